@@ -20,7 +20,7 @@ MATRIX = (ROOT / "build_matrix.yaml").read_text(encoding="utf-8")
 NAMES = dict(re.findall(r"^  (distribution|package|prefix): *(\S+)", MATRIX, re.MULTILINE))
 NAME, PACKAGE = NAMES["distribution"], NAMES["package"]
 PREBUILT = f"{NAMES['prefix']}_PREBUILT"
-os.environ[f"{NAMES['prefix']}_LOAD"] = "0"  # nothing is built yet that could be loaded
+os.environ[f"{NAMES['prefix']}_LOAD"] = "0"  # the imports below must load no binary
 sys.path.insert(0, str(ROOT))
 builder = importlib.import_module(f"{PACKAGE}.engine.builder")
 PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
@@ -28,8 +28,9 @@ compat = importlib.import_module(f"{PACKAGE}.engine.compat")
 
 NO_TORCH = (
     f"{NAME} is compiled against the torch of your environment, but the build finds no torch "
-    "({}). By default, pip builds in an isolated environment. Install torch, then run the same "
-    "command with --no-build-isolation; in a checkout: pip install --no-build-isolation ."
+    "({}). By default, pip builds in an isolated environment, without your torch. Install torch, "
+    "then run the same command with --no-build-isolation; in a checkout: "
+    "pip install --no-build-isolation ."
 )
 
 
@@ -51,7 +52,7 @@ class SourceDistribution(sdist):
 
 
 class BuildBinaries(build_ext):
-    """Compiles the variant that fits, or packs the binaries of a folder (the variable PREBUILT)."""
+    """Compiles the variant for the installed torch, or packs the binaries that PREBUILT names."""
 
     def run(self) -> None:
         in_place = self.inplace or self.editable_mode
@@ -67,7 +68,7 @@ class BuildBinaries(build_ext):
                 )
         else:
             binaries = self._compile()
-        # A wheel must hold only what this build made.
+        # The folder must hold no binaries of an earlier build.
         shutil.rmtree(lib_dir, ignore_errors=True)
         lib_dir.mkdir(parents=True)
         for path in binaries:
@@ -115,7 +116,7 @@ setup(
         PACKAGE: ["py.typed"],
         "": ["*.h", "*.cpp", "*.cu", "*.json", "*.cmake"],
     },
-    # Without an extension, setuptools would make a pure wheel; BuildBinaries does the work.
+    # Without an extension, setuptools would make a pure wheel and not run BuildBinaries.
     ext_modules=[Extension(f"{PACKAGE}.lib.binaries", sources=[])],
     cmdclass={
         "build_ext": BuildBinaries,

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure, show, draw."""
+"""``python -m benchmarks``: measure, show, compare with the targets, draw."""
 
 import argparse
 import shlex
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False, parents=[measuring])
     kinds = tuple(name for name in DTYPES if name != "tf32")
     shared.add_argument("--dtype", nargs="+", default=["float32"], choices=kinds, dest="dtypes")
-    text = "set torch's flags for GEMMs (off by default) and for cuDNN (on by default)"
+    text = "set torch's tf32 flags of GEMMs (off by default) and of cuDNN (on by default)"
     shared.add_argument("--tf32", choices=("on", "off"), help=text)
 
     cell = commands.add_parser("cell", parents=[shared], help="one step")
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     text = "how long the parts of a step take on this GPU, for csrc/kernels/cuda/step_plan.cu"
     costs = commands.add_parser("constants", help=text)
     costs.add_argument("--seed", type=int, default=0)
-    costs.add_argument("--count", type=int, default=200, help="steps of each dtype (default 200)")
+    costs.add_argument("--count", type=int, default=200, help="steps of each family (default 200)")
 
     text = "the time that import lltm_conda adds to import torch"
     imported = commands.add_parser("import", parents=[stored], help=text)
@@ -82,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def command_line(argv: list[str]) -> str:
-    """The command for the result file, without the folder of the file that it writes."""
+    """The command as the result file states it: without the folder of the path after ``--json``."""
     pairs = zip(["", *argv], argv, strict=False)
     words = [Path(word).name if before == "--json" else word for before, word in pairs]
     return shlex.join(["python", "-m", "benchmarks", *words])
@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
-        if "json" not in arguments:  # the command stores no report
+        if "json" not in arguments:  # the command makes no report
             return _show(arguments, console)
         arguments.command_line = command_line(argv)
         found = _measure(arguments)
@@ -129,7 +129,7 @@ def _measure(arguments: argparse.Namespace) -> schema.Report:
 
 
 def _draws(arguments: argparse.Namespace) -> list[Draw]:
-    """The problems that the arguments name, or those that the command measures by default."""
+    """The sizes and dtypes to measure: those of the arguments, or the command's own."""
     is_layer = arguments.what == "layer"
     if arguments.sizes:
         found = [Size.parse(text) for text in arguments.sizes]
@@ -166,5 +166,5 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that stops early is no error
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # no error if a pipe's reader stops early
     sys.exit(main())

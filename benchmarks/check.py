@@ -1,6 +1,6 @@
-"""Compares every output and gradient of a contender with formulas in float64.
+"""Compares the outputs and gradients of a contender with formulas in float64.
 
-The formulas of the cells stand here too. They share no code with the package; `results/README.md`
+The formulas of the cells are in this file. They share no code with the package; `results/README.md`
 describes the comparison.
 """
 
@@ -20,20 +20,20 @@ TOLERANCE = {
     torch.float16: 5e-3,
     torch.bfloat16: 3e-2,
 }
-"""For one step, on ||out - ref|| / ||ref|| of every output and gradient."""
+"""The largest allowed ||out - ref|| / ||ref|| of an output or gradient of one step."""
 TF32_TOLERANCE = 3e-3
 """The tolerance for one step in float32 where torch's flags allow tf32 products."""
 FARTHEST = 0.25
 """The largest relative error that a sequence may have. An output of zeros has an error of 1."""
 LARGEST_PART = 2**28
-"""The formula takes a batch in parts, so that one part's h have at most this many elements.
+"""The formula takes a batch in parts: all h of one part have at most this many elements.
 
 Autograd keeps about ten tensors of that size.
 """
 
 
 class WrongResult(RuntimeError):
-    """A contender's output or gradient differs from float64, so its times mean nothing."""
+    """A contender's output or gradient is too far from float64, so its times mean nothing."""
 
 
 Linear = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -45,11 +45,11 @@ def rounded_to_tf32(tensor: Tensor) -> Tensor:
 
 
 def tf32_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`F.linear` in float32 with `x`, and the gradient in backward, rounded to tf32.
+    """`F.linear` in float32, with `x`, and the product's gradient in backward, rounded to tf32.
 
-    The caller rounds `weight`: a rounded copy for every step would not fit into a GPU's memory.
+    The caller rounds `weight`: a rounded copy for every step might not fit into a GPU's memory.
     A GPU may round like this if torch's flag allows tf32, but not for every shape: it multiplies a
-    single row by a matrix exactly.
+    single row by a matrix in float32.
     """
     z = F.linear(x + (rounded_to_tf32(x) - x).detach(), weight)
     z.register_hook(rounded_to_tf32)
@@ -83,10 +83,10 @@ def run_formula(
     linear: Linear = F.linear,
     followed: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """The output and the final state, as `Cell.call` returns them, by the formula of this kind.
+    """What `Cell.call` returns, by the formula of this kind.
 
-    If `followed` (T, B, S) is given, every step but the first takes its previous h from there. A
-    sequence adds up c in float64 if `x` is float64, and otherwise in float32.
+    If `followed` (T, B, S) is given, every step of a sequence but the first takes its previous h
+    from it. A sequence adds up c in float64 if `x` is float64, and otherwise in float32.
     """
     step = STEPS[kind]
     if x.dim() == 2:
@@ -95,7 +95,7 @@ def run_formula(
     outputs: list[Tensor] = []
     for t, x_t in enumerate(x):
         if followed is not None and t > 0:
-            # The value of `followed`, with the derivative of the formula's h: the difference is 0.
+            # h gets the value of `followed`, as the difference is 0, and the formula's derivative.
             h = followed[t - 1] + (h - h.detach())
         h, c = step(p, x_t, (h, c), linear)
         h = h.to(x.dtype)
@@ -128,7 +128,7 @@ def relative_error(value: Tensor, reference: Tensor) -> float:
 
     For a sequence (T, B, ...) it is the error of the worst step.
     """
-    # The values of steps differ by orders of magnitude: one norm would show only the largest step.
+    # Steps differ by orders of magnitude: one norm of all would show only the largest step.
     dims = (1, 2) if reference.dim() == 3 else None
     difference = torch.linalg.vector_norm(value.detach().double() - reference, dim=dims)
     scale = torch.linalg.vector_norm(reference, dim=dims)
@@ -137,7 +137,7 @@ def relative_error(value: Tensor, reference: Tensor) -> float:
 
 
 def poison(output: Tensor) -> None:
-    """Leave NaN in memory that the allocator reuses next, so that an unwritten output shows."""
+    """Leave NaN in memory that the allocator may reuse next, so that an unwritten output shows."""
     _ = [output.new_full((n * output.numel(),), math.nan) for n in (1, 1, 1, 3, 3)]
 
 
@@ -147,7 +147,7 @@ def differentiate(
     inputs: Inputs,
     input_gradients: bool,
 ) -> dict[str, Tensor]:
-    """The outputs and gradients by name; those of inputs only if `input_gradients` is true."""
+    """The outputs and gradients by name; gradients of inputs only if `input_gradients` is true."""
     x, state = inputs.detached(requires_grad=input_gradients)
     outputs = call(x, state)
     leaves = {"d_input": x, "d_state0": state[0], "d_state1": state[1]} if input_gradients else {}
@@ -203,7 +203,7 @@ def _formula(
 ) -> dict[str, Tensor]:
     """What `differentiate` returns for the formula, computed in parts of the batch.
 
-    The rows of a batch share only the gradients of the parameters.
+    The rows of a batch share only the gradients of the parameters, so the parts add these up.
     """
     linear = tf32_linear if tf32 else F.linear
     named = {name: value.detach().to(dtype) for name, value in parameters(cell).items()}

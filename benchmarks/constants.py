@@ -1,7 +1,7 @@
 """Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of step_plan.cu.
 
-The seed draws steps, and each family of kernels runs them in a CUDA graph. The constants are fitted
-to half of the steps; the model then predicts the other half.
+Each family of kernels runs randomly drawn steps, those that it serves, in a CUDA graph.
+The constants are fitted to half of the times; the model then predicts the other half.
 """
 
 import math
@@ -26,7 +26,7 @@ KINDS = {
     "tf32": ("tensor", "few", "cublas"),
     "bfloat16": ("rows4", "rows16", "tensor", "cublas"),
 }
-"""The families that the model compares for each dtype. "few" is "tensor" for few rows."""
+"""The families that the model compares for each dtype. "few" is "tensor" up to FEW_ROWS rows."""
 NAMES = {
     "rows4": ("rows4_depth", "rows4_work"),
     "rows16": ("rows_depth", "rows_work"),
@@ -69,7 +69,7 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
     if not family.startswith("rows"):
         rest = times if family == "cublas" else times - launch
         return torch.linalg.lstsq(rows / times[:, None], rest / times).solution.clamp(min=0)
-    ratios = (times - launch)[:, None] / rows  # the time is the larger of two terms
+    ratios = (times - launch)[:, None] / rows  # time - launch is the larger of two terms
     constants = ratios.quantile(0.1, dim=0)
     for _ in range(FIT_ROUNDS):
         larger = (rows * constants).argmax(1)
@@ -80,7 +80,7 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
 
 
 def _serves(family: str, one: Draw) -> bool:
-    """Whether this unaligned step can be forced to run by the family."""
+    """Whether LLTM_CUDA_CELL can make the family run this unaligned step."""
     if family not in ("tensor", "few") or one.dtype != "tf32":
         return True
     return (one.size.batch <= FEW_ROWS) == (family == "few")
@@ -102,8 +102,8 @@ def _measure(one: Draw, family: str) -> tuple[float, float]:
 
 
 def show(seed: int, count: int, console: Console) -> None:
-    """Measure `count` steps for each dtype and family; print the constants and test the model."""
-    # Only unaligned rows (odd S): for aligned rows step_plan.cu uses limits, not the model.
+    """Measure up to `count` steps for each dtype and family; print constants, test the model."""
+    # Only unaligned rows (odd S): for most aligned rows step_plan.cu uses limits, not the model.
     found = [one for one in draw("step", seed, 40 * count, "cuda") if one.size.state % 2]
     launch = _measure(Draw(SMALLEST, "float32"), "rows16")[0]
     table = new_table("ForwardCosts, us", ("dtype", "constant"), ("value",))

@@ -45,7 +45,7 @@ class Cell:
     """The formula that the contender computes: a key of :data:`check.STEPS`."""
     module: nn.Module
     call: Callable[[Tensor, State], tuple[Tensor, ...]]
-    """From input and state to (new_h, new_c), or for a sequence to (output, h_n, c_n)."""
+    """Maps input and state to (new_h, new_c), or for a sequence to (output, h_n, c_n)."""
     capturable: bool = True
     """Whether a CUDA graph can capture the call."""
     slack: float = 1.0
@@ -53,11 +53,11 @@ class Cell:
 
 
 Builder = Callable[[Request], Cell]
-"""Raises :class:`Unavailable` if the contender cannot run here."""
+"""Makes a contender, or raises :class:`Unavailable` if it cannot run here."""
 
 
 def prepared(kind: Callable[[int, int], nn.Module], request: Request) -> nn.Module:
-    """Make a module, and draw its parameters uniformly from +-1/sqrt(S), as nn.LSTM does."""
+    """Make a module; draw its parameters uniformly from [-1/sqrt(S), 1/sqrt(S)], like nn.LSTM."""
     module = kind(request.size.inputs, request.size.state)
     module.to(device=request.device, dtype=request.dtype)
     bound = 1.0 / math.sqrt(request.size.state)
@@ -97,8 +97,8 @@ def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Input
     state = (*one, size.batch, size.state)
     x, output = draw(*steps, size.batch, size.inputs), draw(*steps, size.batch, size.state)
     h, c, *others = (draw(*state) for _ in range(4 if steps else 3))
-    # The cell never forgets, so its gradients grow with the sequence: after some 800 steps,
-    # cotangents of size one give gradients beyond the range of float16.
+    # The LLTM never forgets, so its gradients grow with the sequence: after some 800 steps,
+    # cotangents of size one give gradients beyond float16's range. So float16 gets smaller ones.
     scale = size.steps if dtype is torch.float16 else 1
     return Inputs(x, (h, c), tuple(grad / scale for grad in (output, *others)))
 

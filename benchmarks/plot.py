@@ -42,7 +42,7 @@ def figure(report: Report) -> Any:
             cells[size.batch, size.state] = min(speedup(o, results[OURS]) for o in others)
             names |= {NAMES.get(o.contender, o.contender).strip("`") for o in others}
     if not rows:
-        raise ValueError("the grid holds no result of ours: measure with the package installed")
+        raise ValueError("no size has ours and a baseline: install the package, and measure both")
     columns = max(map(len, rows.values()))
     shape = (4.6 * columns, 3.6 * len(rows) + 0.25)
     drawn = Figure(figsize=shape, layout="constrained")
@@ -70,7 +70,7 @@ def points(report: Report) -> Any:
 
     every = ratios(report)
     if not every:
-        raise ValueError("the file holds no ratio: measure with the package installed")
+        raise ValueError("no draw has ours and a peer: install the package, and measure both")
     drawn = Figure(figsize=(10, 4), layout="constrained")
     for axis, metric in zip(drawn.subplots(1, 2, sharey=True), PASSES, strict=True):
         for dtype in dict.fromkeys(r.dtype for r in every):

@@ -26,9 +26,9 @@ GEMM = re.compile(
     re.IGNORECASE,
 )
 """Matches the kernels of matrix products, the kernels that add up a split product, and our kernels
-that compute a whole step with its products."""
+that compute a step's products themselves."""
 JOIN = re.compile(r"CatArray")
-"""Matches the kernel that joins h and x for the product. The pointwise time leaves it out."""
+"""Matches torch's kernel that joins h and x for the product. The pointwise time leaves it out."""
 REPEATS = 10
 LOOP_STEPS = 256
 
@@ -59,8 +59,8 @@ def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
     }
     if size.steps > 1:
         return {metric: of_layer(calls) for metric, calls in found.items()}
-    # The traffic of the pointwise part. Forward reads (z, c) and writes (h', c'). Backward reads
-    # (z, c', gh, gc) and writes (dz, dc). A kernel of ours that also joins h and x moves more.
+    # The pointwise part must move these bytes: forward reads (z, c) and writes (h', c'), backward
+    # reads (z, c', gh, gc) and writes (dz, dc). Our kernels that also join h and x move more.
     moved = {"forward": 6 * row, "backward": 10 * row}
     return {metric: of_step(calls, moved[metric]) for metric, calls in found.items()}
 
@@ -114,7 +114,7 @@ def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
 def of_layer(calls: list[list[Launch]]) -> Measured:
     """The time from the first kernel to the end of the last one, and the busy part of it.
 
-    The times are not divided by the steps. The profiler slows the host down.
+    The times are those of the whole call. The profiler slows the host, so the waits are longer.
     """
     spans = [call[-1].start + call[-1].us - call[0].start for call in calls]
     busy = median(sum(launch.us for launch in call) for call in calls)
@@ -180,8 +180,8 @@ def _peak_of_profile(profiler: Any) -> int:
 def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
     """Bytes that one step keeps for backward beyond its inputs, parameters and outputs.
 
-    Autograd packs the storages that are counted. A tensor that an op keeps elsewhere, for example
-    in an attribute of its context, shows only in the peak of the loop.
+    The function counts the storages that autograd packs. A tensor that an op keeps elsewhere, for
+    example in an attribute of its context, shows only in the peak of the loop.
     """
     calls = Calls(cell, inputs)
     packed: dict[int, Tensor] = {}

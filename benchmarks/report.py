@@ -32,7 +32,7 @@ def groups(report: Report) -> Groups:
 
 
 def speedup(baseline: Result, ours: Result) -> float:
-    """The baseline's time or bytes over ours; with rounds, the median of the rounds' ratios."""
+    """The baseline's time or bytes over ours: if the rounds pair up, the median of their ratios."""
     if ours.median == 0:  # ours keeps no bytes
         return 1.0 if baseline.median == 0 else math.inf
     if baseline.rounds and len(baseline.rounds) == len(ours.rounds):
@@ -56,7 +56,7 @@ def verdicts(report: Report) -> list[bool]:
 
 
 def quantity(value: float, unit: str) -> str:
-    """The value as text: `12.34` for microseconds, `1.23 MB` for bytes."""
+    """The value as text: `12.34` or `123` for times, `1.23 MB` for bytes."""
     if unit == "bytes":
         return filesize.decimal(int(value), precision=2)
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"

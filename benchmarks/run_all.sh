@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Measures everything that the targets need, in about 15 minutes on a GPU machine, and stores JSON.
+# Measures what the targets of one device need, in about 15 minutes for cuda, and stores JSON.
 #
 #   benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]
 #
 # The most important parts come first; name parts to run only those parts. A part that fails does not
-# stop the others; the exit status is the highest of all. Most parts have a deadline, and the file of
-# a part names the sizes that the deadline cut off. The file is written after each size, so that a
-# killed run loses only one. $PYTHON names the interpreter.
+# stop the others; the exit status is the highest of all parts. Most parts have a deadline, and the
+# file of a part names the sizes that the deadline cut off. Except for `import`, the file is written
+# after each size, so that a killed run loses only one size. $PYTHON names the interpreter.
 set -uo pipefail
 
 out=${1:?"usage: benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]: name the directory for results"}
@@ -16,7 +16,7 @@ python=${PYTHON:-python3}
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
-unset PYTHONDONTWRITEBYTECODE # the variable triples the time of `import torch`
+unset PYTHONDONTWRITEBYTECODE # with it, `import torch` takes three times as long
 
 worst=0 ran=0
 part() { # NAME COMMAND...: one benchmark into NAME.json, its tables into NAME.txt

@@ -1,7 +1,5 @@
 """The content of a result file, a :class:`Report`, and the functions that write and read it."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Sequence
@@ -28,7 +26,7 @@ class Size:
         return text if self.steps == 1 else f"{text} T{self.steps}"
 
     @classmethod
-    def parse(cls, text: str) -> Size:
+    def parse(cls, text: str) -> "Size":
         """Read ``B,I,S`` or ``B,I,S,T``, positive integers."""
         try:
             numbers = [int(part) for part in text.split(",")]
@@ -44,7 +42,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware, without the name of the host."""
+    """The hardware, its load and the kernel, without the name of the host."""
 
     cpu: str
     cores: int
@@ -115,7 +113,7 @@ def summarise(samples: Sequence[float]) -> dict[str, Any]:
 
 
 def summarised(measured: Measured, **fields: Any) -> Result:
-    """A result of the samples; `fields` are those that the samples do not give."""
+    """The result of the samples; `fields` are the fields that the samples do not give."""
     fields |= summarise([sample for samples in measured.rounds for sample in samples])
     fields["rounds"] = [round(statistics.median(samples), 4) for samples in measured.rounds]
     return Result(**fields, unit=measured.unit, detail=measured.detail)
@@ -124,7 +122,7 @@ def summarised(measured: Measured, **fields: Any) -> Result:
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
     """The median over the rounds of the ratio of two contenders of one run.
 
-    A slow round slows both contenders, so its ratio stays.
+    A slow round slows both contenders, so the round's ratio hardly changes.
     """
     return statistics.median(a / b for a, b in zip(numerator, denominator, strict=True))
 

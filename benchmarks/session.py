@@ -32,7 +32,7 @@ from .timing import PROTOCOLS, Run, interleave
 SHORT = 8
 """The most steps of the sequence on which a layer is checked before the timing."""
 WRONG = "WRONG RESULT"
-"""The reason of a contender that failed the check begins so; the exit status is then 1."""
+"""A skip's reason begins so if the contender failed the check; the exit status is then 1."""
 PEERS = {"layer": "lstm", "step": "lstmcell"}
 """The contender that `random` measures beside ours by default."""
 TORCH = "import torch"
@@ -50,7 +50,7 @@ print(middle - start, perf_counter() - middle)
 
 
 def new_report(arguments: Namespace) -> Report:
-    """A report without results. It states the machine's load before anything has run."""
+    """A report without results. It states the machine's load before the measurements."""
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"--device cuda needs a GPU and a CUDA build of torch; torch is {torch.__version__} "
@@ -80,13 +80,13 @@ def new_report(arguments: Namespace) -> Report:
 
 
 def set_tf32(allowed: bool) -> None:
-    """Set torch's flags for GEMMs and for cuDNN."""
+    """Set torch's tf32 flags of GEMMs and of cuDNN."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 
 
 def run(report: Report, draws: Iterable[Draw], arguments: Namespace) -> None:
-    """Measure every draw. The file is written after each draw, so a killed run loses only one.
+    """Measure draws until the deadline. After each, write the file: a killed run loses only one.
 
     `random` sets the flags for tf32 by the dtype, and measures a draw again if ours is slower.
     """
@@ -124,7 +124,7 @@ def run(report: Report, draws: Iterable[Draw], arguments: Namespace) -> None:
 def _measure(
     report: Report, draw: Draw, builders: Mapping[str, Builder], arguments: Namespace
 ) -> None:
-    """Build and check every contender, measure those that are right, and check them again."""
+    """Build and check every contender, measure the right ones, and check the timed ones again."""
     (size, dtype), protocol, seed = draw, arguments.protocol, arguments.seed
     request = Request(size, DTYPES[dtype], arguments.device, seed)
 
@@ -144,7 +144,7 @@ def _measure(
         return check(cell, inputs, input_gradients=protocol != "tutorial")
 
     if "torch._dynamo" in sys.modules:  # importing this module takes seconds
-        torch._dynamo.reset()  # a few sizes would reach torch's recompile limit
+        torch._dynamo.reset()  # otherwise, a few sizes would reach torch's recompile limit
     # A long sequence is first checked on a few steps, where rounding errors are small and the check
     # is strictest. The whole sequence is checked after the timing.
     short = replace(size, steps=min(size.steps, SHORT))
@@ -176,7 +176,7 @@ def _measure(
 
 
 def _repeat(report: Report, draw: Draw, again: int) -> None:
-    """Measure a draw in fresh processes; for each pass, the median process replaces its results."""
+    """Measure a draw in fresh processes; for each pass, keep the results of the median process."""
     text = ",".join(map(str, astuple(draw.size)))
     command = [sys.executable, *shlex.split(report.command_line)[1:], "--again", "0"]
     runs = []
@@ -197,7 +197,7 @@ def _repeat(report: Report, draw: Draw, again: int) -> None:
 
 def _import() -> list[float]:
     """Milliseconds of `import torch`, and then of `import lltm_conda`, in a fresh process."""
-    # The first variable leaves nothing to measure; the second triples the time of `import torch`.
+    # LLTM_CONDA_LOAD=0 leaves nothing to measure; the other triples the time of `import torch`.
     unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -26,7 +26,7 @@ STATES = (100, 200, 300, 500, 650, 700, 1000, 1150, 1500, 2000, 2400, 3000)
 KINDS = {"cuda": ("float32", "tf32", "float16", "bfloat16"), "cpu": ("float32", "bfloat16")}
 MOST_BYTES = 4e9
 MOST_WORK = {"cuda": 2e13, "cpu": 2e10}
-"""`draw` leaves out a problem whose forward moves more bytes or has more operations."""
+"""`draw` leaves out a size whose forward moves more bytes or has more operations than these."""
 
 
 def forward_flops(size: Size) -> float:

@@ -103,8 +103,8 @@ IMPORT_LIMIT_MS = 15.0
 
 
 def reached(target: Target, reports: list[Report]) -> float | None:
-    """The value in the newest report that has it, or None if no report has it."""
-    if target.against == ONE_THREAD:  # in two files, so the rounds are no pairs
+    """The ratio of ours in the newest report that has it ("one thread" needs two), or None."""
+    if target.against == ONE_THREAD:  # from two reports, whose rounds are no pairs
         one, two = (next(_measured(target, reports, threads), None) for threads in (1, 2))
         return one[OURS].median / two[OURS].median if one and two else None
     for results in _measured(target, reports, 1):
@@ -129,7 +129,7 @@ def _measured(target: Target, reports: list[Report], threads: int) -> Iterator[d
                 forward, backward = (found.get((target.size, target.dtype, m), {}) for m in PASSES)
                 results = {n: _sum(forward[n], backward[n]) for n in forward.keys() & backward}
             float32 = found.get((target.size, "float32", target.metric), {}).get(OURS)
-            if float32:  # measured later, so the rounds are no pairs
+            if float32:  # measured at another time, so the rounds are no pairs
                 results = results | {"float32": replace(float32, rounds=[])}
             if OURS in results:
                 yield results
@@ -201,7 +201,7 @@ def speed_table(reports: list[Report]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for key, targets in rows.items():
-        # Without a target for backward the second column stays empty.
+        # Without a target for backward, the column `backward` stays empty.
         forward, backward = (*(_ratio(target, reports) for target in targets), "")[:2]
         if forward or backward:
             lines.append(f"| {' | '.join((*key, forward, backward))} |")

@@ -1,7 +1,7 @@
-"""The protocols, which `results/README.md` defines, and the interleaving of contenders.
+"""The timing protocols, which `results/README.md` defines, and the interleaving of contenders.
 
 A protocol turns a contender into a *run*: a function that does n iterations and returns, for each
-metric, the time of every iteration in microseconds.
+metric, the time of every iteration in microseconds per step.
 """
 
 import gc
@@ -21,7 +21,7 @@ from .contender import Calls, Cell, Inputs, Unavailable
 from .schema import Measured
 
 Samples = dict[str, list[float]]
-"""Times in microseconds, by metric."""
+"""Microseconds per step of each iteration, by metric."""
 Run = Callable[[int], Samples]
 
 STREAM_CALLS = 4
@@ -29,7 +29,7 @@ STREAM_CALLS = 4
 GRAPH_STEPS = 20
 GRAPH_SEQUENCES = 2
 SETTLE = 2
-"""Iterations at the start of a turn that are not counted, since the caches hold other data."""
+"""Iterations at the start of a turn, not counted: the caches still hold other contenders' data."""
 
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
@@ -100,9 +100,10 @@ def stopwatch(cuda: bool, steps: int) -> Clock:
 
 
 def stream(cell: Cell, inputs: Inputs) -> Run:
-    """Times a training loop: calls in a row, then one backward pass, without synchronisation.
+    """Times a training loop, calls in a row and one backward pass, then calls without autograd.
 
-    Every call has input leaves of its own. All calls share the parameters, whose gradients add up.
+    Nothing synchronises within a loop. Every call has input leaves of its own. All calls share the
+    parameters, whose gradients add up.
     """
     if inputs.x.device.type != "cuda":
         raise Unavailable("a CPU has no stream: use --protocol split, or --device cuda")
@@ -147,7 +148,7 @@ def _events(count: int) -> list[torch.cuda.Event]:
 
 
 def graph(cell: Cell, inputs: Inputs) -> Run:
-    """Times a step inside a CUDA graph: forward alone, and forward with backward."""
+    """Times a step or a sequence inside a CUDA graph: forward alone, and forward with backward."""
     if inputs.x.device.type != "cuda":
         raise Unavailable("CUDA graphs need a GPU: use --device cuda")
     if not cell.capturable:
@@ -182,7 +183,7 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
 def capture(
     step: Callable[[], tuple[Tensor, ...]], calls: int
 ) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
-    """Capture this many calls of `step`. Returns the graph and the last call's outputs."""
+    """Capture `calls` calls of `step`. Returns the graph and the last call's outputs."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -213,7 +214,7 @@ def quiet_collector() -> Iterator[None]:
 
 
 def calibrate(run: Run, seconds: float, rounds: int) -> int:
-    """How many iterations of `run` fit into a round of `seconds / rounds`, from 1 to 2000.
+    """How many counted iterations of `run` fit into a round of `seconds / rounds`, from 1 to 2000.
 
     The quickest of three iterations decides, because an interruption may slow the others.
     """

@@ -13,7 +13,7 @@ elseif(CUDA)
   if(CMAKE_CUDA_COMPILER)
     set(CUDA_CHOSEN ON)
   elseif(CUDA STREQUAL "AUTO")
-    set(CUDA_REASON "no, nvcc was not found; set CUDACXX to it")
+    set(CUDA_REASON "no, found no nvcc that works; set CUDACXX to one")
   else()
     message(FATAL_ERROR "${NAME}: ${OPTIONS}_CUDA=${CUDA} asks for CUDA kernels, but no nvcc that "
       "works was found; set CUDACXX to one, or configure with -D${OPTIONS}_CUDA=OFF")

@@ -28,7 +28,7 @@ if(DOOR_CHOSEN STREQUAL "stable")
   set(DOOR_DEFINITIONS TORCH_TARGET_VERSION=0x020a000000000000)
   set(DOOR_LIBRARIES ${CMAKE_DL_LIBS})
 elseif(DOOR_CHOSEN STREQUAL "aten")
-  # ATen's parallel_for uses OpenMP in a header.
+  # ATen's parallel_for is in a header and uses OpenMP, so the library is compiled with OpenMP.
   find_package(OpenMP REQUIRED COMPONENTS CXX)
   set(DOOR_DEFINITIONS AT_PER_OPERATOR_HEADERS)
   set(DOOR_LIBRARIES OpenMP::OpenMP_CXX)

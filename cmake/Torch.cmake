@@ -1,11 +1,11 @@
 # Defines the target torch_extension_torch: torch's headers and libraries.
 #
-# find_package(Torch) would ask a CUDA build of torch for a whole CUDA toolkit of torch's version.
-# PyPI's wheels do not bring the toolkit, and neither our library nor a program that uses our library
-# needs one.
+# For a CUDA build of torch, find_package(Torch) needs a whole CUDA toolkit of torch's version.
+# PyPI's wheels do not bring the toolkit, and neither our library nor a program that uses it needs
+# all of the toolkit.
 #
 # Looks in Torch_DIR and CMAKE_PREFIX_PATH, then in TORCH_DEFAULT. Sets TORCH_FOLDER,
-# Torch_VERSION and TORCH_HAS_CUDA. NAME is the project that asks.
+# Torch_VERSION and TORCH_HAS_CUDA. NAME is the project's name for messages.
 find_file(torch_version_file TorchConfigVersion.cmake NO_CACHE NO_DEFAULT_PATH
   HINTS ${Torch_DIR} ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH ${TORCH_DEFAULT}
   PATH_SUFFIXES Torch share/cmake/Torch)
@@ -31,8 +31,8 @@ endif()
 if(NOT TARGET torch_extension_torch)
   add_library(torch_extension_torch INTERFACE IMPORTED GLOBAL)
   set(torch_lib "${TORCH_FOLDER}/lib")
-  # The linker must keep libtorch. In a CUDA build, libtorch loads libtorch_cuda, which has the
-  # functions of our weak references.
+  # The linker must keep libtorch: in a CUDA build of torch, libtorch loads libtorch_cuda, which has
+  # the functions of our weak references.
   set_target_properties(torch_extension_torch PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES
       "${TORCH_FOLDER}/include;${TORCH_FOLDER}/include/torch/csrc/api/include"

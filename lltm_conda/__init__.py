@@ -1,8 +1,8 @@
 """LLTM: a recurrent cell (an LSTM without a forget gate, with ELU inside) as a PyTorch op.
 
-An import of the package judges the binaries and loads those that fit the torch of the environment.
-If none fits, the import raises :class:`LLTMImportError` with the cause and the command that mends
-it. ``python -m lltm_conda`` prints the verdicts on all binaries. Programs that need only
+An import of the package picks the binaries that fit torch and the machine, and loads them. If none
+fit, the import raises :class:`LLTMImportError` with the cause and a remedy. The command
+``python -m lltm_conda`` tells for every binary whether it fits. Programs that need only
 :mod:`lltm_conda.compat` or :mod:`lltm_conda.builder` set ``LLTM_CONDA_LOAD=0``, so that the import
 loads no binaries.
 """
@@ -17,7 +17,7 @@ from ._version import __version__
 from .engine import aliases
 from .loader import LLTMImportError
 
-# The older names of three parts of the engine.
+# The older names of three parts of the engine, which still work.
 for _name in ("compat", "builder", "local_build"):
     aliases.add(f"{__name__}.{_name}", f"{__name__}.engine.{_name}")
 

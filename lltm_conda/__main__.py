@@ -1,4 +1,4 @@
-"""The command `python -m PACKAGE`, which reports whether the op works here."""
+"""The command `python -m PACKAGE`, which `engine.command_line` describes."""
 
 import sys
 

@@ -1,7 +1,8 @@
 """Derivatives of the LLTM cell, in two forms.
 
-`by_kernels` calls the raw backward op. `differentiable` computes the same gradients in PyTorch's
-own operations, for a caller that differentiates the gradients again; it holds the formulas.
+`by_kernels` calls a raw backward op (``torch.ops.lltm``), of the cell or of a layer.
+`differentiable` has the formulas of the cell in PyTorch's own operations, for a caller that
+differentiates the gradients again.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ Op = Callable[..., tuple[Tensor, ...]]
 
 
 def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-    """Saves the inputs except old_cell, the new cell state and the gates for backward."""
+    """Saves for backward the new cell state, the gates, and all inputs except old_cell."""
     input, weights, bias, old_h, _old_cell = inputs
     _new_h, new_cell, gates = output
     ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
@@ -30,15 +31,15 @@ def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ..
 def backward(ctx: Any, *grads: Tensor | None, op: Op | None = None) -> Gradients:
     """The gradients of the raw op's inputs, given the gradients of its three outputs.
 
-    `op` is the raw backward op, by default with torch's dispatch.
+    `op` is the raw backward op, or a function that calls it with less overhead.
     """
     saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
-    if torch.is_grad_enabled():  # create_graph=True: the gradients will be differentiated again
+    if torch.is_grad_enabled():  # create_graph=True: the gradients may be differentiated again
         # Gates that a Function saved but did not return have no graph, so recompute them.
         return differentiable(grads, (*saved[:5], None), wanted)
     grad_h, grad_cell, grad_gates = grads
-    # CUDA kernels read grad_h and grad_cell with any strides, such as those of an expanded scalar.
-    # Dynamo of torch 2.4 cannot trace `is_cuda` in a backward pass.
+    # Only the CUDA kernels read grad_h and grad_cell with any strides. This line does not use
+    # `is_cuda`, which Dynamo of torch 2.4 cannot trace in a backward pass.
     if saved[0].device.type != "cuda":
         grad_h, grad_cell = contiguous(grad_h), contiguous(grad_cell)
     grads = (grad_h, grad_cell, contiguous(grad_gates))
@@ -55,8 +56,8 @@ def by_kernels(
     """Gradients of a raw forward op's five tensors by `op`, its raw backward op.
 
     `grads` are the gradients of the forward op's differentiable outputs, where None stands for
-    zeros. `wanted` says which of the five gradients to compute; the others are None. `options` are
-    the last arguments of `op`.
+    zeros. `wanted` says which of the five gradients to compute; the others are None. `saved` and
+    `options` are the arguments of `op` before and after the mask `needs`.
     """
     if all(grad is None for grad in grads):
         return (None,) * 5
@@ -82,7 +83,7 @@ def differentiable(grads: Tensors, saved: Sequence[Any], wanted: Sequence[bool])
     if gates is None:
         gates = F.linear(x, weights, bias.flatten()).unflatten(1, (3, state_size))
     dtype = gates.dtype
-    # 16-bit tensors are computed in float32, as in the kernels.
+    # Element-wise operations on 16-bit tensors are computed in float32, as in the kernels.
     compute = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
     z_i, z_o, z_c = gates.to(compute).unbind(1)
     i, o, g = torch.sigmoid(z_i), torch.sigmoid(z_o), F.elu(z_c)
@@ -119,7 +120,7 @@ def gradients_through(
     """
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        # Views keep the caller's graph apart from the graph of this call.
+        # With views, no gradient flows from one input to another through the caller's graph.
         views = [tensor if tensor is None else tensor.view_as(tensor) for tensor in inputs]
         leaves = {k: view for k, view in enumerate(views) if view is not None and wanted[k]}
         pairs = [

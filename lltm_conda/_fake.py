@@ -11,7 +11,7 @@ from torch import Tensor
 from ._derivatives import NEEDS
 from ._torch_private import device_of
 
-# The names and shapes of the arguments besides `input`, in the order of the checks.
+# The names and shapes of arguments, in the order of the checks.
 _CELL = "old_h (B, S); weights (3S, S + I); bias (3S) or (1, 3S)"
 _CELL_BACKWARD = (
     f"{_CELL}; new_cell (B, S); gates (B, 3, S); "
@@ -36,7 +36,7 @@ def _check_dim(name: str, tensor: Tensor, dim: int, letters: str) -> None:
 def _check(
     arguments: str, *tensors: Tensor | None, input: Tensor, state_size: int, origin: str
 ) -> None:
-    """Refuses the tensors that the real op refuses.
+    """Refuses tensors of a wrong device, dtype or shape, as the real op does.
 
     `arguments` holds the names and shapes of `tensors`; `origin` says from which arguments the
     letters of the shapes are read.
@@ -78,7 +78,7 @@ def _check_one(
 
 
 def _gradients(needs: int, *inputs: Tensor | None) -> tuple[Tensor, ...]:
-    """Uninitialised gradients of a raw op's inputs, empty for an input without a bit in `needs`."""
+    """Uninitialised gradients of `inputs`, empty where an input is None or not in `needs`."""
     assert inputs[0] is not None
     return tuple(
         inputs[0].new_empty(like.shape if like is not None and needs & bit else (0,))
@@ -111,7 +111,7 @@ def fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _check_layer(*inputs: Any) -> tuple[int, int, int]:
-    """Checks the inputs of the forward op, and returns (T, B, S)."""
+    """Checks the inputs of ``torch.ops.lltm.layer_forward``, and returns (T, B, S)."""
     input, weights, *others = inputs
     _check_dim("input", input, 3, "(T, B, I)")
     _check_dim("weights", weights, 2, "(3S, S + I)")

@@ -9,7 +9,7 @@ class Rectangle:
     """A PackedSequence padded to ``(T, B, I)``, longest sequence first.
 
     Attributes:
-        padded: ``(T, B, I)``, with zeros after the end of a sequence.
+        padded: ``(T, B, I)``, with zeros after the end of each sequence.
         lengths: the sequences' lengths ``(B,)``, int64, on the CPU.
     """
 
@@ -42,11 +42,11 @@ class Rectangle:
         )
 
     def sort(self, state: Tensor) -> Tensor:
-        """Reorders ``(L, B, S)`` from the caller's order to the order of the rectangle."""
+        """Reorders the batch of ``(L, B, S)`` from the caller's order to the rectangle's."""
         order = self._packed.sorted_indices
         return state if order is None else state.index_select(1, order)
 
     def unsort(self, state: Tensor) -> Tensor:
-        """Reorders ``(L, B, S)`` from the order of the rectangle to the caller's."""
+        """Reorders the batch of ``(L, B, S)`` from the rectangle's order to the caller's."""
         order = self._packed.unsorted_indices
         return state if order is None else state.index_select(1, order)

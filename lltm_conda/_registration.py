@@ -1,4 +1,4 @@
-"""Registers the Python rules of a raw op: for fake tensors, autograd, ZeroTensors and vmap."""
+"""The Python rules of the raw ops, for fake tensors, autograd, ZeroTensors and vmap."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ def register(
     backward: Callable[..., Any],
     setup_context: Callable[..., None] | None = None,
 ) -> None:
-    """Registers the Python rules of ``torch.ops.lltm.<name>``, once per process.
+    """Registers the rules of ``torch.ops.lltm.<name>``, except for vmap; to be called once per op.
 
     `fake` is the operator for meta and fake tensors. `backward` and `setup_context` are the
     arguments of ``torch.library.register_autograd``.
@@ -30,7 +30,7 @@ def register(
     _library.impl(name, fake, "Meta")
     torch.library.register_autograd(op, backward, setup_context=setup_context, lib=_library)
 
-    # Torch's own fallback makes a ZeroTensor an expanded zero, which is not contiguous.
+    # Torch's own fallback expands a ZeroTensor from one zero, but most operands must be contiguous.
     def with_memory(*arguments: Any) -> Any:
         return op(
             *(

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Whether torch.func or torch.vmap runs. An autograd Function without `setup_context` raises an
-# error there, so `lltm` must ask first. Torch has no public function for this question.
+# Whether torch.func or torch.vmap runs. If so, an autograd Function without `setup_context` raises
+# an error, so `lltm` must ask first. Torch has no public function for this question.
 functorch_is_active = torch._C._are_functorch_transforms_active
 
 
@@ -29,8 +29,8 @@ def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
 # these rules record nothing, but take as long as a tiny step. Dynamo cannot trace the context.
 below_autograd: Any = torch._C._AutoDispatchBelowAutograd
 
-# Whether autocast is on for any device. `torch.is_autocast_enabled` needs the name of one device,
-# and takes a thousand instructions to parse this name.
+# Whether autocast is on for any device. `torch.is_autocast_enabled` tells this of one device only,
+# and takes a thousand instructions to parse the device's name.
 autocast_is_active = torch._C._is_any_autocast_enabled
 
 _libraries = ExitStack()
@@ -40,7 +40,7 @@ def implementations(namespace: str) -> torch.library.Library:
     """A ``torch.library.Library`` of kind "IMPL", which lives as long as the process.
 
     ``Library(...)`` passes the name of its caller's file to C++, which refuses a path that is not
-    UTF-8. Here the caller is torch itself.
+    UTF-8. ``_scoped_library`` makes torch itself the caller.
     """
     library: torch.library.Library = _libraries.enter_context(
         torch.library._scoped_library(namespace, "IMPL")

@@ -1,3 +1,3 @@
-"""The one home of the version."""
+"""The version of the package and of its binaries."""
 
 __version__ = "0.1.0"

@@ -5,16 +5,16 @@ In eager mode, on both devices, `lltm` does this (the other modes are below)::
     forward    lltm -> LLTMFunction.forward -> torch.ops.lltm.forward
     backward   LLTMFunction.backward -> torch.ops.lltm.backward
 
-The raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask the
+These raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask the
 device's kernels (``csrc/kernels``) for the quickest way to compute these sizes, allocate the
-results, and call either the kernels for a whole step or torch's GEMM and one pointwise kernel.
+results, and call either the kernels for a whole step, or torch's GEMM and kernels for the rest.
 
 Torch has three ways to ask for derivatives, so there are three ways from a caller to the raw ops.
 All three use the derivatives of `_derivatives`:
 
 * `LLTMFunction` serves eager mode. Its ``forward`` has a ``ctx``; with the ``setup_context`` of the
-  next Function, a tiny step would take twice the time. Its ``apply`` is `lltm`. ``torch.compile``
-  does not call ``apply``, but traces ``forward`` and ``backward``.
+  next Function, a tiny step would take twice the time. Its ``apply`` is `lltm`. For a call of
+  ``apply``, ``torch.compile`` does not run `lltm`, but traces ``forward`` and ``backward``.
 * `FunctorchLLTMFunction` serves ``torch.func`` and ``torch.vmap``, which need ``setup_context`` and
   a rule for ``vmap``.
 * The rules that `register` gives torch for the raw op serve ``torch.compile`` and ``torch.export``,
@@ -55,11 +55,11 @@ def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
     """The ``jvp`` of the autograd Functions. Its error names the alternatives."""
     raise NotImplementedError(
         "lltm: forward-mode automatic differentiation (jvp) is not implemented; use reverse "
-        "mode (torch.func.vjp, jacrev, grad), or lltm_conda.reference, which has both"
+        "mode (torch.func.vjp, jacrev, grad), or lltm_conda.reference, which has both modes"
     )
 
 
-# On a GPU, the graph of a step with at most this many multiplications does not keep the gates, and
+# On a GPU in eager mode, a step with at most this many multiplications does not save the gates, and
 # backward recomputes them in less than a microsecond. The gates are three fifths of the elements
 # that a step returns (new_h, new_cell, gates). If the kernels of the backward pass cannot recompute
 # the gates, the raw backward op runs forward again; asking the kernels here would take one more
@@ -88,8 +88,8 @@ def lltm(
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
-        NotImplementedError: forward-mode differentiation, or a layout or device without kernels
-            (sparse, quantised, MPS, XPU, ...); :func:`lltm_conda.reference` may work there.
+        NotImplementedError: forward-mode differentiation, or an argument without kernels (sparse,
+            quantised, on MPS or XPU, ...); :func:`lltm_conda.reference` may work there.
     """
     if is_compiling():
         tensors = autocast((input, weights, bias, old_h, old_cell))
@@ -118,7 +118,7 @@ def lltm(
 
 
 def refusal(**tensors: Tensor) -> str | None:
-    """The refusal of the first argument that has no kernels; None if all arguments have kernels."""
+    """Why the type, layout or device of an argument is refused; None if no argument is refused."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             return (
@@ -154,8 +154,8 @@ class LLTMFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         if is_compiling():
-            # With tensor.contiguous(), torch 2.4's dynamo would give the results the names of
-            # results of such calls in backward, and pass wrong tensors to backward.
+            # With tensor.contiguous() here and in backward, torch 2.4's dynamo would use the same
+            # names for the results of both, and pass wrong tensors to backward.
             inputs = tuple(torch.ops.aten.contiguous.default(tensor) for tensor in inputs)
             output = _forward_op(*inputs)
             _derivatives.setup_context(ctx, inputs, output)
@@ -181,7 +181,7 @@ class LLTMFunction(torch.autograd.Function):
 
 
 class _EagerLLTMFunction(LLTMFunction):
-    """`LLTMFunction` in eager mode, which refuses forward mode. Dynamo cannot trace a `jvp`."""
+    """`LLTMFunction` with a `jvp`, for eager mode: dynamo cannot trace a Function with a `jvp`."""
 
     jvp = staticmethod(refuse_forward_mode)
 
@@ -218,8 +218,8 @@ class FunctorchLLTMFunction(torch.autograd.Function):
     jvp = staticmethod(refuse_forward_mode)
 
 
-# Torch 2.5 has register_vmap, too, but there torch's assertions fail when maps are nested, compiled
-# or differentiated. Without a rule, torch calls the op once for each element of the map.
+# Torch 2.5 has register_vmap, too, but its own assertions fail when maps are nested, compiled or
+# differentiated. Without a rule, torch calls the op once for each element of the mapped dimension.
 if torch.__version__ >= "2.6":  # compares versions, not text: "2.10" is newer
     torch.library.register_vmap("lltm::forward", partial(batching_rule, _forward_op))
 
@@ -234,7 +234,7 @@ def _under_functorch(*tensors: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def autocast(tensors: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Casts as autocast casts a linear layer: all tensors except float64 to the autocast dtype."""
+    """If autocast is on, casts as for a linear layer: all floating-point tensors except float64."""
     device_type = tensors[0].device.type
     if device_type not in ("cpu", "cuda") or not torch.is_autocast_enabled(device_type):
         return tensors

@@ -34,9 +34,9 @@ def load(
     """Compiles the op for the torch of this process and loads it.
 
     Afterwards ``torch.ops.lltm`` exists, and the package has its public names (``from lltm_conda
-    import LLTM``). The cache keeps the build; a change of the sources, of torch or of a variable
-    compiles again. If several processes or threads call this function at once, one compiles and the
-    others wait.
+    import LLTM``). The cache keeps the build. A change of the sources or of torch causes a new one,
+    and so does a new value of a variable below, except `MAX_JOBS`. If several processes or threads
+    call this function at once, one compiles and the others wait.
 
     The build reads the environment variables `CXX`, `CXXFLAGS`, `LDFLAGS`, `CUDA_HOME`,
     `TORCH_CUDA_ARCH_LIST` (by default the GPUs of this machine), `FORCE_CUDA`, `MAX_JOBS`, `DEBUG`
@@ -45,19 +45,19 @@ def load(
     Args:
         verbose: print the builder's steps and messages.
         with_cuda: True demands CUDA kernels and False leaves them out, whatever `FORCE_CUDA` says.
-            With None, the build has CUDA kernels if torch is a CUDA build and a fitting nvcc is
-            installed; a CUDA build of torch without such an nvcc gives a warning.
+            With None and without `FORCE_CUDA`, the build has CUDA kernels if torch is a CUDA build
+            and a fitting nvcc is installed; a CUDA torch without a fitting nvcc gives a warning.
         build_directory: the cache folder; by default that of ``python -m lltm_conda build``. The
-            folder must belong to you, and nobody else may write to it.
+            folder must belong to you, and no other user may have rights on it (mode 0700).
         name: has no effect any more; a value gives a DeprecationWarning.
 
     Returns:
         The loaded binaries. A second call with the same arguments returns the same object.
 
     Raises:
-        BuildError: there is no compiler or nvcc, or a compiler failed; or the cache folder cannot
-            be trusted; or ``torch.ops.lltm`` is registered already, by a binary of the package or
-            by a call with other arguments. The text says what to do.
+        BuildError: the build failed, for example for lack of nvcc; or the cache folder cannot be
+            trusted; or ``torch.ops.lltm`` is registered already, by another library or by a call
+            with other arguments. The text says what to do.
         LLTMImportError: torch cannot be imported, or the compiled binaries cannot be loaded.
     """
     if name is not None:

@@ -1,7 +1,5 @@
 """The LLTM over whole sequences as a module with the interface of ``torch.nn.LSTM``."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -34,7 +32,7 @@ def _either(**names: T | None) -> T:
     if len(given) != 1:
         raise TypeError(
             f"LLTMLayer needs one of {' and '.join(names)}, got {' and '.join(given) or 'none'}; "
-            "pass either"
+            "pass exactly one"
         )
     return next(iter(given.values()))
 
@@ -62,7 +60,8 @@ class LLTMLayer(Recurrent):
         device: the device of the parameters.
         dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
         keep_cells: keep the cell state of every step for backward. If False, backward computes the
-            cell states again; training then needs a quarter less memory and some more time.
+            cell states again: it takes longer, and the graph holds a quarter less beside inputs and
+            outputs. A ``PackedSequence`` always keeps the cell states.
         checkpoint: keep for backward only the states before each run of this many steps, and
             compute the run again in backward. A run of about √T steps needs the least memory.
         input_features, state_size: :class:`LLTM`'s names for `input_size` and `hidden_size`.
@@ -217,7 +216,7 @@ class LLTMLayer(Recurrent):
     @classmethod
     def from_cells(
         cls, cells: Sequence[LLTM], *, bidirectional: bool = False, **options: Any
-    ) -> LLTMLayer:
+    ) -> "LLTMLayer":
         """A layer with copies of the parameters of `cells`.
 
         Args:
@@ -269,7 +268,7 @@ class LLTMLayer(Recurrent):
         return ", ".join([f"{self.input_features}, {self.state_size}", *texts])
 
     def _cells(self) -> Iterator[tuple[str, int]]:
-        """The suffix of the parameters' names and the input features of each cell, in order."""
+        """The suffix of the parameters' names and the number of input features, for each cell."""
         directions = ("", "_reverse") if self.bidirectional else ("",)
         features = self.input_features
         for layer in range(self.num_layers):
@@ -306,13 +305,13 @@ class LLTMLayer(Recurrent):
                 meaning = "(L·D, B, S)" if len(shape) == 2 else "(L·D, S)"
                 raise RuntimeError(
                     f"lltm: {name} must have shape {meaning} = {wanted}, got "
-                    f"{tuple(tensor.shape)}; L·D is num_layers, twice that if bidirectional"
+                    f"{tuple(tensor.shape)}; L·D is num_layers, or twice that if bidirectional"
                 )
 
     def _run(
         self, input: Tensor, state: State | None, rectangle: Rectangle | None
     ) -> tuple[Tensor, State]:
-        """Runs all layers on ``(T, B, I)``. `rectangle` is given for a PackedSequence."""
+        """Runs all layers on ``(T, B, I)``; `rectangle` is None except for a PackedSequence."""
         if self.num_layers == 1 and not self.bidirectional:  # quicker: no splits and no copies
             output, h, cell = self._direction(input, "_l0", state or NO_STATE, False, rectangle)
             return output, (h, cell) if h.dim() == 3 else (h.unsqueeze(0), cell.unsqueeze(0))

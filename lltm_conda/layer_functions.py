@@ -1,15 +1,15 @@
 """One direction of an LLTM layer over a whole sequence, as a function.
 
-In eager mode, on both devices, `lltm_sequence` does this::
+In eager mode with gradients, on both devices, `lltm_sequence` does this::
 
     forward    _LayerFunction.forward -> torch.ops.lltm.layer_forward
     backward   _LayerFunction.backward -> _backward -> torch.ops.lltm.layer_backward
 
 As for the cell (see `functions`), torch asks for derivatives in three ways. Eager mode uses
 `_LayerFunction`. Compilers and callers of the raw op use the rules that `register` gives torch.
-``torch.func`` and ``torch.vmap`` run a loop over the cell, which has rules for both. The gates are
-not differentiable, nor is `cells` without `keep_cells`. The raw backward op computes first
-derivatives, the loop computes higher ones.
+``torch.func`` and ``torch.vmap`` run a loop over the cell, which has rules for both. The raw op's
+output `gates` is not differentiable, nor is `cells` without `keep_cells`. The raw backward op
+computes first derivatives, the loop computes higher ones.
 """
 
 from functools import partial
@@ -76,7 +76,8 @@ def _steps_of_cells(
 ) -> Sequence:
     """`lltm_sequence` as a loop over the cell: slower, but differentiable to any order.
 
-    The states are (B, S) or (1, B, S); a final state has the shape of the initial one, if any.
+    An initial state is (B, S) or (1, B, S), and its final state has the same shape; without an
+    initial state, the final state is (B, S).
     """
     state_size = weights.shape[0] // 3
     if bias is None:
@@ -99,7 +100,7 @@ def _matrix(state: Tensor) -> Tensor:
 
 
 def _refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-    """The derivative of the raw backward op, which its inputs do not determine."""
+    """Refuses to differentiate the raw backward op: its inputs do not determine the derivative."""
     raise NotImplementedError(
         "lltm: torch.ops.lltm.layer_backward has no derivative of its own; differentiate "
         "torch.ops.lltm.layer_forward or LLTMLayer with create_graph=True instead"
@@ -111,7 +112,7 @@ register("layer_backward", fake_layer_backward, _refuse_backward_of_backward)
 _forward_op = torch.ops.lltm.layer_forward.default
 _forward_in_c = in_c(_forward_op)
 _backward_in_c = in_c(torch.ops.lltm.layer_backward.default)
-# From torch 2.9 on, reading the older setting raises an error if the newer one was set. This
+# From torch 2.9 on, reading `allow_tf32` raises an error if `fp32_precision` was set. The next line
 # compares versions, not text: "2.10" is newer than "2.9".
 _NEWER_TF32_FLAG = torch.__version__ >= "2.9"
 _NAMES = ("input", "weights", "bias", "initial_h", "initial_cell")
@@ -130,9 +131,9 @@ def lltm_sequence(
     """Runs the LLTM cell over a sequence: a loop over :func:`lltm_conda.lltm`, in one op.
 
     The function copies non-contiguous arguments, and under ``torch.autocast`` casts all arguments
-    except float64 ones to the autocast dtype. Under ``torch.func`` and ``torch.vmap``, the loop
-    runs instead of the op, with the same results up to rounding. In 16 bits, the loop is less
-    exact, because the loop rounds the cell state at every step.
+    except float64 ones to the autocast dtype. Under ``torch.func`` and ``torch.vmap``, a loop over
+    the cell runs instead of the op, always keeps the cell states, and has the same results up to
+    rounding. In 16 bits, the loop is less exact, because it rounds the cell state at every step.
 
     Args:
         input: ``(T, B, I)``, T >= 1; float32, float64, float16 or bfloat16, on the CPU or a CUDA

@@ -5,11 +5,11 @@ from .engine.loader import BinariesCudaError, BinariesImportError, Loader
 
 
 class LLTMImportError(BinariesImportError):
-    """No binary of the package can be used here.
+    """The binaries of the package cannot be loaded here.
 
     Attributes:
         finding: the cause.
-        selection: every verdict that led to the cause; None if no file was judged.
+        selection: the verdicts that led to the cause; None if the loader stopped before judging.
     """
 
 

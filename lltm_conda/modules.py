@@ -12,8 +12,8 @@ __all__ = ["LLTM"]
 
 
 def parameter(module: nn.Module, name: str) -> Tensor:
-    """``getattr(module, name)``, but quicker: ``nn.Module`` looks in two other places first."""
-    found = module._parameters.get(name)  # None for a parametrised tensor, too
+    """``getattr(module, name)``, but quicker: Python would search object and class first."""
+    found = module._parameters.get(name)  # None for a parametrised tensor
     return getattr(module, name) if found is None else found
 
 

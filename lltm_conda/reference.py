@@ -1,7 +1,7 @@
 """The LLTM cell in plain PyTorch: the definition with which tests compare the compiled op.
 
-The definition runs on every device that PyTorch supports and needs no compiled code, so use it
-where no binary of the package fits.
+The definition runs on every device that PyTorch supports and needs no binary of the package. Where
+no binary fits, import the package with ``LLTM_CONDA_LOAD=0`` and then use this module.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Runs the op on every device, forward and backward, and compares it with the reference."""
+"""Compares the op with the reference, forward and backward, on the CPU and all CUDA devices."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from .engine.live_run import Parts
 
-#: The shapes that a release compares: steps (B, I, S), and sequences (T, B, I, S), a sequence for
-#: each way in which the layer's kernels run.
+#: A release compares op and definition in these shapes: (B, I, S) for a step, (T, B, I, S) for a
+#: sequence. There is one sequence for each way in which the layer's kernels run.
 SHAPES = (
     *((1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)),
     *((4, 5, 7, 3), (5, 4, 8, 64), (6, 16, 32, 128), (3, 40, 16, 512)),
@@ -57,5 +57,5 @@ def parts(*shape: int) -> Parts:
 
 
 def run() -> dict[str, Any]:
-    """Loads the binaries and checks every device that torch sees."""
+    """Loads the binaries and checks the op on the CPU and on every CUDA device."""
     return live_run.live_run(loader.LOADER, parts)

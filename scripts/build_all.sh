@@ -2,11 +2,11 @@
 # Builds, audits, packs, installs and runs what build_matrix.yaml lists.
 #
 #   scripts/build_all.sh host      what fits this machine
-#   scripts/build_all.sh --list    every cell, and whether this machine can build it
+#   scripts/build_all.sh --list    every cell of the matrix, and whether this machine can build it
 #   scripts/build_all.sh --help
 #
-# Needs a Python >= 3.10 with venv (python3, or what PYTHON names) and a C++ compiler. Writes only
-# into build/ and dist/.
+# Needs a Python >= 3.10 with venv (python3, or what PYTHON names) and a C++ compiler. Puts what
+# it makes into build/ and dist/; only --write-generated changes other files of the checkout.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd && echo .)
@@ -22,7 +22,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
   echo "error: $python is not a working Python >= 3.10; install one, or set PYTHON to one" >&2
   exit 2
 fi
-# Use the interpreter that a launcher such as pyenv's starts here; elsewhere it may start another.
+# Use the interpreter that a launcher such as pyenv's starts here: it may differ in other folders.
 python=$("$python" -c 'import sys; print(sys.executable)')
 
 # The tool's own environment is made again when its requirements or the Python change.
@@ -38,7 +38,7 @@ lock() {
   echo "waiting for another build_all.sh in this checkout (build/tools.lock)" >&2
   flock "$1" 9
 }
-# Prints the lines of a lock file that lock uv itself.
+# Prints the lines of a requirements file that pin uv itself.
 uv_of() { sed -n '/^uv==/,/[^\\]$/p' "$1"; }
 is_made() { [ "$(cat "$tools/.complete" 2>/dev/null || true)" = "$stamp" ]; }
 if ! { mkdir -p "$root/build/logs" "$root/dist" && exec 9>>"$root/build/tools.lock"; }; then
@@ -51,9 +51,9 @@ if ! is_made; then
   echo "making the release tool's environment (build/tools)" >&2
   rm -rf "$tools"
   log="$root/build/logs/tools.log"
-  # uv does not read pip's settings, and a URL with a password must not appear in a command.
+  # uv does not read pip's settings. A variable hides the URL's password; an option would not.
   if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="$PIP_INDEX_URL"; fi
-  # Every file, uv included, must have its locked hash.
+  # pip and uv install a file only if it has the hash that the requirements file names.
   if ! { "$python" -m venv "$tools" &&
     "$tools/bin/python" -m pip install --quiet --require-hashes -r <(uv_of "$requirements") &&
     "$tools/bin/uv" pip install --quiet --python "$tools/bin/python" --require-hashes \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one step of cibuildwheel, as [tool.cibuildwheel] in pyproject.toml says, in a container:
+# cibuildwheel runs this script in its container, as [tool.cibuildwheel] in pyproject.toml says:
 #
 #   scripts/cibuildwheel.sh before-all [SELECTOR ...]   compile and audit; fill the PREBUILT folder
 #   scripts/cibuildwheel.sh before-build                delete what earlier builds left

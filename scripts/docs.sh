@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the site from docs/ into build/site. Every warning is an error, also that of a dead link.
+# Builds the site from docs/ into build/site. Every warning, even about a dead link, is an error.
 #
 #   scripts/docs.sh [--serve [PORT] | --browser]
 #

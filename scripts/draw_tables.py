@@ -25,7 +25,7 @@ def row(*words: object) -> str:
 
 
 def pairs(table: dict[str, Any]) -> str:
-    """The grid of the measured outcomes with the judge's verdicts, and how many verdicts agree."""
+    """The grid of measured outcomes and of the judge's verdicts; how many verdicts are right."""
     minors, every = table["minors"], table["cells"]
     shown: dict[str, dict[str, str]] = defaultdict(dict)
     for cell in every:
@@ -52,11 +52,11 @@ def pairs(table: dict[str, Any]) -> str:
         "result; **bold**: the judge accepted the pair.",
         "",
         f"- ATen glue: {len(aten)} pairs; {', '.join(f'{n} {name}' for name, n in outcomes)}.",
-        f"- Accepted although it does not work: **{wrong}**.",
-        f"- Refused although it works: {len(refused)} of {len(works)} working ATen pairs"
+        f"- Accepted although they do not work: **{wrong}**.",
+        f"- Refused although they work: {len(refused)} of {len(works)} working ATen pairs"
         + (":" if refused else "."),
         *(f"  - `{c['glue']}` in torch {c['torch']}: {c['reason']}" for c in refused),
-        f"- Stable glue: {right} of {len(stable)} predicted.",
+        f"- Stable glue: {right} of {len(stable)} verdicts are right.",
         "",
         f"Measured by `{table['command']}` in {table['seconds']} s ({table['machine']}), commit "
         f"`{table['commit'][:12]}`; the data, with every message, is in "
@@ -66,7 +66,7 @@ def pairs(table: dict[str, Any]) -> str:
 
 
 def counts(cells: Cells) -> dict[str, int]:
-    """The numbers of a row of the foreign table: how often each outcome and verdict occurred."""
+    """The numbers of a row of the foreign table: how many pairs had which outcome and verdict."""
     seen = Counter((cell["outcome"] == "works", cell["verdict"]) for cell in cells)
     vouched = [cell for cell in cells if cell["vouched"] and cell["outcome"] == "works"]
     wrong = [cell for cell in cells if cell.get("right_cause") is False]
@@ -84,7 +84,7 @@ def counts(cells: Cells) -> dict[str, int]:
 
 
 def foreign(table: dict[str, Any]) -> str:
-    """The counts of each distribution's objects, and the rates of wrong and missing verdicts."""
+    """The counts of each distribution's objects, and the rates of wrong and unknown verdicts."""
     columns, groups = table["columns"], defaultdict[str, Cells](list)
     for column in columns:
         for item, cell in zip(table["objects"], column["cells"], strict=True):
@@ -100,16 +100,16 @@ def foreign(table: dict[str, Any]) -> str:
         return f"{100 * part / max(1, total[whole]):.1f} %"
 
     lines = [
-        f"{objects} objects of {len(groups)} distributions beside {len(columns)} torches "
-        f"({', '.join(column['torch'] for column in columns)}), Python {table['python']}: each "
-        f"judged from its files, then loaded in a process of its own ({crashes} processes died).",
+        f"Each of {objects} objects of {len(groups)} distributions was judged from its files for "
+        f"{len(columns)} torches ({', '.join(column['torch'] for column in columns)}) and Python "
+        f"{table['python']}, then loaded in a process for each torch ({crashes} processes died).",
         "",
         row("distribution", *total),
         "|---" * (len(total) + 1) + "|",
         *(row(name, *counts(cells).values()) for name, cells in sorted(groups.items())),
         row("**all**", *total.values()),
         "",
-        f"- Accepted that fail: **{total['accepted that fail']}**.",
+        f"- Accepted although they fail: **{total['accepted that fail']}**.",
         f"- Working and not accepted: {rate(refused + vouched, 'work')} ({refused} "
         f"refused; {vouched} unknown although the requirement of their package names this torch "
         "and excludes later torches; no other unknown pair has such a requirement).",

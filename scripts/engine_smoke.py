@@ -6,8 +6,8 @@ The release tool runs this script, which reads the package's name from build_mat
 does more than `python -m PACKAGE`: it compares 16-bit types and every shape of `smoke.SHAPES`,
 checks gradients by differences, counts OpenMP runtimes and can require one glue. The exit code is 0
 if every check passes. An emulator takes long to import torch and to compute the last shape, the
-largest. So with EMULATED in the environment the script also does the live run of
-`python -m PACKAGE`, and leaves out the last shape.
+largest. So if EMULATED is set in the environment, the script leaves out the last shape, and does
+the live run of `python -m PACKAGE` in the same process.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Runs everything that needs a GPU and writes the results as data.
+"""Runs the tests that need a GPU, the sanitizers and a soak, and writes the results as JSON.
 
     python3 scripts/gpu_suite.py --out benchmarks/results/gpu [--wheel FILE] [PYTEST ARGUMENT ...]
 
-Needs an NVIDIA GPU; a CUDA build of torch, nvcc, pytest, hypothesis and cffi in the running Python;
-and compute-sanitizer, which comes with CUDA. The script installs lltm into build/gpu-site; runs the
-tests marked `cuda`, and a subset of them under each sanitizer; then calls layers 10,000 times on
-two streams at once. The exit code is 0 only if every part passed.
+The script needs an NVIDIA GPU; a CUDA build of torch, pytest, hypothesis and cffi in the running
+Python; and CUDA's nvcc and compute-sanitizer. It installs lltm into build/gpu-site; runs tests
+marked `cuda`, and a subset of them under each sanitizer; then calls layers 10,000 times on two
+streams at once. The exit code is 0 only if every part passed.
 """
 
 import argparse
@@ -39,7 +39,7 @@ print(json.dumps(dict(torch=torch.__version__, cuda=torch.version.cuda, gpu=gpu.
 
 
 def capture(*command: str) -> str | None:
-    """The command's output; None if the command does not start, fails or takes two minutes."""
+    """The command's output; None if the command does not start, fails or takes over two minutes."""
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -50,7 +50,7 @@ def capture(*command: str) -> str | None:
 def machine() -> dict[str, object]:
     facts = capture(sys.executable, "-c", FACTS)
     if facts is None:
-        raise SystemExit("no GPU that torch sees: run this where torch.cuda.is_available()")
+        raise SystemExit("torch sees no GPU; run this where torch.cuda.is_available() is True")
     driver = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0")
     return {
         **json.loads(facts),
@@ -61,7 +61,7 @@ def machine() -> dict[str, object]:
 
 
 class Suite:
-    """The parts that have run, stored after each part: an interrupted suite keeps its results."""
+    """The parts that have run, stored after each part, so that an interrupted suite keeps them."""
 
     def __init__(self, out: Path, wheel: Path | None) -> None:
         self.out = out
@@ -107,7 +107,7 @@ class Suite:
             "summary": totals[-1].strip("= "),
             "sanitizer_summary": [line for line in lines if "SUMMARY" in line],
         }
-        if name == "soak":  # this program prints its findings as JSON
+        if name == "soak":  # this part prints its findings as JSON
             found = [line for line in lines if line.startswith("{")]
             part["found"] = json.loads(found[-1]) if found else None
         with self._lock:

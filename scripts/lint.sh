@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the format, style and types of all sources; --fix first lets the tools fix what they can.
+# Checks format, style, types and workflows; --fix first lets ruff and clang-format correct them.
 #
 #   scripts/lint.sh [--fix]
 set -euo pipefail
@@ -44,7 +44,7 @@ done
 
 if ((${#failed[@]})); then
   printf 'lint: %s failed\n' "${failed[@]}" >&2
-  echo "lint: scripts/lint.sh --fix fixes formats and some of the rest" >&2
+  echo "lint: scripts/lint.sh --fix corrects formats and some problems of style" >&2
   exit 1
 fi
 echo "lint: clean"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Locks the requirements of tests, release tool, workflows and site, with a hash for every file.
 #
-#   scripts/lock.sh [--upgrade]     keeps the locked versions; --upgrade takes the newest
+#   scripts/lock.sh [--upgrade]     keeps the locked versions; --upgrade renews tests and site
 #
-# Needs uv on PATH. The release tool gets the versions that the tests run with.
+# Needs uv on PATH. The release tool and the workflows get the tests' versions of shared packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

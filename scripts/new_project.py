@@ -1,4 +1,4 @@
-"""new_project.sh: makes a repository for an op of your own, or updates the engine in one."""
+"""new_project.sh: makes a repository for an op of your own, or updates its engine."""
 
 import argparse
 import hashlib
@@ -15,7 +15,7 @@ REPO = Path(__file__).resolve().parents[1]
 MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
 RECORD = "engine.json"
 
-# The files and folders that are the same in every project. {package} is the project's package.
+# The engine: projects differ only in its lines with `#=`. {package} is the project's package.
 ENGINE = (
     *(".ci", ".clang-format", ".gitignore", "CMakeLists.txt", "MANIFEST.in", "setup.py"),
     *(f".github/workflows/{name}.yml" for name in ("publish", "pull-request", "release", "weekly")),
@@ -25,7 +25,7 @@ ENGINE = (
     *(f"scripts/{name}.sh" for name in ("build_all", "cibuildwheel", "lint", "lock", "test")),
     *("scripts/test_env.sh", "scripts/release_tool.py", "scripts/engine_smoke.py", "tests/engine"),
 )
-# The files that a new project gets once, and an update does not replace.
+# The files that a new project gets, but that an update does not replace.
 BEGINNING = ("LICENSE", "environment.yml", "pyproject.toml")
 TEMPLATES = {"rms_norm": "own_op", "aten": "own_op_aten"}
 FRAME = REPO / "examples" / "project"  # the files that do not depend on the template
@@ -43,10 +43,10 @@ def project_of(matrix: str) -> dict[str, str]:
 
 
 def engine_files(root: Path, package: str) -> dict[str, Path]:
-    """The engine's files in the checkout `root`, by their names as in `ENGINE`."""
+    """The engine's files in the checkout `root`; their names have {package} as in `ENGINE`."""
     listed = git("ls-files", "-co", "--exclude-standard", "-z", cwd=root)
     if listed.returncode:
-        sys.exit(f"error: {root} must be a git checkout: {listed.stderr.strip()}; clone it")
+        sys.exit(f"error: {root} must be a git checkout: {listed.stderr.strip()}; use git clone")
     found = {}
     for name in listed.stdout.split("\0"):
         generic = re.sub(rf"^{package}/", "{package}/", name)
@@ -56,13 +56,13 @@ def engine_files(root: Path, package: str) -> dict[str, Path]:
 
 
 def digest(path: Path) -> str:
-    """The hash of a file, without the part before `#= ...` in lines that follow from the matrix."""
+    """The hash of a file without the text before `#=` in a line, which follows from the matrix."""
     text = re.sub(rb"(?m)^.*(?=  #= )", b"", path.read_bytes())
     return hashlib.sha256(text).hexdigest()
 
 
 def bring_engine(target: Path, package: str) -> None:
-    """Copies the engine, generates files from the matrix, and writes `RECORD` with all hashes."""
+    """Copies the engine, generates files from the matrix, and writes `RECORD` with the hashes."""
     ours = project_of(MATRIX)
     names = []
     for generic, path in engine_files(REPO, ours["package"]).items():
@@ -73,8 +73,8 @@ def bring_engine(target: Path, package: str) -> None:
     tool = [sys.executable, target / "scripts" / "release_tool.py", "release", "--write-generated"]
     done = subprocess.run(tool, cwd=target, env=env, capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"{done.stdout}{done.stderr}error: {target}: the engine cannot read its matrix")
-    version = (REPO / ours["package"] / "_version.py").read_text(encoding="utf-8").split('"')[1]
+        sys.exit(f"{done.stdout}{done.stderr}error: {target}: its release tool failed; see above")
+    version = (REPO / ours["package"] / "_version.py").read_text(encoding="utf-8").split('"')[-2]
     record = {
         "note": f"the engine of {ours['url']}; its new_project.sh --update replaces these files",
         "version": version,
@@ -97,7 +97,7 @@ def matrix_for(template: Path) -> str:
     text = re.sub(r"^project:\n(?:  .*\n)*", lambda _: project, MATRIX, flags=re.MULTILINE)
     if not (template / "csrc" / "kernels").is_dir():
         text = re.sub(r"^kernels:\n(?:  .*\n)*", "kernels: {}\n", text, flags=re.MULTILINE)
-        # The kernels of a platform.
+        # The CUDA kernels in a platform's `differs`.
         text = re.sub(r"^ +kernels:\n +cuda.*\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"^( +(?:devices|aten): )\[.*\]$", r"\1[cpu]", text, flags=re.MULTILINE)
     return text
@@ -106,9 +106,9 @@ def matrix_for(template: Path) -> str:
 def new(name: str, target: Path, template: Path) -> None:
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name) or keyword.iskeyword(module):
-        sys.exit(f"error: NAME must be lower-case words joined by `-`, got {name!r}")
+        sys.exit(f"error: NAME must be lower-case words joined by `-`, not a keyword, got {name!r}")
     if module in TAKEN or module in sys.stdlib_module_names:
-        sys.exit(f"error: a package named {module} would hide another; choose another NAME")
+        sys.exit(f"error: a package named {module} would hide another module; choose another NAME")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         sys.exit(f"error: {target} must be empty or must not exist; name another folder")
     target.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def update(target: Path) -> None:
     """Replaces the engine in `target`; exits with an error if somebody changed the engine there."""
     record = target / RECORD
     if not record.is_file():
-        sys.exit(f"error: {target} has no {RECORD}: new_project.sh did not make it; name another")
+        sys.exit(f"error: {target} has no {RECORD}: new_project.sh did not make it; name a project")
     old = json.loads(record.read_text(encoding="utf-8"))["files"]
     changed = [n for n, d in old.items() if (p := target / n).is_file() and digest(p) != d]
     if changed:

@@ -1,6 +1,6 @@
 """Starts a module of the release tool: release_tool.py MODULE [ARGUMENT ...].
 
-`python -m` looks for modules in the current folder first, which may be another checkout.
+`python -m` would look for modules in the current folder first, which may be another checkout.
 """
 
 import contextlib

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Makes a test environment, checks the sources, builds everything that fits this machine, and runs
-# the tests. A second run repeats only what has changed, and the tests.
+# Makes a test environment, checks the sources, builds the variant for this machine and the docs,
+# and runs the tests. A second run keeps the environment and recompiles only changed sources.
 #
 #   scripts/test.sh [--quick] [--torch VERSION] [PYTEST ARGUMENT ...]
 #
-#   --quick           only the tests: no linters, no scripts/build_all.sh host
-#   --torch VERSION   only the tests, with another torch, in an environment of its own
+#   --quick           installs and tests only: no linters, no scripts/build_all.sh host, no docs
+#   --torch VERSION   like --quick with this torch, in an environment of its own
 #
 # All further arguments go to pytest: scripts/test.sh --quick -k guards; scripts/test.sh -m cuda.
-# Without such arguments, pytest spreads the test files over up to four processes.
+# Without further arguments, pytest spreads the test files over up to four processes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 prefix=$(sed -n 's/^  prefix: *//p' build_matrix.yaml)
@@ -45,7 +45,7 @@ if ! $quick; then
 fi
 
 step "pip install . --no-build-isolation"
-# Modules that an earlier build packed may be deleted now. ninja compiles only changed sources.
+# build/lib* may hold modules that were deleted since; build/temp* holds objects for ninja.
 rm -rf build/lib build/lib.*
 python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 (cd "$env" && python -m "$package")
@@ -53,7 +53,7 @@ python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 if ! $quick; then
   step "scripts/build_all.sh host"
   scripts/build_all.sh host
-  # Not every project has a site. The site's tools need Python 3.11.
+  # A project may lack scripts/docs.sh, which needs Python 3.11 or newer.
   if [[ -x scripts/docs.sh ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     step "scripts/docs.sh"
     PYTHON=$env/bin/python scripts/docs.sh

@@ -4,10 +4,10 @@
 #   scripts/test_env.sh [TORCH_VERSION]
 #   scripts/test_env.sh --cross    only installs the cross compiler for Arm and qemu; needs root
 #
-# Without a version, build/test-env gets the torch that build_matrix.yaml tests with by default. With
-# a version, the folder is build/test-env-TORCH_VERSION. The script keeps an environment that is up
-# to date. PYTHON names the interpreter (default: python3); UV_TORCH_BACKEND=cpu takes PyTorch's own
-# CPU builds.
+# Without a version, build/test-env gets the default torch of build_matrix.yaml. With a version, the
+# folder is build/test-env-TORCH_VERSION. The script keeps an environment that is up to date. PYTHON
+# names the interpreter (default: python3); UV_TORCH_BACKEND=cpu makes uv install a CPU build from
+# PyTorch's own index.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -37,7 +37,7 @@ env=$PWD/build/test-env${1:+-$1}
 wanted=$({ "$python" --version; echo "$env torch==$torch"; cat requirements/dev.txt; } | sha256sum)
 
 if [[ ! -x $env/bin/python || $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]]; then
-  # uv does not read pip's settings.
+  # uv does not read pip's settings, so these lines pass them on.
   [[ -z ${PIP_INDEX_URL:-} ]] || export UV_INDEX_URL=$PIP_INDEX_URL
   [[ -z ${PIP_EXTRA_INDEX_URL:-} ]] || export UV_EXTRA_INDEX_URL=$PIP_EXTRA_INDEX_URL
   [[ -z ${PIP_FIND_LINKS:-} ]] || export UV_FIND_LINKS=${PIP_FIND_LINKS// /,}
@@ -46,7 +46,7 @@ if [[ ! -x $env/bin/python || $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]
   rm -rf "$env"
   mkdir -p build
   "$python" -m venv "$env" >&2
-  # Every file must have its locked hash; only torch has none, since its version is an argument.
+  # All files must have locked hashes, except for torch (an argument) and its dependencies.
   "$env/bin/python" -m pip install --quiet --require-hashes \
     -r <(sed -n '/^uv==/,/[^\\]$/p' requirements/dev.txt) >&2
   install=("$env/bin/uv" pip install --quiet --python "$env/bin/python")

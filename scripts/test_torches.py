@@ -8,7 +8,7 @@ state in build/torches/, runs `scripts/test.sh --torch` there on `tests/op` (wit
 need a GPU or the network), and stores benchmarks/results/torches/TORCH.json, which
 docs/numbers/support.md shows.
 
-Needs 8 GB of disk for a while, and the Python of the environment of scripts/test_env.sh.
+Needs the Python of the environment of scripts/test_env.sh and, during the run, 8 GB of disk.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from release.shell import output_of
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "torches"
 WORK = ROOT / "build" / "torches"
-# The first and the last torch of the ATen door, and three torches of the stable door.
+# The first and the last torch with ATen glue, and three torches that the stable glue serves.
 DEFAULTS = ("2.4@3.11", "2.9@3.12", "2.10@3.10", "2.13@3.11", "2.15@3.13")
 MARKERS = "not cuda and not network"
 
@@ -49,7 +49,7 @@ def target(text: str) -> tuple[str, str]:
     if python and python not in entry.pythons:
         known = ", ".join(entry.pythons)
         raise ReleaseError(f"torch {minor} has wheels for Python {known}, not for {python}")
-    # By default the oldest Python, since an old torch.compile refuses the newest with a wheel.
+    # The default is the oldest Python: torch.compile of some torches refuses their newest Python.
     wanted = [python] if python else entry.pythons
     found = next(filter(None, map(interpreter, wanted)), None)
     if found is None:
@@ -60,14 +60,15 @@ def target(text: str) -> tuple[str, str]:
 
 
 def run_suite(torch: str, interpreter: str, folder: Path) -> dict[str, Any]:
-    """Checks out, installs and tests in `folder`; returns the result to store.
+    """Installs and tests a new checkout in `folder`; returns the result to store.
 
-    Raises ReleaseError, with the log's last lines, if the tests did not run to their end.
+    Raises ReleaseError if the tests did not run to their end, or if the package cannot be loaded.
     """
-    # In a new checkout earlier builds do not matter, and the results belong to a commit.
+    # A new checkout holds no earlier builds, and its results belong to a commit.
     checkout, report, log = folder / "checkout", folder / "report.xml", WORK / f"{torch}.log"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
-    # No test here needs a GPU, so FORCE_CUDA=0. The caller deletes uv's cache with the folder.
+    # FORCE_CUDA=0 leaves out CUDA kernels, as no test here needs a GPU. The caller deletes uv's
+    # cache with the folder.
     env = {"FORCE_CUDA": "0", "UV_CACHE_DIR": str(folder / "cache")} | os.environ
     env["PYTHON"] = interpreter
     command = ["scripts/test.sh", "--torch", torch, "tests/op", "-m", MARKERS, "-n", "2"]
@@ -78,7 +79,7 @@ def run_suite(torch: str, interpreter: str, folder: Path) -> dict[str, Any]:
     seconds = time.time() - started
     if status not in (0, 1) or not report.exists():
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-        raise ReleaseError(f"scripts/test.sh ended with {status} (log: {log}):\n{tail}")
+        raise ReleaseError(f"scripts/test.sh ended with exit code {status} (log: {log}):\n{tail}")
     python = str(checkout / "build" / f"test-env-{torch}" / "bin" / "python")
     facts = output_of(python, "-W", "ignore", "-c", FACTS, cwd=folder)
     if facts is None:
@@ -127,7 +128,7 @@ def main() -> int:
     options = parser.parse_args()
 
     if changed := (output_of("git", "status", "--porcelain") or "").splitlines():
-        print(f"note: {len(changed)} changed files are not committed, and so not tested")
+        print(f"note: {len(changed)} changed files are not committed, so they are not tested")
     WORK.mkdir(parents=True, exist_ok=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
     failed = False

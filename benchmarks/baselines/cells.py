@@ -1,4 +1,4 @@
-"""The contenders that are not compiled here: plain PyTorch, torch's own modules, and ours."""
+"""The contenders that extension.py does not build: PyTorch code, torch's modules, and ours."""
 
 import importlib
 import sys
@@ -47,7 +47,7 @@ def _layer(kind: str, make: Callable[[int, int], nn.Module], request: Request) -
 
 
 def _loop(builder: Builder, request: Request) -> Cell:
-    """A layer that calls a cell of `builder` once a step."""
+    """A layer that calls a cell of `builder` once per step."""
     cell = builder(request)
 
     def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
@@ -66,9 +66,9 @@ def compiled_cell(request: Request) -> Cell:
 
 
 def _ours(name: str, input_features: int, state_size: int) -> nn.Module:
-    """Make a module of this class of the installed package."""
-    # `python -m benchmarks` puts the repository first on the path. The sources there may lack
-    # binaries, so the repository moves to the end of the path.
+    """Make a module of the class `name` of the installed package."""
+    # `python -m benchmarks` puts the repository first on sys.path. The package there may lack
+    # binaries, so the repository moves to the end of sys.path.
     sys.path.sort(key=lambda entry: Path(entry or ".").resolve() == ROOT)
     try:
         kind = getattr(importlib.import_module("lltm_conda"), name)
@@ -85,6 +85,6 @@ plain_loop = partial(_loop, plain_cell)
 our_cell = partial(_cell, "lltm", partial(_ours, "LLTM"))
 our_loop = partial(_loop, our_cell)
 our_layer = partial(_layer, "lltm", partial(_ours, "LLTMLayer"))
-# An LSTM has four gates, and the LLTM has three.
+# An LSTM has four gates and the LLTM three, so the LSTM's products are a third larger.
 lstm_cell = partial(_cell, "lstm", nn.LSTMCell)
 lstm = partial(_layer, "lstm", nn.LSTM)

@@ -46,7 +46,7 @@ def load(name: str, source: str) -> ModuleType:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise Unavailable(
             f"could not build {name}: {reason[0]} (build folder {directory.name}; "
-            "it needs ninja and a compiler that fits this torch)"
+            "a build needs ninja and a compiler that fits this torch)"
         ) from error
 
 
@@ -72,7 +72,7 @@ def autograd_function(extension: ModuleType) -> type[torch.autograd.Function]:
 
 
 class ExtensionLLTM(PlainLLTM):
-    """The module of a tutorial-style extension; `bias` is (1, 3S), the shape of its gradient."""
+    """The module of a tutorial-style extension; `bias` is (1, 3S), like `d_bias` of backward."""
 
     def __init__(self, extension: ModuleType, input_features: int, state_size: int) -> None:
         super().__init__(input_features, state_size)
@@ -85,8 +85,8 @@ class ExtensionLLTM(PlainLLTM):
 
 def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
     module = prepared(functools.partial(ExtensionLLTM, extension), request)
-    # The textbook mask gives elu the slope 0 if z is negative and exp(z) rounds to 1: often in 16
-    # bits, and for about one element in a million in float32. The gradient of that element is 0.
+    # These extensions give elu the slope 0, not 1, if z is negative and exp(z) rounds to 1. That
+    # happens often in 16 bits, and about once in a million in float32: the tolerance is larger.
     slack = {2: 4.0, 4: 8.0}.get(request.dtype.itemsize, 1.0)
     return Cell("lltm", module, module, capturable, slack=slack)
 
@@ -96,7 +96,7 @@ def cpp_cell(request: Request) -> Cell:
 
 
 def cuda_cell(request: Request) -> Cell:
-    """The contender `cuda`. It runs on the legacy default stream, which no graph captures."""
+    """The contender `cuda`. It launches on the legacy default stream, which no graph captures."""
     if request.device != "cuda":
         raise Unavailable("the CUDA baseline runs on CUDA tensors only: use --device cuda")
     if request.dtype not in (torch.float32, torch.float64):

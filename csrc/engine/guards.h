@@ -9,8 +9,8 @@
 
 #include "kernel_registry.h"
 
-// The checks by the names of PyTorch's C++ extension tutorial. `Torch` must be in scope. Messages
-// name the argument like the variable.
+// The checks of PyTorch's C++ extension tutorial, and CHECK_CPU. `Torch` must be in scope. Messages
+// name the argument by the text of `x`.
 #define CHECK_CPU(x) \
   ::PROJECT_NAMESPACE::Guards<Torch>::on_device(x, #x, ::PROJECT_NAMESPACE::Device::kCPU)
 #define CHECK_CUDA(x) \
@@ -37,7 +37,7 @@ inline std::string dtype_name(int32_t scalar_type) {
 }
 
 // The text of a part of a message. Messages are joined from strings, because a stream would use
-// locales, and these crash if a process has both a statically linked libstdc++ and torch's.
+// locales, which crash if a process has both a statically linked libstdc++ and torch's libstdc++.
 inline std::string text_of(const char* part) { return part; }
 inline std::string text_of(const std::string& part) { return part; }
 inline std::string text_of(int64_t part) { return std::to_string(part); }
@@ -97,7 +97,7 @@ struct Guards {
     }
   }
 
-  // Checks that the tensor has the dtype and the device of `model`.
+  // Checks that the tensor has the dtype and the device index of `model`.
   static void like(const Tensor& tensor, const char* name, const Tensor& model,
                    const char* model_name) {
     if (Torch::scalar_type(tensor) != Torch::scalar_type(model)) {

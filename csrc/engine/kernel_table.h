@@ -1,5 +1,6 @@
 // The types that kernels and glue of every op share: where a kernel runs, and the head of the table
-// of kernels. Kernels include this file, so it is C and does not include torch.
+// of kernels. Kernels include this file, so it does not include torch; it is C, because kernels and
+// glue may come from different compilers.
 #pragma once
 
 #include <stdint.h>
@@ -29,7 +30,7 @@ typedef struct {
 
 // The head of a kernels object's table of functions: the first member of the table.
 typedef struct {
-  uint32_t abi;        // the kernel ABI of the kernels
+  uint32_t abi;        // that the kernels were compiled with
   uint32_t byte_size;  // of the whole table
   const char* device;  // "cpu" or "cuda"
 } PROJECT_SYMBOL(table_head);
@@ -38,8 +39,8 @@ typedef struct {
 //
 //   PROJECT_KERNEL_TABLE(cpu) { return &table; }
 //
-// A separate kernels object exports this function. CMake and torch.utils.cpp_extension link kernels
-// and glue into one object, which does not export the function.
+// A separate kernels object exports this function. Builds with CMake or torch.utils.cpp_extension
+// link kernels and glue into one object, which does not export the function.
 #if defined(PROJECT_LINKED_CPU) || defined(PROJECT_LINKED_CUDA)
 #define PROJECT_KERNEL_TABLE(device) \
   extern "C" const void* PROJECT_SYMBOL(device##_kernel_table)(void)

@@ -63,8 +63,8 @@ inline bool attach_linked([[maybe_unused]] const char* (*attach)(const void*)) {
   PROJECT_LIBRARY_IMPL(PROJECT_NAMESPACE, CUDA, library) { LIST(PROJECT_ON_CUDA) }
 // clang-format on
 
-// Defines the exported function that attaches a table of kernels. The table must be a `Table`,
-// whose first member is the table_head, and have this ABI.
+// Defines the exported function that attaches a table of kernels, and attaches linked kernels at
+// load. The table must be a `Table`, whose first member is the table_head, and have this ABI.
 #define PROJECT_KERNELS(Table, ABI)                                                         \
   extern "C" PROJECT_EXPORT const char* PROJECT_SYMBOL(attach_kernels)(const void* table) { \
     return PROJECT_NAMESPACE::attach_kernels(table, ABI, sizeof(Table));                    \

@@ -100,8 +100,8 @@ __attribute__((section(".torch_extension.record"), used)) const auto record_text
 
 #ifndef TORCH_TARGET_VERSION
 // Code for one torch may find all its symbols in another torch and still abort or compute nonsense,
-// because an enumerator moved or a class changed its size. These numbers tell all measured cases
-// apart.
+// because an enumerator moved or a class changed its size. These numbers, with the slots below,
+// differ in every such case that was measured.
 constexpr auto layout() {
   Text<384> text;
   text.field("dispatch_key_cpu", static_cast<unsigned long long>(c10::DispatchKey::CPU));
@@ -122,7 +122,7 @@ __attribute__((section(".torch_extension.layout"), used)) const auto layout_text
 
 // A new virtual function moves all later ones without changing a size: torch 2.10 put three into
 // TensorImpl's base, so code for 2.9 calls a wrong function in 2.10, although no symbol is missing.
-// These pointers to virtual member functions tell the slots. In the C++ ABI of x86-64 such a
+// These pointers to virtual member functions hold the slots. In the C++ ABI of x86-64 such a
 // pointer holds 1 + 8 * the slot and no address, so the compiler writes plain numbers.
 struct VirtualSlots {
   const c10::Storage& (c10::TensorImpl::*storage)() const;

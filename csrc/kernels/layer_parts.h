@@ -1,4 +1,4 @@
-// Divides a sequence into parts for the products that batch over time, alike on CPU and CUDA.
+// Divides a sequence into the same parts on CPU and CUDA, for the products that batch over time.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,11 @@ namespace lltm {
 
 // Fills in the plan's part_starts. A CUDA device works on the products of one part while the host
 // launches the steps of the next part. There are few parts, since 16-bit sums are rounded once per
-// part. The last quarter of the steps is halved, since no step overlaps with the last products.
+// part. Backward ends with the first quarter of the steps, which is halved, since no step overlaps
+// with the last products.
 inline void set_part_starts(int64_t steps, lltm_layer_plan* plan) {
   constexpr int64_t kParts = 4;
-  constexpr int64_t kLeast = 32;  // the fewest steps in a part
+  constexpr int64_t kLeast = 32;  // the fewest steps in a part, unless the sequence is shorter
   static_assert(kParts + 1 <= LLTM_MOST_PARTS);
   const int64_t quarter = (steps + kParts - 1) / kParts;
   int64_t left = steps;

@@ -1,8 +1,8 @@
 // The C interface between the glue, which knows torch, and the kernels, which do not.
 //
-// Kernels are compiled for the CPU and for each CUDA major version, glue for each torch ABI. At run
-// time, the glue gets its functions from `lltm_kernel_table`, so any glue works with any kernels of
-// the same LLTM_KERNEL_ABI.
+// Kernels are compiled for the CPU and for each CUDA major version, and glue for each torch ABI. At
+// run time, the glue gets the kernels' functions from `lltm_kernel_table`. So any glue works with
+// any kernels of the same LLTM_KERNEL_ABI, unless their table has too few members for the glue.
 #ifndef LLTM_KERNELS_H_
 #define LLTM_KERNELS_H_
 
@@ -26,7 +26,7 @@ typedef enum {
   LLTM_BFLOAT16 = 15,
 } lltm_dtype;
 
-// The position of a dtype in this list, for arrays.
+// The position of a dtype in the list above, for arrays.
 static inline int lltm_dtype_index(lltm_dtype dtype) {
   return dtype == LLTM_BFLOAT16 ? 3 : (int)dtype - (int)LLTM_FLOAT16;
 }
@@ -48,8 +48,8 @@ enum {
 };
 
 // Over a sequence, cell states and their gradients are running sums. A 16-bit running sum loses
-// small addends, so the loop over steps keeps a float32 copy. Outside that loop, and for float32
-// and float64, this struct and the next are all zero.
+// small addends, so the loop over steps keeps a float32 copy of the states, and float32 gradients.
+// Outside that loop, and for float32 and float64, this struct and the next are all zero.
 typedef struct {
   const void* old_cell;  // (B, S), float32: read instead of old_cell; or NULL
   void* new_cell;        // (B, S), float32: written in addition to new_cell; or NULL
@@ -97,7 +97,7 @@ typedef struct {
 
 // A whole sequence of steps: one layer in one direction. Unless the plan says makes_all_products,
 // the caller makes the products that batch over time: x W_x^T before forward, and d_input and
-// d_weights from the d_gates of all steps after backward. The caller always sums d_bias.
+// d_weights from d_gates after backward, or after each of its parts. The caller always sums d_bias.
 
 typedef struct {
   int64_t steps;          // T >= 1
@@ -109,7 +109,7 @@ typedef struct {
 } lltm_layer_sizes;
 
 // The quickest way to run a sequence: by a family of these kernels, or by family 0 ("gemm"), a loop
-// over steps in the caller. Fields that do not apply are 0.
+// over steps in the caller. The caller ignores fields that do not apply.
 typedef struct {
   int32_t family;           // 0: gemm; otherwise a number that only these kernels know
   int64_t workspace_bytes;  // size of the workspace, which is aligned to 16 bytes
@@ -118,20 +118,20 @@ typedef struct {
   // Forward, 1: the product x W_x^T adds the bias; 0: the kernels add the bias.
   int32_t product_adds_bias;
   // Backward by gemm: the first step of each part of the sequence, the last part first. As soon as
-  // the loop has computed this step, the caller makes the part's products that batch over time.
+  // the loop has computed a part's first step, the caller makes the part's products over time.
   int64_t part_starts[LLTM_MOST_PARTS];
   // Not 0: copies of the operands, padded with zeros to these S and I, are quicker. The added units
-  // of the state stay zero. The plan's other fields are then unset: the caller asks again with
-  // the padded sizes.
+  // of the state stay zero. The caller then ignores the other fields, and asks for a plan for the
+  // padded sizes.
   int64_t padded_state;
   int64_t padded_input;
 } lltm_layer_plan;
 
-// Contiguous tensors of one dtype; only rows of `weights` have gaps.
+// The tensors are contiguous and have one dtype; only the rows of `weights` may have gaps.
 typedef struct {
   lltm_layer_sizes sizes;
   const void* weights;       // (3S, S) with rows `weight_stride` apart: the columns of h
-  const void* bias;          // (3S): added to gates; NULL if gates contain it
+  const void* bias;          // (3S): added to gates; NULL if there is none, or gates contain it
   const void* initial_h;     // (B, S), or NULL for zeros
   const void* initial_cell;  // (B, S), or NULL for zeros
   void* gates;               // (T, B, 3, S): x W_x^T in, the pre-activations out
@@ -164,7 +164,7 @@ typedef struct {
   void* d_weights;        // (3S, S + I), written unless NULL
 } lltm_layer_backward_arguments;
 
-// The cell states of a sequence, recomputed from its gates: c_t = c_{t-1} + g_t i_t, as in forward.
+// A sequence's cell states from its gates, as in forward: c_t = c_{t-1} + elu(z_c) sigmoid(z_i).
 typedef struct {
   lltm_layer_sizes sizes;
   const void* initial_cell;  // (B, S), or NULL for zeros
@@ -191,11 +191,11 @@ typedef struct {
   int64_t workspace_bytes;  // size of the workspace, which is aligned to 16 bytes; 0 for gemm
   // Backward by a family, 1: the family recomputes gates that are NULL.
   int32_t makes_gates;
-  // Backward by gemm in a sequence: the caller divides the depth 3S of the product d_z W_h into
-  // this number of equal slices. The product of each slice is a plane, a matrix of its own, and
-  // cell_backward of the step before adds the planes.
+  // Backward by gemm in a sequence, if `product` makes d_z W_h: the caller divides the depth 3S
+  // into this number of equal slices; 0 means 1. The product of each slice is a plane, a matrix of
+  // its own, and cell_backward of the step before adds up the planes.
   int32_t split_k;
-  // By gemm in a sequence, 1: `product` makes the products; 0: the caller does.
+  // By gemm in a sequence: if 1 and torch gives a cuBLAS handle, `product` makes the products.
   int32_t calls_product;
 } lltm_step_plan;
 
@@ -223,20 +223,20 @@ typedef struct {
 } lltm_product_arguments;
 
 // The arguments of one step. step_forward and step_backward run the whole step; cell_forward and
-// cell_backward run the pointwise part, which follows the GEMM. In the comments, "step:" marks what
+// cell_backward run the pointwise part, without the products. In the comments, "step:" marks what
 // only the whole step uses, and "cell:" what only the pointwise part uses.
 //
-// All tensors are contiguous and, except those of `running` and `float32`, of one dtype; rows of
-// `weights` may have gaps.
+// All tensors have one dtype, except those of `running` and `float32`. They are contiguous, except
+// that rows of `weights` may have gaps, and that grad_h and grad_cell may have `strides`.
 typedef struct {
   lltm_step_sizes sizes;
   const void* input;          // step: (B, I)
-  const void* weights;        // step: (3S, S + I) with rows `weight_stride` apart, those of h first
-  const void* bias;           // (3S): added; NULL if gates contain it
+  const void* weights;        // step: (3S, S + I), columns of h first; rows `weight_stride` apart
+  const void* bias;           // (3S): added; NULL if there is none, or gates contain it
   const void* old_h;          // step: (B, S)
   const void* old_cell;       // (B, S)
   int32_t gates_hold_addend;  // step: 1: the contents of gates are added to the products
-  void* gates;                // (B, 3, S): pre-activations, written; cell: in, the products
+  void* gates;                // (B, 3, S): pre-activations, written; cell: the products before that
   void* new_h;                // (B, S), written
   void* new_cell;             // (B, S), written
   void* workspace;            // step
@@ -248,8 +248,8 @@ typedef struct {
   const void* grad_h;      // (B, S); NULL means zero, here and in the next two
   const void* grad_cell;   // (B, S) or NULL
   const void* grad_gates;  // (B, 3, S) or NULL
-  // Added to grad_h and grad_cell. A state in a sequence has two readers: the output and the next
-  // step.
+  // Added to grad_h and grad_cell: the gradients from the next step of a sequence, or of the final
+  // states.
   const void* more_grad_h;     // (B, S) or NULL; cell: or (more_grad_h_planes, B, S)
   const void* more_grad_cell;  // (B, S) or NULL
   const void* input;           // step: this and the next three as in forward
@@ -273,12 +273,13 @@ typedef struct {
 } lltm_step_backward_arguments;
 
 // Kernels return NULL, or a text that says what failed. The text is valid until the thread's next
-// call.
+// call of a kernel.
 //
 // A plan says how to run a problem; only the kernels know what is quicker on their device. `needs`
 // is the mask of the gradients to compute, 0 for forward. The environment variables
 // LLTM_CPU_PRODUCTS, LLTM_CUDA_CELL and LLTM_LAYER_KERNELS force a family by its name, for tests.
-// An unknown name is an error, and so is the name of a family that cannot run the problem.
+// An unknown name is an error. A family that cannot run the problem is an error of
+// LLTM_LAYER_KERNELS, but LLTM_CUDA_CELL then takes another family.
 typedef struct {
   lltm_table_head head;  // with LLTM_KERNEL_ABI
   const char* (*cell_forward)(lltm_dtype, const lltm_step_forward_arguments*,
@@ -288,7 +289,7 @@ typedef struct {
   const char* (*column_sum)(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
   const char* (*layer_plan)(lltm_dtype, lltm_pass, const lltm_layer_sizes*, const lltm_execution*,
                             lltm_layer_plan*);
-  // Takes the family and the workspace of a plan for the same sizes; the family is never gemm.
+  // This function and the next take a plan's family, except gemm, and the plan's workspace.
   const char* (*layer_forward)(lltm_dtype, int32_t family, const lltm_layer_forward_arguments*,
                                const lltm_execution*);
   const char* (*layer_backward)(lltm_dtype, int32_t family, const lltm_layer_backward_arguments*,
@@ -296,7 +297,7 @@ typedef struct {
   const char* (*layer_cells)(lltm_dtype, const lltm_layer_cells_arguments*, const lltm_execution*);
   const char* (*step_plan)(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
                            const lltm_execution*, lltm_step_plan*);
-  // Takes the family and the workspace of a plan for the same sizes; the family is never gemm.
+  // This function and the next take a plan's family, except gemm, and the plan's workspace.
   const char* (*step_forward)(lltm_dtype, int32_t family, const lltm_step_forward_arguments*,
                               const lltm_execution*);
   const char* (*step_backward)(lltm_dtype, int32_t family, const lltm_step_backward_arguments*,

@@ -47,8 +47,8 @@ class CellBackward {
     const lltm_step_plan plan = Calls::plan_step(LLTM_BACKWARD, needs, sizes, where);
     OptionalTensor gates = given_gates;
     if (!gates && plan.makes_gates == 0) {
-      // Gates do not depend on the old cell state, so forward gets any tensor of its shape:
-      // new_cell.
+      // Gates do not depend on the old cell state, so new_cell, which has the same shape, takes its
+      // place.
       gates = std::get<2>(CellForward<Torch, device>::run(input, weights, bias, old_h, new_cell));
     }
     Gradients<Torch> d(needs, input, weights, bias, old_h, new_cell);
@@ -87,8 +87,8 @@ class CellBackward {
   static constexpr Strides kStrides =
       device == Device::kCUDA ? Strides::kAny : Strides::kContiguous;
 
-  // Computes the gradients for which `d` has tensors. A kernel makes the pointwise part, torch the
-  // products.
+  // Computes the gradients for which `d` has tensors. Kernels make the pointwise part and d_bias,
+  // and torch makes the products.
   static void by_gemm(const CellSizes& sizes, lltm_step_backward_arguments step,
                       const lltm_execution& where, const Tensor& input, const Tensor& weights,
                       const Tensor& old_h, const Gradients<Torch>& d) {

@@ -60,7 +60,7 @@ class CellForward {
   using Calls = KernelCalls<Torch, device>;
   using Check = OperandChecks<Torch, device>;
 
-  // On the CPU, torch's GEMM would write the bias to memory first, so the kernel adds the bias.
+  // On the CPU, torch's GEMM would write the bias to memory first, so cell_forward adds the bias.
   static constexpr bool kGemmAddsBias = device == Device::kCUDA;
 
   // gates = [old_h, input] weights^T, plus the bias if kGemmAddsBias.
@@ -68,8 +68,8 @@ class CellForward {
                        const Tensor& bias, const Tensor& old_h, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
     const Tensor z = Views<Torch>::rows(gates, 0, sizes.batch, rows);
-    // Two products cost less than a copy of a wide input. In 16 bits two products would round z
-    // twice.
+    // Two products cost less than a copy of a wide input. In 16 bits, two products would round z
+    // twice, so one product is made.
     if (!kGemmAddsBias && sizes.features > 2 * rows && lltm_dtype_bytes(sizes.dtype) > 2) {
       const auto part = [&](int64_t columns, int64_t first) {
         return Torch::strided(weights, {columns, rows}, {1, sizes.columns()}, first);

@@ -156,13 +156,13 @@ class LayerBackward {
         Calls::plan_step(LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL, sizes, where);
     const StepProducts<Torch, device> of_step(sizes, plan, where);
     const int32_t planes = of_step.planes();  // of d_old_h
-    // A 16-bit gradient of the cell state would lose small addends. So this gradient is float32,
-    // and each element takes the place of two 16-bit elements.
+    // A 16-bit gradient of the cell state would lose small addends. So with a 16-bit dtype, this
+    // gradient is float32, and each element takes the place of two 16-bit elements.
     const bool float32_cells = lltm_dtype_bytes(sizes.dtype) == 2;
     const auto empty = [&](int64_t count) {
       return Torch::empty({count, sizes.batch, sizes.state}, d_gates);
     };
-    // Two of each: a step reads one and writes the other.
+    // There are two tensors of each gradient: a step reads one and writes the other.
     const Tensor d_h[] = {empty(planes), empty(planes)};
     const int64_t cell_planes = float32_cells ? 2 : 1;
     const Tensor d_cells[] = {empty(cell_planes), empty(cell_planes)};
@@ -216,11 +216,11 @@ class LayerBackward {
     return cells;
   }
 
-  // The products that batch over time, for the steps [first, last): d_input of these steps, and
-  // d_weights, added to that of the steps from `last` on. So the caller begins with the last steps.
+  // Makes the products that batch over time, for the steps [first, last): d_input, and a part of
+  // d_weights, which is added to that of the steps from `last` on. So the last steps come first.
   static void multiply(const LayerSizes& sizes, int64_t first, int64_t last, const Operands& given,
                        const Tensor& output, const Tensor& d_gates, const Gradients<Torch>& d) {
-    // Returns the steps [begin, end) of a sequence as one matrix, with a row for each batch entry.
+    // Returns the steps [begin, end) of a sequence as one matrix, which `view` makes.
     const auto steps = [&](const auto& view, const Tensor& tensor, int64_t begin, int64_t end,
                            int64_t columns) {
       return view(tensor, sizes.earliest(begin, end) * sizes.batch, (end - begin) * sizes.batch,

@@ -1,7 +1,7 @@
 // torch.ops.lltm.layer_forward: a layer of LLTM cells over a whole sequence, in one direction.
 //
 // Only the recurrence is serial. Before the recurrence, one GEMM multiplies the inputs of all steps
-// by the weights.
+// by the weights, unless a family of the kernels makes these products too.
 #pragma once
 
 #include <optional>
@@ -28,8 +28,8 @@ class LayerForward {
   // Arguments: input (T, B, I), weights (3S, S + I), bias (3S) or (1, 3S), initial_h and
   // initial_cell (B, S) or (1, B, S). A missing bias or state counts as zero.
   //
-  // Returns output (T, B, S), final_h and final_cell with the shapes of the initial states, or (B,
-  // S), gates (T, B, 3, S), and cells (T, B, S). Without `keep_cells`, cells has no elements.
+  // Returns output (T, B, S), final_h and final_cell with the shapes of the initial states (default
+  // (B, S)), gates (T, B, 3, S), and cells (T, B, S), without elements unless `keep_cells` is true.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
       const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
       const OptionalTensor& initial_h, const OptionalTensor& initial_cell, bool reverse,
@@ -108,8 +108,8 @@ class LayerForward {
     return {output, final_h, final_cell, gates, cells};
   }
 
-  // An uninitialised state with the shape of `model`, which may be (1, B, S) as in nn.LSTM, or (B,
-  // S) if there is no model.
+  // Returns an uninitialised state. Its shape is that of `model`, which may be (1, B, S) as in
+  // nn.LSTM. Without a model, the shape is (B, S).
   static Tensor state_like(const OptionalTensor& model, const LayerSizes& sizes,
                            const Tensor& like) {
     return model ? Torch::empty_like(*model) : Torch::empty({sizes.batch, sizes.state}, like);
@@ -140,8 +140,8 @@ class LayerForward {
     }
   }
 
-  // Runs one step at a time, for every size and dtype. A family of the kernels runs the whole step,
-  // or a GEMM and then the pointwise kernel run it.
+  // Runs one step at a time, which works for every size and dtype. A family of the kernels runs the
+  // whole step, or a GEMM and then the pointwise kernel run the step.
   static void loop(const LayerSizes& sizes, const lltm_layer_forward_arguments& layer,
                    const lltm_execution& where, const Operands& given, const Tensor& gates,
                    const Tensor& output, const Tensor& cells) {
@@ -154,8 +154,8 @@ class LayerForward {
     step.bias = layer.bias;
     step.gates_hold_addend = 1;
     step.workspace = Calls::data_or_null(workspace);
-    // A 16-bit cell state would lose small addends. So float32 states alternate between two planes,
-    // each of which takes the place of two 16-bit planes.
+    // A 16-bit cell state would lose small addends. So with a 16-bit dtype, float32 copies of the
+    // states alternate between two planes, each as large as two 16-bit planes.
     const bool runs = lltm_dtype_bytes(sizes.dtype) == 2;
     const OptionalTensor running = Calls::workspace(runs ? 8 * sizes.plane() : 0, output);
     const auto running_cell = [&](int64_t n) {

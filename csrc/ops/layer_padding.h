@@ -1,6 +1,5 @@
 // Pads a layer's operands with rows and columns of zeros, and removes the padding from the results.
-// Without padding, cuBLAS would be slow for unaligned rows, and the families of the kernels would
-// be slow or could not run.
+// Without padding, cuBLAS would be slow for unaligned rows, and the family `grid` could not run.
 #pragma once
 
 #include <initializer_list>
@@ -22,7 +21,7 @@ class LayerPadding {
   LayerPadding(const LayerSizes& from, const LayerSizes& to, const lltm_execution& where)
       : from_(from), to_(to), where_(where) {}
 
-  // Copy into an existing tensor: the input (T, B, I), the weights, or states (..., S).
+  // Copy into an existing tensor: the input (T, B, I), the weights, or states (rows of S elements).
   void input(const OptionalTensor& from, const OptionalTensor& to) {
     if (from) rows(*from, *to, to_.rows(), from_.features, to_.features);
   }
@@ -47,8 +46,8 @@ class LayerPadding {
     if (from) rows(*from, *to, View::elements(*from) / from_.state, from_.state, to_.state);
   }
 
-  // Copy into a new tensor, and return the new tensor. An input or states whose rows do not grow
-  // are returned without a copy.
+  // Copy into a new tensor, and return the new tensor. An input or states whose rows keep their
+  // length are returned without a copy.
   Tensor input(const Tensor& tensor) {
     if (from_.features == to_.features) return tensor;
     const Tensor copy = Torch::empty({to_.steps, to_.batch, to_.features}, tensor);

@@ -111,8 +111,8 @@ struct OperandChecks {
     return sizes;
   }
 
-  // Checks that an operand has the device and the dtype of input, and this shape, which `letters`
-  // describe. A missing operand passes.
+  // Checks that an operand has the device and the dtype of input, these strides, and this shape,
+  // which `letters` describe. A missing operand passes.
   template <typename Sizes>
   static void like_input(const OptionalTensor& tensor, const char* name, const Tensor& input,
                          const Sizes&, std::initializer_list<int64_t> shape, const char* letters,

@@ -112,8 +112,8 @@ struct Gradients {
         h(like(h, needs & LLTM_NEEDS_OLD_H)),
         cell(like(cell, needs & LLTM_NEEDS_OLD_CELL)) {}
 
-  // Moves the gradients out, in the operator's order. Where no gradient was asked for, the result
-  // has a tensor without elements.
+  // Moves the gradients out, in the operator's order. A gradient that was not allocated becomes a
+  // tensor without elements.
   std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> take(const Tensor& model) {
     const auto or_nothing = [&](OptionalTensor& gradient) {
       return gradient ? std::move(*gradient) : Torch::empty({0}, model);

@@ -1,4 +1,4 @@
-// Registers the operators of torch.ops.lltm, and names the table of the kernels that they call.
+// Registers the operators of torch.ops.lltm, and exports the function that attaches their kernels.
 #include "../engine/register.h"
 
 #include "../kernels/lltm_kernels.h"
@@ -7,7 +7,7 @@
 #include "layer_backward.h"
 #include "layer_forward.h"
 
-// One line for each operator. PROJECT_OPERATORS in engine/register.h describes the arguments.
+// One line for each operator. The comment on PROJECT_OPERATORS describes the arguments.
 #define LLTM_OPERATORS(OPERATOR)                          \
   OPERATOR(forward, CellForward, kOnCPU | kOnCUDA)        \
   OPERATOR(backward, CellBackward, kOnCPU | kOnCUDA)      \

@@ -1,5 +1,5 @@
-// The products of the steps of a sequence. The kernels' `product` makes them if the plan says so
-// and torch gives a cuBLAS handle; otherwise torch makes them.
+// The matrix products of the steps of a sequence. The kernels' `product` computes them if the plan
+// says so and torch gives a cuBLAS handle; otherwise torch computes them.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@ class StepProducts {
         handle_(plan.calls_product != 0 ? where.blas_handle() : nullptr),
         planes_(handle_ != nullptr ? std::max(plan.split_k, 1) : 1) {}
 
-  // The number of planes that `of_gates` can make. Torch makes 1.
+  // The most planes (B, S) that d_h may have in `of_gates`; 1 if torch multiplies.
   int32_t planes() const { return planes_; }
 
-  // Adds h W_h^T to plane `t` of gates (T, B, 3S), for the plane `index` of h.
+  // Adds h_k W_h^T to plane `t` of gates (T, B, 3S), where h_k is plane k = `index` of `h`.
   void add_h(const Tensor& gates, int64_t t, const Tensor& h, int64_t index,
              const Tensor& weights) const {
     const int64_t rows = 3 * sizes_.state;
@@ -47,8 +47,8 @@ class StepProducts {
     run(product, weights);
   }
 
-  // Makes d_h = d_z W_h, where d_z is plane `t` of d_gates (T, B, 3S). If d_h has several planes,
-  // each plane sums over a part of the depth 3S.
+  // Computes d_h = d_z W_h, where d_z is plane `t` of d_gates (T, B, 3S). If d_h has several
+  // planes, each holds the product over a part of the depth 3S, and their sum is d_z W_h.
   void of_gates(const Tensor& d_h, int64_t planes, const Tensor& d_gates, int64_t t,
                 const Tensor& weights) const {
     const int64_t depth = 3 * sizes_.state / planes;

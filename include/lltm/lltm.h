@@ -4,8 +4,8 @@
 //   auto [new_h, new_cell] = lltm::cell(input, weights, bias, old_h, old_cell);
 //
 // Link lltm::lltm (CMake: find_package(lltm)). Your program compiles this header against its own
-// torch. This takes two thirds of the time if you define AT_PER_OPERATOR_HEADERS and do not include
-// <ATen/ATen.h>.
+// torch. The compilation takes a third less time if you define AT_PER_OPERATOR_HEADERS and do not
+// include <ATen/ATen.h>.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -47,9 +47,9 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> forward(const at::Tensor& 
   return op.call(input, weights, bias, old_h, old_cell);
 }
 
-// torch.ops.lltm.backward: the gradients of (input, weights, bias, old_h, old_cell). `needs` is the
-// mask of the gradients to compute: bit k stands for argument k of this list. The others have no
-// elements. Missing gates are computed again.
+// torch.ops.lltm.backward: the gradients of (input, weights, bias, old_h, old_cell). Bit k of
+// `needs` asks for gradient k of this list, counted from 0. A gradient that was not asked for has
+// no elements. If `gates` is missing, the op computes the gates again.
 inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
     const std::optional<at::Tensor>& grad_h, const std::optional<at::Tensor>& grad_cell,
     const std::optional<at::Tensor>& grad_gates, const at::Tensor& input, const at::Tensor& weights,
@@ -89,7 +89,7 @@ class CellFunction : public torch::autograd::Function<CellFunction> {
       wanted[k] = context->needs_input_grad(k);
       if (wanted[k]) needs |= int64_t{1} << k;
     }
-    // With create_graph the caller will differentiate this again.
+    // With create_graph, the caller can differentiate these gradients again.
     if (at::GradMode::is_enabled()) return differentiable_backward(grads, saved, wanted);
 
     const auto optional = [](const at::Tensor& grad) {
@@ -106,12 +106,12 @@ class CellFunction : public torch::autograd::Function<CellFunction> {
   }
 
  private:
-  // Computes the same gradients by ATen's differentiable operations.
+  // Computes the same gradients as lltm::backward, by ATen's differentiable operations.
   static Tensors differentiable_backward(const Tensors& grads, const Tensors& saved,
                                          const std::array<bool, 5>& wanted) {
     const at::Tensor &input = saved[0], &weights = saved[1], &bias = saved[2], &old_h = saved[3];
     const at::ScalarType dtype = input.scalar_type();
-    // Like the kernels, compute 16-bit tensors in float32.
+    // Like the kernels, compute element-wise operations on 16-bit tensors in float32.
     const at::ScalarType compute =
         dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
     const Tensors z = saved[5].to(compute).unbind(1);
@@ -147,7 +147,8 @@ class CellFunction : public torch::autograd::Function<CellFunction> {
 //
 // input (B, I), weights (3S, S + I) with the columns of h first and the rows in the order i, o, c,
 // bias (3S) or (1, 3S), old_h and old_cell (B, S); float32, float64, float16 or bfloat16, all on
-// one CPU or CUDA device. Throws c10::Error or std::exception with a text that names the argument.
+// one CPU or CUDA device. A wrong shape or dtype, or a device other than that of input, throws a
+// std::exception (mostly a c10::Error), whose text names the argument.
 inline std::tuple<at::Tensor, at::Tensor> cell(const at::Tensor& input, const at::Tensor& weights,
                                                const at::Tensor& bias, const at::Tensor& old_h,
                                                const at::Tensor& old_cell) {

@@ -1,1 +1,1 @@
-"""Ships an op: the checker, the builder, the loader, local builds. No op is in this package."""
+"""The tools that ship an op: checker, builder, loader, local builds. The op itself is elsewhere."""

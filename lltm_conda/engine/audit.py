@@ -1,4 +1,4 @@
-"""`python -m PACKAGE doctor --audit WHEEL`: tells which users a wheel will serve."""
+"""`python -m PACKAGE doctor --audit WHEEL`: tells which environments a wheel serves."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ _OLD_TAGS = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2
 
 
 def main(project: Project, wheel: Path, *, as_json: bool) -> int:
-    """Audits a wheel; returns the exit code: 1 if the wheel breaks a promise, 2 for bad usage."""
+    """Audits a wheel; returns the exit code: 1 for a broken promise, 2 for a bad file, else 0."""
     with tempfile.TemporaryDirectory() as place:
         try:
             with zipfile.ZipFile(wheel) as file:
@@ -45,7 +45,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
         return 1 if problems else 0
     words = ("object", "torch", "python", "cuda", "gpus", "glibc")
     rows = [[", ".join(row[w]) if w != "object" else row[w] for w in words] for row in served]
-    print(render.table(words, rows) if rows else "no torch extension is in it")
+    print(render.table(words, rows) if rows else "the wheel holds no torch extension")
     for text in problems:
         print(f"\nproblem: {render.shorten(text)}")
     if served and not problems:
@@ -54,7 +54,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
 
 
 def _serves(binary: BinaryRecord, runtime: Runtime) -> dict[str, Any]:
-    """The versions of torch, Python, CUDA, GPUs and C library that an object serves."""
+    """The torch, Python, CUDA, GPUs and glibc that an object serves, and the object's problems."""
     states = {minor: _state(binary, runtime, minor) for minor in sorted(LAYOUTS)}
     surely = [dotted(minor) for minor, state in states.items() if state == "works"]
     perhaps = [f"{dotted(minor)}?" for minor, state in states.items() if state == "unknown"]
@@ -75,13 +75,14 @@ def _serves(binary: BinaryRecord, runtime: Runtime) -> dict[str, Any]:
 
 
 def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> str:
-    """ "works", "fails" or "unknown": an object with the torches of a minor, of either C++ ABI."""
+    """How an object fits a torch minor, with its better C++ ABI: "works", "unknown" or "fails"."""
     states = []
     for abi in {0, 1} if minor < (2, 7) else {1}:
         torch = release(f"{dotted(minor)}.0", minor, abi)
         found = judge_file(binary, runtime._replace(torch=torch)).findings
         said = {finding.status for finding in found if finding.dimension in _OF_TORCH}
-        # No files of this release are here, so only the symbols that we measured can be looked up.
+        # No files of this release are here, so its symbols may be unknown. Trust an object that was
+        # built for this minor.
         own = minor in [m for m, _ in binary.owner.built_for] if binary.owner else False
         own = own or (binary.record is not None and binary.record.torch_target == minor)
         unsure = UNKNOWN in said and not own and binary.lane != "stable"
@@ -90,7 +91,7 @@ def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> st
 
 
 def _broken(row: dict[str, Any], name: str, pins: list[str]) -> Iterator[str]:
-    """The promises of the wheel's name and requirements that this object breaks, as sentences."""
+    """The problems of this object, and the promises of the wheel that it breaks, as sentences."""
     what = row["object"]
     yield from (f"{what}: {problem}" for problem in row["problems"])
     admitted = [dotted(m) for m in sorted(LAYOUTS) if all(admits(pin, m) for pin in pins)]
@@ -99,7 +100,7 @@ def _broken(row: dict[str, Any], name: str, pins: list[str]) -> Iterator[str]:
         pin = " ".join(pins) or "none"
         yield (
             f"{what} does not work with torch {', '.join(wrong)}, which the wheel's requirement "
-            f"(torch {pin}) admits; require only what the table names"
+            f"(torch {pin}) admits; require only the torches of the table"
         )
     tags = name.removesuffix(".whl").split("-")[-3:]
     manylinux = re.compile(r"(manylinux\w*?)(?:_(\d+)_(\d+))?_(x86_64|aarch64)$")
@@ -108,11 +109,11 @@ def _broken(row: dict[str, Any], name: str, pins: list[str]) -> Iterator[str]:
         promised = _OLD_TAGS.get(found[1]) or (int(found[2] or 0), int(found[3] or 0))
         if floor and floor > promised:
             yield (
-                f"{what} needs glibc {dotted(floor)}, the tag {found[0]} promises that "
-                f"{dotted(promised)} is enough; build on an older system, or let auditwheel name it"
+                f"{what} needs glibc {dotted(floor)}, but the tag {found[0]} promises that "
+                f"{dotted(promised)} is enough; build on an older system, or let auditwheel tag it"
             )
     if row["platform"] and not row["platform"].endswith(tags[-1].rpartition("linux_")[2][-6:]):
-        yield f"{what} is built for {row['platform']}, the wheel is tagged {tags[-1]}"
+        yield f"{what} is built for {row['platform']}, but the wheel is tagged {tags[-1]}"
     number = re.search(r"cpython-(3\d+t?)", row["python"][0])
     if number and f"cp{number[1]}" not in tags[1].split("."):
-        yield f"{what} is for cp{number[1]} alone, the wheel is tagged {'-'.join(tags[:2])}"
+        yield f"{what} is for cp{number[1]} alone, but the wheel is tagged {'-'.join(tags[:2])}"

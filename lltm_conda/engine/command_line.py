@@ -26,11 +26,11 @@ _SMOKE_SECONDS = 600
 
 
 def main(project: Project, arguments: list[str] | None = None) -> int:
-    """The command line; returns the exit code: 0 if the op works here, 2 for bad usage, else 1."""
+    """Runs the command; returns 0 if the op (or a named binary) works, 2 for bad usage, else 1."""
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a path may hold any byte
+            stream.reconfigure(errors="backslashreplace")  # a path may not be UTF-8
     if arguments[:1] == ["build"]:
         from .local_build import main as build
 
@@ -42,7 +42,7 @@ def main(project: Project, arguments: list[str] | None = None) -> int:
     options = _parser(project).parse_args(arguments)
     runtime = probe_runtime(options.torch, project=project)
     if options.binary is not None:
-        # FILE may belong to another package, which has another version.
+        # FILE may belong to another package, so do not compare its version with ours.
         verdict = judge_file(Path(options.binary), runtime._replace(package_version=""))
         _print_verdicts(options, [verdict])
         return 0 if verdict.accepted else 1
@@ -124,7 +124,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
 
 def _smoke(project: Project) -> dict[str, Any]:
     """Runs `PACKAGE.smoke` in a process of its own."""
-    # This package comes first on the path. PYTHONPATH cannot hold a folder with a colon.
+    # The process finds this package first on sys.path. PYTHONPATH cannot name a path with a colon.
     code = (
         "import json, sys; sys.path.insert(0, sys.argv[1]);"
         f"from {project.package} import smoke; result = smoke.run();"

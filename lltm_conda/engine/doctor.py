@@ -1,6 +1,6 @@
-"""`python -m PACKAGE doctor`: judges the torch extensions of every package in this environment.
+"""`python -m PACKAGE doctor`: judges torch extensions, by default all of this environment.
 
-The doctor reads files; it imports no torch and loads no extension.
+The doctor judges from files alone: it imports no torch and loads no extension.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from .compat.text import printable
 from .compat.torch_probe import TorchNotFoundError, release
 from .project import Project
 
-#: torch itself and the packages that it requires.
+#: The names of torch's own packages and of the binary packages that torch requires.
 _TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
 _WORDS = {"works": "works", "fails": "does not work", "unknown": "cannot be told"}
 
@@ -31,7 +31,7 @@ class UsageError(ValueError):
 
 
 def main(project: Project, arguments: list[str]) -> int:
-    """The `doctor` command; returns the exit code: 1 if an extension fails, 2 for bad usage."""
+    """The `doctor` command; returns the exit code: 1 for a failure, 2 for bad usage, else 0."""
     options = _parser(project).parse_args(arguments)
     try:
         if options.audit is not None:
@@ -101,7 +101,7 @@ def _torch(asked: str | None) -> TorchInstall | None:
 
 
 def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
-    """The shared objects that the user names; by default, those of the whole environment."""
+    """The shared objects that the user names; by default, all here but torch's own."""
     sites = [Path(entry) for entry in dict.fromkeys((*sys.path, sys.prefix)) if entry]
     owned = [files for site in sites for files in distributions(site).values()]
     if not asked:
@@ -116,8 +116,8 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
             if file not in known and not (torch and torch.root in file.parents):
                 yield file
     for name in asked:
-        # A package comes before a folder of the same name. Path.exists and Path.is_dir would raise
-        # for a folder that this user may not search.
+        # A package comes before a folder of the same name. Before Python 3.14, Path.exists and
+        # Path.is_dir raise for a path in a folder that this user may not search.
         found = []
         if os.sep not in name:
             found = [file for files in owned if _is_named(files, name) for file in files]
@@ -137,14 +137,15 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
 
 
 def _is_named(files: list[Path], name: str) -> bool:
-    """Whether the package of these files has this name, as a distribution or in an import."""
+    """Whether the distribution or an import package of these files has this name."""
     owner = find_owner(files[0])
     names = [normal(owner.name)] if owner else []
     return normal(name) in names or bool(names and any(name in file.parts for file in files))
 
 
 def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[Verdict]:
-    """The verdicts on torch extensions, on unreadable files, and on files that the user names."""
+    """The verdicts on torch extensions. If the user names anything, also the verdicts on each file
+    that the user names, that is the only file, or that this platform cannot load."""
     for number, path in enumerate(files, 1):
         if sys.stderr.isatty() and (number % 20 == 0 or number == len(files)):
             end = "\n" if number == len(files) else "\r"
@@ -175,7 +176,7 @@ def _print_table(verdicts: list[Verdict], runtime: Runtime, looked: str) -> None
             cures.setdefault(cause.fix, name)
         rows.append((name, verdict.binary.file, _WORDS[_state(verdict)], why))
     if not rows:
-        print("no torch extension is here")
+        print("no torch extension was found")
         return
     print(render.table(("package", "extension", "", "why"), rows))
     for cure, name in cures.items():

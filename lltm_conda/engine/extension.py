@@ -1,4 +1,4 @@
-"""Gives any torch extension a build record, if a source includes <torch_extension.h>. In setup.py:
+"""Gives a torch extension a build record if one source includes <torch_extension.h>. In setup.py:
 
 from PACKAGE.engine.extension import recorded
 setup(ext_modules=[recorded(CppExtension("yours._C", ["yours.cpp"]), "yours", "1.0")])
@@ -8,12 +8,12 @@ from typing import Any
 
 from .builder.sources import source_root
 
-#: The folder of the header and of CMake's `find_package(TorchExtension)`.
+#: The folder of torch_extension.h and TorchExtensionConfig.cmake.
 FOLDER = source_root() / "engine"
 
 
 def recorded(extension: Any, package: str, version: str) -> Any:
-    """Makes the record of a setuptools extension name this package and version."""
+    """Makes a setuptools extension record this package and version; returns the extension."""
     extension.include_dirs.append(str(FOLDER))
     names = {"TORCH_EXTENSION_PACKAGE": package, "TORCH_EXTENSION_VERSION": version}
     extension.define_macros += names.items()

@@ -1,4 +1,4 @@
-"""Runs a project's op forward and backward on every device, and compares it with its definition."""
+"""Compares a project's op with its definition, forward and backward, on CPU and CUDA devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .loader import BinariesCudaError, Loader
 if TYPE_CHECKING:
     import torch
 
-#: The largest accepted relative difference by dtype: far above rounding, far below a wrong result.
+#: The largest accepted relative differences: far above rounding errors, far below other errors.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 
 #: The op, its definition in plain PyTorch, and float64 arguments for both, on the CPU.
@@ -18,7 +18,7 @@ Parts = tuple[Callable[..., Any], Callable[..., Any], "Sequence[torch.Tensor]"]
 
 
 def live_run(loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
-    """Loads the binaries and checks every device that torch sees, with `parts()`.
+    """Loads the binaries, and checks the op of `parts()` on the CPU and on every CUDA device.
 
     docs/fails/compat.md ("smoke") lists the fields of the result.
     """
@@ -57,9 +57,9 @@ def _check_device(device: str, loader: Loader, parts: Callable[[], Parts]) -> di
 
 
 def difference(parts: Parts, device: str, dtype: str) -> float:
-    """The largest relative difference (in the 2-norm) between op and definition.
+    """The largest relative difference (in the 2-norm) between the tensors of op and definition.
 
-    The outputs and all gradients are compared. The result is NaN if their numbers differ.
+    The tensors are the outputs and all gradients. The result is NaN if one side has more tensors.
     """
     import torch
 

@@ -1,9 +1,10 @@
 """Judges the binaries and loads those that fit, or raises an error that names the cause.
 
-The loader loads only files that it has judged in this process, unless `$PREFIX_SKIP_CHECK` is 1. It
-takes the facts from the imported torch, and judges a GPU only before the first computation on it
-(`check_cuda`). To keep the package's import quick, it judges files in order of preference until one
-is accepted, and imports `explain` only after a failure.
+To judge a binary is to tell from its file whether it works here. The loader loads only files that
+it has accepted in this process, unless `$PREFIX_SKIP_CHECK` is 1. It imports torch to learn the
+facts about it, and judges a GPU only before the first computation there (`check_cuda`). To keep the
+package's import quick, the loader judges the files of a kind in order of preference until it
+accepts one, and imports `explain` only if it has accepted no file of a kind that torch could use.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _LINKER_TOKEN = r"\$(\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-
 
 
 def describe(finding: Finding, project: Project, subject: str = "cannot be loaded") -> str:
-    """The text of an error: the cause, what was observed and needed, the fix, and the checker."""
+    """The text of an error: cause, observed and needed values, fix, and the checker's command."""
     lines = [
         f"{project.distribution} {subject}: {finding.why or finding.dimension}",
         *(f"  {line}" for line in finding.lines),
@@ -55,11 +56,11 @@ def describe(finding: Finding, project: Project, subject: str = "cannot be loade
 
 
 class BinariesImportError(ImportError):
-    """No binary of the package can be used here.
+    """The binaries of the package cannot be loaded here.
 
     Attributes:
         finding: the cause.
-        selection: every verdict that led to the cause; None if no file was judged.
+        selection: the verdicts that led to the cause; None if the loader stopped before judging.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Loader:
         self._import_error = import_error
         self._cuda_error = cuda_error
         self.lock = threading.RLock()
-        #: The arguments (with_cuda, build_directory) of the `jit.load` that compiled the binaries.
+        #: The arguments (with_cuda, build_directory) of the `jit.load` that loaded the binaries.
         self.compiled_with: tuple[bool | None, Path | None] | None = None
         self._loaded: LoadedBinaries | None = None
         self._checked: set[int] = set()
@@ -136,8 +137,8 @@ class Loader:
     def at_import(self) -> bool:
         """Loads the binaries for an import of the package; returns whether they are loaded.
 
-        With `$PREFIX_LOAD=0`, and for `python -m PACKAGE`, this method loads nothing: the checker
-        must work where no binary works.
+        This method loads nothing if `$PREFIX_LOAD` is 0, nor for `python -m PACKAGE`, because the
+        checker must work where no binary works.
         """
         if not (self._loaded or self._is_the_program() or self._setting("LOAD") == "0"):
             self.load()
@@ -174,7 +175,7 @@ class Loader:
         cache. Several threads may call this method at once.
 
         Raises:
-            BinariesImportError: no binaries fit, or a file cannot be loaded.
+            BinariesImportError: torch cannot be imported, no binaries fit, or one cannot be loaded.
         """
         with self.lock:
             if self._loaded is None:
@@ -212,9 +213,9 @@ class Loader:
         return LoadedBinaries(glue, cpu, cuda, rejection)
 
     def choose(self, paths: Sequence[Path], runtime: Runtime, forced: str | None) -> Selection:
-        """Judges files in order of preference until it has accepted a glue and the kernels.
+        """Judges the files of each kind in order of preference until it accepts one.
 
-        `forced` is the value of `$PREFIX_VARIANT`. With `$PREFIX_SKIP_CHECK=1`, the loader takes
+        `forced` is the value of `$PREFIX_VARIANT`. With `$PREFIX_SKIP_CHECK=1`, this method accepts
         the first file of each kind without judging it.
         """
         unchecked = self._setting("SKIP_CHECK") == "1"
@@ -226,7 +227,7 @@ class Loader:
             verdict = judge_file(path, facts, light=True)
             cause = verdict.cause.dimension if verdict.cause else ""
             if cause == "CUDA build of torch" and not facts.gpu_probed:
-                # Kernels for a newer CUDA than torch's need a driver for that CUDA.
+                # Kernels for a newer CUDA than torch's may work, if the driver is new enough.
                 from .compat.driver_probe import probe_driver
 
                 facts = facts._replace(gpu_probed=True, driver=probe_driver())
@@ -243,7 +244,7 @@ class Loader:
     def _refused(
         self, selection: Selection | None, dimension: str, observed: str | bytes, *said: Any
     ) -> BinariesImportError:
-        """The error for a rejection. `said` holds its `needed`, `why`, `fix` and `fault`."""
+        """The error for a rejection. `said` is the finding's `needed`, `why`, `fix` and `fault`."""
         finding = Finding(dimension, REJECTED, printable(observed), *said)
         return self._import_error(finding, self.project, selection)
 
@@ -254,7 +255,7 @@ class Loader:
         """The facts about this process and its torch; the GPU and its driver are not probed."""
         try:
             import torch
-        except Exception as error:  # a broken torch raises anything from OSError to AttributeError
+        except Exception as error:  # a broken torch can raise any exception
             missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
             here, needed = environment(self.project), "a torch that can be imported"
             why = "torch is not installed" if missing else "import torch fails"
@@ -272,7 +273,7 @@ class Loader:
         return runtime_of(install, self.project, self.registered_by(torch))
 
     def registered_by(self, torch: Any) -> str | None:
-        """The file that has registered the operators already; None if no file has."""
+        """Names the library that has registered the operators already; None if there is none."""
         try:
             project = self.project
             if not torch._C._dispatch_has_kernel(f"{project.namespace}::{project.operator}"):
@@ -288,7 +289,7 @@ class Loader:
     def _open(self, binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctypes.CDLL:
         """Loads an accepted file, and checks that the loaded object is this file.
 
-        If another object of the same name is loaded already, the build records differ.
+        If the file was replaced after this process had loaded it, the build records differ.
         """
         path, fault = str(binary.path), faults.PACKAGE_FILES
         if "$" in path and (word := re.search(_LINKER_TOKEN, path)):
@@ -341,8 +342,8 @@ class Loader:
     def check_cuda(self, device: torch.device | int | None = None) -> None:
         """Judges driver and GPU before the first computation on a CUDA device.
 
-        Later calls for the same device only look up the result. `device` is the current device if
-        it is None.
+        Once a device has passed, later calls with its index return at once. None stands for the
+        current device.
 
         Raises:
             BinariesCudaError: no CUDA kernels are loaded, or they cannot run on this GPU.
@@ -356,7 +357,7 @@ class Loader:
             return  # only a fake tensor can be on a CUDA device here
         if index is None:
             index = torch.cuda.current_device()
-        # If another library registered the op, this loader has loaded nothing.
+        # If this loader has loaded nothing, another library registered the op: judge nothing.
         finding = None if self._loaded is None else self._cuda_finding(index, self._loaded)
         if finding is not None:
             raise self._cuda_error(finding, self.project)
@@ -371,7 +372,7 @@ class Loader:
         if "cuda" not in self.project.kernels:
             return None  # the project's operators call only torch
         if binaries.cuda is None:
-            # Without a rejection, torch was a CPU build when the package was loaded.
+            # Without a rejection, torch was no CUDA build when the binaries were loaded.
             fix = fixes.cuda_torch(environment(self.project), None)
             observed, needed = f"torch {torch.__version__}", "a CUDA build of torch"
             said = observed, needed, "torch is a CPU-only build", fix, faults.CPU_TORCH_SWAPPED_IN

@@ -1,6 +1,6 @@
 """Compiles the variant that fits here into the user's cache: `python -m PACKAGE build`.
 
-A client's `jit.load` is `load`, which also loads the variant into this process.
+A client's `jit.load` calls `load`, which then also loads the variant into this process.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from .compat.torch_probe import TorchNotFoundError
 from .loader import LoadedBinaries, Loader
 from .project import Project
 
-#: The environment variables on which a build depends. A change of one compiles again.
+#: The environment variables on which a build depends. A new value of one causes a new build.
 _SETTINGS = ["CXX", "CXXFLAGS", "LDFLAGS", "DEBUG"]
 _SETTINGS += ["CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA"]
 
@@ -44,7 +44,7 @@ def main(project: Project, arguments: list[str]) -> int:
 
 @contextmanager
 def _readable_files() -> Iterator[None]:
-    """Sets the umask 077 if the present one takes rights from the owner, which compilers need."""
+    """Sets the umask 077 if the present one denies the owner a right, since compilers need all."""
     before = os.umask(0o077)
     if not before & 0o700:
         os.umask(before)
@@ -75,7 +75,7 @@ def _list(project: Project) -> int:
     except cache.NoCacheFolderError as error:
         print(f"build cache: none\n\n{error}")
         return 0
-    left = "nothing: left by a killed build"
+    left = "nothing yet: killed or running"
     rows = [
         (e.key, e.variant, f"{e.size / 1e6:.1f} MB", f"torch {e.torch}" if e.finished else left)
         for e in cache.entries(project)
@@ -97,7 +97,7 @@ def _remove(project: Project, key: str) -> int:
         if held is False:
             raise BuildError("nothing was removed: another process builds here. Try again later")
         for entry in chosen:
-            with suppress(FileNotFoundError):  # this build has just ended
+            with suppress(FileNotFoundError):  # this build has ended, so its folder is gone
                 shutil.rmtree(entry.path)
                 if entry.finished and not any(entry.path.parent.iterdir()):
                     entry.path.parent.rmdir()
@@ -129,9 +129,9 @@ def build(
 ) -> Path:
     """Compiles the variant that fits `torch` unless it is cached; returns the folder of binaries.
 
-    One process compiles at a time. `env` is the environment of the build (CXX, FORCE_CUDA, ...), by
-    default that of this process. `remark` gets the warnings, such as why CUDA kernels are left out;
-    `log` gets every other line of output.
+    A lock on the cache lets one process compile at a time. `env` is the environment of the build
+    (CXX, FORCE_CUDA, ...), by default that of this process. `remark` gets the warnings, such as why
+    CUDA kernels are left out; `log` gets every other line of output.
     """
     env = dict(os.environ if env is None else env)
     base = cache.root(project)
@@ -156,10 +156,10 @@ def build(
             before = before if isinstance(before, dict) else {}
             changed = [n for n in _SETTINGS if n in env and env[n] != before.get(n)]
             if not force and not changed:
-                log(f"built already: {render.shorten(str(folder))}   (again: --force)")
+                log(f"built already: {render.shorten(str(folder))}   (build again: --force)")
                 return folder
             if changed:
-                log(f"building again, for another {' and '.join(changed)}")
+                log(f"building again with the new {' and '.join(changed)}")
         try:
             variant = _compile_into(project, folder, torch, env, remark, log)
         except OSError as error:
@@ -177,7 +177,7 @@ def build(
 def _compile_into(
     project: Project, folder: Path, torch: TorchInstall, env: dict[str, str], remark: Log, log: Log
 ) -> str:
-    """Compiles in a temporary folder, and renames it to `folder`; returns the variant's name."""
+    """Compiles in a temporary folder, moves the build to `folder`; returns the variant's name."""
     settings = {name: env[name] for name in _SETTINGS if name in env}
     if not env.get("TORCH_CUDA_ARCH_LIST"):
         found = sorted({device.capability for device in driver_probe.probe_devices()})
@@ -212,8 +212,8 @@ def load(
 ) -> LoadedBinaries:
     """Compiles the variant for this process's torch unless it is cached, and loads it.
 
-    Then the package is reloaded, for its public names. The docstring of the client's `jit.load`
-    lists the exceptions.
+    Then the function reloads the package, so that the package gets its public names. The docstring
+    of the client's `jit.load` lists the exceptions.
     """
     project = loader.project
     name = f"{project.package}.jit.load"

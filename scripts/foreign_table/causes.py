@@ -1,10 +1,10 @@
-"""Rules that find the cause in the loader's error, and judge the cause that a verdict names."""
+"""Finds the cause in the loader's error, and compares it with the cause that a verdict names."""
 
 import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-#: A rule is a pattern of the error's text and the cause. The first rule that matches decides.
+#: Patterns of errors and their causes. `real_cause` tries _TORCH_SYMBOL, then these in order.
 _RULES = (
     (r"invalid ELF header|file too short|cannot read file data|ELF load command", "file"),
     (r"cannot dynamically load|only ET_DYN|object file has no dynamic section", "file"),
@@ -53,12 +53,12 @@ def named_cause(dimension: str, claimed: Sequence[str]) -> str | None:
 
 
 def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str]) -> bool:
-    """Whether the cause that a verdict names is the real cause, or another true cause.
+    """Whether the cause that a verdict names is a true cause.
 
-    The loader names only one of several causes. Two facts prove other causes: the libraries that
-    the loader could not open by name (`absent` of the cell), and the symbols that the object needs
-    and that neither torch nor Python exports (`lacks`). `truth` is the cause for which the file was
-    chosen, None for most files.
+    If the file was chosen for a cause, `truth` is this cause and decides alone. Otherwise the cause
+    in the loader's error is true. The loader names only one of several causes. Two facts prove
+    others: the libraries that the loader could not open by name (`absent` of the cell), and the
+    symbols that the object needs and that neither torch nor Python exports (`lacks`).
     """
     claimed = claimed_libraries(cell)
     real = real_cause(cell["outcome"], cell["error"])
@@ -81,5 +81,5 @@ def claimed_libraries(cell: dict[str, Any]) -> list[str]:
 
 
 def without_folders(text: str) -> str:
-    """The first 400 characters of a text, without the folders of this machine."""
+    """The text without the folders in its absolute paths, cut to 400 characters."""
     return re.sub(r"(?<![\w.])/\S*/(?=[^/\s]+)", "", text)[:400]

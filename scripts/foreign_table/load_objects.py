@@ -2,13 +2,14 @@
 
     python load_objects.py < tasks > outcomes
 
-The script imports torch once. A fork then loads each object and evaluates the task's call, so that
-a crash ends only the fork. The script does not import our package: nothing judges the objects.
+The script imports torch once. For each task, a new fork loads the object and evaluates the call, so
+that a crash ends only the fork. The script does not import our package, so no checker of ours
+rejects an object before the loader sees it.
 
-Both streams hold one JSON object per line. A task has `root` (the folder that replaces
-site-packages), `object` and `preloads` (paths inside root), `load` ("file" or "import"), `beside`
-(more folders for sys.path), `claimed` (libraries that the verdict calls missing) and `call` (null,
-or an expression that must be true; the outcome stores its value if that is a string).
+Both streams hold one JSON object per line. A task has `root` (a folder for sys.path), `object` and
+`preloads` (paths inside root), `load` ("file" or "import"), `beside` (more folders for sys.path),
+`claimed` (libraries that the verdict calls missing) and `call` (null, or an expression that must be
+true; the outcome stores its value if that is a string).
 """
 
 import contextlib
@@ -33,11 +34,11 @@ SECONDS = 120
 
 
 def load(task: dict[str, Any]) -> dict[str, Any]:
-    """Loads the object of a task in this process; returns the names that its call may use."""
+    """Loads the object of a task in this process; returns the names that the call may use."""
     root = Path(task["root"])
     sys.path[:0] = [str(root), *task["beside"]]
     failed: dict[str, Exception] = {}
-    for name in task["preloads"] * 3:  # three times, since their right order is unknown
+    for name in task["preloads"] * 3:  # three times, as the right order is unknown
         try:
             open_file(root / name)
             failed.pop(Path(name).name, None)
@@ -48,7 +49,7 @@ def load(task: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ImportError) as error:
         for name, cause in failed.items():
             if f"{name}: " in told(error):
-                raise cause  # noqa: B904  # the cause: a library of the package that did not load
+                raise cause  # noqa: B904  # the preload that the object needs
         raise
 
 
@@ -90,7 +91,7 @@ def opens(library: str) -> bool:
 
 
 def told(error: BaseException) -> str:
-    # From 2.9 on, torch hides the linker's text behind "Could not load this library".
+    # From 2.9 on, torch raises "Could not load this library" from the loader's own error.
     seen = error.__cause__ or error
     return f"{type(seen).__name__}: {seen}"
 
@@ -116,7 +117,7 @@ def run(task: dict[str, Any], say: Callable[..., None]) -> None:
 
 
 def in_a_fork(task: dict[str, Any]) -> dict[str, Any]:
-    """The last outcome that the fork wrote, or the way in which the fork died."""
+    """The last outcome that a fork wrote; a crash if the fork died or ran longer than SECONDS."""
     file = partial(tempfile.TemporaryFile, "w+", errors="replace")
     with file() as printed, file() as said:
 

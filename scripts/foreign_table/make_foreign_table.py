@@ -1,15 +1,15 @@
-"""Judges other people's shared objects beside many torches, loads them for real, and stores both.
+"""Judges other people's shared objects beside many torches, loads them, and stores both results.
 
     python scripts/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.13.0+cpu]
     python scripts/foreign_table/make_foreign_table.py --work FOLDER --symbols
 
-The objects are those of the wheels that distributions.json names. Needs uv, binutils, Python 3.11
-and about 12 GB. FOLDER keeps the wheels for the next run; the script deletes each torch after its
-use. Without --torches the script writes foreign_table.json, which draw_tables.py shows.
+The objects come from the wheels that distributions.json names; some are damaged on purpose. Needs
+uv, binutils, Python 3.11 and about 12 GB. FOLDER keeps the wheels for the next run; each torch is
+deleted after its use. A run over all torches writes foreign_table.json, which draw_tables.py shows.
 
-With --symbols it writes symbols.json beside the checker's code: the torch minors that export each
-symbol that the objects use. The file leaves out symbols that identify no minor, because every minor
-has them or because they disappear and come back, and symbols of GPUs, which depend on the build.
+With --symbols the script only writes symbols.json beside the checker's code: the torch minors that
+export each torch symbol that the objects use. The file leaves out symbols that all minors or none
+export, symbols that disappear and come back, and symbols for GPUs, which depend on torch's build.
 """
 
 import argparse
@@ -55,18 +55,19 @@ TORCHES = (
 PLATFORM = "x86_64-manylinux_2_36"
 COMMAND = "scripts/foreign_table/make_foreign_table.py"
 TORCH_NAMES = (b"libtorch", b"libc10", b"libcudart")
-# PyPI's wheels of older minors have the old C++ ABI, other builds of these minors the new ABI.
+# PyPI's wheels of older minors have the old C++ ABI. Other builds of these minors have the new ABI,
+# so a symbol with the new ABI counts as exported by them.
 FIRST_NEW_ABI = (2, 7)
 
 
 def install(work: Path, *arguments: str) -> None:
-    """`uv pip install`; only a release with a local version (`+cpu`) may be in PIP_FIND_LINKS."""
+    """Runs `uv pip install`; PIP_FIND_LINKS serves only releases with a local version (`+cpu`)."""
     with Log(work / "uv.log") as log:
         uv(log, ["pip", "install", "--no-cache", *arguments], find_links="+" in arguments[-1])
 
 
 def fetch(work: Path) -> Iterator[dict[str, Any]]:
-    """Unpacks every wheel into a folder of its own, and yields a task for each of its objects."""
+    """Puts every wheel into a folder of its own, and yields a task for each chosen object."""
     for wheel in LIST["wheels"]:
         for version in wheel["versions"]:
             suffix = "".join(f"-{wheel[key]}" for key in ("python", "platform") if key in wheel)
@@ -84,9 +85,9 @@ def fetch(work: Path) -> Iterator[dict[str, Any]]:
 
 
 def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
-    """At most `most` shared objects of a wheel; those that name torch or CUDA come first.
+    """At most `most` shared objects of a wheel, or 40; those that name torch or CUDA come first.
 
-    `except` leaves out objects that need a vendor's kit or a setting when they are initialised.
+    The pattern `except` leaves out objects, such as those that need a vendor's kit to start.
     """
     most, left_out = wheel.get("most", 40), wheel.get("except", "")
     first, rest = [], []
@@ -99,7 +100,7 @@ def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
 
 
 def task(root: Path, path: Path, wheel: dict[str, Any]) -> dict[str, Any]:
-    """A task for load_objects.py; its `truth` is the cause for which the object was chosen."""
+    """A task for load_objects.py, with `truth`: the cause for which it was chosen, or None."""
     inner = path.relative_to(root).as_posix()
     digits = (re.findall("[0-9]+", path.name.partition(".")[0]) or [""])[-1]
     before = [
@@ -125,7 +126,7 @@ def task(root: Path, path: Path, wheel: dict[str, Any]) -> dict[str, Any]:
 
 
 def damaged(work: Path) -> Iterator[dict[str, Any]]:
-    """Writes damaged shared objects, and files of other kinds; yields a task for each."""
+    """Writes damaged shared objects and files of other kinds; yields a task for each file."""
     root = fresh(work / "damaged")
     whole = (work / "wheels" / "torchvision-0.28.0" / "torchvision" / "_C.so").read_bytes()
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 9\n"
@@ -142,7 +143,7 @@ def damaged(work: Path) -> Iterator[dict[str, Any]]:
 
 
 def vouched(root: Path, torch: str) -> bool:
-    """Whether the requirement of a wheel names this torch and excludes later torches."""
+    """Whether the wheel in `root` requires a range of torches with `torch` and without torch 99."""
     texts = [text for found in distributions(path=[str(root)]) for text in found.requires or ()]
     needs = [need for text in texts if (need := Requirement(text)).name == "torch"]
     return any(
@@ -183,7 +184,7 @@ def load(folder: Path, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        # -S: without the packages of this environment.
+        # -S hides the packages of this environment.
         [sys.executable, "-S", str(HERE / "load_objects.py")],
         input="".join(json.dumps(task) + "\n" for task in tasks),
         stdout=subprocess.PIPE,
@@ -197,7 +198,7 @@ def load(folder: Path, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def judged(task: dict[str, Any], runtime: Runtime) -> dict[str, Any]:
     start, before = time.process_time(), sys.path
-    # The judge shall see the packages of the process that loads the object, and no others.
+    # The checker must not see this environment's packages, which the loading process lacks.
     sys.path = [*task["beside"], *(p for p in before if "site-packages" not in p)]
     cause = judge_file(Path(task["root"]) / task["object"], runtime).cause
     sys.path = before
@@ -223,12 +224,12 @@ def column(work: Path, version: str, tasks: list[dict[str, Any]]) -> dict[str, A
         cell = {**outcome, **verdict, "vouched": vouched(Path(task["root"]), version)}
         if cell["verdict"] != "works" and cell["outcome"] != "works":
             right = right_cause(cell, task["truth"], ())
-            if not right:  # only now, because `nm` takes longer than everything else
+            if not right:  # only now, because `nm` is slow
                 needed = symbols("--undefined-only", Path(task["root"]) / task["object"])
                 right = right_cause(cell, task["truth"], needed - exported(folder))
             cell["right_cause"] = right
         cell.pop("absent", None)
-        # The table stores the first 110 characters of a text, and no empty values.
+        # The table stores the first 110 characters of a text, and no empty texts.
         cut = {key: text[:110] if isinstance(text, str) else text for key, text in cell.items()}
         cells.append({key: value for key, value in cut.items() if value != ""})
     shutil.rmtree(folder)
@@ -265,7 +266,7 @@ def write_symbols(work: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="folder for wheels and torches")
-    parser.add_argument("--torches", help="comma-separated versions instead of all")
+    parser.add_argument("--torches", help="comma-separated versions; default: all")
     parser.add_argument("--symbols", action="store_true", help="write symbols.json, no table")
     options = parser.parse_args()
     work, start = options.work.resolve(), time.monotonic()
@@ -284,7 +285,7 @@ def main() -> None:
         said = [(cell["verdict"], cell["outcome"]) for cell in columns[-1]["cells"]]
         wrong = sum(verdict == "works" != outcome for verdict, outcome in said)
         seconds = round(time.monotonic() - start)
-        print(f"[{seconds} s] {columns[-1]['torch']}: {wrong} accepted that fail", flush=True)
+        print(f"[{seconds} s] {columns[-1]['torch']}: {wrong} accepted objects fail", flush=True)
     table = {
         "schema": 1,
         "command": f"python {COMMAND}",

@@ -1,11 +1,12 @@
-"""Measures which glue works in which torch, and stores the judge's verdicts with the outcomes.
+"""Measures which glue works in which torch, and stores outcomes and the checker's verdicts.
 
     python scripts/pair_table/make_pair_table.py --work FOLDER [--minors 2.4,2.9]
 
-The script compiles every glue and loads it beside every torch of the table of layouts, after the
-judge's verdict from the files alone. Needs uv, a C++ compiler, Python 3.11 and about 40 GB for a
-while. Without --minors it writes pair_table.json, which draw_tables.py shows. It builds an object
-that FOLDER holds again only if the sources of the object changed, so a killed run continues.
+The script compiles a glue for every torch minor of the table of class layouts, and the stable glue.
+The checker judges every glue for every torch from the files alone; then the script loads the glue
+beside the torch. Without --minors it writes pair_table.json, which draw_tables.py shows. It needs
+uv, a C++ compiler, Python 3.11 and up to 40 GB. A later run reuses the objects in FOLDER whose
+sources are unchanged, so a killed run loses little.
 """
 
 import argparse
@@ -31,12 +32,12 @@ from engine.compat.records import GlueName, dotted  # noqa: E402
 
 RESULT = HERE / "pair_table.json"
 STABLE = "stable210"
-# The names in this table of outcomes that load_objects.py names differently.
+# Outcomes of load_objects.py that have another name in this table.
 OUTCOMES = {"load error": "import error", "crash at load": "abort", "crash at call": "abort"}
 
 
 def build(work: Path, minor: str, glue: str | None = None) -> Path:
-    """Builds a glue (None: the ATen glue of the minor) and the CPU kernels; returns the glue."""
+    """Builds a glue (None: the ATen glue of the minor) and CPU kernels; returns the glue's path."""
     torch = find_torch(work / "torch" / f"{minor}.*")
     glue = glue or str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
     out = work / "objects" / glue
@@ -69,7 +70,7 @@ def column(folder: Path, minor: str, glues: list[Path]) -> list[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="folder for torches and objects")
-    parser.add_argument("--minors", help="comma-separated; default: all with a measured layout")
+    parser.add_argument("--minors", help="comma-separated torch minors; default: all in LAYOUTS")
     options = parser.parse_args()
     minors = options.minors.split(",") if options.minors else [dotted(m) for m in sorted(LAYOUTS)]
     work, start = options.work.resolve(), time.monotonic()
@@ -87,7 +88,7 @@ def main() -> int:
     for minor in minors:
         folder = torch_in(work, f"{minor}.*")
         where = ("--target", str(folder), "--python-version", "3.11")
-        install(work, *where, f"torch=={minor}.*")  # with the packages that torch needs
+        install(work, *where, f"torch=={minor}.*")  # and the packages that torch needs
         cells += column(folder, minor, glues)
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)
         print(f"torch {minor}: {works} of {len(glues)} glues work", flush=True)

@@ -1,6 +1,6 @@
 """Runs one pair of the table: computes with the glue that this process has loaded beside torch.
 
-The package's loader stays idle, so nothing judges the glue here.
+LLTM_CONDA_LOAD=0 keeps the package's loader idle, so no checker rejects the glue.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 3e-2}
 def works(library: ctypes.CDLL) -> str:
     """Attaches the kernels that lie beside the glue, and computes; returns the float64 error.
 
-    Raises AssertionError for a wrong result, RuntimeError if the glue refuses the kernels.
+    Raises AssertionError if a result or a refusal is wrong, RuntimeError if the kernels do not fit.
     """
     table = ctypes.CDLL(str(Path(library._name).with_name("kernels-cpu.so"))).lltm_kernel_table
     table.restype = ctypes.c_void_p

@@ -66,7 +66,7 @@ PROJECT_RECORD = PACKAGE / "_project.py"
 # The imports below fail without a record that fits the engine.
 if not PROJECT_RECORD.exists() or "--write-generated" in sys.argv:
     PROJECT_RECORD.write_text(project_record(), encoding="utf-8")
-# The tool needs only the checker and the builder, so it must not import torch.
+# The tool needs only the checker and the builder, so the package must not load its binaries.
 os.environ.setdefault(f"{of_project('prefix')}_LOAD", "0")
 import_module(f"{_package}.engine.aliases").add("engine", f"{_package}.engine")
 
@@ -76,4 +76,4 @@ EXAMPLE = REPO / of_project("example")
 
 
 class ReleaseError(Exception):
-    """A failure; the text has the cause and the remedy, and is printed without a traceback."""
+    """A failure; its text names the cause and usually a remedy. It is shown without a traceback."""

@@ -27,14 +27,14 @@ console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 SELECTORS = (
     "cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: every cell of "
-    "this platform; '*-aarch64': the cells of that platform; all: the cells of every platform"
+    "this platform (--list alone: of all); '*-aarch64': the cells of that platform; all: every cell"
 )
 VERIFY = (
     "one: each binary with its torch; full: also the fat wheel with every torch and Python for "
     "which PyPI has a wheel (an hour, 25 GB)"
 )
 PYTHON = "with --verify full: only this interpreter; its results are added to the stored results"
-RECIPE = "build a variant from source by recipe/ alone (with conda build if installed), and stop"
+RECIPE = "build a variant from source with recipe/ alone (by conda build if installed), and stop"
 
 
 def options() -> argparse.ArgumentParser:

@@ -22,15 +22,15 @@ from release.paths import tool
 from release.shell import CommandFailed, Log, clean_env
 from release.tasks import Context
 
-# The libraries that a binary may need: those of the system, of torch, and of CUDA's runtime.
+# The libraries that a binary may need: those of the system, torch, and CUDA's runtime and driver.
 SYSTEM = r"ld-linux-(x86-64|aarch64)\.so\.\d|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
 TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
 CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
-# Bytes of the largest memory page of the platform's Linux kernels, to which segments are aligned.
+# The largest page of the platform's Linux kernels in bytes; segments must be aligned to it.
 PAGE = 65536 if MACHINE == "aarch64" else 4096
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
 ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of an image that nvcc has compressed
-# nvcc puts a hash of its options, architectures included, into the name of each private symbol.
+# nvcc's hash of its options, architectures included, in the name of each private symbol.
 PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
 
 
@@ -47,9 +47,9 @@ def audit(
     """Checks every binary of the cell, and logs its size and the symbol versions that it needs.
 
     `env` is the environment with the torch that the glue was compiled against, and `toolkit` the
-    CUDA toolkit that a task made, if any: objects of clang need its runtime library. In a run for
-    another platform, `natives` are this machine's own builds of the CUDA kernels. Returns no path;
-    raises ReleaseError with every problem.
+    CUDA toolkit that a task made, if any: objects of clang need the toolkit's runtime library. In a
+    run for another platform, `natives` are this machine's own builds of the CUDA kernels. Returns
+    no path; raises ReleaseError with every problem.
     """
     torch_lib = next(env.glob("lib/python*/site-packages/torch/lib"))
     folders = (torch_lib, *(toolkit.glob("cuda/lib64") if toolkit else ()))
@@ -68,7 +68,7 @@ def audit(
 
 
 def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
-    """The problems of one shared object of a cell; none if the tool may pack it.
+    """The problems of one shared object of a cell, except symbol versions that are too new.
 
     `folders` hold the libraries that a process loads before the object: torch and the CUDA runtime.
     """
@@ -134,7 +134,7 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
             if mangled:
                 yield f"{name}: uses torch's C++ symbols ({mangled[0]}); stable glue must not"
         elif record.cxx11_abi != cell.cxx11_abi:
-            yield f"{name}: C++ ABI {record.cxx11_abi}, the cell needs {cell.cxx11_abi}"
+            yield f"{name}: has C++ ABI {record.cxx11_abi}, the cell needs {cell.cxx11_abi}"
     elif record.torch_symbols:
         yield f"{name}: kernels must not know torch, but use {record.torch_symbols[0]}"
 
@@ -164,7 +164,7 @@ def _stable_abi(log: Log, path: Path) -> list[str]:
 
 
 def machine_code(path: Path) -> dict[str, list[str]]:
-    """The sorted hashes of a shared object's machine code, by architecture.
+    """The sorted hashes of the GPU machine code in a shared object, by architecture.
 
     The function leaves out PTX, and the linker's own images, which hold no code.
     """
@@ -182,14 +182,14 @@ def machine_code(path: Path) -> dict[str, list[str]]:
 
 
 def compare(path: Path, other: Path) -> tuple[str, list[str]]:
-    """Compares two builds: a text for the log, and the architectures whose machine code differs.
+    """Compares two builds; returns a text for the log, and the architectures whose code differs.
 
-    The function compares only builds of one commit and CUDA; the file `other` may be missing.
+    Builds of different commits or CUDA versions are not compared; the file `other` may be missing.
     """
     records = (read_binary(file).record for file in (path, other))
     mine, its = (json.loads(record.text) if record else {} for record in records)
     if any(mine.get(fact) != its.get(fact, "") for fact in ("git_commit", "cuda")):
-        return f"{path.name}: no build of this commit for another platform to compare with", []
+        return f"{path.name}: another platform has no build of this commit and CUDA", []
     left, right = machine_code(path), machine_code(other)
     common = [arch for arch in left if arch in right]
     differ = [arch for arch in common if left[arch] != right[arch]]

@@ -27,10 +27,10 @@ from release.paths import tool
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
-# The parts of the standard library that our tests do not need.
+# Names in the standard library's folder that our tests do not need.
 STDLIB_LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo")
 STDLIB_LEFT_OUT += ("ensurepip", "lib2to3", "__pycache__")
-# Debian's `site` module reads dist-packages alone.
+# Debian's `site` module reads dist-packages alone, so this program adds site-packages.
 SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/site-packages')\n"
 
 
@@ -40,7 +40,7 @@ def conda_name(pypi: str) -> str:
 
 
 def stage_python(root: Path, facts: dict[str, str]) -> Stub:
-    """Puts an interpreter and its standard library, without installed packages, into `root`."""
+    """Puts an interpreter and its standard library into `root`; returns the package's metadata."""
     minor = facts["minor"]
     stdlib = root / "lib" / f"python{minor}"
     left_out = shutil.ignore_patterns(*STDLIB_LEFT_OUT)
@@ -67,7 +67,7 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
 
 
 def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
-    """Unpacks a wheel into `root`; torch becomes `pytorch`, whose libraries `lib` links to."""
+    """Unpacks a wheel into `root`, with links to torch's libraries in `lib`; returns metadata."""
     name, version, _, _ = parse_wheel_filename(wheel.name)
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:
@@ -123,8 +123,8 @@ def sysroot() -> Stub:
 def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     """Packs every package of the channel into `out`; the caller indexes the channel.
 
-    A channel for another platform has two Pythons: that of this machine, which makes our package,
-    and `python`, beside which our package is installed.
+    A channel for another platform has two Pythons: that of this machine, which builds our package,
+    and `python`, which runs our package in a prefix of that platform.
     """
     write_channel(out, [sysroot(), *([] if FOREIGN else [compiler()])])
     own = sys._base_executable  # the interpreter from which the tool's environment was made

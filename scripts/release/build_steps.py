@@ -63,7 +63,7 @@ def glue(context: Context, *, glue: str, cxx11_abi: int, env: Path) -> Sequence[
 
 
 def _request(name: str, **what: Any) -> BuildRequest:
-    # The matrix has the architectures for a release.
+    # The matrix sets the architectures of a release, not this variable.
     env = emulation.compilers(clean_env())
     env.pop("TORCH_CUDA_ARCH_LIST", None)
     cache = shutil.which("ccache") or shutil.which("sccache")
@@ -72,7 +72,7 @@ def _request(name: str, **what: Any) -> BuildRequest:
 
 
 def _execute(context: Context, request: BuildRequest) -> list[Path]:
-    """Builds in an empty folder, without objects from other sources or compilers."""
+    """Builds in a new folder without objects of earlier builds; returns the shared objects."""
     objects = fresh(request.out_dir) / "objects"
     execute(plan(request), objects, context.jobs, context.log.write)
     return sorted(request.out_dir.glob("*.so"))

@@ -16,7 +16,7 @@ HEADER = f"""\
 # All values are text in quotes: conda-build hashes 12 and "12" differently."""
 _NAMES = ("glue", "cuda", "cuda_archs", "gcc", "pytorch_host", "pytorch_run")
 KEYS = tuple(f"variant_{name}" for name in _NAMES)
-# A package built from the recipe needs no newer glibc than conda-forge's pytorch.
+# With this sysroot, a package needs no newer glibc than conda-forge's pytorch.
 STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
 
 
@@ -36,7 +36,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The name with the platform, except for FIRST."""
+        """The name; only on a platform other than FIRST, it ends in the platform."""
         return self.names[self.platform != FIRST]
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Cell:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The names of its kernel objects; a CUDA variant has the CPU kernels, too."""
+        """The names of the kernel objects; a CUDA variant has the project's CPU kernels, too."""
         cpu = ("cpu",) if "cpu" in PROJECT.kernels else ()
         return cpu if self.cuda_major is None else (*cpu, str(self.variant.kernels))
 
@@ -80,7 +80,7 @@ class Cell:
 
     @property
     def local_version(self) -> str:
-        """The local version of its thin wheel: `stable.cpu`, `pt29cu12`, `pt24.abi1.cpu`."""
+        """The local version of the thin wheel: `stable.cpu`, `pt29cu12`, `pt24.abi1.cpu`."""
         if self.stable:
             return f"stable.{self.device}"
         major, minor = self.variant.glue.torch
@@ -110,7 +110,7 @@ ALIASES = ("host", "newest", "oldest", "all")
 
 
 def by_platform(selectors: Sequence[str], matrix: Matrix) -> dict[str, list[str]]:
-    """Groups selectors by the platform in their names; the default is this machine's platform."""
+    """Groups selectors by platform: that in the name, or else this machine's; `all`: every one."""
     groups: dict[str, list[str]] = {}
     for selector in selectors:
         ends = [p for p in matrix.platforms if selector.endswith(p.removeprefix("linux"))]
@@ -149,7 +149,7 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
 def part_of(cells: Sequence[Cell], part: str) -> list[Cell]:
     """Part k of n nearly equal parts, for the text `k/n`; raises ReleaseError for other texts.
 
-    A part has neighbours in the order of `cells`, which share torches, glue and kernels.
+    The cells of a part are neighbours in `cells`, since neighbours often share torch or glue.
     """
     match = re.fullmatch(r"(\d+)/(\d+)", part)
     number, count = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -159,7 +159,7 @@ def part_of(cells: Sequence[Cell], part: str) -> list[Cell]:
 
 
 def for_conda(cell: Cell) -> bool:
-    """Whether a pytorch of the cell's C++ ABI exists as a conda package."""
+    """Whether conda-forge's pytorch of the cell's torch minor has the cell's C++ ABI."""
     return cell.cxx11_abi == cell.torch.abi.conda
 
 
@@ -176,7 +176,7 @@ def row(cell: Cell, matrix: Matrix) -> tuple[str, ...]:
 
 
 def arch_list(archs: Sequence[str]) -> str:
-    """`sm_90 compute_120` in the notation of TORCH_CUDA_ARCH_LIST: `9.0;12.0+PTX`."""
+    """The value of TORCH_CUDA_ARCH_LIST, such as `9.0;12.0+PTX` for sm_90 and compute_120."""
     numbers = dict.fromkeys(arch.split("_")[1] for arch in archs)
     return ";".join(f"{n[:-1]}.{n[-1]}" + "+PTX" * (f"compute_{n}" in archs) for n in numbers)
 

@@ -1,6 +1,6 @@
-"""Makes the table of cibuildwheel in pyproject.toml, and runs cibuildwheel's steps in a container.
+"""Makes the table of cibuildwheel in pyproject.toml, and runs two steps of that table.
 
-The table follows from the matrix. scripts/cibuildwheel.sh runs the steps:
+The table follows from the matrix. scripts/cibuildwheel.sh runs the two steps:
 
     python -m release.cibuildwheel before-all [SELECTOR ...]
     python -m release.cibuildwheel repair WHEEL DEST_DIR
@@ -33,7 +33,7 @@ BINARIES = f"/tmp/{PROJECT.distribution}-binaries"
 
 
 def python(matrix: Matrix) -> str:
-    """The newest Python for which every torch has a wheel; one build serves all Pythons."""
+    """The newest Python for which every torch of the matrix has a wheel."""
     pythons = (set(torch.pythons) for torch in matrix.torch.values())
     common = set(matrix.package.pythons).intersection(*pythons)
     if not common:
@@ -43,7 +43,7 @@ def python(matrix: Matrix) -> str:
 
 
 def image(matrix: Matrix) -> str:
-    """The build image with the CUDA toolkit that has no nvcc on PyPI, or else with the newest."""
+    """The build image with the CUDA toolkit whose nvcc PyPI lacks, or else the newest toolkit."""
     missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
     if len(missing) > 1:
         text = f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}"
@@ -77,7 +77,7 @@ PYTHON = "/opt/python/{tag}-{tag}/bin/python"
 
 
 def before_all(*selectors: str) -> int:
-    """Compiles and audits what this machine can build, into the folder of PREBUILT.
+    """Builds the selected cells that can be built here; PREBUILT's folder gets audited binaries.
 
     Returns the exit code: 1 if a task failed or the folder stays empty.
     """
@@ -102,9 +102,9 @@ def before_all(*selectors: str) -> int:
 
 
 def repair(name: str, dest: str) -> int:
-    """Writes the wheel with its true tag into the folder `dest`; returns the exit code.
+    """Writes the wheel with its true tag into the folder `dest`; returns the exit code 0.
 
-    The version of a wheel that lacks variants says so.
+    The version of a wheel that lacks required variants says how many it has.
     """
     packed, folder, matrix = read_wheel(Path(name)), Path(dest), load()
     binaries = {Path(path).name for path in packed.binaries}

@@ -45,7 +45,7 @@ class Finished:
 
 
 def collect(run: Finished, host: Host, **about: Any) -> Manifest:
-    """The manifest of a run; `about` has `changed` and the other fields that are not in `run`."""
+    """The manifest of a run; `about` has the fields that do not follow from `run`."""
     facts = host_facts(host)
     key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
     fat = run.outputs("fat-wheel")
@@ -91,7 +91,7 @@ def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, s
 def artefacts(
     cells: Mapping[str, CellEntry], sdist: Sequence[Path], fat: Sequence[Path]
 ) -> list[Artefact]:
-    """The artefacts in DIST; a conda package may have been deleted since an earlier run."""
+    """The artefacts in DIST, without conda packages that somebody deleted after an earlier run."""
     packed = sorted(name for name, cell in cells.items() if cell.packed)
     found = [_artefact(path, "sdist", []) for path in sdist]
     found += [_artefact(path, "fat", packed) for path in fat]
@@ -109,7 +109,7 @@ def _artefact(path: Path, kind: Kind, cells: list[str]) -> Artefact:
 
 
 def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
-    """The manifest's entry of a cell; also joins the logs of its steps to the cell's log."""
+    """The manifest's entry of a cell; also joins the logs of the cell's steps to the cell's log."""
     steps = [task.name for task in run.plan.tasks.values() if cell.name in task.cells]
     outcomes = [run.outcomes[step] for step in steps]
     bad = [o for o in outcomes if o.status not in GOOD]
@@ -148,7 +148,7 @@ def said(outcome: Outcome) -> str:
 
 
 def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
-    """The runs of a cell, from the reports of the smoke test: the last output of each task."""
+    """The runs of a cell. The last output of a task that ran is the smoke test's report."""
     gpu = False
     steps = {"venv": f"venv/{cell}", "fat": f"fat-run/{cell.glue}", "conda": f"prefix/{cell}"}
     for kind, step in steps.items():

@@ -52,10 +52,10 @@ def _work(log: Log, command: str, extra: Mapping[str, str] | None = None, **give
 def download(context: Context, *, release: str | None) -> Sequence[Path]:
     """Downloads the wheels of the bootstrap channel with their requirements; returns their folder.
 
-    Without a `release` of torch, the folder holds no torch: a run for another platform links one.
+    Without a `release` of torch, the folder has no torch: a run for another platform links a torch.
     """
     folder = fresh(BUILD / "wheelhouse")
-    # The tool's own interpreter has the same version as the channel's Python.
+    # pip takes wheels for the tool's own Python, which has the version of the channel's Python.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
     pip(context.log, words)
@@ -107,7 +107,7 @@ def no_torch(_: Context, *, cuda_major: int | None, python: str) -> Sequence[Pat
 
 
 def build_recipe(selector: str, matrix: Matrix, channel: str | None, console: Console) -> None:
-    """Builds and tests packages from source with `conda build`, or without it py-rattler-build."""
+    """Builds and tests packages from source, by `conda build`, or else py-rattler-build."""
     base, conda = channel or BOOTSTRAP.as_uri(), shutil.which("conda")
     if conda and subprocess.run([conda, "build", "--version"], capture_output=True).returncode:
         conda = None
@@ -134,7 +134,7 @@ def package_tests(
     binaries: Sequence[Path],
     channels: Sequence[str],
 ) -> Sequence[Path]:
-    """Checks the content of the package, and runs its own tests as any conda tool would.
+    """Checks the content of the package, and runs the tests that the package holds.
 
     A package for another platform is not tested, because its tests run only on that platform.
     """
@@ -146,7 +146,7 @@ def package_tests(
 
 
 def driver(cell: Cell) -> dict[str, str]:
-    """The variable that tells the solver which driver to assume; none if the solver shall look.
+    """The variable that tells the solver which driver to assume; none if the solver detects it.
 
     The tool tries a CPU package beside a CPU pytorch, so the solver assumes no driver. For a CUDA
     package on a machine without a GPU the solver assumes a driver, and the package computes on the
@@ -179,7 +179,7 @@ def prefix(
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
-    # A prefix with a linked torch would stop working when the tool deletes that torch.
+    # Deletes a prefix whose torch the tool will delete, or whose driver this machine lacks.
     if "linked" in pytorch or (gpu and driver(cell)):
         shutil.rmtree(folder)
         return [report]

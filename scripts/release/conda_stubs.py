@@ -1,11 +1,11 @@
-"""A channel of packages without content, which looks like conda-forge to a solver.
+"""Channels of packages with few files; the channel of `stubs` looks like conda-forge to a solver.
 
-With this channel, tests render the recipe and solve for every kind of machine in seconds, without a
-network or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). It copies these
-facts of conda-forge: the run_exports of pytorch pin its minor; pytorch needs one build of libtorch;
-a CUDA build of pytorch needs `__cuda`, binds `cuda-version` to one major, and has a build number
-that is higher by 200; `cuda-version` constrains `__cuda`. Versions and build strings are those of
-the feedstock: cuda118_py311h0_300 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100.
+With that channel, tests render the recipe and solve for every kind of machine in seconds, without a
+network or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). The channel
+copies these facts of conda-forge: the run_exports of pytorch pin its minor; pytorch needs one build
+of libtorch; a CUDA build of pytorch needs `__cuda`, binds `cuda-version` to one major, and has a
+build number higher by 200 than a CPU build; `cuda-version` constrains `__cuda`. Build strings have
+conda-forge's form: cuda118_py311h0_300 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ from engine.compat.torch_probe import find_torch
 from release import SUBDIR
 from release.schema import Matrix, pair
 
-# The CUDA versions that conda-forge built pytorch with: the first and the last minor of torch 2.
+# For each CUDA version, the first and the last minor of torch 2 that conda-forge built with it.
 CUDA_BUILDS = {"11.8": (3, 5), "12.0": (3, 5), "12.6": (5, 7), "12.9": (7, 99), "13.0": (10, 99)}
 # A pytorch older than every pytorch of the matrix: its release and its Pythons.
 OLDER = ("2.3.1", ("3.10", "3.11", "3.12"))
-# A package that only links to an installed torch has `linked` in its build string. It saves the
-# gigabytes of a copy, and works as long as torch's environment exists.
+# A package that only links to an installed torch has `linked` in its build string. The link saves
+# the gigabytes of a copy, and works as long as torch's environment exists.
 LINK = "linked-torch.pth"
 CUDA_VERSIONS = ("11.8", "12.0", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
 
@@ -53,7 +53,7 @@ class Stub:
 
 
 def stubs(matrix: Matrix) -> Iterator[Stub]:
-    """The packages of conda-forge: Pythons, tools, compilers, CUDA, and every build of pytorch."""
+    """The packages that a solver needs from conda-forge: those of `tools` and pytorch's builds."""
     yield from tools(matrix)
     releases = [OLDER, *((torch.release, torch.pythons) for torch in matrix.torch.values())]
     for release, pythons in releases:
@@ -108,7 +108,7 @@ def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
 
 
 def pytorch(release: str, pythons: Iterable[str], cuda: str | None, build: str) -> Iterator[Stub]:
-    """One build of pytorch for each Python, with its libtorch and its metapackage.
+    """Builds of pytorch for `pythons`, with the libtorch and the metapackage that they share.
 
     `cuda` is None for a CPU build. `build` is the build string up to its number, with `{}` for the
     digits of Python's version.
@@ -150,7 +150,7 @@ def pack(stub: Stub) -> bytes:
 
 
 def write_channel(folder: Path, packages: Iterable[Stub]) -> Path:
-    """Writes a channel into `folder`, over an older one, and returns `folder`."""
+    """Writes a channel into `folder`, over an older channel, and returns `folder`."""
     for subdir, stubs_of in ((SUBDIR, packages), ("noarch", ())):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
         entries: dict[str, Any] = {}
@@ -171,9 +171,9 @@ def link_torch(folder: Path, env: Path, python: str) -> Path:
 def _linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
     """The pytorch packages of an installed torch, with the `cuda-version` of a CUDA build.
 
-    PyPI has no CPU builds, so a CUDA build becomes a CPU package, too: without a driver it computes
-    on the CPU. The build string of this package (`cpu_linked_cu128_py311_0`) must not contain
-    `cuda`, by which our CUDA packages recognise a CUDA build.
+    For x86-64, PyPI has no CPU builds. So a CUDA build becomes a CPU package, too: without a driver
+    it computes on the CPU. The build string of the CPU package (`cpu_linked_cu128_py311_0`) must
+    not contain `cuda`, by which our CUDA packages recognise a CUDA build.
     """
     release, tag = torch.version.split("+")[0], f"py{python.replace('.', '')}_0"
     builds: dict[str, tuple[str, ...]] = {f"cpu_linked_{tag}": ()}
@@ -182,7 +182,7 @@ def _linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
         yield cuda_version(torch.cuda)
         needs = ("__cuda", f"cuda-version >={torch.cuda},<{after}")
         builds = {f"cuda{flavour}_linked_{tag}": needs, f"cpu_linked_cu{flavour}_{tag}": ()}
-    # One .pth file is enough: the folder holds torch's dependencies, too, with CUDA's libraries.
+    # One .pth file is enough: it names a folder with torch, its dependencies and CUDA's libraries.
     files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
     for build, needs in builds.items():
         needs, exports = (f"python {python}.*", *needs), exports_of_pytorch(release)

@@ -30,7 +30,7 @@ from release.bootstrap import build_channel
 from release.paths import publish
 from release.store import digest, source_epoch
 
-# Both libraries read this variable when they first use their cache.
+# Both libraries read this variable at the first use of their cache, so it is set early.
 os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
 
 LEVEL = 19  # the compression level: conda-build's default
@@ -61,7 +61,7 @@ def build(
         )
         for package in made.packages:
             repack(Path(package), source_epoch())
-            # With an older package of this name in its cache, rattler-build runs the older tests.
+            # rattler-build would run the tests of an older package of this name in its cache.
             old = Path(os.environ["RATTLER_CACHE_DIR"], "pkgs", Path(package).stem)
             shutil.rmtree(old, ignore_errors=True)
             print(package)
@@ -74,12 +74,12 @@ def index(channel: Path, packages: list[Path]) -> None:
     for package in packages:
         publish(package, channel / SUBDIR / package.name)
     (channel / "noarch").mkdir(parents=True, exist_ok=True)
-    # `force`, because a package that was built again keeps its name.
+    # `force`, because a package that was built again keeps its name and needs a new entry.
     asyncio.run(index_fs(channel, force=True))
 
 
 def contents(package: Path, binaries: list[Path]) -> None:
-    """Checks that a package holds these binaries unchanged, and no path of the build machine."""
+    """Checks that a package holds these binaries unchanged, and no file that names a build path."""
     import rattler.package_streaming
 
     with TemporaryDirectory(prefix="package-") as folder:
@@ -99,7 +99,7 @@ def contents(package: Path, binaries: list[Path]) -> None:
 
 
 def test(package: Path, channels: list[str]) -> None:
-    """Runs each test that a package holds in a new prefix."""
+    """Runs the tests that a package holds, each in a new prefix."""
     import rattler_build as rb
 
     loaded = rb.Package.from_file(str(package))
@@ -163,7 +163,7 @@ def solve(
 
 
 def repack(package: Path, epoch: int) -> None:
-    """Rewrites a `.conda` file without facts about the build machine, and with `epoch` as its date.
+    """Rewrites a `.conda` file without facts about the build machine, with `epoch` as the date.
 
     The package then requires the glibc that its shared objects need, not that of the sysroot.
     """
@@ -210,5 +210,5 @@ if __name__ == "__main__":
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not `sys.exit`: py-rattler's runtime has crashed once while the interpreter ended.
+    # `os._exit`, because py-rattler's runtime has crashed once while the interpreter ended.
     os._exit(code)

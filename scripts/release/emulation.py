@@ -1,7 +1,7 @@
 """Builds for another platform with a cross compiler, and runs that platform's Python under qemu.
 
 A small script starts this Python. uv, pip and `sys.executable` treat the script as an interpreter,
-so a run for another platform takes the same steps as a run for the platform of this machine.
+so a run for another platform takes most steps of a run for the platform of this machine.
 """
 
 import re
@@ -27,7 +27,7 @@ LDD = str(PYTHON.with_name("ldd")) if FOREIGN else "ldd"
 
 
 def compilers(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment with CXX set to a compiler for this run's platform."""
+    """A copy of `env`; in a run for another platform, CXX is the cross compiler by default."""
     return {**env, "CXX": env.get("CXX") or GXX} if FOREIGN else dict(env)
 
 
@@ -41,10 +41,10 @@ def settings() -> dict[str, str]:
 
 
 def missing(compiler: HostCompiler | None) -> str | None:
-    """The tools that this machine lacks for the platform of this run; None if it lacks none."""
+    """The missing or wrong tools for the platform of this run, with a remedy; None if all fit."""
     if compiler and (compiler.machine or MACHINE) != MACHINE:
         text = f"{compiler} compiles for linux-{compiler.machine}, this run is for {PLATFORM}"
-        return f"{text}; set CXX to a compiler for it" + (", or unset CXX" if FOREIGN else "")
+        return f"{text}; set CXX to one for that platform" + (", or unset CXX" if FOREIGN else "")
     if not FOREIGN:
         return None
     lacks = [] if compiler else [GXX]

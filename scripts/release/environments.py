@@ -61,7 +61,7 @@ def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str
 
 @cache
 def interpreter(minor: str) -> str | None:
-    """A working interpreter of a Python minor (`3.12`, `3.14t`), from PATH or else from pyenv."""
+    """An interpreter of a Python minor (`3.12`, `3.14t`): on PATH, the tool's own, or in pyenv."""
     candidates = [shutil.which(f"python{minor}"), sys.executable]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += sorted(str(path) for path in pyenv.glob(f"{minor.rstrip('t')}.*/bin/python3"))
@@ -90,7 +90,7 @@ class TorchEnv:
 
     @property
     def cache(self) -> Path | None:
-        """The uv cache of this environment alone, which is deleted with the environment, if any."""
+        """uv's cache for this environment alone, deleted with the environment, or None."""
         return None if self.stays or self.borrowed else CACHE / f"uv-{self.name}"
 
 
@@ -158,7 +158,7 @@ def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True) -> Non
 
 
 def pip(log: Log, words: Sequence[str | Path]) -> None:
-    """Runs the tool's own `pip`; as `uv`, once more after a wrong hash."""
+    """Runs the tool's own `pip`, and once more without its cache after a wrong hash."""
     _fetch(log, [sys.executable, "-m", "pip", *words], "--no-cache-dir")
 
 
@@ -175,9 +175,8 @@ def _fetch(log: Log, command: Sequence[str | Path], no_cache: str, **settings: s
 def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> None:
     """Unpacks Debian's packages and their dependencies into the folder `place`, without root.
 
-    For an architecture `debian`, the function unpacks all dependencies: apt then works on a state
-    of its own, not on that of the machine. Otherwise it leaves out the packages that this machine
-    has.
+    With an architecture in `debian`, apt works on a state of its own, so the function unpacks all
+    dependencies. Otherwise it leaves out the packages that this machine has.
     """
     state = fresh(place.with_name("apt"))
     (state / "status").touch()
@@ -190,7 +189,7 @@ def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> Non
     command = ["apt-get", "-qq", *(word for setting in settings for word in ("-o", setting))]
     remedy = "Is Debian's mirror in reach? Run apt-get update"
     if debian:
-        remedy = f"Does Debian's mirror in /etc/apt have {debian}? Ubuntu's has it on another host"
+        remedy = f"Does the mirror in /etc/apt have {debian}? Ubuntu has it on another mirror"
         log.run([*command, "update"], remedy=remedy)
     wanted = ["install", "-y", "--no-install-recommends", "--download-only", *packages]
     log.run([*command, *wanted], remedy=remedy)

@@ -30,7 +30,7 @@ class Environment(Strict):
             `unsupported` (PyPI has no wheel of that torch for that Python).
         wheel, commit: the wheel and its commit if `--python` added the row, else "".
         accepted: the names of the accepted binaries.
-        rejected: the names of the other binaries, with the dimension that rejects each of them.
+        rejected: the names of the other binaries, each with its rejecting dimension or `unknown`.
         worst: the largest relative error for each dtype.
     """
 

@@ -7,10 +7,10 @@
 This script adds two options:
 
     --assemble=sm_NN   makes machine code from the PTX, for an architecture that clang does not know
-    --drop=NAME        leaves out an image from which another was made
+    --drop=NAME        leaves out the image NAME, such as PTX that only --assemble needs
 
 The release tool copies this script into the bin folder of a toolkit, beside ptxas and NVIDIA's own
-program, there called fatbinary.nvidia.
+program, which is renamed to fatbinary.nvidia.
 """
 
 import re
@@ -36,7 +36,7 @@ for word in GIVEN:
 with tempfile.TemporaryDirectory() as made:
     for number in later:
         if not ptx:
-            text = f"--assemble=sm_{number} needs PTX, got none; keep one with --cuda-include-ptx"
+            text = f"--assemble=sm_{number} needs PTX, got none; add --cuda-include-ptx"
             sys.exit(f"fatbinary: {text}")
         file = f"{made}/{number}.cubin"
         command = [HERE / "ptxas", "-O3", f"-arch=sm_{number}", ptx, "-o", file]

@@ -30,7 +30,7 @@ SUPPORT_PAGE = REPO / "docs" / "numbers" / "support.md"
 SUPPORT_FILE = PACKAGE / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
 HEADER_FILE = REPO / "csrc" / "project.h"
-# A line that ends in `#= TEMPLATE`; TEMPLATE is the line's value, with fields of Project in braces.
+# A line that ends in `#= TEMPLATE`: its value, with keys of `project:` (or version) in braces.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -62,7 +62,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
 
 
 def named(text: str, matrix: Matrix) -> str:
-    """The text with new values in its NAMED lines."""
+    """The text with the matrix's values in the lines that NAMED matches."""
     names = {**dict(matrix.project), "version": PROJECT.version}
     return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", text)
 
@@ -115,7 +115,7 @@ def filled(
     comment: tuple[str, str] = ("<!-- ", " -->"),
     old: str | None = None,
 ) -> str:
-    """The file, or the text `old`, with `text` between the markers NAME:begin and NAME:end."""
+    """The file's text, or `old`, with `text` between the markers NAME:begin and NAME:end."""
     begin, end = (f"{comment[0]}{name}:{which}{comment[1]}\n" for which in ("begin", "end"))
     old = path.read_text(encoding="utf-8") if old is None else old
     before, found, rest = old.partition(begin)
@@ -147,4 +147,4 @@ def write(matrix: Matrix, console: Console) -> None:
     stale = drifted(matrix)
     for name, text in stale.items():
         write_atomically(REPO / name, text)
-    console.print("\n".join(f"written {name}" for name in stale) or "all are up to date")
+    console.print("\n".join(f"written {name}" for name in stale) or "all files are up to date")

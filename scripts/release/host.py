@@ -1,4 +1,4 @@
-"""Finds what this machine has to build with, and which cells it cannot build."""
+"""Finds the compilers and the torch of this machine, and which cells it cannot build."""
 
 import os
 import re
@@ -18,13 +18,13 @@ from release.toolchains import Compilers, Toolchain
 
 @dataclass(frozen=True)
 class Host:
-    """The facts that decide which cells this machine can build.
+    """The facts about this machine that a run needs.
 
     Attributes:
-        python: the interpreter for new environments: the base interpreter of the interpreter that
-            started the tool, or the emulated interpreter of another platform.
+        python: the interpreter for new environments: the base interpreter of the calling
+            environment, or the emulated interpreter of another platform.
         driver: whether there is an NVIDIA driver.
-        emulator: the program that runs another platform's programs; None for this platform.
+        emulator: the name and version of qemu for another platform; None if there is none.
     """
 
     python: str
@@ -110,7 +110,7 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
         glue = glue_for(host.torch, PROJECT)
     except BuildError as error:
         raise ReleaseError(str(error)) from error
-    cuda = cells.get(f"{glue}-cu{host.torch.cuda_major}")  # None for a CPU build of torch
+    cuda = cells.get(f"{glue}-cu{host.torch.cuda_major}")  # None for a CPU build, too
     if cuda and not obstacle(cuda, host, matrix):
         return cuda
     name = f"{glue}-cpu"
@@ -121,6 +121,6 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
 
 
 def chosen(selectors: Sequence[str], matrix: Matrix, host: Host) -> list[Cell]:
-    """The cells of the matrix that the selectors name; `host` is the cell for this machine."""
+    """The cells of the matrix that the selectors name; the selector `host` is `host_cell`."""
     fits = host_cell(matrix, host).name if "host" in selectors else ""
     return select(all_cells(matrix), selectors, fits)

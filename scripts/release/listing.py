@@ -91,7 +91,7 @@ def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
 
 
 class Reporter:
-    """Prints lines for every task, and shows a progress bar during the run."""
+    """Prints lines for every task; on a terminal, also shows a progress bar during the run."""
 
     def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
         self.console, self.verbose = console, verbose
@@ -151,7 +151,7 @@ def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifes
         if entry.state != "failed":
             lines += [f"{r.kind}: {r.why_not}" for r in entry.runs if not r.ran and r.why_not]
         beside = [str(r.facts["pytorch"]) for r in entry.runs if r.ran and r.facts.get("pytorch")]
-        lines += [f"conda: installed beside {name}, and run" for name in beside]
+        lines += [f"conda: installed and run beside {name}" for name in beside]
         text = "\n".join(escape(line) for line in dict.fromkeys(lines))
         state = f"[{STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
         table.add_row(cell.name, state, f"{sum(entry.steps.values()):.1f}", text)

@@ -68,7 +68,7 @@ class CellEntry(Strict):
         reason: why the cell is not done.
         binaries: the names of the shared objects, which are keys of `Manifest.binaries`.
         steps: the duration of each finished step in seconds, also if an earlier run did the step.
-        host: the key in `Manifest.hosts` of the machine that built the cell.
+        host: the key in `Manifest.hosts` of the machine that built or skipped the cell.
     """
 
     state: State
@@ -106,7 +106,7 @@ class Manifest(Strict):
     Attributes:
         changed: the change of the checkout during the run, or "". After a change, the sources of
             the artefacts are not known, so `artefacts` is empty.
-        sources: a hash of the commit and of every file for a distribution.
+        sources: a hash of the commit and of the files from which the source distribution is made.
         base_channel: the URL of the base conda packages; None for the bootstrap channel.
         missing: for each cell of the matrix that the fat wheel lacks, the reason.
         optional: the cells of the matrix that a whole fat wheel may lack.
@@ -153,7 +153,7 @@ class ManifestError(ReleaseError):
 
 
 def parse(path: Path) -> Manifest:
-    """The manifest at `path`; raises ManifestError."""
+    """The manifest at `path`; raises ManifestError if it is missing or damaged."""
     try:
         return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -169,7 +169,8 @@ def parse(path: Path) -> Manifest:
 def of_shards(folders: Iterable[Path]) -> dict[Path, Manifest]:
     """The manifests in the `dist` folders of shards.
 
-    Raises ManifestError if a manifest or an artefact is damaged, or if the sources differ.
+    Raises ManifestError if a file is missing or damaged, if a checkout changed during the run of
+    its shard, or if the shards' packages or sources differ.
     """
     shards = {folder: parse(folder / "manifest.json") for folder in folders}
     (first, wanted), *_ = shards.items()

@@ -1,4 +1,4 @@
-"""Reads build_matrix.yaml; reports every mistake as file:line with the value and what is needed."""
+"""Reads and checks build_matrix.yaml; reports mistakes in the file with their lines and values."""
 
 import difflib
 import re
@@ -21,15 +21,15 @@ from release.schema import FIRST, Kernels, Matrix, Torch
 Loc = tuple[str | int, ...]
 Problems = Iterator[tuple[Loc, str]]
 
-# For each CPython, the torch minors that have a wheel on PyPI.
+# For each CPython, the torch minors that have a wheel on PyPI for at least one platform.
 TORCHES = {"3.8": "<=2.4", "3.9": "<=2.8", "3.10": ">=1.11,<=2.14"}
 TORCHES |= {"3.11": ">=1.13", "3.12": ">=2.2", "3.13": ">=2.5", "3.14": ">=2.9"}
-# The first torch minor whose wheel on PyPI has the C++11 ABI 1.
+# For each platform, the first torch minor whose wheel on PyPI has the C++11 ABI 1.
 FIRST_ABI1 = {"linux-x86_64": "2.7", "linux-aarch64": "2.6"}
 
 
 def contradictions(matrix: Matrix) -> Problems:
-    """Finds values that have the right form but contradict each other, or what PyPI has."""
+    """Finds values that are repeated, contradict each other, or contradict PyPI or conda-forge."""
     used = {kernels.toolkit for kernels in matrix.kernels.values()}
     able = [name for name, toolkit in matrix.toolkits.items() if toolkit.nvcc and name in used]
     for version, toolkit in matrix.toolkits.items():
@@ -37,8 +37,8 @@ def contradictions(matrix: Matrix) -> Problems:
         if toolkit.nvcc and toolkit.clang:
             yield where, f"CUDA {version}: `nvcc: true` and `clang` exclude each other; remove one"
         if version in used and toolkit.clang and toolkit.clang.fatbinary not in able:
-            text = f"CUDA {toolkit.clang.fatbinary} brings no fatbinary"
-            yield (*where, "fatbinary"), f"{text}; these do: {', '.join(able)}"
+            text = f"CUDA {toolkit.clang.fatbinary} has no fatbinary on PyPI, or no kernels use it"
+            yield (*where, "fatbinary"), f"{text}; name one of: {', '.join(able)}"
     for name, kernels in matrix.kernels.items():
         yield from _kernels(name, kernels, matrix)
     target, built_with = matrix.stable.target, matrix.stable.built_with
@@ -49,8 +49,8 @@ def contradictions(matrix: Matrix) -> Problems:
             known = ", ".join(matrix.minors())
             yield loc, f"torch {minor} has no entry under `torch`; there are {known}"
     if Version(built_with) < Version(target):
-        text = f"headers of {built_with} cannot target {target}"
-        yield where, f"{text}; name a torch at or above the target"
+        text = f"the headers of torch {built_with} cannot target torch {target}"
+        yield where, f"{text}; name torch {target} or newer"
     built = matrix.torch.get(built_with)
     yield from _devices(("stable", "devices"), where, matrix.stable.devices, built, matrix)
     for minor, torch in matrix.torch.items():
@@ -107,12 +107,12 @@ def _torch(minor: str, torch: Torch, matrix: Matrix) -> Problems:
 def _devices(
     where: Loc, gcc: Loc, devices: Sequence[str], torch: Torch | None, matrix: Matrix
 ) -> Problems:
-    """Finds devices that are repeated or unknown, or whose glue and kernels share no g++."""
+    """Finds repeated devices, devices without kernels, and toolkits that accept no g++ of torch."""
     for i, device in enumerate(devices):
         kernels = matrix.kernels.get(device.replace("cu", "cuda"))
         if device in devices[:i]:
             yield (*where, i), f"two equal cells: {device} is listed twice"
-        # An op without kernels needs only the glue, which calls torch.
+        # A project without kernels may list `cpu`, since its glue computes with torch alone.
         if kernels is None and (device != "cpu" or matrix.kernels):
             known = ", ".join(name.replace("cuda", "cu") for name in matrix.kernels)
             yield (*where, i), f"{device} has no entry under `kernels`; those have: {known}"
@@ -124,7 +124,7 @@ def _devices(
 
 
 class MatrixError(ReleaseError):
-    """The matrix has mistakes; the text has a line `file:line: problem` for each of them."""
+    """The matrix cannot be used; each mistake that was found is a line `file:line: problem`."""
 
 
 def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
@@ -155,7 +155,7 @@ def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
     if problems:
         raise MatrixError("\n".join(dict.fromkeys(problems)))
     if platform not in found:
-        raise MatrixError(f"{path}: no platform is {platform}; there are {', '.join(found)}")
+        raise MatrixError(f"{path}: has no platform {platform}; there are {', '.join(found)}")
     return found[platform]
 
 
@@ -170,7 +170,7 @@ def _place(tree: Any, platform: str, loc: Loc) -> Loc:
 
 
 def _line(tree: Any, platform: str, loc: Loc) -> int:
-    """The line of a platform's value, or of its nearest parent in the file."""
+    """The line of a platform's value, or of the nearest parent if the file lacks the value."""
     line, node = 1, tree
     for part in _place(tree, platform, loc):
         if isinstance(node, dict) and part in node:

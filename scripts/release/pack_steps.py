@@ -1,4 +1,4 @@
-"""Packs the source distribution, thin wheels of one variant, and the fat wheel of all variants."""
+"""Packs the source distribution, a thin wheel for each cell, and the fat wheel that joins them."""
 
 import gzip
 import io
@@ -33,9 +33,9 @@ PAGE = """\
 
 
 def package_sources() -> tuple[Path, ...]:
-    """The files from which MANIFEST.in chooses those of a distribution; no tests, no tools.
+    """The files of the checkout that a distribution may hold, without tests, docs and tools.
 
-    git tracks these files, or would track them. Without git, they are all files but build products.
+    The function asks git which files to skip; without git, it skips the folders of build products.
     """
     listed = output_of("git", "ls-files", "-co", "--exclude-standard", "-z")
     names = [name for name in (listed or "").split("\0") if name]
@@ -50,7 +50,7 @@ def package_sources() -> tuple[Path, ...]:
 
 
 def sdist(context: Context) -> Sequence[Path]:
-    """Makes the source distribution from a copy of the files, so as to spare the checkout."""
+    """Makes the source distribution from a copy of the files, as the build writes beside them."""
     stage = fresh(TEMPORARY / "sdist" / "source")
     for path in package_sources():
         target = stage / path.relative_to(REPO)
@@ -65,7 +65,7 @@ def sdist(context: Context) -> Sequence[Path]:
 
 
 def repack(archive: Path, folder: Path, epoch: int) -> Path:
-    """Packs an archive anew, so that its bytes depend on its files and `epoch` alone."""
+    """Packs an archive anew with sorted entries and the date `epoch`, for reproducible builds."""
     final = folder / archive.name
     with (
         tarfile.open(archive) as old,
@@ -83,7 +83,7 @@ def repack(archive: Path, folder: Path, epoch: int) -> Path:
 
 
 def gather(binaries: Iterable[Path], folder: Path) -> Path:
-    """Copies binaries into the new folder `folder`, whose name a build gets in PREBUILT."""
+    """Copies binaries into the new `folder`, which the caller names to a build in PREBUILT."""
     fresh(folder)
     for path in binaries:
         publish(path, folder / path.name)
@@ -120,7 +120,7 @@ def fat_wheel(
     """Joins the thin wheels of this run's cells and the wheels `carried` of an earlier run.
 
     For each cell, `wheels` holds the task that packed its wheel, then the tasks that ran the wheel.
-    The step leaves out a cell whose wheel was not packed or failed in a run.
+    The step leaves out wheels that failed in a run, and carried wheels that `agreeing` leaves out.
     """
     found = {
         cell: context.outcomes[packed.name].outputs[0]
@@ -130,12 +130,12 @@ def fat_wheel(
     }
     found |= agreeing(carried, found.values())
     if not found:
-        raise SkipTask("no variant was built, so there is nothing to pack")
+        raise SkipTask("no variant has a wheel without failures, so the fat wheel would be empty")
     return [replace_wheel(make_fat_wheel(context.log, found, required), DIST, any_version=True)]
 
 
 def agreeing(carried: Mapping[str, Path], wheels: Iterable[Path]) -> dict[str, Path]:
-    """The carried wheels without those that hold another build of a binary of this run."""
+    """The carried wheels, except those that hold another build of a binary in `wheels`."""
     now = {n: data for path in wheels for n, data in read_wheel(path).binaries.items()}
     return {
         cell: path
@@ -159,7 +159,7 @@ def make_fat_wheel(log: Log, wheels: Mapping[str, Path], required: Collection[st
 
 
 def partial_version(packed: Collection[str], required: Collection[str]) -> str | None:
-    """The local version of a wheel, `partial.3of15`; None if the wheel lacks no required cell."""
+    """The local version `partial.3of15` of a wheel with 3 of 15 required cells; None with all."""
     count = len({*packed} & {*required})
     return None if count == len(required) else f"partial.{count}of{len(required)}"
 

@@ -1,4 +1,4 @@
-"""The places of the tool's files, which may all be deleted at any time."""
+"""The paths of the files that the tool writes; all of them may be deleted between runs."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ def fresh(folder: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """The path of a new file, which replaces `path` in one step at the end of the block."""
+    """Yields the path of a new file, which replaces `path` in one step unless the block raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -58,9 +58,9 @@ def publish(source: Path, target: Path) -> Path:
 
 
 def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> Path:
-    """Publishes a wheel, and deletes the same version with other platform tags; returns its path.
+    """Copies a wheel into `folder`, deletes the same version with other tags, and returns the copy.
 
-    With `any_version` it deletes all other versions, too.
+    With `any_version`, the function deletes all other versions, too.
     """
     target = publish(source, folder / source.name)
     name, version, *_ = source.name.split("-")
@@ -71,6 +71,6 @@ def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> P
 
 
 def tool(name: str) -> str:
-    """The path of a program of the tool's own environment, or else of one on PATH."""
+    """The path of a program in the tool's environment or else on PATH; `name` if there is none."""
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.exists() else shutil.which(name) or name

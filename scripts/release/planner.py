@@ -22,7 +22,7 @@ from release.toolchains import ADAPTER
 CSRC = sources("csrc/**/*")
 RECIPE = tuple(path for path in sources("recipe/*") if not path.stem.startswith("variants"))
 EXAMPLES = sources(f"{EXAMPLE.parent.name}/{EXAMPLE.stem}*.py")
-# The size of an unpacked torch in bytes; environments are hard links into one copy. There is room
+# The bytes of an unpacked torch, which uv's cache and an environment share by hard links. ROOM is
 # for two torches with CUDA, so that the tool can fetch one while it uses the other.
 CUDA_TORCH, CPU_TORCH = 7_500_000_000, 1_200_000_000
 ROOM = 2 * CUDA_TORCH
@@ -98,7 +98,7 @@ class Plan:
         return TorchEnv(name, host.python, release, stays=cell.stable)
 
     def _env(self, cell: Cell, env: TorchEnv, needs: Sequence[Task] = ()) -> Task:
-        """The task that makes an environment; its own cache, if any, makes both temporary."""
+        """The task that makes an environment, which is temporary if it has a cache of its own."""
         options: dict[str, Any] = {}
         if env.cache:
             size = CUDA_TORCH if cell.torch.cuda else CPU_TORCH
@@ -152,17 +152,17 @@ class Plan:
         temporary = (verify_steps.folder_of(cell),) if env.cache else ()
         options: dict[str, Any] = {"inputs": (SMOKE,), "temporary": temporary}
         given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell}"
-        # The task reads the cache that is deleted with this environment.
+        # The task installs from the cache of this environment, so both must still exist.
         needs = [self._env(cell, env)]
         venv = self.add(cell, name, verify_steps.venv, given, needs, **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
+        # Without a GPU, a CUDA cell would train like its CPU twin, so only the twin runs `example`.
         if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
-            # Without a GPU, a CUDA cell trains exactly like the CPU cell with the same glue.
             given, name = {"cell": cell, "venv": venv}, f"{EXAMPLE.stem}/{cell}"
             self.add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
 
     def add_fat_wheel(self, carried: Mapping[str, Path]) -> None:
-        """Adds the tasks for the fat wheel, and for a run of each glue in that wheel."""
+        """Adds the task that joins the fat wheel, and its runs beside the torches that stay."""
         tasks, kinds = self.tasks, ("wheel", "venv", EXAMPLE.stem)
         names = {cell.name: [f"{kind}/{cell}" for kind in kinds] for cell in self.cells}
         wheels = {cell: [tasks[n] for n in found if n in tasks] for cell, found in names.items()}
@@ -173,8 +173,8 @@ class Plan:
         fat = self.add(None, "fat-wheel", pack_steps.fat_wheel, given, needs, **options)
         for cell in self.cells:
             venv, name = tasks[f"venv/{cell}"], f"fat-run/{cell.glue}"
-            # Beside a torch that is deleted, only `--verify full` runs the fat wheel. Under qemu,
-            # each cell runs only from its thin wheel, which has the same objects.
+            # The fat wheel runs only beside torches that stay; `--verify full` runs it beside all.
+            # Under qemu a run is slow, and the thin wheels, which run there, hold the same objects.
             if not (FOREIGN or venv.temporary or name in tasks):
                 given = {"glue": cell.glue, "venv": venv, "fat_wheel": fat}
                 self.add(cell, name, verify_steps.fat_run, given, inputs=(SMOKE,))
@@ -191,7 +191,7 @@ class Plan:
         plain = cell.stable and cell.cuda_major is None
         # The bootstrap channel of this machine's platform has a pytorch for stable glue on the CPU.
         # For other cells, a pytorch package links to an installed torch. Under qemu, only the
-        # stable CPU package is installed; the others differ in binaries, which the wheels have run.
+        # stable CPU package is installed; the thin wheels have run the binaries of the others.
         installed = plain or not FOREIGN
         if base and installed and (FOREIGN or not plain):
             linked, more = self._linked_channel(cell, env, package)
@@ -205,7 +205,7 @@ class Plan:
             self.add(cell, name, step, given, base, inputs=(SMOKE,))
 
     def _base_channel(self, cell: Cell) -> tuple[str, tuple[Task, ...]]:
-        """The base channel's URL, and the tasks that make this channel, which all cells share."""
+        """The base channel's URL, and for a bootstrap channel its task, which all cells share."""
         if self.channel:
             return self.channel, ()
         release = self.matrix.torch[self.matrix.stable.built_with].release
@@ -223,7 +223,7 @@ class Plan:
 
         The torch that stable glue is compiled against may have no CUDA, or another CUDA major than
         the kernels. So a stable CUDA package is installed beside a torch of the kernels' major,
-        which is fetched after the package is made.
+        which the tool fetches only if the package was made.
         """
         if cell.stable and cell.cuda_major is not None:
             env, torch = self._torch_of_cuda(cell, package)
@@ -235,9 +235,9 @@ class Plan:
         return folder.as_uri(), (linked, torch)
 
     def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
-        """An environment with the newest torch on PyPI for the cell's CUDA major, and its task.
+        """The environment, and its task, of the newest torch with the cell's CUDA major.
 
-        The stable glue serves that torch. If there is none for this Python, the task is skipped.
+        The stable glue must serve that torch. Without one for this Python, the task is skipped.
         """
         python, major = self.host.python_minor, cell.cuda_major
         every, oldest = self.matrix.torch.values(), pair(self.matrix.stable.target)

@@ -1,14 +1,14 @@
 """Ends the processes of a run after a signal, and the processes that a killed run left running.
 
 A signal that arrives just before the main thread sleeps does not wake that thread, and an exception
-from a signal handler may keep a lock that a worker waits for. So while steps run in threads, the
-handler only sets a flag, and the main thread polls the flag.
+from a signal handler may leave a lock held for which a worker waits. So while steps run in threads,
+the first signal only sets a flag, which the main thread polls.
 
 `kill -9` ends only the tool. Compilers and installers continue, and could write into the files of
 the next run. The next run finds these processes by the build folder, which every process of a run
-has in its environment. A fork gets that environment with its exec, and until then holds the tool's
-lock. The tool starts commands with `close_fds=False`, as closing all descriptors would release the
-lock before the exec. So a run that has the lock finds every process of earlier runs.
+has in its environment. A forked process has that environment from its exec on, and until then holds
+the tool's lock. The tool starts commands with `close_fds=False`, as closing all descriptors would
+release the lock before the exec. So a run that has the lock finds every process of earlier runs.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ PATIENCE = 20.0  # seconds to wait for a killed process to end
 
 
 def end_leftovers(build: Path, tell: Callable[[str], None]) -> None:
-    """Kills the processes of earlier runs for `build`, and tells of each of them.
+    """Kills the processes that earlier runs for `build` left, and calls `tell` for each of them.
 
-    The caller must have the folder's lock, so that no other run uses the folder.
+    The caller must hold the folder's lock, so that no other run uses the folder.
     """
     ended = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
 
@@ -35,11 +35,11 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> None:
         if process.pid in ended:
             return False
         environment = process.info["environ"] or {}  # None for a process of another user
-        # sccache's daemon lives on; the compilers that it starts have their build's environment.
+        # sccache's daemon lives on, but not its compilers: they have their build's environment.
         daemon = process.info["name"] == "sccache" and len(process.info["cmdline"] or ()) == 1
         return environment.get(MARK) == str(build) and not daemon
 
-    # A process may have started another process meanwhile, so this repeats until none is left.
+    # A process may have started another meanwhile, so the loop repeats until none is left.
     while left := [*filter(works_for_build, psutil.process_iter(["name", "environ", "cmdline"]))]:
         for process in left:
             name = process.info["name"]
@@ -89,7 +89,7 @@ _stop: Stop | None = None
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Stop]:
-    """In the block, the first signal only sets a flag; after the block comes KeyboardInterrupt."""
+    """In the block, the first signal only sets a flag; the block's end raises KeyboardInterrupt."""
     global _stop
     _stop = stop = Stop()
     try:
@@ -101,7 +101,7 @@ def deferred() -> Iterator[Stop]:
 
 
 def interrupt(*_: object) -> None:
-    """Handles a signal: sets the flag of `deferred`, or kills and raises KeyboardInterrupt."""
+    """Sets the flag of `deferred`, or else kills all commands and raises KeyboardInterrupt."""
     if _stop is not None and not _stop.asked:
         _stop.asked = True
         return

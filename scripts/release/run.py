@@ -105,10 +105,10 @@ class Release:
         self.console.print(text, style="yellow", markup=False, soft_wrap=True)
 
     def _exit_code(self, outcomes: Mapping[str, Outcome], manifest: Manifest) -> int:
-        """0 if nothing failed and every cell that a selector names was done in full, else 1.
+        """0 if nothing failed, no file changed and every cell named by a selector is done, else 1.
 
-        The cells of a pattern or of `all` need not be buildable on this machine. A run without
-        cells returns 1 unless it is a shard.
+        The cells of `all` or of a pattern with `*` need not be buildable on this machine. A run
+        without cells returns 1 unless it is a shard.
         """
         failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
         if failed or manifest.changed:
@@ -123,7 +123,7 @@ class Release:
 
 def base_channel(channel: str, console: Console) -> str | None:
     """The URL of the base channel, or None for the bootstrap channel."""
-    # conda-forge's programs for another platform do not start on this machine.
+    # A run for another platform cannot start conda-forge's programs, so `auto` means bootstrap.
     if channel == "bootstrap" or (FOREIGN and channel == "auto"):
         return None
     if channel in ("auto", "conda-forge"):
@@ -142,10 +142,10 @@ def base_channel(channel: str, console: Console) -> str | None:
 
 @contextmanager
 def only_run(console: Console) -> Iterator[None]:
-    """Allows one run at a time in a checkout, by a lock that also ends with a killed process."""
+    """Lets one run at a time use BUILD, by a lock that ends with the process; ends leftovers."""
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "lock").open("w") as file:
-        # For a moment, a command that a killed run was just starting still has the lock.
+        # A command that a killed run was just starting may hold the lock a moment longer.
         end, taken = time.monotonic() + PATIENCE, False
         while not taken:
             try:
@@ -167,7 +167,7 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
     """Joins the `dist` folders of shards into DIST; returns 1 if a cell has failed, else 0."""
     shards = of_shards(folders)
     every, order = [*shards.values()], [cell.name for cell in all_cells(matrix)]
-    # For each cell, the folder of the shard that completed the most steps of the cell.
+    # For each cell, the folder of the shard in which the state of the cell is best by RANK.
     origin: dict[str, Path] = {}
     for name in order:
         if having := [folder for folder, found in shards.items() if name in found.cells]:

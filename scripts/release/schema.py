@@ -1,7 +1,5 @@
 """The schema of build_matrix.yaml; the module `matrix` finds contradictions between its values."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from packaging.version import Version
@@ -18,7 +16,7 @@ Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cu\d+)$")]
 KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
 PlatformName = Annotated[str, StringConstraints(pattern=r"^linux-[a-z0-9_]+$")]
 Abi = Literal[0, 1]
-FIRST = "linux-x86_64"  # the names of cells and files for this platform do not contain it
+FIRST = "linux-x86_64"  # the names of its cells leave out the platform
 
 
 def pair(version: str) -> tuple[int, int]:
@@ -44,13 +42,13 @@ Bounds = Annotated[tuple[int, int], AfterValidator(_ordered)]
 
 
 class Strict(BaseModel):
-    """A model without unknown keys and conversions (2.10 is not the text "2.10")."""
+    """A model that takes neither unknown keys nor other types (2.10 is not the text "2.10")."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Project(Strict):
-    """The project's names; the module `generated` writes them for the engine and for C++."""
+    """Facts about the project; the module `generated` writes its names for the engine and C++."""
 
     distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
     summary: Annotated[str, StringConstraints(pattern=r"^[^\n\"#]+$")]
@@ -84,7 +82,7 @@ class Platform(Strict):
 
 
 class Clang(Strict):
-    """The clang that compiles a toolkit's kernels if there is no nvcc of its major."""
+    """The clang that compiles kernels if no nvcc of the toolkit's CUDA major can."""
 
     major: int
     debian: str
@@ -100,7 +98,7 @@ class Toolkit(Strict):
 
 
 class Kernels(Strict):
-    """A kernel object; the CPU's has neither a toolkit nor architectures."""
+    """A kernel object; the object for the CPU has neither a toolkit nor architectures."""
 
     toolkit: Minor | None = None
     archs: list[Arch] = []
@@ -146,7 +144,7 @@ class Torch(Strict):
 
     @property
     def conda(self) -> str:
-        """What a conda package built against this torch accepts: every release of its minor."""
+        """The pytorch versions for a conda package with this torch's ATen glue: the whole minor."""
         major, minor = pair(self.release)
         return f">={major}.{minor}.0,<{major}.{minor + 1}.0a0"
 
@@ -156,7 +154,7 @@ class Torch(Strict):
 
     @property
     def abis(self) -> list[int]:
-        """The C++ ABIs of its builds: PyPI's, then conda-forge's if it differs."""
+        """The C++ ABIs of this torch: PyPI's, then conda-forge's if it differs."""
         return list(dict.fromkeys([self.abi.pypi, self.abi.conda]))
 
 
@@ -170,13 +168,13 @@ class Matrix(Strict):
     stable: Stable
     torch: dict[Minor, Torch]
     _platform: str = PrivateAttr(FIRST)
-    _first: Matrix | None = PrivateAttr(None)
+    _first: "Matrix | None" = PrivateAttr(None)
 
     @property
     def platform(self) -> str:
         return self._platform
 
-    def on(self, platform: str) -> Matrix:
+    def on(self, platform: str) -> "Matrix":
         first = self._first or self
         if platform == FIRST:
             return first

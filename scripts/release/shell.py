@@ -1,7 +1,5 @@
 """Runs commands, and writes their output into log files without secrets."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -32,7 +30,7 @@ _LEFT_OUT |= {"LD_LIBRARY_PATH", "LD_RUN_PATH"}
 
 
 def clean_env(**extra: str) -> dict[str, str]:
-    """This process's environment plus `extra`, without variables that would change a build or test.
+    """This process's environment without the variables _LEFT_OUT, plus `extra`.
 
     The language is fixed, because `Log.run` looks for texts in a command's output.
     """
@@ -52,7 +50,8 @@ def output_of(*command: str, cwd: Path = REPO) -> str | None:
 def redacted(text: str) -> str:
     """The text without credentials in URLs, without tokens, and without this process's secrets.
 
-    Secrets are the values of variables such as TWINE_PASSWORD, and passwords in URLs of variables.
+    Secrets have at least 6 characters. They are the values of variables such as TWINE_PASSWORD, and
+    the passwords in URLs that variables hold.
     """
     found = {value for name, value in os.environ.items() if SECRET_NAMES.search(name)}
     for value in os.environ.values():
@@ -71,7 +70,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """The message for an error, without secrets; for a full disk, also the remedy."""
+    """The message of an error without secrets; for a full disk, which disk it is and the remedy."""
     if not is_disk_full(error):
         known = isinstance(error, (ReleaseError, BuildError))
         return redacted(str(error) if known else f"{type(error).__name__}: {error}")
@@ -102,7 +101,7 @@ class Log:
         self._file = path.open("w", encoding="utf-8", buffering=1, errors="replace")
         self._failed: OSError | None = None  # why the output of a command could not be written
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> "Log":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,7 +121,8 @@ class Log:
         """Runs a command to its end, with its output in the log.
 
         Raises CommandFailed if the exit code is not 0, ReleaseError if the command does not start,
-        and OSError if the log cannot be written. `remedy` ends the text of the first two.
+        and OSError if the log cannot be written. `remedy` ends the texts of the first two, but not
+        that for a full disk.
         """
         words = [str(word) for word in command]
         self.write(f"$ {shlex.join(words)}")
@@ -157,7 +157,7 @@ class Log:
             raise CommandFailed(f"{text}. {remedy}".removesuffix(". "), said)
 
     def _copy(self, output: IO[str]) -> None:
-        for line in output:  # also after an error, as a full pipe would stop the command
+        for line in output:  # goes on after an error, as a full pipe would stop the command
             try:
                 self.write(line)
             except ValueError:  # the log was closed

@@ -1,7 +1,5 @@
 """Identifies what a build depends on: the commit, files by their hashes, and finished tasks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -19,7 +17,7 @@ from release.shell import output_of
 
 # For each field of Identity, the meaning of a change.
 CHANGES = (
-    "the checkout was moved from {} to {}",
+    "HEAD moved from {} to {}",
     "source files were changed",
     "source files were written again",
     "files were changed, added or removed",
@@ -29,14 +27,14 @@ _digests: dict[tuple[int, ...], str] = {}
 
 
 def digest(path: Path) -> str:
-    """The hash of a file, or of all names, files and links in a folder except byte code."""
+    """The hash of a file, or of all names, files and links in a folder except `__pycache__`."""
     if path.is_dir():
         return _tree_digest(os.fspath(path))
     return _file_digest(os.fspath(path), path.stat())
 
 
 def _file_digest(path: str, stat: os.stat_result) -> str:
-    # Hard links of a file share one hash. Every change of a file changes its ctime.
+    # Hard links share an inode, so one hash serves all. Every change of a file changes its ctime.
     which = stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns
     if which not in _digests:
         found = hashlib.sha256()
@@ -67,12 +65,12 @@ def sources(pattern: str) -> tuple[Path, ...]:
 
 
 def relative(path: Path) -> str:
-    """The path from the checkout, so that stamps stay valid in a checkout that was moved."""
+    """The path, relative if inside the checkout, so that stamps survive a move of the checkout."""
     return str(path.relative_to(REPO)) if path.is_relative_to(REPO) else str(path)
 
 
 def code() -> tuple[Path, ...]:
-    """The files of this tool and of the engine."""
+    """The Python files of this tool and of the engine."""
     return (*sources("scripts/release/*.py"), *sources(f"{PACKAGE.name}/engine/**/*.py"))
 
 
@@ -132,8 +130,8 @@ def commit() -> str:
 class Identity(NamedTuple):
     """The state of the checkout at one moment.
 
-    `sources` is a hash of the commit and the files, `written` of the times of the files. A checkout
-    that moves to another commit and back writes files again, which changes `written`.
+    `sources` is a hash of the commit and the files; `written` is a hash of the files' times. If git
+    checks out another commit and then the first, it writes files again, which changes `written`.
     """
 
     head: str | None
@@ -141,8 +139,8 @@ class Identity(NamedTuple):
     written: str
     clean: bool
 
-    def change(self, later: Identity) -> str:
-        """Describes the first change until the state `later`; "" if there is none."""
+    def change(self, later: "Identity") -> str:
+        """The text in CHANGES for the first field that differs in `later`; "" if none differs."""
         pairs = zip(self, later, CHANGES, strict=True)
         return next((text.format(old, new) for old, new, text in pairs if old != new), "")
 
@@ -161,7 +159,7 @@ def identity(files: Iterable[Path]) -> Identity:
 
 def source_epoch() -> int:
     """The sources' date in seconds since 1970; 2020-01-01 if it is unknown."""
-    # Zip files have no dates before 1980.
+    # The default is not 0, because zip files have no dates before 1980.
     return int(engine_sources.source_epoch(PROJECT, os.environ) or 1577836800)
 
 
@@ -171,7 +169,7 @@ def source_env() -> dict[str, str]:
 
 
 def source_identity(files: Iterable[Path]) -> str:
-    """A hash of the commit and the files; artefacts with the same hash may be joined."""
+    """A hash of the commit, its date and the files; artefacts with the same hash may be joined."""
     lines = [commit(), str(source_epoch())]
     lines += [f"{relative(path)}\0{digest(path)}" for path in files]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

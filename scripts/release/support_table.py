@@ -1,4 +1,4 @@
-"""Makes the Markdown tables of the matrix and of the results of `--verify full`."""
+"""Makes Markdown tables of the matrix, the results of `--verify full` and the op's tests."""
 
 from pathlib import Path
 
@@ -33,9 +33,9 @@ def brief(matrix: Matrix) -> str:
 
 
 def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
-    """The table of torch minors and Pythons, oldest first, with the results of the op's tests."""
+    """The table of torch minors and Pythons with all results, a legend and the results' origin."""
     pythons = matrix.every_python()
-    if evidence and matrix.platform != FIRST:  # one Python was tried there
+    if evidence and matrix.platform != FIRST:  # some Pythons were not tried
         tried = {row.python for row in evidence.environments if row.state != "unsupported"}
         pythons = [python for python in pythons if python in tried]
     head = ["torch", "CUDA of PyPI's build", "C++ ABI (PyPI / conda)", "served by"]
@@ -49,7 +49,7 @@ def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> s
         row = [minor, cuda, f"{torch.abi.pypi} / {torch.abi.conda}", _glue(matrix, minor)]
         lines.append(_row([*row, *words, suites.get(minor, "")]))
     legend = [f"*{word}*: {text}" for word, text in LEGEND.items() if word in seen]
-    if matrix.platform != FIRST:  # other platforms run under qemu
+    if matrix.platform != FIRST:  # the stored results are from qemu
         fat = "installed from the fat wheel,"
         legend = [
             text.replace(fat, "installed from a wheel and run under qemu:") for text in legend

@@ -1,11 +1,9 @@
-"""Runs tasks in parallel, each after the tasks that it needs, if something has changed for it.
+"""Runs tasks in parallel, each after the tasks that it needs, and reuses outputs still valid.
 
 A large output that can be made again quickly (an environment with a CUDA torch) is *temporary*. The
 run deletes a temporary output after the last task that reads it, and keeps the stamp of its task.
-For a reader that must run later, the run makes the output again.
+If a task must read an output that was deleted, the run makes the output again.
 """
-
-from __future__ import annotations
 
 import math
 import shutil
@@ -35,12 +33,12 @@ GOOD = (Status.DONE, Status.REUSED)
 
 
 class SkipTask(Exception):
-    """Raised by a task that this machine cannot do; the text has the reason and a remedy."""
+    """Raised by a task that cannot be done here or now, which is no failure; the text says why."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One step of a run; its result depends on the tool's code, `run`, `inputs`, `facts`, `needs`.
+    """One step of a run; the tool's code, `run`, `inputs`, `facts` and `needs` decide the result.
 
     Attributes:
         run: a function or `partial`; a task among the arguments becomes that task's first output.
@@ -53,7 +51,7 @@ class Task:
 
     name: str
     run: Callable[..., Sequence[Path]]
-    needs: tuple[Task, ...] = ()
+    needs: tuple["Task", ...] = ()
     anyway: bool = False
     inputs: tuple[Path, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
@@ -75,7 +73,7 @@ class Outcome:
 
     Attributes:
         seconds: the duration in the run that did the task.
-        reason: why the task failed or was skipped; `blocked` if another task is the reason.
+        reason: why the task failed or was skipped; `blocked` is true if another task is the cause.
     """
 
     task: str
@@ -91,7 +89,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Context:
-    """The log of a running task, its number of processes, and the outcomes of earlier tasks."""
+    """A running task's log, its largest number of processes, and the outcomes of earlier tasks."""
 
     log: Log
     jobs: int = 1
@@ -150,7 +148,7 @@ class _Run:
         self.listener.finished(task, outcome)
         for old in reversed(list(self._temporary)):
             readers = [t for t in self.tasks if old in t.needs and not t.anyway]
-            # A temporary output may be needed to make a reader's temporary output again.
+            # A reader's temporary output may have to be made again, so `old` stays as long as that.
             kept = any(reader in self._temporary for reader in readers)
             if not kept and all(t.name in self.outcomes for t in (old, *readers)):
                 self._temporary.remove(old)
@@ -158,7 +156,7 @@ class _Run:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _blocked(self, task: Task) -> str:
-        """Why a task cannot run, according to the first bad task that it needs; "" if it can."""
+        """Why a task cannot run: a full disk, or the first bad task that it needs; "" if it can."""
         if self._full:
             return "not started: no space left"
         for need in () if task.anyway else task.needs:

@@ -29,7 +29,7 @@ NEWEST_CLANG = 30  # the tool looks for clang++-NN below this number
 
 @dataclass(frozen=True)
 class Compilers:
-    """CUDA toolkits, pairs of clang++'s major and path, and the matrix's packages that apt has."""
+    """The installed nvccs, the installed clang++s (major, path), and the clang packages of apt."""
 
     nvccs: tuple[CudaToolkit, ...] = ()
     clangs: tuple[tuple[int, str], ...] = ()
@@ -64,7 +64,7 @@ class Toolchain:
 
 
 def probe(matrix: Matrix) -> Compilers:
-    """Looks for the compilers on this machine, and for packages of compilers."""
+    """Finds the CUDA compilers of this machine, and the matrix's clang packages in apt."""
     try:
         nvccs = tuple(find_cuda_toolkits(os.environ))
     except BuildError:
@@ -81,7 +81,7 @@ def probe(matrix: Matrix) -> Compilers:
 
 
 def can_fetch(package: str) -> bool:
-    """Whether apt is installed and finds the package."""
+    """Whether apt-get and dpkg are installed and apt finds the package."""
     found = re.search(r"Candidate: (\S+)", output_of("apt-cache", "policy", package) or "")
     there = shutil.which("apt-get") and shutil.which("dpkg")
     return bool(there and found and found[1] != "(none)")
@@ -104,7 +104,7 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
             return Toolchain(version, nvcc=nvcc)
     if wheels.nvcc:
         return Toolchain(version)
-    missing = f"no nvcc {major}.x that compiles all architectures (PyPI's wheels have no nvcc)"
+    missing = f"no nvcc {major}.x for all architectures (PyPI's wheels of {version} have no nvcc)"
     if wheels.clang is None:
         return f"{missing}; install CUDA {version} and set CUDA_HOME"
     clangs = [path for found, path in compilers.clangs if found >= wheels.clang.major]
@@ -118,13 +118,13 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
 
 
 def home_of(path: Path) -> Path:
-    """The folder of the toolkit below `path`, where PyPI's wheels of CUDA 13 or newer are."""
+    """The folder into which PyPI's wheels of CUDA 13 or newer install a toolkit below `path`."""
     (home,) = path.glob("nvidia/cu[0-9]*")
     return home
 
 
 def toolkit(context: Context, *, toolchain: Toolchain, wheels: Toolkit) -> Sequence[Path]:
-    """Makes the folder of a toolkit that is not installed, from PyPI's wheels."""
+    """Makes a toolkit's folder from PyPI's wheels, and if needed from Debian's clang package."""
     folder = fresh(BUILD / "toolkits" / toolchain.name)
     target = folder if toolchain.clang is None else folder / "wheels"
     words = ["pip", "install", "--target", target, "--python", sys.executable, *wheels.pypi]
@@ -170,7 +170,7 @@ def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolk
 
 
 def _merge(wheels: Path, home: Path) -> Path:
-    """Copies the wheels' folders into `home`, with the layout that clang expects of CUDA."""
+    """Copies the wheels' folders except `home_of` into `home`, in the layout that clang expects."""
     left_out = shutil.ignore_patterns("__init__.py", "__pycache__")
     for part in sorted(path for path in wheels.glob("nvidia/*") if path.is_dir()):
         if part != home_of(wheels):
@@ -182,7 +182,7 @@ def _merge(wheels: Path, home: Path) -> Path:
 
 
 def _debian_clang(log: Log, package: str, folder: Path) -> None:
-    """Unpacks Debian's clang with missing libraries, and writes a script that starts clang++."""
+    """Unpacks Debian's clang and the libraries that it lacks here; writes a script to start it."""
     root = folder / "debian"
     apt(log, root, [package])
     (program,) = root.glob("usr/lib/llvm-*/bin/clang++")

@@ -54,13 +54,13 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
             text = " ".join(Path(w).name if Path(w).is_absolute() else w for w in command)
             console.print(f"$ {text}", markup=False, soft_wrap=True)
             if not dry_run:
-                log.run(command, remedy=f"read {log.path}; then start it again")
+                log.run(command, remedy=f"read {log.path}; then run the same again")
     console.print("nothing was uploaded (--dry-run)" if dry_run else f"uploaded to {target}")
     return 0
 
 
 def _general(manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
-    """The reasons why nobody may get these artefacts."""
+    """The reasons why no target may get these artefacts."""
     found = []
     if manifest.changed:
         found.append(f"{manifest.changed}; build again, and leave the checkout alone meanwhile")
@@ -70,7 +70,7 @@ def _general(manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
         text = f"built from {manifest.commit[:12]} with changes that are not committed; commit them"
         found.append(f"{text} and build again")
     if manifest.shard:
-        found.append(f"this is shard {manifest.shard}; join all of them with --merge first")
+        found.append(f"this is shard {manifest.shard}; join all shards with --merge first")
     if failed := [name for name, cell in manifest.cells.items() if cell.state == "failed"]:
         found.append(f"{', '.join(failed)} failed; repair and build again")
     found += [f"{text}; build again" for text in wrong_files(artefacts, DIST)]
@@ -95,7 +95,7 @@ def _of_target(name: str, manifest: Manifest, artefacts: list[Artefact]) -> list
             if "+" in artefact.path:
                 found.append(f"{artefact.path}: PyPI takes no local version (what follows the +)")
             if artefact.kind == "fat" and "manylinux" not in artefact.path:
-                found.append(f"{artefact.path}: PyPI takes no wheel without a manylinux tag")
+                found.append(f"{artefact.path}: PyPI takes no wheel with a plain linux tag")
     return found
 
 
@@ -104,7 +104,7 @@ def _command(name: str, owner: str) -> list[str]:
     if name == "anaconda":
         return ["anaconda", "upload", "--skip-existing", *(["--user", owner] if owner else [])]
     words = ["upload", "--non-interactive", "--disable-progress-bar"]
-    # For other indexes than PyPI and TestPyPI, twine cannot find out which files exist.
+    # twine refuses --skip-existing for indexes other than PyPI and TestPyPI.
     words += [] if "TWINE_REPOSITORY_URL" in os.environ else ["--skip-existing"]
     return [*TWINE, *words, *(["--repository", name] if name != "pypi" else [])]
 

@@ -1,13 +1,13 @@
-"""`--verify full`: runs the fat wheel with every torch, on every Python that has a wheel of it.
+"""`--verify full`: runs the fat wheel with every torch, on every Python with a wheel of that torch.
 
-Once every environment has a result, `benchmarks/results/environments.json` stores all results, and
-the support tables show them. `--python PATH` tries only the environments of that interpreter, and
+Once every environment has a result, the tool stores them in `benchmarks/results/environments.json`
+for the support tables. `--python PATH` tries only the environments of that interpreter, and
 adds their results to the stored ones. On a platform other than the first of the matrix, the tool
 tries each torch on one Python and stores the results that it gets: under qemu an environment takes
 minutes, and some torches crash.
 
 The environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
-`build/verify-full` keeps the results of one wheel, so an interrupted run continues.
+`build/verify-full` keeps the last wheel's results, so the same command continues a stopped run.
 """
 
 import json
@@ -57,7 +57,7 @@ WORK = BUILD / "verify-full"
 CACHE = WORK / "cache"
 # Bytes for the cache of one torch, CUDA libraries included, and for its environments' own files.
 DISK_NEEDED = 15_000_000_000
-# Exit codes after an interrupt, a kill or a termination, which say nothing about the wheel.
+# Exit codes after SIGINT, SIGKILL and SIGTERM, which say nothing about the wheel.
 STOPPED = re.compile(r"exit code -(2|9|15)\b")
 TORCH_ALONE = "import torch; torch.ones(2, 2) @ torch.ones(2, 2)"
 
@@ -99,7 +99,7 @@ def targets(matrix: Matrix, given: Sequence[Path] = ()) -> list[Target]:
 
 
 def verify_built(matrix: Matrix, console: Console, jobs: int, given: Sequence[Path]) -> int:
-    """Tries the fat wheel that `dist/manifest.json` names; returns the exit code."""
+    """Verifies the fat wheel that the manifest names; returns the exit code."""
     manifest = parse(MANIFEST) if MANIFEST.exists() else None
     if manifest is None or manifest.fat is None:
         raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why it made none")
@@ -120,10 +120,10 @@ def verify(
     *,
     join: bool = False,
 ) -> int:
-    """Runs those of the environments `wanted` that have no result yet; returns the exit code.
+    """Runs the environments in `wanted` that have no result yet; returns the exit code.
 
-    Stores the results if none is missing; on a platform other than the first, if there is one.
-    With `join`, adds the results to the stored ones.
+    Stores the results if none is missing; platforms other than the first need only one result.
+    With `join`, only `wanted` needs results, and the first platform's update the stored ones.
     """
     found = tried(wheel, wanted, console, jobs)
     every = wanted if join else targets(matrix)
@@ -140,7 +140,7 @@ def verify(
 
 
 def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) -> Results:
-    """Runs the environments that have no result yet; a skipped environment's result is None."""
+    """Runs the environments that have no result yet; None stands for a result that is missing."""
     read_wheel(wheel)  # raises for a file that is not a wheel
     console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
     tasks = {}
@@ -157,7 +157,7 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
                 need = f"{DISK_NEEDED / 1e9:.0f} GB are needed; free some"
                 text = f"{WORK}: {free / 1e9:.1f} GB are free, {need} and run the same again"
                 raise ReleaseError(f"{text}: the tool keeps the finished results")
-            # The first environment fetches the files that all environments of this torch share.
+            # The first environment fetches the files that the others share, so it runs before them.
             try:
                 for group in ([first], others):
                     outcomes |= run_tasks(group, WORK, reporter, jobs)
@@ -179,7 +179,7 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
 
 
 def joined(stored: Evidence, wheel: Path, known: Sequence[Environment]) -> Evidence:
-    """The stored results, updated by the rows `known`, each of which then names its wheel."""
+    """The stored results, updated by the rows `known`, which get the wheel's name and commit."""
     origin = {"wheel": wheel.name, "commit": " ".join(commits(read_wheel(wheel)))}
     rows = {(row.torch, row.python): row for row in stored.environments}
     rows |= {(row.torch, row.python): row.model_copy(update=origin) for row in known}
@@ -187,7 +187,7 @@ def joined(stored: Evidence, wheel: Path, known: Sequence[Environment]) -> Evide
 
 
 def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evidence:
-    """The results, with a row for each torch and Python of the matrix that have no wheel."""
+    """The results, with a row for each pair of torch and Python that has no wheel on PyPI."""
     found = {(result.torch, result.python): result for result in known}
     date, rows, packed = max(result.date for result in known), [], read_wheel(wheel)
     for minor, python in product(matrix.minors(), matrix.every_python()):
@@ -215,9 +215,9 @@ def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evide
 
 
 def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Path]:
-    """Installs, judges, runs and deletes one environment; returns the file with its result.
+    """Tries the wheel in a new environment and deletes that; returns the file with the result.
 
-    Raises SkipTask if the environment cannot be installed, if a signal stopped its program, or if
+    Raises SkipTask if the environment cannot be made, if a signal stopped a program in it, or if
     its torch fails without our package. The next run tries a skipped environment again.
     """
     if target.interpreter is None:
@@ -238,8 +238,8 @@ def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Pa
 
 
 def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
-    """Installs the wheel beside torch, judges it and runs the smoke test; returns the facts."""
-    # `--only-binary`, because the newest numpy may have no wheel for this Python.
+    """Installs the wheel beside torch, runs the checker and the smoke test; returns the facts."""
+    # `--only-binary` makes uv take an older numpy if the newest has no wheel for this Python.
     wanted = [wheel, f"torch=={target.release}", "numpy", "--only-binary", "numpy"]
     env = folder / "env"
     try:
@@ -264,7 +264,7 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
 
 
 def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
-    """Runs a program of the environment; returns the text of its failure, or ""."""
+    """Runs a program; returns the text of its failure, or "". Raises SkipTask after a signal."""
     try:
         log.run(command, env=clean_env(**emulation.settings()), cwd=cwd)
     except CommandFailed as error:
@@ -275,7 +275,7 @@ def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
 
 
 def _verdicts(text: str) -> tuple[dict[str, Any], str]:
-    """The checker's findings in the text of its log, and the cause if no binary fits."""
+    """The facts of the checker's report in the text of a log, and the cause if no binary fits."""
     try:
         # The report starts at the last line with a leading brace; torch may print text after it.
         data, _ = json.JSONDecoder().raw_decode(text, text.rfind("\n{") + 1)

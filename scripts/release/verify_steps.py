@@ -35,7 +35,7 @@ def run_installed(
     env |= {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
     env |= emulation.settings()
     if checker:
-        # Under qemu an import of torch takes 20 s, so the smoke test does the checker's live run.
+        # Under qemu an import of torch takes 20 s: --torch leaves the live run to the smoke test.
         words = ["--torch", folder] if FOREIGN else []
         log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
@@ -71,7 +71,7 @@ def example(context: Context, *, cell: Cell, venv: Path) -> Sequence[Path]:
 
 
 def fat_run(context: Context, *, glue: str, venv: Path, fat_wheel: Path) -> Sequence[Path]:
-    """Runs the fat wheel beside the torch for which a glue was built; it must choose that glue.
+    """Runs the fat wheel beside the torch of a glue; the loader must choose that glue.
 
     The step installs the wheel into a folder of its own, which comes first on Python's path.
     """

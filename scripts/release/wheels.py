@@ -1,6 +1,4 @@
-"""Reads and writes wheels; the bytes of a written wheel depend on its content and date alone."""
-
-from __future__ import annotations
+"""Reads and writes wheels; with one zlib, the same content and date give the same bytes."""
 
 import base64
 import csv
@@ -23,7 +21,7 @@ from release.store import source_epoch
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel in memory; `info` holds the files in `.dist-info` but RECORD, `files` all others."""
+    """A wheel in memory; `info` holds `.dist-info` without RECORD, and `files` all other files."""
 
     name: str
     version: str
@@ -35,8 +33,8 @@ class Wheel:
     def binaries(self) -> dict[str, bytes]:
         return {name: data for name, data in self.files.items() if ".so" in Path(name).name}
 
-    def renamed(self, *, local: str | None, tag: str | None = None) -> Wheel:
-        """The same content with the local version `local` (None for none) and another tag."""
+    def renamed(self, *, local: str | None, tag: str | None = None) -> "Wheel":
+        """The same content with the local version `local` (None for none), and `tag` if given."""
         public = Version(self.version).public
         version = f"{public}+{local}" if local else public
         head, blank, body = self.info["METADATA"].partition(b"\n\n")
@@ -98,7 +96,7 @@ def commits(wheel: Wheel) -> list[str]:
             path.write_bytes(data)
             records.append(read_binary(path).record)
     if not records or None in records:
-        text = f"{wheel.name} {wheel.version}: holds no binaries with build records"
+        text = f"{wheel.name} {wheel.version}: has no binaries, or one has no build record"
         raise ReleaseError(f"{text}; build it again")
     texts = (json.loads(record.text) for record in records if record)
     return sorted({str(text.get("git_commit", "unknown")) for text in texts})
@@ -108,7 +106,7 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
     """One wheel of local version `local` (None for none) with the files of all `wheels`.
 
     The keys of `wheels` are the names of their variants. Raises ReleaseError if there is no wheel,
-    if a file differs between two wheels, or if a wheel lacks a source file of the first.
+    if a file differs between two wheels, or if a wheel lacks a file of the first that is no binary.
     """
     files: dict[str, tuple[str, bytes]] = {}
     first: Wheel | None = None

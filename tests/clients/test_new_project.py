@@ -96,6 +96,12 @@ def test_those_without_kernels_pass_too(late: Path, site: Path) -> None:
     assert "failed" not in said
 
 
+def test_the_record_of_the_engine_has_its_version(probe: Path) -> None:
+    record = json.loads((probe / "engine.json").read_text(encoding="utf-8"))
+    ours = (REPO / "lltm_conda" / "_version.py").read_text(encoding="utf-8")
+    assert f'__version__ = "{record["version"]}"' in ours
+
+
 def test_every_cell_of_the_matrix_is_listed(probe: Path) -> None:
     def names(repo: Path) -> list[str]:
         listed = run(repo / "scripts" / "build_all.sh", "--list", "--json", cwd=repo)

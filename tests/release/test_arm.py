@@ -121,7 +121,7 @@ def test_a_mistake_in_what_differs_is_found_at_its_line(matrix_text, tmp_path) -
         assert f"matrix.yaml:{number}:" in str(error.value)
         assert needed in str(error.value)
     path.write_text(matrix_text)
-    with pytest.raises(MatrixError, match="no platform is linux-ppc64le"):
+    with pytest.raises(MatrixError, match="has no platform linux-ppc64le"):
         load(path, "linux-ppc64le")
 
 

@@ -265,7 +265,7 @@ def checkout(tmp_path, monkeypatch):
 
 
 MOVES = {
-    "moved": (["checkout", "--quiet", "-"], "the checkout was moved from "),
+    "moved": (["checkout", "--quiet", "-"], "HEAD moved from "),
     "moved and back": (["checkout", "--quiet", "-", "--", "op.cpp"], "source files were"),
     "a file more": (["init", "--quiet", "another"], "files were changed, added or removed"),
 }

@@ -136,13 +136,13 @@ REFUSED = {
     "partial": ({"missing": {"aten24-abi1-cpu": "no such torch"}}, "which lacks aten24-abi1-cpu"),
     "unclean": ({"clean": False}, "changes that are not committed"),
     "unknown commit": ({"commit": "unknown"}, "not known from which commit"),
-    "shard": ({"shard": "1/2"}, "join all of them with --merge"),
+    "shard": ({"shard": "1/2"}, "join all shards with --merge"),
     "failed": (
         {"cells": {"stable210-cpu": CellEntry(state="failed", torch="2.13.0")}},
         "stable210-cpu failed",
     ),
     "local version": ({"fat_version": "0.1.0+partial.1of2"}, "takes no local version"),
-    "no manylinux tag": ({"tag": "py3-none-linux_x86_64"}, "without a manylinux tag"),
+    "no manylinux tag": ({"tag": "py3-none-linux_x86_64"}, "with a plain linux tag"),
     "nothing": ({"artefacts": []}, "there is nothing to upload"),
 }
 

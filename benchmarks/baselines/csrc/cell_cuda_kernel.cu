@@ -1,9 +1,9 @@
 // One LLTM step as a first CUDA extension is usually written: one pointwise kernel for each
-// direction, 1024 threads a block for every width, a grid of ((S + 1023) / 1024, B), zero-filled
+// pass, 1024 threads a block for every S, a grid of ((S + 1023) / 1024, B), zero-filled
 // outputs, packed accessors, the legacy default stream, and no check after a launch. It is a
 // baseline: do not improve it.
 //
-// Headers of single operators compile faster than torch/extension.h; the kernels are the same.
+// Headers of single operators compile faster than torch/extension.h, and give the same kernels.
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>

@@ -11,7 +11,7 @@
 namespace PROJECT_NAMESPACE {
 
 // Makes `device_index` the current device as long as the object lives. The glue makes the device
-// current in torch's CUDA runtime only; the kernels may be linked with a CUDA runtime of their own.
+// current only in torch's CUDA runtime, and the kernels may be linked with another CUDA runtime.
 class DeviceScope {
  public:
   explicit DeviceScope(int32_t device_index) {
@@ -38,7 +38,7 @@ class DeviceScope {
 // Returns NULL for success, otherwise a text that names the kernel and CUDA's error.
 inline const char* error_text(const char* kernel, cudaError_t error) {
   if (error == cudaSuccess) return nullptr;
-  cudaGetLastError();  // clears the error, or the next launch would report the same error
+  cudaGetLastError();  // clears the error; otherwise the next launch would report it
   thread_local char text[256];
   std::snprintf(text, sizeof(text), PROJECT_NAME " CUDA kernel %s: %s (%s)", kernel,
                 cudaGetErrorString(error), cudaGetErrorName(error));

@@ -81,7 +81,7 @@ template <typename Compute>
 __device__ Compute block_sum(Compute value) {
   __shared__ Compute parts[kMostRowThreads / 32];
   for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0u, value, offset);
-  __syncthreads();  // until all threads have read the parts of an earlier sum
+  __syncthreads();  // wait until all threads have read an earlier sum's parts
   if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
   __syncthreads();
   value = 0;

@@ -100,7 +100,7 @@ PROJECT_HOST_DEVICE bfloat16 narrow<bfloat16>(float value) {
 
 // Calls `function(T{})`, where T is the storage type of torch's dtype code `scalar_type`. The codes
 // are part of torch's serialisation format and do not change. Returns the function's result, or an
-// error text for any other code.
+// error text for the code of a type that kernels do not support.
 template <typename Function>
 const char* dispatch_floating(int32_t scalar_type, const Function& function) {
   switch (scalar_type) {

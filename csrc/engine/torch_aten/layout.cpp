@@ -1,2 +1,2 @@
-// Writes the layout of torch's classes into every ATen glue. The builder writes the record.
+// Puts the layout of torch's classes into every ATen glue. A generated source adds the record.
 #include "../torch_extension.h"

@@ -1,4 +1,4 @@
-// Door 2: the op's calls to torch, through ATen. One build serves one torch minor.
+// Door 2: the op's calls to torch, through ATen. One build serves the torch minors of one layout.
 #pragma once
 
 #include <ATen/Parallel.h>

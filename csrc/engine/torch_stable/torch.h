@@ -16,9 +16,9 @@
 #include "../kernel_table.h"
 
 // Declared here, not included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h, because
-// the CUDA functions must be weak: a CPU build of torch lacks them. These functions belong to the C
-// interface that AOTInductor's packages link against, and torch keeps this interface stable. They
-// call ATen without the dispatcher, so autograd and autocast do not see the op's calls.
+// the CUDA functions must be weak: a CPU build of torch lacks them. The aoti_torch functions belong
+// to the C interface that AOTInductor's packages link against, and torch keeps it stable. They call
+// ATen without the dispatcher, so autograd and autocast do not see these calls.
 extern "C" {
 AOTITorchError aoti_torch_cpu_cat(const AtenTensorHandle*, int64_t, int64_t, AtenTensorHandle*);
 AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,

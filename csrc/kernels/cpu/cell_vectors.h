@@ -23,7 +23,7 @@ struct Cell {
   }
 
   // Each thread sums whole columns, so the order of additions, and thus the result, does not depend
-  // on the number of threads. Columns are summed in strips that stay in cache.
+  // on the number of threads. The sums of kStrip columns at a time stay in cache.
   static const char* column_sum(const lltm_column_sum_arguments& arguments,
                                 const lltm_execution& execution) {
     constexpr int64_t kStrip = 64;
@@ -43,8 +43,8 @@ struct Cell {
     return nullptr;
   }
 
-  // Computes the new state of batch entry n: `count` columns from `column` on. Adds `gates` to the
-  // pre-activations z if `adds_gates`, and then writes z to `gates` if `stores_gates`.
+  // Computes `count` columns of the new state of batch entry n, starting at `column`. Adds `gates`
+  // to the pre-activations z if `adds_gates`, and then writes z to `gates` if `stores_gates`.
   static LLTM_INLINE void finish_forward(const lltm_step_forward_arguments& a, int64_t n,
                                          int64_t column, int64_t count, bool adds_gates,
                                          bool stores_gates, V (&z)[kGateCount]) {
@@ -69,8 +69,8 @@ struct Cell {
     store(static_cast<T*>(a.new_h) + at, next.h, count);
   }
 
-  // Computes the gradients of batch entry n: `count` columns from `column` on. Stores d_gates and
-  // d_old_cell unless these pointers are NULL.
+  // Computes and returns `count` columns of the gradients of batch entry n, starting at `column`.
+  // Also stores them to d_gates and d_old_cell, unless the pointer is NULL.
   static LLTM_INLINE typename Formulas::Gradients backward_register(
       const lltm_step_backward_arguments& a, int64_t n, int64_t column, int64_t count) {
     const int64_t state = a.sizes.state_size;
@@ -136,7 +136,7 @@ struct Cell {
                     int64_t column = unit % registers * kLanes;
                     const int64_t last = least(column + (end - unit) * kLanes, a.sizes.state_size);
                     unit += ceiling(last - column, kLanes);
-                    // The count of whole registers is a constant, which is quicker.
+                    // A whole register has a constant count, which makes faster code.
                     for (; column + kLanes <= last; column += kLanes) body(a, n, column, kLanes);
                     if (column < last) body(a, n, column, last - column);
                   }

@@ -24,7 +24,7 @@ const char* variable(const char* name) {
 
 struct Level {
   const char* name;           // in LLTM_CPU_CAPABILITY
-  const CpuKernels* kernels;  // by dtype; NULL if the processor or the platform lacks the level
+  const CpuKernels* kernels;  // by dtype; NULL if the level cannot run here or is no gain
 };
 
 constexpr const char* kUnknownLevel =
@@ -59,7 +59,7 @@ Level choose_level(const char* wanted) {
   const bool has_bf16 = (getauxval(AT_HWCAP2) & kConvertsBfloat16) != 0;
   if (has_bf16) levels[3].kernels = CpuLevels::neon_bf16;
 #ifdef LLTM_HAS_SVE
-  // With vectors of 16 bytes, NEON is as wide as SVE and keeps more sums in registers.
+  // SVE with vectors of 16 bytes is no wider than NEON, so lltm then uses SVE only on request.
   constexpr int kGetVectorBytes = 51;  // PR_SVE_GET_VL, not in every sys/prctl.h
   if (has_bf16 && (getauxval(AT_HWCAP) & HWCAP_SVE) != 0 &&
       (wanted != nullptr || (prctl(kGetVectorBytes) & 0xffff) > 16)) {
@@ -75,8 +75,8 @@ Level choose_level(const char* wanted) {
   return wanted == nullptr ? best : Level{"unknown", nullptr};
 }
 
-// Returns the level of this process. The level is chosen once, so that the process always computes
-// the same.
+// Returns the level of this process. The level is chosen once, so a later change of the environment
+// variable does not change any results.
 const Level& cpu_level() {
   static const Level level = choose_level(variable("LLTM_CPU_CAPABILITY"));
   return level;
@@ -86,8 +86,8 @@ const Level& cpu_level() {
 
 enum Family : int32_t { kGemm = 0, kOwn = 1, kNotForced = -1, kUnknown = -2 };
 
-// Returns the family that the environment variable `name` forces. The variable's word for our
-// kernels is `own`.
+// Returns the family that the environment variable `name` forces: kOwn for the value `own`, kGemm
+// for "gemm", kUnknown for other values, and kNotForced if the variable is unset or empty.
 Family forced_family(const char* name, const char* own) {
   const char* const wanted = variable(name);
   if (wanted == nullptr) return kNotForced;
@@ -96,14 +96,14 @@ Family forced_family(const char* name, const char* own) {
 }
 
 // Returns the largest number of multiplications at which our products of a step are quicker than
-// torch's GEMM; benchmarks/NOTES.md has the measurements. The rule is fixed: with a trial at run
-// time, a machine would not compute the same every time.
+// torch's GEMM; benchmarks/NOTES.md has the measurements. The rule is fixed, because a trial at
+// run time could choose differently from run to run, and so change the results.
 double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
   constexpr double kAny = 1e300;
 #ifdef __x86_64__
   __builtin_cpu_init();
   if (dtype == LLTM_BFLOAT16) return __builtin_cpu_supports("avx512bf16") ? 4e6 : kAny;
-  // Torch's library is tuned for Intel's processors; other processors reach half of their speed.
+  // MKL, torch's usual GEMM, is tuned for Intel's processors and reaches half the speed on others.
   if (dtype != LLTM_FLOAT16) return __builtin_cpu_is("intel") ? 64e6 : kAny;
 #endif
   return kAny;
@@ -112,14 +112,14 @@ double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
 // Only the plan's family is ever set: the other fields are for CUDA kernels.
 const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step_sizes* sizes,
                       const lltm_execution*, lltm_step_plan* plan) {
-  // The rounding errors of our sums grow with the batch; torch's products sum in blocks.
+  // Backward leaves longer sums over the batch to torch, which sums in blocks and so rounds less.
   constexpr int64_t kMostSummed = 32768;
   static const Family forced = forced_family("LLTM_CPU_PRODUCTS", "own");
   *plan = {};
   if (cpu_level().kernels == nullptr) return kUnknownLevel;
   if (forced == kUnknown) {
-    return "lltm: LLTM_CPU_PRODUCTS must be own or gemm, the matrix products of a step on the CPU; "
-           "set the variable to own or gemm, or unset it";
+    return "lltm: LLTM_CPU_PRODUCTS must be own or gemm (lltm's or torch's matrix products); set "
+           "the variable to own or gemm, or unset it";
   }
   if (sizes->batch_size == 0 || sizes->state_size == 0) return nullptr;
   const bool too_long = pass == LLTM_BACKWARD && sizes->batch_size > kMostSummed;
@@ -129,9 +129,9 @@ const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step
 }
 
 // Returns whether our kernels run a sequence faster than steps with torch's GEMM. Our kernels pack
-// the weights; with few rows and steps, packing takes more time than it saves. Torch multiplies
-// bfloat16 with special instructions, which are faster if products are most of the work.
-// benchmarks/NOTES.md has the measurements.
+// the weights; with few rows and steps, packing takes more time than it saves. On some processors,
+// torch multiplies bfloat16 with special instructions, which are faster if products are most of the
+// work. benchmarks/NOTES.md has the measurements.
 bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
   const int64_t rows = sizes.batch_size;
   const int64_t state_size = sizes.state_size;
@@ -161,7 +161,7 @@ const char* layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes*
 
 // ---- the table ----
 
-// Runs `kernel` for the processor's level and the dtype.
+// Runs `kernel` of the process's level for the dtype.
 template <auto kernel, typename Arguments>
 const char* run(lltm_dtype dtype, const Arguments* arguments, const lltm_execution* execution) {
   const CpuKernels* const kernels = cpu_level().kernels;

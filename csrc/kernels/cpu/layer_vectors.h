@@ -1,6 +1,6 @@
-// Runs a whole sequence. Threads divide the rows of the batch and never wait for one another. If
-// rows are few or a step is long, threads divide the columns of each step instead. The weights are
-// packed once per call, in panels of columns, in the order in which the products read them.
+// Runs a whole sequence. Each call packs the weights into panels of columns, in the order in which
+// the products read them. Threads divide the rows of the batch and do not wait for one another. If
+// rows are few or a step is long, threads divide the panels instead and wait after each step.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -15,14 +15,14 @@ struct Sequence {
 
   // The fewest multiply-adds for which it pays to wake another thread.
   static constexpr int64_t kProductsPerThread = 1 << 19;
-  // The fewest multiply-adds for which another thread pays within a step: that thread is awake.
+  // The same within a step, where the other thread is still awake from the step before.
   static constexpr int64_t kProductsOfStep = 1 << 17;
-  // From this many multiply-adds per step on, threads wait less for one another than for weights.
+  // In steps with this many multiply-adds, reading all weights costs a thread more than waiting.
   static constexpr int64_t kLongStep = 1 << 23;
 
-  // Returns whether our kernels multiply x too. With few rows, torch's GEMM reads the weights of x
-  // once for all steps, which in backward pays only for a wide x. For our kernels, 16-bit operands
-  // would have to be converted first.
+  // Returns whether our kernels make all products, not only those of the recurrence. With few rows
+  // and large weights, torch's GEMM is better: it reads the weights of x only once, which pays in
+  // backward only for a wide x. Our kernels would have to convert 16-bit operands first.
   static bool makes_all_products(lltm_pass pass, const lltm_layer_sizes& sizes) {
     constexpr int64_t kFewRows = 4;
     constexpr int64_t kCachedWeights = 1 << 18;
@@ -64,7 +64,7 @@ struct Sequence {
                 [&](int64_t begin, int64_t end) { work.pack(begin, end); });
     load_state(arguments.grad_final_h, work.d_h, work.stride, sizes);
     load_state(arguments.grad_final_cell, work.d_cell, work.stride, sizes);
-    // One round more than steps: the last round makes the products of the first step.
+    // There is one more round than steps: the last round makes the products of the first step.
     share_steps(sizes, sizes.steps + 1, panels, execution,
                 [&](int64_t round, const Part& part) { work.run(sizes.steps - 1 - round, part); });
     store_state(work.d_h, work.stride, arguments.d_initial_h, sizes);
@@ -171,8 +171,8 @@ struct Sequence {
                                                           : 0);
   }
 
-  // Divides the workspace into parts that start on cache lines. If the workspace is NULL, adds up
-  // the sizes of the parts.
+  // Divides the workspace into parts that start on cache lines. If the workspace is NULL, only
+  // bytes(), the size that the parts need, is meaningful.
   class Parts {
    public:
     explicit Parts(void* workspace) : next_(on_line(reinterpret_cast<uintptr_t>(workspace))) {}
@@ -188,8 +188,8 @@ struct Sequence {
     uintptr_t next_;
   };
 
-  // Copies rows of a state into the workspace, or writes zeros if `from` is NULL. The lanes after
-  // the end of a row become zero.
+  // Copies a state (B, S) into rows of `stride` elements, or writes zeros if `from` is NULL. The
+  // rest of each row becomes zero.
   static void load_state(const void* from, C* to, int64_t stride, const lltm_layer_sizes& sizes) {
     const int64_t count = from != nullptr ? sizes.state_size : 0;
     for (int64_t n = 0; n < sizes.batch_size; ++n) {
@@ -202,7 +202,7 @@ struct Sequence {
                sizes.state_size);
   }
 
-  // Returns the value after a store as T and a load.
+  // Returns the value rounded to T.
   static LLTM_INLINE V rounded(V value) {
     if constexpr (!kHas16Bits) return value;
     T stored[kLanes];
@@ -219,7 +219,7 @@ struct Sequence {
     const int64_t stride = round_up(state_size, kLanes);  // of a row of the states
     Parts parts = Parts(a.workspace);
     C* const panels = parts.take(stride * columns * kGateCount);  // (panels, columns, 3, kLanes)
-    // (B, stride): h of even and odd steps
+    // (B, stride): the old h of even and odd steps
     C* const states[2] = {parts.take(sizes.batch_size * stride),
                           parts.take(sizes.batch_size * stride)};
     C* const cell = parts.take(sizes.batch_size * stride);  // (B, stride)
@@ -297,7 +297,7 @@ struct Sequence {
     }
   };
 
-  // A panel holds kTileColumns columns of the weights, of h or of x, with all rows.
+  // A panel holds all rows of kTileColumns columns of the weights of h or of x.
   struct Backward {
     const lltm_layer_backward_arguments& a;
     const lltm_layer_sizes& sizes = a.sizes;
@@ -306,11 +306,11 @@ struct Sequence {
     const int64_t stride = round_up(state_size, kTileColumns);  // of a row of d_h and of d_cell
     const int64_t panels_of_h = ceiling(state_size, kTileColumns);
     Parts parts = Parts(a.workspace);
-    // (panels, 3S, kTileColumns): columns of h, then columns of x
+    // (panels, 3S, kTileColumns): the panels of h, then the panels of x
     C* const panels = parts.take(backward_panels(sizes) * kTileColumns * depth);
     C* const d_h = parts.take(sizes.batch_size * stride);     // (B, stride)
     C* const d_cell = parts.take(sizes.batch_size * stride);  // (B, stride)
-    // (B, 3S) of even and odd steps, if the d_gates of the arguments have 16 bits
+    // (B, 3S): dz of even and odd steps, if the d_gates of the arguments have 16 bits
     C* const d_gates[2] = {parts.take(kHas16Bits ? sizes.batch_size * depth : 0),
                            parts.take(kHas16Bits ? sizes.batch_size * depth : 0)};
 
@@ -325,11 +325,11 @@ struct Sequence {
       }
     }
 
-    // Makes the products of step + 1, then the elements of `step`. Step -1 has no elements.
+    // Makes the products of step + 1, if it exists, then the elements of `step`, unless it is -1.
     void run(int64_t step, const Part& part) const {
       const int64_t before = step + 1;  // backward ran this step before `step`
       const int64_t first_row = before < sizes.steps ? first_row_of(sizes, before) : 0;
-      const C* dz;  // (B, 3S) of that step
+      const C* dz;  // (B, 3S) of step + 1
       if constexpr (kHas16Bits) {
         dz = d_gates[before % 2];
       } else {
@@ -350,7 +350,7 @@ struct Sequence {
       }
     }
 
-    // Makes the columns of a panel: of d_h, or of the rows of d_input from `first_row` on.
+    // Makes a panel's columns of d_h, or of the step's rows of d_input, which start at `first_row`.
     void multiply_panel(int64_t panel, const C* dz, int64_t first_row, const Part& part) const {
       const C* const weights = panels + panel * kTileColumns * depth;
       const bool is_h = panel < panels_of_h;
@@ -406,7 +406,7 @@ struct Sequence {
     const T* const output = static_cast<const T*>(arguments.output);
     const T* const initial_h = static_cast<const T*>(arguments.initial_h);
     const int64_t step = kGateCount * sizes.state_size * rows;  // elements of dz
-    // The first step read initial_h, each later step the output of the step before.
+    // Forward's first step read initial_h; each later step read the output of the step before.
     return {sizes.state_size,
             input_size(sizes),
             {{dz + (reverse ? 0 : step), output + (reverse ? rows * sizes.state_size : 0), later},

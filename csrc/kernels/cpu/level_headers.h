@@ -43,7 +43,7 @@ struct CpuKernels {
 #endif
 
 // The kernels of each level, by lltm_dtype_index. Each level_*.cpp defines one array, if the
-// platform has the level. The baseline of Arm is NEON.
+// platform and the compiler have the level. On Arm, the baseline is NEON.
 struct CpuLevels {
   static const CpuKernels baseline[4], avx2[4], avx512[4], neon_bf16[4], sve[4];
 };

@@ -4,8 +4,8 @@
 //   LLTM_VECTOR_BYTES  the width of a register in bytes
 #include "level_headers.h"
 
-// Pragmas set the instruction set, not compiler flags, so that every build compiles these sources
-// alike.
+// Pragmas, not compiler flags, set the instruction set, so that a build needs no flags for single
+// files.
 #define LLTM_PRAGMA(words) _Pragma(#words)
 #ifndef LLTM_LEVEL_TARGET
 #define LLTM_BEGIN_TARGET(names)

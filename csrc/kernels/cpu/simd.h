@@ -1,5 +1,5 @@
-// Vectors of one instruction set, by the compiler's own vector types. Included once per instruction
-// set.
+// Vectors of one instruction set, by the compiler's own vector types. Each level_*.cpp includes
+// this file once.
 #ifndef LLTM_LEVEL
 #error "include this from a level_*.cpp"
 #endif
@@ -9,7 +9,7 @@ namespace lltm::LLTM_LEVEL {
 #define LLTM_INLINE __attribute__((always_inline)) inline
 #define LLTM_INLINE_LAMBDA __attribute__((always_inline))
 
-// The number of lanes of type C in a register, and integer vectors with as many lanes.
+// The number of lanes of type C in a register, their vector, and integer vectors of the same size.
 template <typename C>
 struct Lanes {
   using Signed = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
@@ -49,7 +49,7 @@ LLTM_INLINE Vector<C> absolute(Vector<C> x) {
 
 #ifdef __aarch64__
 // Each of these conversions is one instruction. GCC 12 does not generate the instruction from
-// __builtin_convertvector if one side is half a register.
+// __builtin_convertvector if one side is half a register, so the code uses intrinsics.
 LLTM_INLINE Vector<float> widen_lanes(Halves halves, bfloat16) {
   return reinterpret<Vector<float>>(vshll_n_u16(reinterpret<uint16x4_t>(halves), 16));
 }
@@ -59,7 +59,7 @@ LLTM_INLINE Vector<float> widen_lanes(Halves halves, float16) {
 LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
   return reinterpret<Halves>(vcvt_f16_f32(reinterpret<float32x4_t>(value)));
 }
-#else   // x86-64 has such instructions only with F16C
+#else   // on x86-64, not every level has instructions for float16
 LLTM_INLINE Vector<float> widen_lanes(Halves halves, bfloat16) {
   return reinterpret<Vector<float>>(__builtin_convertvector(halves, Bits32) << 16);
 }
@@ -92,7 +92,7 @@ LLTM_INLINE Vector<C> narrow_lanes(Vector<C> lanes, C) {
 template <typename T>
 using Stored = std::conditional_t<sizeof(T) == 2, Halves, Vector<compute_t<T>>>;
 
-// The elements of a register at any address. GCC would split a memcpy of 16 bytes into two stores.
+// A register's elements at any address, for store(): GCC would split a memcpy of 16 bytes in two.
 template <typename T>
 struct __attribute__((packed, may_alias)) Unaligned {
   Stored<T> lanes;
@@ -124,7 +124,7 @@ LLTM_INLINE void store(T* to, Vector<compute_t<T>> value,
   }
 }
 
-// Loads a register from element `at` of a tensor on, or zeros if the tensor is NULL.
+// Loads `count` elements of a tensor, starting at index `at`, or zeros if the tensor is NULL.
 template <typename T>
 LLTM_INLINE Vector<compute_t<T>> load_or_zero(const void* from, int64_t at, int64_t count) {
   return from == nullptr ? Vector<compute_t<T>>{} : load(static_cast<const T*>(from) + at, count);

@@ -1,11 +1,11 @@
-// One whole LLTM step with its products, in units that are divided among threads. Included once per
-// instruction set.
+// One whole LLTM step with its products, in units that are divided among threads. Each level_*.cpp
+// includes this file once.
 //
 // A unit of forward is one block of the state's columns with all three gates, for one chunk of the
-// batch. Forward computes z transposed: it reads `weights` in place, one number at a time, and
-// multiplies the number by a register of batch entries of a packed [h, x]. For few batch entries,
-// forward computes dot products along the rows of `weights` instead. Backward computes dz and the
-// bias's gradient, then the products of dz.
+// batch. Forward computes z transposed: it reads `weights` one number at a time, converted if it
+// has 16 bits, and multiplies the number by a register of batch entries of a packed [h, x]. For few
+// batch entries, forward computes dot products along the rows of `weights` instead. Backward
+// computes dz and the bias's gradient, then the products of dz.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -18,7 +18,7 @@ struct Step {
   static constexpr int kBlock = kLanes > kTileRows ? kLanes : kTileRows;
   static constexpr int kTileColumns = kTileVectors * kLanes;  // columns of a tile
   static constexpr int64_t kChunk = 128 / kTileColumns * kTileColumns;
-  static constexpr int64_t kDepth = 512;  // the depth at which a product's operands stay in cache
+  static constexpr int64_t kDepth = 512;  // the most terms of a sum whose operands stay in cache
   static constexpr int64_t kGroup = 8;    // tiles whose sums are kept in cache together
   static constexpr int kEntries = 3;      // batch entries that share a read of the weights
   static constexpr bool kHas16Bits = sizeof(T) == 2;  // operands must be converted
@@ -100,7 +100,7 @@ struct Step {
       const int64_t first = chunk * kChunk;
       const int64_t rows = least(kChunk, arguments.sizes.batch_size - first);
       const int64_t column = unit % work.blocks * kBlock;
-      // With few batch entries, most lanes of a register of entries would compute unused values.
+      // With few batch entries, most lanes of a register would be unused in across_rows.
       const bool few = 2 * rows < kLanes;
       if (chunk != packed) few ? work.pack_entries(first, rows) : work.pack_columns(first, rows);
       packed = chunk;
@@ -163,8 +163,8 @@ struct Step {
       }
     }
 
-    // z[entry][gate]: the bias and the products of `count` <= kLanes rows of `weights` with the
-    // packed [h, x] of some batch entries.
+    // Sets z[entry][gate] to the bias plus the products of `count` <= kLanes rows of `weights` with
+    // the packed [h, x] of `entries` batch entries.
     template <int entries>
     LLTM_INLINE void dots(const T* rows, int64_t count, const C* entry, V bias, int gate,
                           V (&z)[entries][kGateCount]) const {
@@ -247,7 +247,7 @@ struct Step {
           C* const z = sums + 3 * kBlock * n;
           with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
             constexpr int kVectors = decltype(vectors)::value;
-            // Narrow tiles have more rows, so that they have as many sums.
+            // Tiles of one register have twice the rows, if a block has them, to hide latencies.
             constexpr int kRows = (kVectors == 1 && kBlock > kTileRows ? 2 : 1) * kTileRows;
             for (int gate = 0; gate < kGateCount; ++gate) {
               for (int64_t m = 0; m < columns; m += kRows) {
@@ -360,8 +360,8 @@ struct Step {
     const int64_t left_stride = dz_stride(sizes);
     C* const packed = scratch;
     C* const kept = scratch + kTileColumns * kDepth;
-    // For few batch entries it does not pay to pack `weights`. A part then has few rows of
-    // `weights`, so that memory is read in long runs.
+    // For few batch entries, `weights` are packed only to convert or to pad them. A part then has
+    // few rows of `weights`, so that memory is read in long runs.
     const bool pack = rows > 4 * kTileRows;
     const int64_t most = pack ? kDepth : 32;
     for (int64_t begin = 0; begin < depth; begin += most) {

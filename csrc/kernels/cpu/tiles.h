@@ -1,4 +1,4 @@
-// Products and transposes of small matrices in registers, the parts of every CPU product.
+// Products and transposes of small matrices in registers, for our products on the CPU.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -6,7 +6,7 @@ namespace lltm::LLTM_LEVEL {
 // hide the latency of a multiply-add and leave registers for the operands.
 #ifdef LLTM_MULTIPLIES_BY_SVE
 constexpr int kTileRows = 8;
-constexpr int kTileVectors = 4;                        // so that a row fills vectors of 64 bytes
+constexpr int kTileVectors = 4;                        // a row fills vectors of up to 64 bytes
 #elif LLTM_VECTOR_BYTES == 64 || defined(__aarch64__)  // 32 registers
 constexpr int kTileRows = 8;
 constexpr int kTileVectors = 2;
@@ -27,9 +27,9 @@ LLTM_INLINE svbool_t first_lanes(int64_t count, double) { return svwhilelt_b64(i
 LLTM_INLINE int64_t sve_lanes(float) { return static_cast<int64_t>(svcntw()); }
 LLTM_INLINE int64_t sve_lanes(double) { return static_cast<int64_t>(svcntd()); }
 
-// Does a part of `multiply` below: the columns from `column` on that fill one SVE register or, if
-// `two`, two. SVE registers have no length at compile time, so arrays cannot hold them. Rows past
-// `rows` repeat the last row.
+// Does the part of `multiply` below for the columns of one SVE register or, if `two`, of two,
+// starting at `column`. The length of SVE registers is unknown at compile time, so arrays cannot
+// hold them. Macros name the registers of 8 rows; rows past `rows` repeat the last.
 template <int rows, bool two, typename C>
 LLTM_INLINE void multiply_by_sve(int64_t depth, const C* a, int64_t a_row, int64_t a_depth,
                                  const C* b, int64_t b_depth, int64_t width, int64_t column,
@@ -105,7 +105,7 @@ LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_de
 }
 #endif  // LLTM_MULTIPLIES_BY_SVE
 
-// Calls `body` with `count`, but at most kMost, as a compile-time constant. `count` is at least 1.
+// Calls `body` with min(count, kMost) as a compile-time constant. `count` must be at least 1.
 template <int kMost, typename Body>
 LLTM_INLINE void with_constant(int64_t count, const Body& body) {
   if constexpr (kMost > 1) {
@@ -170,8 +170,8 @@ LLTM_INLINE void pack_transposed(const T* from, int64_t from_stride, int64_t row
   }
 }
 
-// Copies `count` elements of a row and adds zeros up to `width`. Stores whole registers: the last
-// register may reach beyond `width`.
+// Copies `width` elements of a row, with zeros in place of elements past the first `count`. Stores
+// whole registers: the last register may reach beyond `width`.
 template <typename T>
 LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_t width) {
   using C = compute_t<T>;
@@ -180,8 +180,8 @@ LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_
   }
 }
 
-// Copies `rows` rows by load_row, to rows without gaps. Not inlined, so that the constants of a
-// conversion stay in registers.
+// Copies `rows` rows with load_row, to rows without gaps. The function is not inlined, so that the
+// constants of a conversion stay in registers.
 template <typename T>
 __attribute__((noinline)) void pack_rows(const T* from, int64_t from_stride, int64_t rows,
                                          int64_t columns, compute_t<T>* to, int64_t width) {
@@ -189,8 +189,8 @@ __attribute__((noinline)) void pack_rows(const T* from, int64_t from_stride, int
     load_row(from + k * from_stride, columns, to + k * width, width);
 }
 
-// Copies the first `columns` elements of rows in whole registers. Not inlined, or the compiler
-// would keep the sums of a tile in memory.
+// Copies the first `columns` elements of each row, but reads whole registers. If the function were
+// inlined, the compiler would keep the sums of a tile in memory.
 template <typename T>
 __attribute__((noinline)) void store_rows(const compute_t<T>* from, int64_t from_stride, T* to,
                                           int64_t to_stride, int64_t rows, int64_t columns) {
@@ -201,7 +201,7 @@ __attribute__((noinline)) void store_rows(const compute_t<T>* from, int64_t from
   }
 }
 
-// Returns the number of columns of a tile that covers up to `columns` columns: whole registers.
+// Returns the width of a tile for `columns` columns: whole registers, at most kTileVectors.
 template <typename C>
 LLTM_INLINE int64_t tile_width(int64_t columns) {
   constexpr int64_t kLanes = Lanes<C>::kCount;
@@ -247,7 +247,7 @@ LLTM_INLINE void store_tile(const Tile<compute_t<T>, rows, vectors>& sum, T* to,
   using C = compute_t<T>;
   constexpr int64_t kWidth = vectors * Lanes<C>::kCount;
   if (columns >= kWidth) return store_whole_tile<T, rows, vectors>(sum, to, stride);
-  // A part of a tile goes through memory, so that a whole tile needs no address.
+  // The code takes the address of a copy, not of `sum`, so that `sum` stays in registers.
   alignas(sizeof(Vector<C>)) C values[rows][kWidth];
   store_whole_tile<C, rows, vectors>(sum, values[0], kWidth);
   store_rows(values[0], kWidth, to, stride, rows, columns);

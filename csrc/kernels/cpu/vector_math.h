@@ -83,7 +83,7 @@ struct VectorMath {
     const Value one = broadcast<C>(C(1));
     const auto negative = z < Value{};
     // A product instead of the second division would add an error. If a caller ignores one of the
-    // two values, the compiler drops that division.
+    // two values, the compiler drops the division for this value.
     return {(negative ? decay : one) / (one + decay), (negative ? one : decay) / (one + decay)};
   }
 

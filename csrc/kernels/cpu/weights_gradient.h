@@ -1,5 +1,5 @@
 // The gradient of the weights, for one step or for all steps of a sequence: the sum over rows n of
-// dz[n]^T [h[n], x[n]]. Included once per instruction set.
+// dz[n]^T [h[n], x[n]]. Each level_*.cpp includes this file once.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -7,11 +7,11 @@ template <typename T>
 struct WeightsGradient {
   using C = compute_t<T>;
   static constexpr int64_t kTileColumns = kTileVectors * Lanes<C>::kCount;
-  // The rows n of a chunk, which are added up in registers. A single running sum over many rows
-  // would lose digits.
+  // The most rows n of a chunk, which are added up in registers. A single running sum over many
+  // rows would lose digits.
   static constexpr int64_t kDepth = 128;
   static constexpr int64_t kStrip = 256;   // rows of d_weights that share a packed part of [h, x]
-  static constexpr int64_t kPacked = 512;  // rows n of the packed part, over all tiles
+  static constexpr int64_t kPacked = 512;  // rows n of the packed part, summed over its tiles
 
   struct Rows {
     const C* dz;     // (count, 3S) with rows `dz_stride` apart
@@ -26,8 +26,8 @@ struct WeightsGradient {
   int64_t dz_stride;
   T* d_weights;  // (3S, S + I)
 
-  // Returns the number of units. A unit is a strip of rows by a group of columns of h or of x. For
-  // few rows n, a group has many columns, so that memory is written in long runs.
+  // Returns the number of units. A unit is a strip of rows of d_weights by a group of columns of h
+  // or of x. For few rows n, a group has many columns, so that memory is written in long runs.
   int64_t units() const { return ceiling(kGateCount * state, kStrip) * groups(); }
 
   void make(int64_t begin, int64_t end) const {

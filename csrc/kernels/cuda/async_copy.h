@@ -1,4 +1,4 @@
-// Asynchronous copies into shared memory, from compute capability 8.0 on.
+// Asynchronous copies into shared memory, for compute capability 8.0 or later.
 #pragma once
 
 #include "../../engine/kernels/vectors.h"

@@ -1,25 +1,25 @@
-// The cell's entries of the kernel table. ../lltm_kernels.h describes them.
+// The cell's CUDA functions. ../lltm_kernels.h describes the functions of the kernel table.
 #pragma once
 
 #include "../lltm_kernels.h"
 
 namespace lltm {
 
-// pointwise.cu: the part of a step after the GEMM.
+// pointwise.cu: the part of a step that is not a product, sums of columns, and copies.
 const char* cuda_cell_forward(lltm_dtype, const lltm_step_forward_arguments*,
                               const lltm_execution*);
 const char* cuda_cell_backward(lltm_dtype, const lltm_step_backward_arguments*,
                                const lltm_execution*);
 const char* cuda_column_sum(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
-// All copies in one launch, into and out of tensors that are padded with zeros.
+// Makes all copies in one launch, into and out of tensors that are padded with zeros.
 const char* cuda_copy(lltm_dtype, int32_t count, const lltm_copy*, const lltm_execution*);
 struct CopiesBeside {
   int32_t count = 0;
   lltm_copy at[4];
 };
-// The same for a (B, 3S) matrix whose rows have gaps. Forward reads the pre-activations from `from`
-// and writes them to gates. Backward does not write the gaps of d_gates, and makes copies in the
-// same launch.
+// cuda_cell_forward and cuda_cell_backward for a (B, 3S) matrix with gaps between rows. Forward
+// reads the pre-activations from `from` and writes them to gates. Backward does not write the gaps
+// of d_gates, and makes copies in the same launch.
 const char* cell_forward_from(lltm_dtype, const lltm_step_forward_arguments&, const void* from,
                               int64_t from_stride, const lltm_execution&);
 const char* cell_backward_to(lltm_dtype, const lltm_step_backward_arguments&, int64_t to_stride,
@@ -27,10 +27,10 @@ const char* cell_backward_to(lltm_dtype, const lltm_step_backward_arguments&, in
 // The bytes of workspace that cell_backward_to needs to sum d_bias too.
 int64_t cell_backward_workspace(lltm_dtype, int64_t batch_size, int64_t state_size);
 
-// step_plan.cu, step_forward.cu, step_backward.cu: whole steps. A family's name gives the batch
-// rows per block in forward; backward has one family, kRows16.
+// step_plan.cu, step_forward.cu, step_backward.cu: whole steps. The names kRows* give the batch
+// rows per block in forward; of these families, backward has only kRows16.
 enum StepFamily {
-  kGemm = 0,  // the caller's GEMM, then the kernels of pointwise.cu
+  kGemm = 0,  // the caller's GEMM and the kernels of pointwise.cu
   kRows4 = 1,
   kRows16 = 2,
   kRows32 = 3,
@@ -38,8 +38,8 @@ enum StepFamily {
   kCublas = 5,  // step_cublas.cu
   kTensor = 6,  // forward, by tensor cores
 };
-// Steps of up to this number of rows have a tile of their own by tensor cores, if the rows of their
-// operands are whole words of 4 bytes but no vectors.
+// In kTensor, steps of up to this number of batch rows have a tile of their own, if the rows of
+// their operands are whole words of 4 bytes but not whole vectors of 16.
 constexpr int kFewRows = 32;
 
 const char* cuda_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,

@@ -7,15 +7,15 @@
 
 namespace lltm {
 
-// The inputs of backward for N elements, in addition to the pre-activations.
+// The new cell states and the gradients of h and of the cell states, for N elements.
 template <typename T, int N>
 struct Incoming {
   Pack<T, N> new_cell;
   Pack<T, N> grad_h;
   Pack<T, N> grad_cell;
 
-  // Loads N elements of one row of (B, S), from `column` on. If N is 1, the gradients may have any
-  // strides, and the arguments must give these strides. Otherwise the gradients must be contiguous.
+  // Loads N elements of a row of tensors (B, S), starting at `column`. If N is 1, the gradients may
+  // have any strides, which the arguments must give. Otherwise the gradients must be contiguous.
   LLTM_DEVICE static Incoming load(const lltm_step_backward_arguments& arguments, int64_t row,
                                    int64_t state_size, int64_t column) {
     const int64_t element = row * state_size + column;
@@ -56,8 +56,8 @@ inline bool has_contiguous_gradients(const lltm_step_backward_arguments& argumen
          contiguous(arguments.grad_cell, arguments.strides.grad_cell);
 }
 
-// Load and store N pre-activations, or N gradients, of a gate: the elements from
-// [row][gate][column] on of a matrix (B, 3, S).
+// Load and store N neighbouring pre-activations of a gate, or their gradients, in a tensor
+// (B, 3, S), starting at [row][gate][column].
 template <typename T, int N>
 LLTM_DEVICE Pack<T, N> load_gate(const void* gates, int64_t row, int64_t state_size, int gate,
                                  int64_t column) {

@@ -6,7 +6,7 @@
 namespace lltm {
 
 // The activations in float32, without branches and divisions. elu and tanh are within about 2 ulp,
-// and exact at zero, at infinity and for NaN. The two halves of a polynomial do not depend on each
+// exact at zero and infinity, and NaN for NaN. The two halves of a polynomial do not depend on each
 // other, so the device computes both at once.
 struct FloatMath {
   using Scalar = float;
@@ -17,7 +17,7 @@ struct FloatMath {
     return sigmoid_of(z, exp2(-fabsf(z) * kLog2OfE));
   }
 
-  // The result is a sum with one term that is zero: a choice would become a branch.
+  // One of the two terms is zero: a sum, because a choice between the terms would become a branch.
   LLTM_DEVICE static float elu(float z) {
     return expm1_below(z > 0.0f ? 0.0f : z) + (z > 0.0f ? z : 0.0f);
   }
@@ -25,7 +25,7 @@ struct FloatMath {
   LLTM_DEVICE static float elu_slope(float g) { return g > 0.0f ? 1.0f : g + 1.0f; }
 
   LLTM_DEVICE static float tanh(float x) {
-    const float large = large_tanh(x);  // first: in the last line it would wait for the comparison
+    const float large = large_tanh(x);  // early, or it would wait for the comparison
     // The polynomial was fitted on [-0.6, 0.6], where `large` loses digits.
     const float s = x * x;
     const float high = fmaf(s, 2.07946189e-2f, -5.37832938e-2f);
@@ -67,7 +67,7 @@ struct FloatMath {
 
  private:
   // exp(x) - 1 for x <= 0, computed as 2^n (expm1(r) + 1) - 1. Here x = n ln2 + r, n is an integer,
-  // and |r| <= ln2 / 2. CUDA's expm1f takes any x, and twice the instructions.
+  // and |r| <= ln2 / 2. CUDA's expm1f takes any x, but needs twice the instructions.
   LLTM_DEVICE static float expm1_below(float x) {
     x = x < -87.0f ? -87.0f : x;  // below -87 the result is -1, and 2^n would not be normal
     constexpr float kRound =
@@ -85,17 +85,17 @@ struct FloatMath {
   }
 };
 
-// Activations of low latency, for the steps of a sequence: all other work waits for a step, and the
-// step waits for these functions. A caller that reads only one of the sigmoid's two numbers does
-// not wait for a selection.
+// Activations of low latency, for the forward steps of a sequence, where each step waits for these
+// functions of the step before. A caller that reads only one of the sigmoid's two numbers does not
+// wait for a selection.
 struct SwiftMath : FloatMath {
   LLTM_DEVICE static Sigmoid<float> sigmoid(float z) {
     return {reciprocal(1.0f + exp2(z * -kLog2OfE)), reciprocal(1.0f + exp2(z * kLog2OfE))};
   }
 };
 
-// Activations in fewer instructions, for results of at most 11 bits. Relative errors are below
-// 1e-5.
+// Activations in fewer instructions, for results of at most 11 significant bits. Relative errors
+// are at most about 1e-5.
 struct SixteenBitMath : FloatMath {
   LLTM_DEVICE static float elu(float z) {
     // Near zero, exp(z) - 1 loses digits, so four terms of its series replace it.
@@ -118,7 +118,7 @@ struct DeviceMath : SixteenBitMath {};
 template <>
 struct DeviceMath<double> : ScalarMath<double> {};
 
-// The sigmoid is within 4 ulp for very negative numbers too.
+// This sigmoid is within 4 ulp for very negative numbers too.
 template <>
 struct DeviceMath<float> : FloatMath {
   LLTM_DEVICE static Sigmoid<float> sigmoid(float z) { return sigmoid_of(z, expf(-fabsf(z))); }

@@ -30,8 +30,8 @@ int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask
   return number;
 }
 
-// The value of a device's attribute, or 0 if CUDA reports an error. With 0, no family of the
-// kernels fits, and the caller's next launch reports the error.
+// The value of a device's attribute, or 0 if CUDA reports an error. With 0, a plan still chooses a
+// family, and the next launch reports the error.
 inline int device_fact(cudaDeviceAttr attribute, int32_t device_index) {
   return remembered(nullptr, attribute, device_index, [&] {
     int value = 0;

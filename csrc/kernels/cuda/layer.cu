@@ -13,7 +13,7 @@ inline namespace layer_cu {
 
 constexpr int kThreads = 128;
 
-// Each thread sums one element of the state over time. The terms are independent of one another.
+// Each thread sums one element's terms over time, several at once, since they are independent.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) sum_cells(const lltm_layer_cells_arguments arguments) {
   using C = compute_t<T>;
@@ -46,8 +46,8 @@ const LayerFamily gemm_family = {"gemm", [](const LayerProblem&) { return true; 
 const LayerFamily* const kFamilies[] = {&gemm_family, &registers_family, &grid_family,
                                         &cluster_family};
 
-// The same problem with padded sizes. cuBLAS and `grid` read vectors, so S and I must be multiples
-// of 8 elements. If S or I is not, both become multiples of 64 bytes, for which cuBLAS is quicker.
+// Returns the problem with padded sizes, except in float64. cuBLAS and `grid` read vectors: if S or
+// I is no multiple of 8 elements, both become multiples of 64 bytes, for which cuBLAS is quicker.
 LayerProblem padded(LayerProblem problem) {
   constexpr int64_t kAligned = 8;
   lltm_layer_sizes& sizes = problem.sizes;
@@ -61,8 +61,8 @@ LayerProblem padded(LayerProblem problem) {
 }
 
 // Whether padding saves more time than the copies take. `family` runs the padded problem. The
-// families `registers` and `cluster` take any state, so padding speeds up only the products over
-// all steps there.
+// families `registers` and `cluster` need no multiples of 8, so with them padding speeds up only
+// the products over all steps.
 bool is_worth_padding(Family family, const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   const lltm_layer_sizes larger = padded(problem).sizes;
@@ -96,9 +96,9 @@ Family choose(const LayerProblem& problem) {
   return grid.kernel != nullptr && grid.slice_rows * sizes.state_size <= most ? kGrid : kGemm;
 }
 
-// Sets `family` to the one with this name, the value of LLTM_LAYER_KERNELS. Returns an error if
-// there is no such family, or if the family cannot run the problem. An `empty` problem needs no
-// family.
+// Sets `family` to the family of this name, the value of LLTM_LAYER_KERNELS. Returns an error if no
+// family has this name, or if the family cannot run the problem. For an `empty` problem, which
+// needs no family, only checks the name.
 const char* name_family(const char* name, bool empty, const LayerProblem& problem, Family* family) {
   for (int32_t number = kGemm; number <= kCluster; ++number) {
     const LayerFamily& known = *kFamilies[number];

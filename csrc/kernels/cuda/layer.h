@@ -32,12 +32,12 @@ constexpr bool kIsBackward = std::is_same_v<Arguments, lltm_layer_backward_argum
 template <typename Arguments>
 constexpr const char* kLayerName = kIsBackward<Arguments> ? "layer_backward" : "layer_forward";
 
-// A way to run layers. Families are not const, because clang would compile constants for the device
-// too, where the functions are missing.
+// A way to run layers. The families declared below are not const, because clang would compile
+// constants for the device too, where the functions are missing.
 struct LayerFamily {
   const char* name;
   bool (*fits)(const LayerProblem& problem);
-  // These two functions run a problem that fits.
+  // These two functions run a problem that fits; they are NULL for gemm, which the caller runs.
   const char* (*forward)(lltm_dtype, const lltm_layer_forward_arguments&, const lltm_execution&);
   const char* (*backward)(lltm_dtype, const lltm_layer_backward_arguments&, const lltm_execution&);
   const char* refusal;  // the error if a problem does not fit
@@ -60,8 +60,8 @@ struct ClusterShape {
 ClusterShape shape_cluster(const LayerProblem& problem);
 extern LayerFamily cluster_family;
 
-// layer_grid.cu: the recurrent weights are spread over the registers of many multiprocessors.
-// `kernel` is NULL if the problem has no kernel, or if the device cannot hold all blocks at once.
+// layer_grid.cu: the recurrent weights are spread over the registers and shared memory of many
+// multiprocessors. `kernel` is NULL if none fits, or if the device cannot hold all blocks at once.
 struct GridShape {
   const void* kernel = nullptr;
   int threads = 0;

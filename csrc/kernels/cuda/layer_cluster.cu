@@ -26,9 +26,9 @@ void take_backward(ClusterShape* shape) {
   shape->rows = kRows;
 }
 
-// Sets the quickest kernel for the shape's number of blocks, if there is a kernel, its threads, and
-// the most rows that it takes. Few lanes per unit are quicker, since each doubling costs a shuffle.
-// Two rows per cluster are quicker if the registers have room for the sums of both.
+// If there is a kernel for the shape's number of blocks, sets the quickest one, its threads, and
+// the most rows that it takes. Few lanes per unit are quicker, since each doubling of lanes costs a
+// shuffle. Two rows per cluster are quicker if the registers have room for the sums of both.
 template <typename T>
 void find_kernel(bool backward, ClusterShape* shape) {
   const int64_t blocks = shape->blocks;
@@ -57,7 +57,7 @@ struct ClusterLaunch {
   ClusterLaunch(const ClusterLaunch&) = delete;
 };
 
-// The number of clusters that run at once. Also allows the kernel to run in clusters of this size.
+// Allows the kernel clusters of this size. Returns the number of clusters that can run at once.
 int count_active(const ClusterShape& shape, int32_t device_index) {
   constexpr int kPortableBlocks = 8;  // every device with clusters can run 8
   if (!compiled_for(shape.kernel, 90, device_index)) return 0;
@@ -95,13 +95,13 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   const int64_t active = remembered(shape.kernel, blocks, device_index,
                                     [&] { return count_active(shape, device_index); });
   if (active == 0) return {};
-  // The number of clusters that can run without sharing a multiprocessor, and at least one: on a
-  // small part of a device, the blocks of one cluster may share multiprocessors.
+  // The number of clusters that can run without sharing a multiprocessor, but at least one: on a
+  // small MIG part of a device, even the blocks of one cluster may share multiprocessors.
   const int64_t multiprocessors = device_fact(cudaDevAttrMultiProcessorCount, device_index);
   const int64_t apart = std::min(active, std::max(multiprocessors / blocks, int64_t{1}));
-  // Each row makes a step longer, and a second wave of clusters doubles the time. Two forward
-  // blocks share a multiprocessor well. In 16 bits and with up to four blocks, `registers` is
-  // quicker once clusters have two rows or share multiprocessors.
+  // Each row makes a step longer, so clusters have as few rows as one wave allows. A second wave
+  // doubles the time, but two forward blocks share a multiprocessor well. In 16 bits and with up to
+  // four blocks, `registers` is quicker once clusters have two rows or share multiprocessors.
   shape.rows = static_cast<int>(std::min<int64_t>(divide_up(sizes.batch_size, apart), shape.rows));
   shape.clusters = divide_up(sizes.batch_size, shape.rows);
   const bool crowded = shape.rows > 1 || shape.clusters > apart;

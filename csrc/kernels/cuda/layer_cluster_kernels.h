@@ -2,12 +2,12 @@
 // kClusterUnits each, for up to kRows batch rows. A block keeps its weights in registers for the
 // whole sequence. Clusters are independent of one another.
 //
-// The numbers that a block sends are sums over all numbers that the block has received. So a block
-// that has received all numbers of a step knows that every block has read all numbers of the step
-// before. Two buffers with a barrier each are enough, and no block checks whether a buffer is free.
+// The numbers that a block sends depend on all numbers that it has received before. So once a block
+// has received all numbers of a step, every block has read all numbers of the step before.
+// Two buffers with a barrier each are enough, and no block checks whether a buffer is free.
 //
-// A step waits for the step before. Work that does not depend on the step before runs after the
-// sends, so that the next step's addresses are ready before its numbers arrive.
+// A step waits for the numbers of the step before. Other work, such as stores and the next step's
+// addresses, runs after the sends, while the numbers are under way.
 #pragma once
 
 #include "../lltm_kernels.h"
@@ -113,7 +113,7 @@ LLTM_DEVICE void send(uint32_t address, float value, uint32_t barrier) {
 // The barriers of two buffers. The blocks fill the buffers alternately, the second buffer first.
 class BufferBarriers {
  public:
-  uint32_t flip = static_cast<uint32_t>(-8);  // bytes from the next buffer's barrier to the other
+  uint32_t flip = static_cast<uint32_t>(-8);  // bytes from the next barrier to the other barrier
 
   // One thread `arms` the barriers, for `bytes` per turn. cluster_sync must follow.
   LLTM_DEVICE BufferBarriers(const uint64_t (&barriers)[2], int bytes, bool arms)
@@ -127,7 +127,7 @@ class BufferBarriers {
   }
   LLTM_DEVICE uint32_t second() const { return second_; }
 
-  // Waits for the next buffer.
+  // Waits until the next buffer is full.
   LLTM_DEVICE void wait() {
     await(next_, parity_);
     if (arms_) expect(next_, bytes_);
@@ -196,7 +196,7 @@ struct ForwardTargets {
   }
 };
 
-// Prefetches one line of the gates, the cell states or the output's gradient, or nothing.
+// Makes the Prefetch of a line of the gates, the cells or the output's gradient, or of nothing.
 template <typename T>
 LLTM_DEVICE Prefetch<T> prefetch_line(const lltm_layer_backward_arguments& a,
                                       const ClusterPlace& place, int line) {
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     cluster_backward_kernel(const lltm_layer_backward_arguments a, int rows_each) {
 #if __CUDA_ARCH__ >= 900
   using Sum = LaneSum<L::kLanes, kRows, L::kUnits, L::kWidth>;
-  static_assert(L::kFinishers == 0 || L::kFinishers == kRows, "a finisher an element");
+  static_assert(L::kFinishers == 0 || L::kFinishers == kRows, "one finishing warp per row");
   static_assert(Sum::kOwnRows == kRows, "LaneSum must leave every lane with all rows");
   constexpr int kElements = kRows * kClusterUnits;  // elements of this block
   constexpr int kDz = kRows * L::kInner;
@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 
   const int own_row = element / kClusterUnits;
   const int own_unit = element % kClusterUnits;
-  const bool owns = element >= 0 && own_row < rows;  // has one value in a whole warp
+  const bool owns = element >= 0 && own_row < rows;  // the same for a whole warp
   BackwardUnit<T, 1> own(a, place.first_row + own_row, owns ? 1 : 0, place.first_unit + own_unit,
                          true);
   if (a.sizes.steps > 1) own.fetch();

@@ -43,9 +43,9 @@ LLTM_DEVICE float load_or_zero(const void* data, int64_t index, bool valid) {
   return valid && data != nullptr ? widen(static_cast<const T*>(data)[index]) : 0.0f;
 }
 
-// The weights of backward: kUnits times kWidth columns of W_h from `first_column` on, in the rows
-// `row_of(i)`. Negative rows and columns beyond the state give zeros. One instruction reads four
-// columns if they are aligned, since the first step waits for all weights.
+// Loads the weights of backward: kUnits * kWidth columns of W_h, starting at `first_column`, in the
+// rows `row_of(i)`. Negative rows and columns beyond the state give zeros. One instruction reads
+// four columns if they are aligned, since the first step waits for all weights.
 template <typename T, int kUnits, int kWidth, int kInner, typename RowOf>
 LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_column,
                                        float (&weights)[kUnits][kWidth][kInner],
@@ -70,7 +70,7 @@ LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, i
   });
 }
 
-// The weights of forward: the three gates of L::kUnits units. A lane holds four of every
+// Loads the weights of forward: the three gates of L::kUnits units. A lane holds four of every
 // 4 * L::kLanes columns.
 template <typename T, typename L>
 LLTM_DEVICE void load_forward_weights(const lltm_layer_forward_arguments& a, int first_unit,
@@ -105,14 +105,14 @@ LLTM_DEVICE void prefetch_to_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// Prefetches one line of each step, kAhead steps before the kernel reads the line.
+// Prefetches one line of each step after the first kAhead, kAhead steps before the kernel reads it.
 template <typename T>
 class Prefetch {
  public:
   static constexpr int kLine = 128 / sizeof(T);
 
-  // The line is at `element` of each step of a tensor (T, B, vectors, S), if there is a tensor and
-  // the thread `asks`.
+  // `element` is the line's index in each step of the tensor (T, B, vectors, S). Prefetches nothing
+  // if `tensor` is NULL or `asks` is false.
   LLTM_DEVICE Prefetch(const void* tensor, int64_t vectors, const Walk& walk, int64_t element,
                        bool asks)
       : at_(nullptr), stride_(vectors * walk.stride) {
@@ -178,7 +178,7 @@ struct LaneSum {
 
 template <int kRows, int kUnits, int kWidth>
 struct LaneSum<1, kRows, kUnits, kWidth> {
-  static_assert(kUnits == 1, "as many lanes as units at least");
+  static_assert(kUnits == 1, "there must be at least as many lanes as units");
   static constexpr int kOwnRows = kRows;
   LLTM_DEVICE static void add(const float (&values)[kRows][1][kWidth], int,
                               float (&own)[kRows][kWidth]) {
@@ -189,8 +189,8 @@ struct LaneSum<1, kRows, kUnits, kWidth> {
 };
 
 LLTM_DEVICE float4 load_four(const float4* from) { return *from; }
-// The family `grid` reads words of another type, because nvcc 13.0 splits a float4 there and joins
-// its elements again, in a way that differs from build to build.
+// layer_grid_exact.h reads this type, because nvcc 13.0 splits a float4 there and joins its
+// elements again, in a way that differs from build to build.
 LLTM_DEVICE float4 load_four(const ulonglong2* from) {
   const ulonglong2 words = *from;
   const auto low = [](unsigned long long word) {

@@ -1,4 +1,4 @@
-// A step of one element of the state, without its products. All families share this code.
+// A step of one element of the state, without its products, for all families except `gemm`.
 #pragma once
 
 #include "device_math.h"
@@ -15,7 +15,8 @@ LLTM_DEVICE T forward_element(T z_i, T z_o, T z_c, float& cell) {
   return narrow<T>(next.h);
 }
 
-// The factors of one element's backward step that do not depend on dh, the gradient of h.
+// The factors of one element's backward step that do not depend on dh, the gradient of h. dc is the
+// gradient of the cell state, and `carry` is the part of dc that does not come through h.
 //   dc = carry + dh * d_cell;  dz_i = dc * input_gate;  dz_o = dh * output_gate;
 //   dz_c = dc * candidate
 struct StepSlopes {
@@ -44,7 +45,7 @@ struct StepSlopes {
   }
 };
 
-// Neighbouring elements. `load` takes any address; `store` needs one aligned to n elements.
+// Neighbouring elements. `load` takes any address; `store` needs alignment to n elements.
 template <typename T, int n>
 struct alignas(sizeof(T) * n) Elements {
   T at[n];
@@ -100,8 +101,8 @@ struct BackwardSource {
         has_output(a.grad_output != nullptr),
         has_cells(a.grad_cells != nullptr) {}
 
-  // Reads the elements that are `rows` batch rows further on. Inputs without a tensor do not
-  // change.
+  // Reads the inputs that are `rows` batch rows after these addresses. Inputs without a tensor do
+  // not change.
   template <int n>
   LLTM_DEVICE void load(int state, int rows, BackwardInputs<T, n>& to) const {
     unrolled<kGateCount>(
@@ -119,7 +120,7 @@ struct BackwardSource {
   }
 };
 
-// One thread's forward of one unit of the state in kRows rows of the batch.
+// One thread's part of forward: one unit of the state in kRows rows of the batch.
 template <typename T, int kRows>
 class ForwardUnit {
  public:
@@ -203,7 +204,7 @@ class ForwardUnit {
   T h_[kRows] = {};
 };
 
-// One thread's backward of one unit of the state in kRows rows of the batch.
+// One thread's part of backward: one unit of the state in kRows rows of the batch.
 template <typename T, int kRows>
 class BackwardUnit {
  public:
@@ -248,7 +249,7 @@ class BackwardUnit {
     });
   }
 
-  // Runs one step from the product of the later step's dz.
+  // Runs one step of row `r` from the product of the later step's dz.
   LLTM_DEVICE void step(int r, float product) {
     carry_[r] = slopes_[r].gradients(product + grad_h_[r], grad_cell_[r], d_z_[r]);
   }

@@ -30,10 +30,10 @@ void choose_engine(bool exact, GridShape* shape) {
   take_kernel<T, backward, TensorEngine<T, backward, kPieces, false>>(shape);
 }
 
-// Sets the kernel for the shape's slice_rows, if there is one, and what the kernel needs.
+// If a kernel fits the state and the shape's slice_rows, sets it, its threads and shared memory.
 template <typename T, bool backward>
 void find_kernel(const lltm_layer_sizes& sizes, GridShape* shape) {
-  // The number of pieces of K = S that a warp must hold.
+  // The number of pieces of K = S per warp; layer_grid_pieces.h explains pieces.
   const int64_t pieces = divide_up(sizes.state_size, kWarps * 64 / static_cast<int>(sizeof(T)));
   const bool exact = sizes.allow_tf32 == 0;
   if (pieces <= 2) return choose_engine<T, backward, 2>(exact, shape);
@@ -46,7 +46,7 @@ cudaError_t allow_memory(const GridShape& shape) {
                               static_cast<int>(shape.shared_bytes));
 }
 
-// The number of blocks that a multiprocessor holds.
+// Returns the number of blocks that a multiprocessor holds, or 0 if it cannot run the kernel.
 int count_blocks(const GridShape& shape, int32_t device_index) {
   if (!compiled_for(shape.kernel, 80, device_index)) return 0;
   const DeviceScope scope(device_index);
@@ -72,7 +72,7 @@ GridShape shape_grid(const LayerProblem& problem) {
   const int64_t unit_blocks = divide_up(state, kUnits);
   const int64_t room = multiprocessors / unit_blocks;
   if (fact(cudaDevAttrCooperativeLaunch) == 0 || room == 0) return {};
-  // A slice of less than a tile has less to read and to finish, but as many products.
+  // A slice smaller than a tile is not rounded up, which would add rows to read and to finish.
   const int64_t share = divide_up(batch, room);
   const int64_t slice_rows = share <= kTileRows ? share : divide_up(share, kTileRows) * kTileRows;
   if (slice_rows > (1 << 19)) return {};
@@ -106,7 +106,7 @@ static const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
         static_cast<size_t>(sizes.batch_size * sizes.state_size * lltm_dtype_bytes(dtype));
     const size_t all_bytes = plane_bytes * static_cast<size_t>(sizes.steps);
     Arguments copy = arguments;
-    // Fill the tensor through which blocks exchange states with kUnwritten.
+    // At launch, all words of the tensor through which blocks exchange states must be kUnwritten.
     if constexpr (kBackward) {
       cudaMemsetAsync(arguments.d_gates, 0xff, kGateCount * all_bytes, stream);
     } else {
@@ -133,7 +133,6 @@ LayerFamily grid_family = {
     run_grid<lltm_layer_forward_arguments>, run_grid<lltm_layer_backward_arguments>,
     "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this device: it needs compute "
     "capability 8.0 or later and kernels built for it, float32, float16 or bfloat16, and weights "
-    "that fit "
-    "the registers of all multiprocessors; unset it"};
+    "that fit the registers and the shared memory of all multiprocessors; unset it"};
 
 }  // namespace lltm

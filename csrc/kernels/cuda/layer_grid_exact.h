@@ -5,9 +5,9 @@
 
 namespace lltm {
 
-// Each warp stages its slice of the state in its own part of shared memory, since every group of
-// kSlices lanes reads the whole slice. The groups divide the rows of the weights; the lanes of a
-// group have the same rows and divide the slice of K.
+// Each warp stages its part of K in shared memory of its own, since every group of kSlices lanes
+// reads the whole part. The groups divide the rows of the weights; the lanes of a group have the
+// same rows and divide the warp's part of K.
 template <bool backward, int kPieces>
 class ExactEngine {
  public:
@@ -22,7 +22,7 @@ class ExactEngine {
   static constexpr int kUnitsEach = kUnits * kSlices / 32;
   static constexpr int kVectors = kPieces * 16 / (4 * kSlices);  // float4 per lane
   static_assert(kVectors * 4 * kSlices == kPieces * 16, "pieces fill the lanes' vectors");
-  static constexpr int kStagePitch = (kPieces + 1) * 16;  // odd rows use other banks
+  static constexpr int kStagePitch = (kPieces + 1) * 16;  // odd and even rows use different banks
   using Lane = LanePiece<float>;
   // A lane reads pieces into registers, a group at a time.
   static constexpr int kInFlight = kUnitsEach * kGates * 4 * kVectors > 128 ? 4 : 8;

@@ -24,7 +24,7 @@ struct GridShared {
         carried(stage + kWarps * Engine::kStageFloats) {}
 };
 
-// The position of a role in its loop over steps and, within a step, over chunks.
+// The position of a multiplier or finisher in its loop over steps and, within a step, over chunks.
 struct GridPosition {
   int step;
   int chunk;
@@ -47,7 +47,7 @@ struct GridStride {
   LLTM_DEVICE int64_t from(const GridPosition& at) const { return at.wraps() ? wrap : chunk; }
 };
 
-// The place of a block, for both roles and both directions.
+// The place of a block, for multipliers and finishers, in forward and backward.
 template <typename Engine, bool backward>
 struct GridPlace {
   static constexpr int kRows = GridShared<Engine>::kRows;
@@ -90,7 +90,7 @@ class Finisher {
   using Place = GridPlace<Engine, backward>;
   static constexpr int kEach = Engine::kFinishEach;
 
-  // `initial`, (B, S) or NULL for zeros, holds the values for the first step to carry on.
+  // `carried` starts with the block's part of `initial`, (B, S), or zeros if `initial` is NULL.
   LLTM_DEVICE Finisher(const Place& place, float* carried, const void* initial)
       : place_(place), at_{0, 0, place.chunks} {
     const int thread = static_cast<int>(threadIdx.x) - (Engine::kFinishWarps > 0 ? 32 * kWarps : 0);
@@ -138,7 +138,7 @@ class Finisher {
   LLTM_DEVICE int64_t stride() const { return place_.state_stride.from(at_); }
   LLTM_DEVICE int64_t gate_stride() const { return place_.gate_stride.from(at_); }
 
-  // Adds the partial products to `sums`. All reads start before the first sum waits for one.
+  // Adds the partial products to `sums`. All reads start before the first addition.
   LLTM_DEVICE void add(const float* partials, float (&sums)[Engine::kGates][kEach]) const {
     constexpr int kGate = Engine::kTiles * kTileRows * kUnitPitch;
     const float* const at = partials + row_ * kUnitPitch + unit_;
@@ -158,7 +158,7 @@ class Finisher {
 
   const Place& place_;
   GridPosition at_;
-  bool active_;  // has one value in a whole warp
+  bool active_;  // the same for a whole warp
   bool owns_;    // has elements of the state
 
  private:
@@ -190,7 +190,7 @@ class ForwardFinisher : Finisher<T, Engine, false> {
     fetch(this->valid());
   }
 
-  // Does the work on a chunk that needs no products.
+  // Does the part of a chunk's work that needs no products.
   LLTM_DEVICE void prepare() {
     if (!this->active_) return;
     unrolled<kGateCount, kEach>([&](int gate, int i) { z_[gate][i] = widen(ahead_[gate].at[i]); });
@@ -243,7 +243,7 @@ class ForwardFinisher : Finisher<T, Engine, false> {
     unrolled<kGateCount>([&](int gate) { ahead_[gate].load(gates_ + gate * this->place_.state); });
   }
 
-  // Members, since compilers may copy the arguments to memory if there is a reference to them.
+  // These are copies, since a reference to the arguments could make compilers keep them in memory.
   T* const final_h_;
   T* const final_cell_;
   const bool keeps_cells_;
@@ -272,7 +272,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
     if (this->valid()) from_.load(place.state, 0, ahead_);
   }
 
-  // Does the work on a chunk that needs no products.
+  // Does the part of a chunk's work that needs no products.
   LLTM_DEVICE void prepare() {
     if (!this->active_ || this->at_.step >= this->place_.steps) return;
     unrolled<kEach>([&](int i) {

@@ -1,15 +1,16 @@
 // The kernels of the family `grid`. A block owns some units of the state for a slice of the batch,
-// and keeps their weights in registers and shared memory. The blocks of one slice exchange their
-// states through the tensor that they write anyway; see layer_grid_pieces.h. Slices are independent
-// of one another. A slice is divided into chunks of a few batch rows. Chunks are independent as
-// well, so work on other chunks hides the exchange of one chunk.
+// and keeps their weights in registers and, if these are full, in shared memory. The blocks of one
+// slice exchange states, which are d_gates in backward, through the tensor that they write anyway;
+// see layer_grid_pieces.h. Slices are independent of one another. A slice is divided into chunks of
+// a few batch rows. Chunks are independent as well, so work on other chunks hides the exchange of
+// one chunk.
 //
 // There are two roles. The Multiplier makes a chunk's products, as one partial sum per warp. The
-// finisher adds the partial sums, computes the formulas and publishes the results. With several
-// chunks, and if there are enough registers, different warps have the two roles, and finish one
-// chunk while they multiply the next. Otherwise each warp has both roles, one after the other.
+// finisher adds the partial sums, computes the formulas and publishes the results. If the engine's
+// kFinishWarps is not 0, these warps finish a chunk while the other warps multiply the next chunk,
+// if there is one. Otherwise each warp has both roles, one after the other.
 //
-// All blocks must run at once. Where this is impossible, the driver refuses the cooperative launch.
+// All blocks must run at once, since they wait for one another. shape_grid checks their number.
 #pragma once
 
 #include "layer.h"
@@ -22,8 +23,8 @@ namespace lltm {
 template <typename Engine>
 constexpr int kGridThreads = 32 * (kWarps + Engine::kFinishWarps);
 
-// Named barriers for `threads` threads of a block. __syncthreads is barrier 0. arrive_at does not
-// wait.
+// Named barriers for `threads` threads of a block. `barrier` is not 0, which __syncthreads uses.
+// arrive_at does not wait.
 template <int threads>
 LLTM_DEVICE void arrive_at(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
@@ -50,10 +51,10 @@ LLTM_DEVICE void wait_since(uint32_t start, int patience) {
   }
 }
 
-// The products of the steps from `first` on, before `end`. Step 0 multiplies `initial`. Each later
-// step multiplies the states that the step before has written to `written`. Backward may have one
-// more product than steps: that of the last dz is the gradient of the initial h. Without an initial
-// h, the first step of forward has no product.
+// The products of the steps [first, end). Step 0 multiplies `initial`. Each later step multiplies
+// the states that the step before it has written to `written`. In backward, and in forward without
+// an initial h, step 0 has no product. If backward must compute the gradient of the initial h, this
+// gradient is one more product, which follows the last step and multiplies the last dz.
 template <typename T>
 struct GridProducts {
   const T* initial;
@@ -75,7 +76,7 @@ struct GridProducts {
   }
 };
 
-// The role that waits for the states of other blocks, and multiplies these states.
+// The role that waits for the states of other blocks, and multiplies them by the block's weights.
 template <typename T, typename Engine, bool backward>
 class Multiplier {
  public:
@@ -99,8 +100,8 @@ class Multiplier {
   // Starts to read the states of the next product.
   LLTM_DEVICE void issue() { engine_.issue(source_); }
 
-  // Makes one chunk's products, after `issue`. With `ahead`, issues the next product. TensorEngine
-  // describes `free`.
+  // Makes one chunk's products, after `issue`. With `ahead`, issues the next product, if there is
+  // one. TensorEngine::multiply describes `free`.
   template <typename Free>
   LLTM_DEVICE void multiply(float* partials, bool ahead, const Free& free) {
     Source<T> next_source = source_;
@@ -160,8 +161,8 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
           if (many && made >= 2) wait_at<kThreads>(kEmpty + turn);
         });
         arrive_at<kThreads>(kFull + turn);
-        // With one chunk, the next product needs the results of the finishing warps. A read before
-        // then would slow these warps down.
+        // With one chunk, the next product needs the results of the finishing warps. An earlier
+        // read would slow these warps down.
         if (!many && !multiplier.done()) {
           wait_at<kThreads>(kEmpty + turn);
           wait_since(cycles(), kHandedPatience);
@@ -172,8 +173,8 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
       }
     } else {
       Finish finisher(a, place, shared.carried);
-      // How often the multiplying warps wait at kEmpty: before they overwrite products or, with one
-      // chunk, before they read.
+      // How often the multiplying warps still wait at kEmpty: before they overwrite products or,
+      // with one chunk, before they read states.
       int waits = (products.end - products.first) * place.chunks - (many ? 2 : 1);
       for (int step = 0; step < last; ++step) {
         const bool has_product = step >= products.first;

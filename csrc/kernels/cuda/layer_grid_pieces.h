@@ -1,12 +1,12 @@
 // The product of one step in a block of the family `grid`: (rows of weights) x (batch rows). Each
-// warp holds the block's weights over its own slice of the inner dimension K for the whole
-// sequence, and reads the same slice of the states from L2. A finisher adds up the partial products
-// of all warps.
+// warp holds the block's weights over its own part of the inner dimension K for the whole sequence,
+// and reads the same part of the states, which are d_gates in backward, from L2. A finisher adds up
+// the partial products of all warps.
 //
-// A warp reads a piece with one instruction: 64 bytes of each of 8 batch rows, 16 bytes per lane.
-// The warps take pieces in turn. The order of K's elements in registers does not matter, as long as
-// it is the same for weights and states. So a lane's 16 bytes are its operands of two tensor core
-// multiplications, without any rearrangement.
+// A piece is what a warp reads with one instruction: 64 bytes of each of 8 batch rows, 16 bytes per
+// lane. The pieces along K go to the warps in turn. The order of K's elements in registers does not
+// matter, as long as it is the same for weights and states. So a lane's 16 bytes are its operands
+// of two tensor core multiplications, without any rearrangement.
 #pragma once
 
 #include "../types.h"
@@ -20,8 +20,8 @@ namespace lltm {
 //
 // The host fills the tensor with kUnwritten words before the launch. A block that needs a word
 // reads it from L2, which all multiprocessors share, until it is no longer kUnwritten. Every word
-// shows its own arrival, so the order of words does not matter. Writers never store kUnwritten.
-// This word is a NaN or two 16-bit NaNs, and `shared_word` replaces them with other NaNs.
+// shows its own arrival, so the order of words does not matter. Writers never store kUnwritten: its
+// bits are a float32 NaN or two 16-bit NaNs, and `shared_word` replaces these with other NaNs.
 
 constexpr uint32_t kUnwritten = 0xffffffffu;
 
@@ -53,10 +53,10 @@ LLTM_DEVICE uint4 load_shared_words(const void* address) {
 constexpr int kWarps = 8;       // warps that multiply
 constexpr int kUnits = 16;      // units of the state per block
 constexpr int kTileRows = 8;    // batch rows
-constexpr int kUnitPitch = 20;  // floats between rows of partial products: writes without conflicts
+constexpr int kUnitPitch = 20;  // floats between rows of partial products; avoids bank conflicts
 
-// A block's rows of weights. Forward: three gates of the block's units, K = S. Backward: W_h
-// transposed, the block's units, K = 3S.
+// A block's rows of weights. Forward: the rows of W_h for three gates of the block's units, K = S.
+// Backward: the rows of W_h transposed for the block's units, K = 3S.
 template <typename T, bool backward>
 struct WeightRows {
   const T* weights;
@@ -113,9 +113,9 @@ struct LanePiece {
   LLTM_DEVICE static int row(int tile) { return tile * kTileRows + lane_index() / 4; }
 };
 
-// Copies pieces to shared memory, where each lane reads back the words that it requested. kRing
-// pieces are in flight at a time. A lane settles one group of kGroup_ pieces after another: it
-// reads the words that were still kUnwritten again, until other blocks have written all of them.
+// Copies pieces to shared memory, where each lane reads back the words that it requested. At most
+// kRing pieces are in flight at a time. A warp settles one group of kGroup_ pieces after another:
+// it reads words from other blocks again, from L2, while these words are still kUnwritten.
 template <typename T, int kPieces_, int kTiles, int kRing, int kGroup_>
 class StagedPieces {
  public:
@@ -127,7 +127,7 @@ class StagedPieces {
   static_assert(kPieces % kGroup == 0 && kRing % kGroup == 0 && kRing <= kPieces, "whole groups");
   // If the ring holds a whole chunk, the warp requests the first groups of the next chunk while it
   // multiplies the last groups of this chunk. Earlier requests would come before the other blocks
-  // have made the words.
+  // have written the words.
   static constexpr int kLag = kRingGroups == kGroups ? kGroups / 2 : kGroups;
   static constexpr int kStageWords = kRing * kTiles * 32 * 4;  // per warp
 
@@ -161,7 +161,7 @@ class StagedPieces {
     if (!source.wait) {
       unrolled<kGroup, kTiles>([&](int i, int tile) {
         if (sizeof(T) < 4) return;
-        uint4& words = words_[tile][i];  // words of an initial h: see round_word for NaNs
+        uint4& words = words_[tile][i];  // of an initial h, whose NaNs must suit round_word
         words = make_uint4(shared_word<T>(words.x), shared_word<T>(words.y),
                            shared_word<T>(words.z), shared_word<T>(words.w));
       });
@@ -180,7 +180,7 @@ class StagedPieces {
     }
   }
 
-  // Call this after the product of the group. Requests the group that takes its place.
+  // Call this after the product of `group`. Requests the group that takes the place of `group`.
   template <int group>
   LLTM_DEVICE void refill(const Source<T>& source, const Source<T>& next, bool has_next,
                           int inner) {

@@ -8,9 +8,9 @@ namespace lltm {
 
 // A lane's part of a piece, 4 words, is the second operand of two multiplications.
 //
-// `one_chunk`: for slices of one chunk of one tile. No products of another chunk could hide the
-// finishing, and to hand the chunk to other warps takes longer than to finish it. So there are no
-// finishing warps, registers hold more weights, and all pieces are in flight at once.
+// `one_chunk`: for slices of one chunk of one tile. There, no products of another chunk hide the
+// finishing of the chunk, and finishing takes less time than handing the chunk to other warps. So
+// there are no finishing warps, registers hold more weights, and all pieces are in flight at once.
 template <typename T, bool backward, int kPieces, bool one_chunk>
 class TensorEngine {
  public:
@@ -41,7 +41,7 @@ class TensorEngine {
         pieces_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats + kWeightFloats)) {
     unrolled<kRegisterPieces, kGates>(
         [&](int piece, int gate) { read(rows, gate, piece, weights_[gate][piece]); });
-    // A whole unrolled loop would be a large part of the kernel's code.
+    // Completely unrolled, this loop would be a large part of the kernel's code.
     constexpr int kAtOnce = backward ? 4 : 1;
 #pragma unroll kAtOnce
     for (int piece = kRegisterPieces; piece < kPieces; ++piece) {
@@ -58,9 +58,9 @@ class TensorEngine {
 
   LLTM_DEVICE void issue(const Source<T>& source) { pieces_.template start<0>(source, inner_); }
 
-  // Makes the products of `source`, for which `issue` was called. Writes the warp's partial
-  // products [gate][row][unit] after `free` has returned. With `has_next`, issues `next` as early
-  // as is useful.
+  // Makes the products of `source`, for which `issue` was called. With `has_next`, issues `next` as
+  // early as is useful. Calls `free`, which waits until `partial` may be overwritten, and then
+  // writes the warp's partial products [gate][row][unit].
   template <typename Free>
   LLTM_DEVICE void multiply(const Source<T>& source, const Source<T>& next, bool has_next,
                             float* partial, const Free& free) {
@@ -99,7 +99,7 @@ class TensorEngine {
     });
   }
 
-  // Independent sums, since a multiplication waits about 30 cycles for its sum of the one before.
+  // The number of independent sums: a multiplication waits about 30 cycles until its sum is ready.
   static constexpr int kChains = kGates == 1 ? 2 : kGates;
 
   template <int group>

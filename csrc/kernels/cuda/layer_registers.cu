@@ -1,12 +1,12 @@
-// The family `registers`, for small states: the recurrent weights stay in the registers of one
-// block, which runs a few batch rows through the whole sequence. Blocks are independent of one
+// The family `registers`, for small states: each block keeps all recurrent weights in its
+// registers, and runs a few batch rows through the whole sequence. Blocks are independent of one
 // another.
 //
 // A thread holds the weights of a few units over a slice of the product's inner dimension. The
-// lanes with the same units add up by shuffles. So a step needs only one barrier, after the threads
-// have written the new state to shared memory. In a cycle, a multiprocessor reads 32 words of
-// shared memory and does 128 multiplications. So a thread has several units, and uses each word in
-// at least four products.
+// lanes with the same units add up their sums by shuffles. So a step needs only one barrier, after
+// the threads have written the new h, or dz in backward, to shared memory. In a cycle, a
+// multiprocessor can read 32 words of shared memory and do 128 multiplications. So a thread has
+// several units, and uses each word in at least four products.
 #include <algorithm>
 #include <type_traits>
 
@@ -17,8 +17,8 @@
 namespace lltm {
 inline namespace layer_registers_cu {
 
-// Prefetches `rows` rows of each step of a tensor (T, B, vectors, S), one line per thread. Without
-// a tensor, it does nothing.
+// Returns a Prefetch of `rows` rows of each step of a tensor (T, B, vectors, S), one cache line per
+// thread. Without a tensor, the Prefetch does nothing.
 template <typename T>
 LLTM_DEVICE Prefetch<T> prefetch_rows(const void* tensor, int64_t vectors, int64_t state,
                                       const Walk& walk, int64_t first_row, int rows) {
@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   own.store_final(a);
 }
 
-// dh of a step is the product of the later step's dz and W_h. The inner dimension is that of dz:
-// one gate after another, each padded to the layout's state.
+// Each step multiplies the later step's dz by W_h. The inner dimension is that of dz: one gate
+// after another, each padded to the layout's state.
 template <typename T, typename L, int kRows>
 __global__ void __launch_bounds__(L::kThreads, 1)
     registers_kernel(const lltm_layer_backward_arguments a) {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int rows = static_cast<int>(min(int64_t{kRows}, a.sizes.batch_size - first_row));
   const int state = static_cast<int>(a.sizes.state_size);
   float weights[L::kUnits][1][4 * L::kVectors];
-  // A lane holds four of every 4 * L::kLanes rows.
+  // A lane holds four of every 4 * L::kLanes rows of W_h.
   load_backward_weights<T>(a, first_unit, weights, [&](int i) {
     const int inner = (i / 4 * L::kLanes + lane) * 4 + i % 4;
     const int unit = inner % L::kPaddedState;

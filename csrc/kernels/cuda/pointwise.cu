@@ -1,5 +1,6 @@
-// The pointwise part of one LLTM step, after the GEMM. Memory bandwidth bounds it, so each thread
-// moves up to 16 bytes at a time.
+// The pointwise part of one LLTM step: after the GEMM in forward, before the GEMMs in backward.
+// Memory bandwidth bounds it, so each thread moves up to 16 bytes at a time. This file also has
+// copies of matrices and sums of columns.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -21,9 +22,9 @@ LLTM_DEVICE void wait_for_earlier() {
 #endif
 }
 
-// Each thread makes N neighbouring elements. It reads the pre-activations from `from`, and writes
-// them to gates if gates is other memory. kRunning: the arguments have float32 cell states, which
-// take more registers.
+// Each thread makes N neighbouring elements of the state. It reads the pre-activations from `from`,
+// and copies them to `gates` if `gates` is other memory. kRunning: the arguments have float32 cell
+// states, which take more registers.
 template <typename T, int N, bool kRunning>
 __global__ void __launch_bounds__(kThreads)
     forward_plane(const lltm_step_forward_arguments arguments, const void* from,
@@ -89,7 +90,7 @@ LLTM_DEVICE void copy_rows(const lltm_copy& copy, int64_t block, int64_t blocks)
   }
 }
 
-// The number of blocks for a copy. Their warps stride over further rows.
+// The number of blocks for a copy. If there are more rows than warps, a warp copies several rows.
 inline int64_t copy_blocks(const lltm_copy& copy) {
   constexpr int64_t kMostBlocks = 1024;
   return std::min(divide_up(copy.planes * copy.to_rows, kCopyRows), kMostBlocks);
@@ -104,9 +105,9 @@ __global__ void __launch_bounds__(kThreads) copy_all(const Copies copies) {
   copy_rows<T>(copies.at[blockIdx.y], blockIdx.x, gridDim.x);
 }
 
-// A block of backward goes down the rows of a strip of columns, and adds up its gradients for the
-// bias. If this gives too few blocks, the rows are divided into parts too, and a second launch adds
-// up the sums of the parts.
+// A block of backward goes down one part of the rows of a strip of columns. With `sums`, it adds up
+// the part's bias gradients. There are then several parts only if one part would give too few
+// blocks, and a second launch adds up the sums of the parts. Without `sums`, parts are short.
 struct StripGeometry {
   dim3 block;
   int64_t strips;
@@ -115,7 +116,7 @@ struct StripGeometry {
   StripGeometry(int64_t rows, int64_t packs, int pack_bytes, bool sums) {
     constexpr int kStripBytes = 128;   // of a row at a time, for full memory speed
     constexpr int kSectorBytes = 32;   // the smallest memory access
-    constexpr int64_t kBlocks = 1024;  // fills any GPU several times over
+    constexpr int64_t kBlocks = 1024;  // enough to fill a GPU several times over
     constexpr int64_t kFewBlocks = 128;
     constexpr int64_t kFewRows = 8;        // per thread; more rows are divided into parts
     constexpr int64_t kMostParts = 65535;  // CUDA's limit of a grid's y
@@ -135,7 +136,7 @@ struct StripGeometry {
   }
 };
 
-// Backward keeps more numbers per element: with eight elements per thread, registers run out.
+// Backward keeps more numbers per element than forward: eight elements would not fit the registers.
 constexpr int backward_vector(int element_bytes) {
   return std::min(kVectorBytes / element_bytes, 4);
 }
@@ -202,8 +203,8 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const int64_t state_size = arguments.sizes.state_size;
-  // In a sequence another kernel makes the bias gradient, so kernels with kSums leave out the
-  // gradients from the next step: both together need too many registers.
+  // In a sequence another kernel makes the bias gradient. So kernels with kSums need no planes and
+  // no float32 gradients from the next step, which would take too many registers.
   const FromLater later =
       kSums ? FromLater{}
             : FromLater{arguments.more_grad_h_planes, arguments.sizes.batch_size * state_size,
@@ -253,8 +254,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block of `sum_columns` reads 32 bytes of a row at a time, the smallest memory access. A block
-// of few columns lets many blocks share a narrow matrix.
+// A block of `sum_columns` reads 32 bytes of a row at a time, the smallest memory access. With so
+// few columns per block, many blocks share a narrow matrix.
 constexpr int kSumThreads = 512;
 template <typename T>
 constexpr int kSumColumns = 32 / sizeof(T);
@@ -313,8 +314,8 @@ void launch_backward(const lltm_step_backward_arguments& arguments, int64_t to_s
              stream);
 }
 
-// Whether `kernel` may start early. During the capture of a graph it may not, since older runtimes
-// refuse to capture early launches.
+// Whether `kernel` may start early, which code for compute capability 9.0 or later can do. During
+// the capture of a graph it may not, since older runtimes refuse to capture early launches.
 bool may_start_early(const void* kernel, const lltm_execution& execution) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   const auto stream = static_cast<cudaStream_t>(execution.stream);
@@ -339,8 +340,8 @@ void launch_forward(const lltm_step_forward_arguments& arguments, const void* fr
   if constexpr (kSixteenBits<T>) {
     if (arguments.running.new_cell != nullptr) kernel = forward_plane<T, N, true>;
   }
-  // The launch overlaps the end of the previous kernel in the stream (compute capability 9.0): a
-  // short kernel after a GEMM then starts more than a microsecond earlier.
+  // A launch that starts early overlaps the end of the previous kernel in the stream: a short
+  // kernel after a GEMM then starts more than a microsecond earlier.
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -399,7 +400,7 @@ int64_t cell_backward_workspace(lltm_dtype dtype, int64_t batch_size, int64_t st
   const auto parts = [&](int n) {
     return StripGeometry(batch_size, divide_up(state_size, n), n * bytes, true).parts;
   };
-  // The arguments decide whether a vector or one element is accessed.
+  // The arguments will decide whether a thread takes one element or a vector, so allow for both.
   const int64_t most = std::max(parts(1), parts(backward_vector(bytes)));
   return most == 1 ? 0 : most * kGateCount * state_size * std::max(bytes, 4);
 }

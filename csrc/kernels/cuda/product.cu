@@ -1,5 +1,5 @@
-// Matrix products by the cuBLAS that torch has loaded into the process, with torch's handle. A call
-// of cuBLAS through torch takes the host longer than many steps take the device.
+// Matrix products by the cuBLAS that torch has loaded into the process, with torch's handle. Calls
+// through torch's operators would take the host longer than many products take the device.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -10,7 +10,7 @@
 namespace lltm {
 namespace {
 
-// Enumerators of cublas_api.h. The build may lack this header.
+// Values of enumerators of cuBLAS, repeated here since the build may lack its headers.
 constexpr int kNormal = 0;
 constexpr int kTransposed = 1;
 constexpr int kDefaultAlgorithm = -1;
@@ -31,7 +31,7 @@ struct Library {
                void* c, int, int ldc, long long, int batch, int compute, int algorithm);
 };
 
-// The functions of cuBLAS, or NULL pointers if torch has loaded no cuBLAS of this CUDA major.
+// The functions of cuBLAS, or NULL pointers if no cuBLAS of this CUDA major is loaded.
 const Library& library() {
   static const Library functions = [] {
     char name[32];
@@ -87,7 +87,7 @@ const char* cuda_product(lltm_dtype dtype, const lltm_product_arguments* argumen
   const int k = number(a.depth);
   const int compute = wide ? kCompute64 : kCompute32;
   int status = 0;
-  if (dtype == LLTM_FLOAT32) {  // torch sets the mode each time that it takes the handle
+  if (dtype == LLTM_FLOAT32) {  // not reset: torch sets the mode whenever it takes the handle
     status = blas.set_mode(a.blas_handle, a.allow_tf32 != 0 ? kTf32Math : kDefaultMath);
   }
   if (status == 0 && a.planes == 1) {

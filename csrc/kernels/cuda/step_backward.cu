@@ -1,8 +1,9 @@
-// One whole LLTM step backward in at most two launches.
+// One whole LLTM step backward, by cuBLAS or by our kernels in at most two launches.
 //
-// The weight gradients of a few columns need only the incoming gradients of these columns. So one
-// block makes the gradients of the gates, the weights and the bias for these columns. The gradients
-// of input and old_h need all columns: a second launch makes them if they are wanted.
+// The weight gradients of a few columns of the state need only the incoming gradients of these
+// columns. So a block of the first launch makes, for a few columns, the gradients of the gates, the
+// bias, and all or some weights. The gradients of input and old_h need all columns, so a second
+// launch makes them.
 #include <type_traits>
 
 #include "cell.h"
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const int64_t depth = state_size + operands.input_size;
   const int64_t first_column = int64_t{blockIdx.x} * Tile::kColumns;
   const int64_t k = int64_t{blockIdx.y} * Tile::kThreads + threadIdx.x;
-  const bool is_first = blockIdx.y == 0;  // the others make the same d_z for other weights
+  const bool is_first = blockIdx.y == 0;  // other blocks repeat d_z for other weights
   const T* const bias = static_cast<const T*>(arguments.bias);
 
   C d_weights[kOutputs] = {};
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
       for (int row = 0; row < rows; ++row) d_bias += d_z[row][threadIdx.x];
     }
     if (arguments.d_weights != nullptr && k < depth) {
-      // From row to row, column k stays the same: the stride is that of h or of x.
+      // Column k of [h, x] is a column of h or of x, so all rows have the same stride.
       const T* from = operands.joined(first_row, k);
       const int64_t stride = k < state_size ? state_size : operands.input_size;
 #pragma unroll 8
@@ -108,8 +109,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
   }
 }
 
-// d_old_h and d_input: (B, 3S) times W. A lane has one column of the result for kRows rows. The
-// warps of a block divide the 3S terms; each reads its weights before it waits for the gradients.
+// d_old_h and d_input: d_gates (B, 3S) times W. A lane has one column of the result for kRows rows.
+// The warps of a block divide the 3S terms, and read their weights before they wait for d_gates.
 constexpr int kLanes = 32;
 constexpr int kWarps = 16;
 constexpr int kTermsPerWarp = 24;

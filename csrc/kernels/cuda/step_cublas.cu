@@ -1,9 +1,9 @@
-// One LLTM step by cuBLAS. The work before the products takes one launch, and so does the work
-// after them. In backward, the work before the products is part of the pointwise launch.
+// One LLTM step by cuBLAS. Forward launches copies, the product and the pointwise kernel. Backward
+// launches the pointwise kernels, which also make copies, the products and, if it pads, copies.
 //
-// cuBLAS is several times slower if rows are not aligned to vectors. Its operands and results are
-// then copies. Zeros fill their rows up to a multiple of 32 bytes, since cuBLAS is a few percent
-// slower with rows of an odd number of vectors.
+// cuBLAS is several times slower if rows are not aligned to vectors of 16 bytes. With at least
+// `least_rows` rows, the step then pads: cuBLAS works on copies, in which zeros fill each row to a
+// multiple of 32 bytes, since an odd number of vectors per row costs a few percent of the speed.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -25,18 +25,18 @@ struct Matrix {
 class CublasStep {
  public:
   int64_t rows, state, inputs, gates;  // B, S, I, 3S
-  int64_t depth, lines;                // S + I and 3S; if it pads, rounded up to 32 bytes
+  int64_t depth, lines;                // S + I and 3S; with `pads`, rounded up to 32 bytes
   bool pads = false;
   bool joins;  // backward: one GEMM instead of two makes d_weights
   // The workspace.
   void* joined = nullptr;     // (B, depth): [old_h, input]
-  void* weights = nullptr;    // (lines, depth), if it pads
-  void* z = nullptr;          // (B, lines): forward, if it pads: products; backward: d_gates
-  void* d_joined = nullptr;   // (B, depth), if it pads
-  void* d_weights = nullptr;  // (lines, depth), if it pads
+  void* weights = nullptr;    // (lines, depth), with `pads`
+  void* z = nullptr;          // (B, lines): forward, if lines > 3S: products; backward: d_gates
+  void* d_joined = nullptr;   // (B, depth), with `pads`
+  void* d_weights = nullptr;  // (lines, depth), with `pads`
   void* sums = nullptr;       // for cell_backward
 
-  // `workspace` may be NULL, to measure it.
+  // `workspace` may be NULL, to learn only its size.
   CublasStep(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution,
              void* workspace)
       : rows(sizes.batch_size),
@@ -53,7 +53,7 @@ class CublasStep {
     const int64_t vector = 16 / bytes_;
     const auto whole = [&](int64_t size) { return divide_up(size, 2 * vector) * 2 * vector; };
     const bool aligned = state % vector == 0 && inputs % vector == 0;
-    // One GEMM saves a launch; for large sizes the copy and cuBLAS's choice of kernels cost more.
+    // One GEMM saves a launch. For large sizes, its copy and cuBLAS's choice of kernels cost more.
     const double work = 1.0 * rows * lines * depth;  // multiplications
     joins = work <= (bytes_ == 2 ? 6e9 : 1.2e9);
     if (aligned || rows < least_rows()) return;
@@ -62,7 +62,7 @@ class CublasStep {
     lines = whole(lines);
   }
 
-  // Return the bytes of the workspace.
+  // Lay out the workspace for a pass, and return its size in bytes.
   int64_t lay_out_forward() {
     joined = take(rows * depth);
     if (pads) weights = take(lines * depth);
@@ -85,8 +85,8 @@ class CublasStep {
     return static_cast<char*>(const_cast<void*>(data)) + index * bytes_;
   }
 
-  // Adds a copy of `from_rows` rows of `from`, which may be NULL for no rows. The rest of (to_rows,
-  // to_columns) is filled with zeros. `copy` launches the copies that were added.
+  // Adds a copy of `from_rows` rows of `from`, which may be NULL if from_rows is 0. The copy fills
+  // the rest of (to_rows, to_columns) with zeros. `copy` launches the copies that were added.
   void add(const void* from, int64_t from_stride, int64_t from_rows, int64_t columns, void* to,
            int64_t to_stride, int64_t to_rows, int64_t to_columns) {
     copies_.at[copies_.count++] = {from,    to,         1,           from_rows, to_rows,
@@ -137,12 +137,12 @@ class CublasStep {
   const char* error() const { return error_; }
 
  private:
-  // From this number of rows on, padding saves more time than the copy of the weights costs. It is
-  // about the number of megabytes of the weights. benchmarks/NOTES.md has the measurements.
+  // From this number of rows on, padding saves more time than the copy of the weights costs. The
+  // number usually grows with the size of the weights. benchmarks/NOTES.md has the measurements.
   double least_rows() const {
     const double megabytes = 1e-6 * static_cast<double>(lines * depth * bytes_);
     if (bytes_ == 2) {
-      // cuBLAS reads 4 bytes at a time, or a single element.
+      // Without padding, cuBLAS reads pairs of elements or, if a size is odd, single elements.
       const bool pairs = state % 2 == 0 && inputs % 2 == 0;
       return pairs ? std::clamp(megabytes, 2.0, 128.0) : 2;
     }

@@ -1,6 +1,6 @@
-// Decides how a step runs on a CUDA device. A family of our own runs the whole step if launches,
-// the host's time and a GEMM that is not made for its sizes cost more than a tuned GEMM gains.
-// Otherwise cuBLAS runs it. The limits are measured; benchmarks/NOTES.md has the times.
+// Decides how a step runs on a CUDA device. Our kernels run the whole step if this is expected to
+// be quicker than cuBLAS, which takes more launches and more of the host's time. Otherwise cuBLAS
+// makes the products. The limits are measured; benchmarks/NOTES.md has the times.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -15,19 +15,19 @@ namespace {
 
 constexpr int32_t kNeedsDataGradient = LLTM_NEEDS_INPUT | LLTM_NEEDS_OLD_H;  // d_gates W
 
-// Whether tensor cores may round this step's float32 products to tf32. Other products are exact.
+// Whether tensor cores may round this step's float32 products to tf32. If not, float32 is exact.
 bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution) {
   const int major = device_fact(cudaDevAttrComputeCapabilityMajor, execution.device_index);
   if (dtype != LLTM_FLOAT32 || major < 8) return false;
   if (sizes.input_size != 0) return torch_allows_tf32(execution);
-  constexpr int64_t kAligned = 8;  // a layer pads its operands to this
+  constexpr int64_t kAligned = 8;  // layers pad S and I to multiples of this number
   return sizes.allow_tf32 != 0 && sizes.state_size % kAligned == 0 &&
          sizes.weight_stride % kAligned == 0;
 }
 
-// The costs of the parts of a forward step on a GPU, in microseconds. The values are an H200's, for
-// float32; `python -m benchmarks constants` measures them on any GPU, and benchmarks/NOTES.md
-// compares the model with measurements.
+// The costs of the parts of a forward step on a GPU, in microseconds. The values below are an
+// H200's for float32; the constructor changes some of them. `python -m benchmarks constants`
+// measures them on any GPU, and benchmarks/NOTES.md compares the model with measurements.
 struct ForwardCosts {
   double launch = 3;
   double rows_depth = 0.0085;   // per element of the depth, without tensor cores
@@ -73,11 +73,11 @@ struct ForwardTimes {
     };
     const double depth = static_cast<double>(sizes.state_size + sizes.input_size);
     const double millions = 3e-6 * sizes.state_size * depth;  // multiplications for a row
-    // Rows that are not aligned to vectors are read element by element.
+    // The time `rows` is for operands that are not aligned to vectors: single elements are read.
     const double work = tiles(sizes.batch_size, tile) * tile * millions;
     rows = costs.launch + (tile == 4 ? std::max(depth * costs.rows4_depth, work * costs.rows4_work)
                                      : std::max(depth * costs.rows_depth, work * costs.rows_work));
-    // A block waits for one slice of 128 bytes of the depth after another.
+    // A block reads the depth in slices of 128 bytes, and waits for each slice.
     const double blocks = tiles(sizes.state_size, 16);
     const int64_t word = bytes == 2 ? 2 : 1;
     const bool words = sizes.state_size % word == 0 && sizes.weight_stride % word == 0;
@@ -105,21 +105,21 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
   constexpr int64_t kSmall = 8'000'000;
   const bool tf32 = work > kSmall && allows_tf32(dtype, sizes, execution);
   const bool exact = bytes > 2 && !tf32;
-  // A step of a few rows is bound by reading the weights, with any kernel. Tensor cores read them
-  // quickest, but take a second launch, which is free in a loop over large steps.
+  // With so few rows, the time of any kernel is that of reading the weights. A GEMM by tensor cores
+  // reads them quickest, but needs a second launch, which is free only in a loop over large steps.
   if (sizes.batch_size <= 4) {
     constexpr int64_t kLarge = 2048;
     const bool tensor_loop = sizes.input_size == 0 && !exact && sizes.state_size > kLarge;
     return tensor_loop && sizes.batch_size > 1 ? kGemm : kRows4;
   }
-  // Exact float32 has no tensor cores either way, so a GEMM gains less, and nothing for few rows.
+  // Tensor cores cannot multiply float32 exactly. So a GEMM gains less there, least for few rows.
   int64_t limit = tf32 && sizes.input_size == 0 ? kSmall : 64'000'000;
   if (dtype == LLTM_FLOAT32 && !tf32) limit = sizes.batch_size <= 16 ? 1'100'000'000 : 320'000'000;
   if (vectors && work <= limit) return rows_family(sizes);
   const int64_t tile = sizes.batch_size <= 8 ? 4 : 16;
   const ForwardTimes times(dtype, sizes, tf32, vectors, tile);
   const double rows = vectors ? times.cublas : times.rows;
-  // Not in a sequence: its host asks ahead of the device, so fewer launches save no time there.
+  // kTensor saves launches, but no time in a sequence, whose host launches ahead of the device.
   const bool can_use_tensor = !exact && sizes.input_size != 0 && runs_tensor_step(dtype, execution);
   const double whole = can_use_tensor ? std::min(rows, times.tensor) : rows;
   if (whole >= times.cublas) return kGemm;
@@ -131,19 +131,19 @@ int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& 
                         const lltm_execution& execution) {
   const bool exact = dtype == LLTM_FLOAT32;
   const int64_t rows = sizes.batch_size;
-  // A loop over steps launches cuBLAS ahead of the device.
+  // In a sequence the host is ahead of the device, so cuBLAS's launches cost less than in a step.
   if (sizes.input_size == 0) {
     constexpr int64_t kMostOfOneRow = 3'000'000;
     constexpr int64_t kMostByTensorCores = 8'000'000;
     if (rows == 1 && work > kMostOfOneRow) return kGemm;
     if (work > kMostByTensorCores && allows_tf32(dtype, sizes, execution)) return kGemm;
-    // cuBLAS reads the weights slowly for two to four rows.
+    // For two to four rows of float32, cuBLAS reads the weights slowly.
     if (exact && rows <= 4) return kRows16;
   }
   int64_t limit = exact ? 80'000'000 : 64'000'000;
   if ((needs & kNeedsDataGradient) != 0) {
     limit = exact ? 32'000'000 : 16'000'000;
-    // A single step by cuBLAS takes four or five launches, and the host's time for them.
+    // The host's time for a single step by cuBLAS, up to five launches, allows a higher limit.
     if (sizes.input_size != 0) limit *= 2;
   }
   return work > limit || rows > 256 ? kGemm : kRows16;
@@ -158,14 +158,14 @@ int32_t preferred_family(lltm_dtype dtype, lltm_pass pass, int32_t needs,
   const int32_t family = pass == LLTM_FORWARD
                              ? forward_family(dtype, sizes, work, execution)
                              : backward_family(dtype, needs, sizes, work, execution);
-  // A step of a sequence multiplies only the state, and its caller calls `product` itself.
+  // A step without an input belongs to a sequence, whose caller calls `product` itself.
   const bool single = sizes.input_size != 0 && can_multiply(execution);
   return family == kGemm && single ? kCublas : family;
 }
 
-// A product of few rows has few tiles and a great depth. cuBLAS splits it into k slices, and adds
-// up the parts in a separate launch. The next kernel adds up planes at no cost, which saves this
-// launch.
+// Returns the plan's split_k. A product of few rows has few tiles and a great depth: cuBLAS divides
+// the depth, and adds up the parts in a separate launch. If the caller divides the depth instead,
+// the next kernel adds up the parts, the planes, at no cost, which saves this launch.
 int32_t split_k(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution) {
   constexpr int64_t kLeastState = 512;
   constexpr int64_t kMostOutputs = 1 << 19;  // above this, planes cost more than they save
@@ -207,7 +207,7 @@ void describe(lltm_dtype dtype, lltm_pass pass, int32_t needs, const lltm_step_s
     if (pass == LLTM_BACKWARD) plan->split_k = split_k(dtype, sizes, execution);
   } else if (pass == LLTM_BACKWARD) {
     plan->makes_gates = 1;
-    // Holds d_gates between the two launches.
+    // The workspace holds d_gates between the two launches.
     if ((needs & kNeedsDataGradient) != 0) {
       plan->workspace_bytes = 3 * elements * lltm_dtype_bytes(dtype);
     }

@@ -1,9 +1,9 @@
 // The products of one LLTM step for a tile of the batch and a few columns of the state, in one
 // block.
 //
-// A block reads the operands [h, x] and W in place, one k slice after another, into shared memory.
-// Several groups of threads divide each slice, since a small step waits for memory. Sums are in the
-// compute type and in a fixed order.
+// A block reads the operands [h, x] and W in place, one slice of the depth after another, into
+// shared memory. Without tensor cores, several groups of threads divide each slice, since a small
+// step waits for memory. Sums are in the compute type and in a fixed order.
 #pragma once
 
 #include <type_traits>
@@ -16,7 +16,7 @@
 
 namespace lltm {
 
-// The elements in 4 bytes, the least that an asynchronous copy moves.
+// The elements in 4 bytes, the least that an asynchronous copy moves; 1 for larger elements.
 template <typename T>
 constexpr int kWordSize = sizeof(T) < 4 ? static_cast<int>(4 / sizeof(T)) : 1;
 
@@ -57,9 +57,9 @@ struct StepOperands {
 };
 
 // A tile of kRows batch rows by kColumns columns of the state, times three gates. It reads kAtOnce
-// elements at a time, and every row of the operands must be aligned to them. A thread has every
-// (kRows / kThreadRows)-th row of one column, for one of kGroups_ parts of each slice. With
-// kTensor, a warp has 16 rows and 8 columns and uses tensor cores, which round float32 to tf32.
+// elements at a time, to which every row of the operands must be aligned. A thread has every
+// (kRows / kThreadRows)-th row of one column, for one of kGroups_ parts of each slice. With kTensor
+// instead, a warp has 16 rows and 8 columns, and tensor cores multiply float32 rounded to tf32.
 template <typename T_, int kAtOnce, int kRows_, int kColumns_, int kThreadRows, int kGroups_,
           int kVectorsPerGroup, int kStages, bool kTensor = false>
 struct StepTile {
@@ -77,7 +77,7 @@ struct StepTile {
   static constexpr int kPitch = kDepth + kVector;         // neighbouring rows begin in other banks
   static constexpr int kWeightLines = kGates * kColumns;
   static constexpr int kLines = kRows + kWeightLines;
-  // Asynchronous copies cannot move 2 bytes: these elements wait in registers.
+  // Asynchronous copies cannot move 2 bytes, so registers hold single 16-bit elements.
   static constexpr bool kHolds = kAtOnce * sizeof(T) == 2;
 
   union Shared {
@@ -85,8 +85,8 @@ struct StepTile {
     C sums[kGroups][kGates][kRows][kColumns];
   };
 
-  // Leaves the sums in shared memory. Every thread of the block must call it, and may read all sums
-  // after it.
+  // Makes the products, and leaves their sums in shared memory. Every thread of the block must call
+  // this function, and may then read all sums.
   LLTM_DEVICE static void multiply(const StepOperands<T>& from, int64_t first_row,
                                    int64_t first_column, Shared& shared) {
     const int64_t slices = divide_up(from.state_size + from.input_size, kDepth);
@@ -184,8 +184,8 @@ struct StepTile {
     }
 
    private:
-    // Loads matrices of 8 lines by 16 bytes. A lane gives the address of one line, and gets a word
-    // of each matrix.
+    // Loads n matrices of 8 lines by 16 bytes. A lane gives the address of one line, and gets one
+    // word of each matrix.
     template <int n>
     LLTM_DEVICE static void load_words(const T* line, uint32_t (&words)[n]) {
 #if __CUDA_ARCH__ >= 800
@@ -234,7 +234,7 @@ struct StepTile {
       });
     }
 
-    // Starts to copy a slice: into shared memory or, if this loader holds it, into registers.
+    // Starts to copy a slice into shared memory or, with kHolds, into registers.
     LLTM_DEVICE void begin(int64_t first_k, T (&lines)[kLines][kPitch]) {
       for_items(first_k, [&](int item, int line, int e, const T* from, bool valid) {
         T* const to = &lines[line][inner_ + e * kApart];
@@ -249,7 +249,7 @@ struct StepTile {
         }
       });
     }
-    // Writes a slice that this loader holds into shared memory.
+    // With kHolds, writes the slice from registers into shared memory.
     LLTM_DEVICE void end(T (&lines)[kLines][kPitch]) const {
       if constexpr (kHolds) {
         for_lines([&](int item, int line) {
@@ -260,8 +260,8 @@ struct StepTile {
 
    private:
     static constexpr int kPerLine = kDepth / kVector;
-    // A thread's single elements lie apart, so that neighbouring threads read neighbouring
-    // elements.
+    // Without vectors, the accesses of a thread lie apart, so that neighbouring threads read
+    // neighbouring elements.
     static constexpr int kApart = kVectors ? 1 : kPerLine;
     static constexpr int kStep = kThreads / kPerLine;
     static_assert(kThreads % kPerLine == 0 && kRows % kStep == 0, "whole lines at a time");
@@ -317,7 +317,7 @@ template <typename T, int kAtOnce>
 using Rows4Tile = StepTile<T, kAtOnce, 4, 4, 4, 32, 1, 4>;
 template <typename T, int kAtOnce>
 using Rows16Tile = StepTile<T, kAtOnce, 16, 8, 4, 8, 2, 3>;
-// Each weight is read for 32 or 64 rows.
+// These tiles read each weight once for 32 or 64 rows.
 template <typename T>
 using Rows32Tile = StepTile<T, kVectorSize<T>, 32, 8, 8, 8, 2, 3>;
 template <typename T>

@@ -12,8 +12,8 @@ namespace lltm {
 template <typename T>
 constexpr int kWordElements = 4 / sizeof(T);
 
-// Rounds a float32 to the nearest tf32, since tensor cores cut off the low 13 bits. A NaN must have
-// zeros in these bits to stay a NaN. Other types are returned unchanged.
+// Changes a float32 so that tensor cores, which cut off its low 13 bits, round it to the nearest
+// tf32. A NaN must have zeros in these bits to stay a NaN. Words of other types stay unchanged.
 template <typename T>
 LLTM_DEVICE uint32_t round_word(uint32_t value) {
   return sizeof(T) == 4 ? value + 0x1000u : value;

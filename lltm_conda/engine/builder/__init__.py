@@ -1,8 +1,8 @@
-"""Compiles the binaries of a project, with a compiler and Python's standard library alone.
+"""Compiles the binaries of a project, with no Python package but the standard library.
 
 `pip install .`, ``python -m PACKAGE build`` and the release tool build the same way: a
 :class:`BuildRequest` names the binaries and tools, :func:`plan` lists the steps without compiling
-anything, :func:`execute` runs the steps.
+anything, and :func:`execute` runs the steps.
 """
 
 from .cuda_toolkit import ClangToolkit as ClangToolkit

@@ -12,9 +12,9 @@ from pathlib import Path
 from ..compat.records import dotted
 from .programs import BuildError, output_of
 
-# The advice if no nvcc is found.
+# The end of an error if no nvcc is found. The caller adds one more remedy.
 NO_NVCC = (
-    "looked for CUDA_HOME, nvcc on PATH, /usr/local/cuda and PyPI's cuda-toolkit. Install one "
+    "looked in CUDA_HOME, PATH, /usr/local/cuda, CONDA_PREFIX and PyPI's cuda-toolkit. Install one "
     '(pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME'
 )
 
@@ -64,13 +64,13 @@ class CudaToolkit:
 
 @dataclass(frozen=True)
 class ClangToolkit:
-    """A clang++ that compiles CUDA, for a CUDA major without an nvcc.
+    """A clang++ that compiles CUDA, for a CUDA version without a usable nvcc.
 
     `folder` holds the rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice.
 
-    clang compiles for fewer architectures than ptxas. For later ones, ptxas assembles the PTX of
+    clang compiles for fewer architectures than ptxas. For newer ones, ptxas assembles the PTX of
     the newest architecture that clang compiles for. The program `bin/fatbinary` of this folder
-    does so for ``--assemble=sm_NN``, and leaves out intermediate images for ``--drop=NAME``.
+    runs ptxas for ``--assemble=sm_NN``, and leaves out the image NAME for ``--drop=NAME``.
     """
 
     clang: str
@@ -107,14 +107,14 @@ class ClangToolkit:
         return max(self.native, key=int)
 
     def architectures(self) -> frozenset[str]:
-        """The architectures that clang compiles for, and the later ones that ptxas assembles."""
+        """The architectures that clang compiles for, and the newer ones that ptxas assembles."""
         newest = int(self._newest)
         return self.native | {number for number in self._assembled if int(number) > newest}
 
     def actual(self, architectures: Iterable[str]) -> list[str]:
         """The architectures that a build for `architectures` contains.
 
-        PTX that is too late for clang is replaced by the latest PTX that clang makes.
+        If clang is too old for the PTX of an architecture, clang's newest PTX takes its place.
         """
         made = []
         for name in architectures:
@@ -156,9 +156,9 @@ def find_cuda_toolkit(
 ) -> CudaToolkit | None:
     """The toolkit that CUDA_HOME or CUDA_PATH names, else the first one that is installed, or None.
 
-    Without such a variable, a toolkit of CUDA `major` comes before all others. The search order is
-    nvcc on PATH, /usr/local/cuda, $CONDA_PREFIX, PyPI's `cuda-toolkit[nvcc]` in `site_packages` (by
-    default, those of the running environment).
+    If neither variable is set, a toolkit of CUDA `major` comes before all others. The search order
+    is nvcc on PATH, /usr/local/cuda, /usr/local/cuda-*, $CONDA_PREFIX, PyPI's `cuda-toolkit[nvcc]`
+    in `site_packages` (by default, the folders from which the running Python imports).
 
     Raises:
         BuildError: the variable names a folder without nvcc, or nvcc does not run.
@@ -167,7 +167,7 @@ def find_cuda_toolkit(
     if named and not _nvccs([Path(env[named])]):
         raise BuildError(
             f"{named}={env[named]} holds no bin/nvcc; set it to a CUDA toolkit, or unset it to "
-            "build for the CPU only"
+            "search for one"
         )
     toolkits = find_cuda_toolkits(env, site_packages)
     first = next(toolkits, None)
@@ -179,7 +179,7 @@ def find_cuda_toolkit(
 def find_cuda_toolkits(
     env: Mapping[str, str], site_packages: Iterable[Path] | None = None
 ) -> Iterator[CudaToolkit]:
-    """The toolkits that are installed, in the search order of :func:`find_cuda_toolkit`."""
+    """The toolkits of CUDA_HOME and CUDA_PATH, then those in :func:`find_cuda_toolkit`'s order."""
     found = _nvccs(Path(env[name]) for name in _VARIABLES if env.get(name))
     if on_path := shutil.which("nvcc", path=env.get("PATH")):
         found.append(Path(on_path))
@@ -220,9 +220,9 @@ def _identify(nvcc: Path) -> CudaToolkit:
 def default_architectures(version: tuple[int, int], compiled: frozenset[str]) -> str:
     """The default architectures, in the syntax of TORCH_CUDA_ARCH_LIST.
 
-    For every generation of GPUs, the default is the oldest architecture that the toolkit compiles
-    for, since later GPUs of the generation run its machine code. PTX of the newest of these
-    architectures serves later generations.
+    For every generation (major of the compute capability) from OLDEST_GENERATION on, the default is
+    the oldest architecture that the toolkit compiles for, since later GPUs of the generation run
+    its machine code. PTX of the newest of these architectures serves later generations.
     """
     numbers = sorted(map(int, compiled), reverse=True)
     oldest = {number // 10: number for number in numbers if number // 10 >= OLDEST_GENERATION}
@@ -237,7 +237,7 @@ def default_architectures(version: tuple[int, int], compiled: frozenset[str]) ->
 
 
 def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
-    """`8.0;9.0a+PTX` -> `["sm_80", "sm_90a", "compute_90a"]`: TORCH_CUDA_ARCH_LIST's syntax.
+    """Parses a TORCH_CUDA_ARCH_LIST: `8.0;9.0a+PTX` -> `["sm_80", "sm_90a", "compute_90a"]`.
 
     `compilable` are the architectures that the compiler accepts, as `80`.
     """
@@ -251,7 +251,7 @@ def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
             if match is None or number not in compilable:
                 known = ", ".join(sorted(compilable, key=int))
                 raise BuildError(
-                    f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this nvcc "
+                    f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this compiler "
                     f"compiles (it compiles {known}); write for example 8.0;9.0+PTX"
                 )
             number += match[3].lower()

@@ -1,4 +1,4 @@
-"""Runs the steps of a plan, with ninja if it is installed, else one command at a time."""
+"""Runs the steps of a plan, with ninja where possible, else one command at a time."""
 
 import os
 import re
@@ -13,9 +13,9 @@ from pathlib import Path
 from .plan import Step
 from .programs import BuildError, Log
 
-# Characters that a path or command in a build.ninja cannot contain.
+# Characters that ninja cannot read in a path. If a command holds one, ninja is not used.
 _NOT_FOR_NINJA = re.compile(r"[\n\r|]")
-# The advice after a failed command, by a text in its output; `_HINT` if there is none of these.
+# The advice after a failed command, by a text in its output; `_HINT` if none of the texts is in it.
 _HINT = "read the compiler's message above, remove its cause, and run the same command again"
 _HINTS = (
     ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older g++"),
@@ -30,12 +30,12 @@ def execute(
 ) -> None:
     """Runs `steps`. ninja leaves out the steps whose output is up to date.
 
-    `work_dir` is the folder for `build.ninja`. `jobs` is the number of commands at a time, by
-    default MAX_JOBS, else the number of processors. `log` gets the progress, line by line.
+    `work_dir` is the folder for `build.ninja`. `jobs` is how many commands ninja runs at a time:
+    by default MAX_JOBS, else the number of processors. `log` gets the progress, line by line.
 
     Raises:
-        BuildError: a command failed. The text holds the end of the command's output. Files that
-            other steps have written stay.
+        BuildError: a command failed, or MAX_JOBS is no number. The text holds the end of a failed
+            command's output. Files that other steps have written stay.
     """
     for step in steps:
         step.output.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def execute(
             log(step.name)
             _run(step.command, step.name)
         return
-    work_dir = work_dir.resolve()  # ninja changes its working directory
+    work_dir = work_dir.resolve()  # absolute, since ninja changes its folder
     file = work_dir / "build.ninja"
     _write_if_changed(file, _ninja_file(steps))
     for step in steps:
@@ -74,7 +74,7 @@ def find_ninja() -> str | None:
 
 
 def _write_if_changed(path: Path, text: str) -> None:
-    data = os.fsencode(text)  # a path may hold any byte
+    data = os.fsencode(text)  # a path may not be UTF-8
     if not path.is_file() or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -107,8 +107,8 @@ def _run(command: Sequence[str], name: str, log: Log = lambda _: None) -> None:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            # scripts/release/processes.py needs this: a child holds the release tool's lock until
-            # its exec, which closes Python's files.
+            # scripts/release/processes.py needs this: by closing all descriptors, a child would
+            # release the release tool's lock before its exec.
             close_fds=False,
         )
     except OSError as error:

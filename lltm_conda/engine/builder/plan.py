@@ -32,7 +32,7 @@ OLDEST = (2, 4)
 
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
 _CUDA_NAMES = {"aarch64": "sbsa"}
-# The OpenMP symbols that ATen's parallel_for calls. Any other missing symbol stays an error.
+# The OpenMP symbols that ATen's parallel_for calls. The linker may leave only these undefined.
 _OF_OPENMP = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
 
 
@@ -50,7 +50,7 @@ class BuildRequest:
             and DEBUG have their usual meanings.
         cuda: the toolkit for CUDA kernels, by default the one that `find_cuda_toolkit` finds.
         architectures: the default for TORCH_CUDA_ARCH_LIST, in its syntax.
-        launcher: the command of a compiler cache, put before every compiler.
+        launcher: a compiler cache's command, put before every compiler but a CXX of several words.
     """
 
     out_dir: Path
@@ -123,8 +123,8 @@ def fitting_request(
     """The request for the one variant that fits `torch` and this machine's compilers.
 
     The variant has CUDA kernels if the project has them, torch is a CUDA build, and there is an
-    nvcc whose CUDA major is not newer than torch's. FORCE_CUDA=1 demands CUDA kernels, FORCE_CUDA=0
-    leaves them out. No GPU is needed, since build machines have none.
+    nvcc that is not too old and whose CUDA major is not newer than torch's. FORCE_CUDA=1 demands
+    CUDA kernels; FORCE_CUDA=0 leaves them out. No GPU is needed: build machines often have none.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)
@@ -138,7 +138,7 @@ def fitting_request(
 def _toolkit(torch: TorchInstall, env: Mapping[str, str], log: Log) -> CudaToolkit | None:
     forced = flag(env, "FORCE_CUDA")
     if forced is False or (forced is None and torch.cuda is None):
-        return None  # FORCE_CUDA=0, or a CPU build of torch, which has no CUDA tensors
+        return None  # FORCE_CUDA=0, or a torch without CUDA
     toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
     try:
         if toolkit is None:
@@ -160,7 +160,7 @@ def _toolkit(torch: TorchInstall, env: Mapping[str, str], log: Log) -> CudaToolk
                     f"{text}; set CUDA_HOME to a CUDA {torch.cuda_major} toolkit, or FORCE_CUDA=1 "
                     "if the driver is new enough"
                 )
-            log(f"{text}; building them since FORCE_CUDA=1")
+            log(f"{text}; building the kernels since FORCE_CUDA=1")
     except BuildError as error:
         if forced:
             raise
@@ -173,7 +173,7 @@ def plan(request: BuildRequest) -> list[Step]:
     """All steps of a request, in an order in which they can run.
 
     Raises:
-        BuildError: a compiler, torch, CUDA toolkit or the project does not fit the request.
+        BuildError: a compiler, torch, CUDA toolkit or source is missing or does not fit.
     """
     # ninja runs the steps in another folder, so paths must be absolute.
     request = replace(request, out_dir=request.out_dir.absolute())
@@ -204,7 +204,7 @@ def _steps(request: BuildRequest, compiler: HostCompiler, file: str, recipe: _Re
         output = folder / f"{source.parent.name}_{source.name.replace('.', '_')}.o"
         depfile = output.with_suffix(".d")
         flags = ["-MMD", "-MF", str(depfile), "-c", str(source), "-o", str(output)]
-        # A CXX of several words already starts with a launcher.
+        # A CXX of several words may already start with a launcher.
         several = len(compiler.command) > 1 and command[0] == compiler.command[0]
         line = (*(() if several else request.launcher), *command, *flags)
         text = _record(request, compiler, file, recipe.facts) if source == record else None
@@ -250,7 +250,7 @@ def _record(
 
 
 def _host_flags(request: BuildRequest, optimisation: str) -> list[str]:
-    """The compiler flags of every source, CXXFLAGS first."""
+    """The flags of the host compiler, and of clang for CUDA, CXXFLAGS first."""
     level = ["-O0", "-g"] if flag(request.env, "DEBUG") else [optimisation, "-DNDEBUG"]
     return [
         *words(request.env, "CXXFLAGS"),
@@ -266,7 +266,7 @@ def _host_flags(request: BuildRequest, optimisation: str) -> list[str]:
 
 def _link_flags(env: Mapping[str, str]) -> list[str]:
     """The linker flags of every shared object, LDFLAGS included."""
-    # The linker must not remove the sections of the records, to which no code refers.
+    # With --gc-sections from LDFLAGS, the linker would remove records to which no code refers.
     return [*_LINK, *words(env, "LDFLAGS"), "-Wl,--no-gc-sections"]
 
 
@@ -310,7 +310,7 @@ def _by_nvcc(
     env = request.env
     host = [flag for flag in _host_flags(request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
-    # nvcc's -ccbin takes one program, so this leaves out a launcher before the host compiler.
+    # nvcc's -ccbin takes one program, so leave out a launcher before the host compiler.
     ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or compiler.command[-1]]
     here = platform.machine()
     if compiler.machine not in ("", here):
@@ -331,10 +331,10 @@ def _by_nvcc(
     # No kernel calls a device function of another file, so the build needs no nvlink, which would
     # store the folders of -L in the binary.
     link = [toolkit.nvcc, "-cudart", "static", *ccbin, "-shared", "--no-device-link"]
-    # Names of local symbols depend on the folder of the sources; the binary must not.
+    # Names of local symbols would make the binary depend on the folder of the sources.
     link += ["-Xlinker", "--strip-all"]
-    for option in _link_flags(env)[1:]:  # nvcc has its own -shared, above
-        # nvcc splits the value of -Xcompiler at commas, so -Wl,A,B is passed as -Xlinker A and B.
+    for option in _link_flags(env)[1:]:  # `link` already has -shared
+        # nvcc splits the value of -Xcompiler at commas, so pass A and B of -Wl,A,B by -Xlinker.
         if option.startswith("-Wl,"):
             for word in option.removeprefix("-Wl,").split(","):
                 link += _through_nvcc("-Xlinker", word)
@@ -361,8 +361,8 @@ def _by_clang(
     sources = kernel_sources(request.csrc, "cuda")
     return _Recipe(
         {source: device if source.suffix == ".cu" else host for source in sources},
-        # NVIDIA's wheels of CUDA 12 hold no static runtime. A torch of this CUDA major has loaded
-        # the shared runtime before.
+        # NVIDIA's wheels of CUDA 12 hold no static runtime, so link the shared one. A torch of this
+        # CUDA major has loaded it before the kernels are loaded.
         [f"-L{toolkit.folder / 'lib64'}", "-lcudart"],
         {},
     )
@@ -384,7 +384,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Rec
         more = "or newer" if glue.lane == "stable" else f"with C++ ABI {glue.cxx11_abi}"
         raise BuildError(
             f"the glue {glue} must be compiled against torch {dotted(glue.torch)} {more}, got "
-            f"torch {torch.version} with C++ ABI {torch.cxx11_abi} in {torch.root}; point to a "
+            f"torch {torch.version} with C++ ABI {torch.cxx11_abi} in {torch.root}; pass a "
             "torch that fits"
         )
     if glue.lane == "stable":
@@ -392,9 +392,9 @@ def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Rec
         door = [f"-DTORCH_TARGET_VERSION={(glue.torch[0] << 56) | (glue.torch[1] << 48):#018x}"]
         libraries = ["-ldl"]  # dlopen is in libdl before glibc 2.34
     else:
-        # Without -fopenmp, ATen's parallel_for (in a header) is serial. The OpenMP symbols resolve
-        # to the runtime of libtorch_cpu. Linking libgomp could load a second runtime, because some
-        # wheels for Arm rename theirs. clang's code calls another runtime.
+        # Without -fopenmp, ATen's parallel_for (in a header) is serial. Code from g++ finds libgomp
+        # in the process, since torch has loaded it. Linking libgomp could load a second copy: some
+        # of torch's wheels for Arm hold a renamed libgomp. Code from clang links clang's library.
         door = ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
         left = [f"-Wl,--ignore-unresolved-symbol={name}" for name in _OF_OPENMP]
         libraries = ["-lc10", *(["-fopenmp"] if "clang" in compiler.name else left)]
@@ -414,7 +414,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Rec
     facts = {"torch_target": dotted(glue.torch), "torch_built": torch.version}
     from_torch = [
         f"-L{torch.lib_dir}",
-        *("-Xlinker", "-rpath-link", "-Xlinker", str(torch.lib_dir)),  # -Wl would split at commas
+        *("-Xlinker", "-rpath-link", "-Xlinker", str(torch.lib_dir)),  # -Wl splits paths at commas
         # libtorch must stay in DT_NEEDED although the glue uses no symbol of it: in a CUDA build,
         # libtorch loads libtorch_cuda, which resolves the weak references to CUDA functions.
         *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),

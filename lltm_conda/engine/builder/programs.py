@@ -7,12 +7,12 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-#: Gets the lines of a progress report.
+#: A function that gets the lines of a progress report.
 Log = Callable[[str], None]
 
 
 class BuildError(RuntimeError):
-    """A build failed or cannot be planned. The text names the cause and ends with advice."""
+    """A build failed or cannot be planned. The text names the cause and usually a remedy."""
 
 
 def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None = None) -> str:
@@ -49,7 +49,7 @@ def flag(env: Mapping[str, str], name: str) -> bool | None:
 class HostCompiler:
     """A C++ compiler.
 
-    A launcher such as ccache may come first in `command`. `machine` is the compiler's target, such
+    A launcher such as ccache may come first in `command`. `machine` is the target's processor, such
     as `x86_64` or `aarch64`; "" if the compiler does not print its target.
     """
 
@@ -84,7 +84,7 @@ def _identify(command: tuple[str, ...], env: Mapping[str, str]) -> HostCompiler:
     try:
         target = output_of([*command, "-dumpmachine"], "set CXX to g++ or clang++", env)
     except BuildError:
-        target = ""  # a wrapper that does not know this option
+        target = ""  # a wrapper may not know this option
     machine = target.partition("-")[0].strip()
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
     return HostCompiler(command, name, version.group(1) if version else "unknown", machine)

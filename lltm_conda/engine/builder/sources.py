@@ -29,7 +29,7 @@ def source_root(package: Path = _PACKAGE) -> Path:
 
 
 def glue_sources(root: Path, lane: str) -> list[Path]:
-    """The sources of a lane's glue."""
+    """The sources of the glue of a lane, "aten" or "stable"."""
     folders = ("engine", f"engine/torch_{lane}", "ops")
     return sorted(path for folder in folders for path in (root / folder).glob("*.cpp"))
 
@@ -41,10 +41,10 @@ def kernel_sources(root: Path, device: str) -> list[Path]:
 
 
 def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
-    """The sources of one object that holds the glue of `lane` and its kernels.
+    """The sources of one object that holds the glue of `lane` and the kernels.
 
-    CMake and torch.utils.cpp_extension build such objects, and define PROJECT_LINKED_CPU and
-    PROJECT_LINKED_CUDA if they link the CPU and CUDA kernels.
+    CMake and torch.utils.cpp_extension build such objects. They define PROJECT_LINKED_CPU if the
+    object holds CPU kernels, and PROJECT_LINKED_CUDA if it holds CUDA kernels.
     """
     root = source_root()
     kernels = kernel_sources(root, "cpu") + (kernel_sources(root, "cuda") if cuda else [])
@@ -77,7 +77,7 @@ def _carried(project: Project, fact: str) -> str:
 
 
 def git_commit(project: Project, env: Mapping[str, str]) -> str:
-    """The commit of the sources by `$PREFIX_GIT_COMMIT`, git or the distribution, or "unknown"."""
+    """The sources' commit, from `$PREFIX_GIT_COMMIT`, git or the distribution; else "unknown"."""
     said = env.get(project.variable("GIT_COMMIT")) or _git(project, "rev-parse", "HEAD")
     return said or _carried(project, "commit") or "unknown"
 
@@ -94,7 +94,7 @@ def source_epoch(project: Project, env: Mapping[str, str]) -> str:
 
 
 def source_date(project: Project, env: Mapping[str, str]) -> str:
-    """The date of the sources' commit as text. A build date would make builds irreproducible."""
+    """The commit's date as text, or "unknown". A build date would make builds irreproducible."""
     seconds = source_epoch(project, env)
     if not seconds:
         return "unknown"

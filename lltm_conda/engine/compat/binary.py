@@ -33,9 +33,9 @@ def is_torch_symbol(name: bytes) -> bool:
         return True
     if not any(space in name for space in (b"2at", b"3c10", b"5torch", b"6caffe2")):
         return False  # so that most imports of the package compile no pattern
-    # Functions, members, type information, virtual tables, guards and thunks of at::, c10::,
-    # torch:: and caffe2:: (which libc10 defines). Each part of a name matches in one way only, so
-    # the match takes linear time.
+    # Matches functions, members, type information, virtual tables, guards and thunks of at::,
+    # c10::, torch:: and caffe2:: (a namespace of libc10). Each part of a name matches in one way
+    # only, so the match takes linear time.
     pattern = (
         rb"_Z(?:[0-9]+THP|(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?"
         rb"(?:2at|3c10|5torch|6caffe2))"
@@ -53,7 +53,7 @@ def symbol_flavour(name: str) -> int | None:
     """The C++11 ABI flavour of a mangled name: 1, 0, or None for a name without `std::string`.
 
     Only flavour 1 has `std::__cxx11`; only flavour 0 has the substitution `Ss` (the old
-    `std::string`). Identifiers are skipped by their lengths, so `DispatchKeySset` holds no `Ss`.
+    `std::string`). The search skips identifiers, so the `Ss` in `DispatchKeySset` does not count.
     """
     if not name.startswith("_Z"):
         return None
@@ -75,7 +75,7 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
     """Read a shared object.
 
     Nothing is raised: if the file is malformed or cannot be read, the kind is "unreadable" and
-    `problems` says why. A file of 1 MB costs at most 1 s and 100 MB. An import of the package reads
+    `problems` says why. A file of 1 MB takes at most 1 s and 100 MB. An import of the package reads
     its own files `light`: it trusts the architectures in the build record and skips the GPU code.
     """
     path = Path(path)
@@ -93,7 +93,7 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
 
 
 def needs_torch_or_cuda(binary: BinaryRecord) -> bool:
-    """Whether the binary is an extension of torch, or uses the CUDA runtime or cuBLAS."""
+    """Whether the binary is glue, kernels or an extension of torch, or uses libcudart or cuBLAS."""
     cuda = any(name.startswith(("libcudart.so", "libcublas.so")) for name in binary.needed)
     return binary.kind in ("extension", "glue", "kernels") or cuda
 
@@ -155,7 +155,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         absent = [arch for arch in cuda_archs if arch not in found_archs]
         if absent:
             problems.append(f"its record names GPU code that is not in it: {' '.join(absent)}")
-        # The file may hold more code than the record names: nvcc's link step adds an empty stub for
+        # The record counts, since the file may hold more: nvcc's link step adds an empty stub for
         # its default architecture.
         cuda_archs = cuda_archs if record else found_archs
     named = parse_file_name(blank.path.name)
@@ -196,7 +196,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
 
 
 def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The newest of each family: `{"GLIBCXX": (3, 4, 30)}` from `GLIBCXX_3.4.21` and others."""
+    """The newest of each family: `{"GLIBC": (2, 34)}` from `GLIBC_2.17` and `GLIBC_2.34`."""
     newest: dict[str, tuple[int, ...]] = {}
     for name in names:
         family, _, number = name.partition("_")

@@ -25,7 +25,7 @@ UNFINISHED = "building-"
 
 
 class CacheError(RuntimeError):
-    """The cache cannot be trusted, or a folder of it cannot be made."""
+    """The cache cannot be trusted, a folder in it cannot be made, or its lock cannot be opened."""
 
     def __init__(self, path: Path, reason: str, fix: str) -> None:
         text = f"the build cache is not used: {path} {reason}. To mend it: {fix}"
@@ -226,17 +226,17 @@ def find_binaries(
 ) -> tuple[list[Path], Finding | None]:
     """The shared objects to judge; and a finding if the build cache is refused, else None.
 
-    CUDA kernels that the user built come first, then the package's own objects, then the user's
-    other builds for this torch.
+    CUDA kernels that the user built for this torch come first, then the package's own objects, then
+    the other objects that the user built for this torch.
     """
     paths: list[Path] = []
     with suppress(OSError):
-        # Not by `glob`, which compiles a pattern.
+        # `glob` would take longer, since it compiles a pattern.
         files = sorted((project.folder / "lib").iterdir())
         paths += [path for path in files if path.suffix == ".so"]
     try:
         if torch is not None and entry_folder(project, torch, "").parent.is_dir():
-            sources = source_hash(project.folder)  # slower than the check of the folder above
+            sources = source_hash(project.folder)  # slow, so the line above checks first
             folder = entry_folder(project, torch, sources or "")
             if sources is not None and folder.is_dir():
                 built = trusted_files(project, folder)

@@ -1,7 +1,7 @@
-"""The dimensions of a verdict: a function (binary, runtime) -> finding for each.
+"""The dimensions of a verdict, with a function (binary, runtime) -> finding for each.
 
-A function returns None if its dimension does not apply to the binary. The file and the host come
-first, then torch, then CUDA.
+A function returns None if its dimension does not apply. In this file, functions for the object and
+the host come first, then those for torch, then those for CUDA.
 """
 
 import re
@@ -121,7 +121,7 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
-    """Does this Python import a module of this file name, `x.cpython-311-*.so` or `x.abi3.so`?"""
+    """Does this Python import a file with such a name as `x.cpython-311-*.so` or `x.abi3.so`?"""
     _, _, tag = binary.file.removesuffix(".so").partition(".")
     if tag == "abi3" and runtime.free_threaded:
         needed, fault = "a Python with the global interpreter lock (abi3)", faults.REGISTERED_TWICE
@@ -155,7 +155,7 @@ def system_library(family: str, binary: BinaryRecord, runtime: Runtime) -> Findi
     """Is glibc or libstdc++ new enough? `family` is `GLIBC`, `GLIBCXX` or `CXXABI`."""
     version = binary.floors.get(family)
     if version is None or (family == "GLIBC" and runtime.libc is None):
-        return None  # on another platform, `platform` has rejected it
+        return None  # `platform` rejects a binary of another platform
     needed, dimension = f"{family}_{dotted(version)}", "libstdc++"
     have = (runtime.libstdcxx or {}).get(family)
     observed = f"{family}_{dotted(have)}" if have else "not known"
@@ -188,7 +188,7 @@ def registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def _whole_torch(binary: BinaryRecord, runtime: Runtime) -> TorchInstall | None:
-    """The whole torch that a glue or an extension would be loaded beside; else None."""
+    """The torch, if it is undamaged and the binary is a glue or an extension; else None."""
     torch = runtime.torch
     needs = binary.kind in ("glue", "extension")
     return torch if needs and torch is not None and not torch.problems else None
@@ -230,7 +230,7 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if torch is not None and binary.lane != "stable" and (record or binary.layout):
         return _layout(binary, torch, runtime)
     if torch is None or record is None:
-        return None  # `vouched`, the last dimension, judges this binary
+        return None  # `vouched` judges an extension without a record
     dimension, version = "torch version", torch.version
     newest = support.load(runtime.project.folder).torch_max
     target = record.torch_target or (2, 10)
@@ -246,7 +246,7 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def _layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
-    """Compares the class layout that the binary was compiled with and the layout of this torch."""
+    """Compares the class layout that the binary was compiled with to the layout of this torch."""
     dimension, version, record = "torch version", torch.version, binary.record
     target = record.torch_target if record else None
     label = f"torch {dotted(target)}" if target else "a torch that it does not name"
@@ -325,9 +325,9 @@ def torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
-    """Does something name the torch that an ATen extension without a record was built for?
+    """Does something name the torch that an extension without a record was built for?
 
-    A complete set of symbols proves nothing: classes change their layout under the same names.
+    For ATen, complete symbols prove nothing: classes change their layout under the same names.
     """
     torch, aten = _whole_torch(binary, runtime), binary.lane != "stable"
     if torch is None or binary.record is not None or (aten and binary.layout):
@@ -444,7 +444,7 @@ def cuda_major(names: Sequence[str]) -> str:
     return found[0].partition(".so.")[2].partition(".")[0] if found else ""
 
 
-#: The first driver branch of each CUDA release, newest first: for a driver of unknown CUDA.
+#: First driver branches of CUDA releases, newest first, for a driver that does not tell its CUDA.
 _DRIVER_CUDA = {580: (13, 0), 575: (12, 9), 570: (12, 8), 565: (12, 7), 560: (12, 6), 555: (12, 5)}
 _DRIVER_CUDA |= {550: (12, 4), 545: (12, 3), 535: (12, 2), 530: (12, 1), 525: (12, 0), 450: (11, 0)}
 
@@ -482,7 +482,7 @@ def cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
-    """The newest CUDA that a driver serves: by its own word, else by its version; or None."""
+    """The newest CUDA that a driver serves: as it says, or from its version; None if unknown."""
     if driver is None:
         return None
     if driver.cuda is not None:
@@ -492,7 +492,7 @@ def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
 
 
 def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
-    """The CUDA that a binary was built for; None if it was built without CUDA."""
+    """The CUDA that a binary was built for; None if neither its record nor its libcudart tells."""
     if binary.record is not None and binary.record.cuda is not None:
         return parse_version(binary.record.cuda)
     runtimes = [name for name in binary.needed if name.startswith("libcudart.so.")]
@@ -561,7 +561,7 @@ def gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if how == "ptx":
         fault, fix = faults.DRIVER, fixes.newer_driver(cuda, binary, runtime)
         sides = f"CUDA {dotted(cuda)}, but the driver serves CUDA {dotted(speaks)}"
-        why = f"on the {label} only PTX of {binary.name} could run: {sides}"
+        why = f"the {label} could run only PTX of {binary.name}, which needs {sides}"
     else:
         fix = fixes.build_cuda(binary, runtime, [d.capability for d, _ in refused])
         fault, why = faults.GPU_ARCHITECTURE, f"{binary.name} holds no code for the {label}"

@@ -1,6 +1,6 @@
 """Probe: the NVIDIA driver and the GPUs, without creating a CUDA context.
 
-The driver's version comes from `/proc`, and the devices come from NVML, which survives a `fork`.
+The driver's version comes from `/proc`. NVML, which a `fork` does not break, lists the GPUs.
 `cuDriverGetVersion`, which needs no initialisation, tells the newest CUDA that the driver serves.
 Nothing here calls `cuInit`.
 """
@@ -32,8 +32,8 @@ def probe_driver(proc: Path = _PROC) -> Driver | None:
 
 
 def probe_devices() -> tuple[Device, ...]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` lets this process see, numbered by PCI address; empty
-    without a GPU."""
+    """The GPUs that `CUDA_VISIBLE_DEVICES` names, in its order; if it is unset, all by PCI address.
+    Empty without a GPU or without NVML."""
     with suppress(OSError, AttributeError, ValueError):
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         if nvml.nvmlInit_v2() == 0:

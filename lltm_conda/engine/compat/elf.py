@@ -1,14 +1,12 @@
 """Read an ELF shared object with `pread`, without loading it.
 
-The reader handles 64-bit little-endian files, and reads what the judge needs. No file is mapped: a
-mapped file that shrinks kills the process. Every read is checked against the size of the file, and
-every loop is bounded. So is the text of all names together, since many entries can share one long
-string. A malformed file causes an `ElfError`, never a crash, a hang or a large use of memory. The
-reader walks hash tables as the dynamic linker does, and so finds a symbol of `libtorch_cpu.so`
-(400 MB) within microseconds.
+The reader handles only 64-bit little-endian files. It maps no file into memory, because a mapped
+file that shrinks kills the process that reads it. Every read is checked against the size of the
+file, and every loop is bounded. The total length of the names is bounded, too, since many entries
+can share one long string. A malformed file causes at worst an `ElfError`, never a crash, a hang or
+a large use of memory. The reader looks a symbol up in the GNU hash table, as the dynamic linker
+does; in `libtorch_cpu.so` (400 MB) this takes microseconds.
 """
-
-from __future__ import annotations
 
 import os
 import stat
@@ -21,7 +19,7 @@ from .text import printable
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
 
-# Bounds far above any real extension. They limit the time and memory that a malicious file costs.
+# No real extension comes near these bounds. They limit the time and memory for a malicious file.
 _MAX_ENTRIES = 4096  # headers, dynamic tags, versions, symbols of a bucket
 _MAX_NEEDED = 1024
 _MAX_NAME = 1 << 14
@@ -35,7 +33,7 @@ _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
 _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS_1 = 10, 14, 15, 29, 0x6FFFFFFB
-#: The tag of a table of versions is followed by the tag of its length.
+#: `_DT_VERDEF + 1` and `_DT_VERNEED + 1` are the tags of the lengths of these two tables.
 _DT_GNU_HASH, _DT_VERDEF, _DT_VERNEED = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFE
 _DF_1_PIE = 0x08000000
 _STB_LOCAL, _STB_WEAK = 0, 2
@@ -47,7 +45,7 @@ class ElfError(ValueError):
 
 
 class Elf:
-    """An open ELF file, as a context manager. Names are printable text; symbols are bytes.
+    """An open ELF file, as a context manager. Symbols are bytes; other names are printable text.
 
     Attributes:
         machine: `x86_64`, `aarch64` and the like, or `machine 999` for an unknown one.
@@ -56,7 +54,7 @@ class Elf:
         runpath: DT_RUNPATH, else DT_RPATH, else "".
         has_runpath: whether there is a DT_RUNPATH.
         soname: DT_SONAME, "" if there is none.
-        program: whether the file is an executable, which cannot be loaded.
+        program: whether the file is an executable (PIE), which `dlopen` refuses.
         alignment: the smallest alignment of a loadable segment, in bytes; 0 without segments.
 
     Raises:
@@ -78,12 +76,12 @@ class Elf:
             os.close(self._file)
             raise
 
-    def __enter__(self) -> Elf:
+    def __enter__(self) -> "Elf":
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
-        self._file = -1  # another file may get the number
+        self._file = -1  # the system may reuse the number
 
     def _range(self, offset: int, size: int, what: str) -> tuple[int, int]:
         if offset < 0 or size < 0 or offset + size > self.size:
@@ -133,7 +131,7 @@ class Elf:
         if phnum > _MAX_ENTRIES or shnum > _MAX_ENTRIES:
             raise ElfError("an implausible number of headers")
         if (phnum and phentsize != 56) or (shnum and shentsize != 64):
-            raise ElfError(f"headers of {phentsize} and {shentsize} bytes")
+            raise ElfError(f"program headers of {phentsize} bytes, section headers of {shentsize}")
         segments = self.read(phoff, phnum * 56, "the program header table")
         sections = self.read(shoff, shnum * 64, "the section header table") if shnum else b""
         self._sections = list(struct.iter_unpack("<IIQQQQIIQQ", sections))
@@ -190,8 +188,8 @@ class Elf:
             buckets, first, bloom, shift = self._unpack("<IIII", at)
             if bloom == 0 or buckets > self.size // 4 or bloom > self.size // 8:
                 raise ElfError("a corrupt symbol hash table")
-            # The number of buckets, the first symbol in them, the number of words of the Bloom
-            # filter and its shift; then the places of filter, buckets and chains.
+            # The number of buckets, the first hashed symbol, the number of words of the Bloom
+            # filter, its shift; then offsets of the filter, the buckets and symbol 0's chain entry.
             bucket_at = at + 16 + bloom * 8
             places = at + 16, bucket_at, bucket_at + (buckets - first) * 4
             self._gnu = buckets, first, bloom, shift, *places
@@ -211,20 +209,20 @@ class Elf:
             return b""
         offset, size = self._sections[self._names_section][4:6]
         if size > _MAX_SECTION_NAMES:
-            raise ElfError(f"section names of {size} bytes")
+            raise ElfError(f"{size} bytes of section names, more than any library has")
         return self.read(offset, size, "the section name table")
 
     def section_bytes(self, name: str) -> bytes | None:
-        """The content of the first section called `name`; None if no section has this name."""
+        """The content of the section that `section` finds; None if it finds none."""
         place = self.section(name)
         if place is None:
             return None
         if place[1] > _MAX_SECTION_READ:
-            raise ElfError(f"section {name} has {place[1]} bytes")
+            raise ElfError(f"section {name} has {place[1]} bytes, too many to read")
         return self.read(*place)
 
     def _linked(self, at: int, count: int, form: str) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """(place, fields) of at most `count` entries; the last field leads to the next entry."""
+        """(place, fields) of at most `count` entries; the last field is the step to the next."""
         for _ in range(count):
             fields = self._unpack(form, at)
             yield at, fields
@@ -282,7 +280,7 @@ class Elf:
         return first if last < first else max(symbol for symbol, _ in self._chain(last)) + 1
 
     def symbols(self) -> Iterator[tuple[bytes, bool, bool]]:
-        """(name, defined, weak) of every dynamic symbol that is not local."""
+        """(name, defined, weak) of every dynamic symbol that has a name and is not local."""
         if _DT_SYMTAB not in self._tags:
             return
         at = self._offset(self._tags[_DT_SYMTAB])
@@ -291,7 +289,7 @@ class Elf:
         if count > _MAX_SYMBOLS or size > _MAX_SYMBOL_TABLE:
             raise ElfError(f"{count} symbols in {size} bytes, more than any extension has")
         table, strings = self.read(at, count * 24, "the symbol table"), self.read(start, size)
-        # Names may share their ends, but a linker never makes their sum twice the table.
+        # Names may share their ends, but in real files they add up to less than twice the table.
         left = min(2 * len(strings), _MAX_SYMBOLS_TOTAL)
         for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
             if name == 0 or info >> 4 == _STB_LOCAL:
@@ -309,7 +307,7 @@ class Elf:
         return frozenset(name for name, defined, _ in self.symbols() if defined)
 
     def defines(self, name: str | bytes) -> bool:
-        """Whether the library exports `name`. Its GNU hash table answers, if there is one."""
+        """Whether the library exports `name`, looked up in its GNU hash table if it has one."""
         wanted = name.encode() if isinstance(name, str) else name
         if self._gnu is None:
             return wanted in self._defined

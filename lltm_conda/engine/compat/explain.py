@@ -1,4 +1,4 @@
-"""The one cause that the user reads, and the faults of the package's own files."""
+"""Finds the one cause that an error shows, and the problems of the package's own files."""
 
 import base64
 import csv
@@ -21,7 +21,7 @@ _MAX_RECORD = 4 << 20
 def explain(
     selection: Selection, runtime: Runtime, paths: list[Path], distrusted: Finding | None
 ) -> Finding:
-    """The one cause of an incomplete selection.
+    """The one cause to show for an incomplete selection.
 
     `paths` are the shared objects that were found. `distrusted` is the finding against the build
     cache, None if the cache was not refused.
@@ -54,7 +54,7 @@ def _package_files(observed: str, needed: str, why: str, fix: str) -> Finding:
 
 
 def no_binaries(runtime: Runtime) -> Finding:
-    """The cause if there is no shared object: in a source folder, or in a damaged installation."""
+    """The cause if the package has no binary: it is a source folder or a damaged installation."""
     package = runtime.project.folder
     installed = installed_copies(package)
     needed = "binaries built for this torch"
@@ -112,7 +112,7 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
 
 
 def package_problems(project: Project) -> tuple[str, ...]:
-    """Compares the installer's list of files with the files on disk: one sentence for each problem.
+    """One sentence for each kind of problem of the files, as compared with the installer's list.
 
     The result is empty for a whole package, and for a source folder, which has no list of files.
     """
@@ -141,7 +141,7 @@ def _compare(package: Path, record: Path) -> list[str]:
         path = package.parent / row[0]
         try:
             size = path.stat().st_size
-            # Only shared objects are hashed; for other files, the size is compared.
+            # The size of every file is compared; shared objects are also hashed.
             wrong = row[2].isdecimal() and row[2] != str(size)
             if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
                 digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
@@ -151,7 +151,7 @@ def _compare(package: Path, record: Path) -> list[str]:
         else:
             if wrong:
                 altered.append(row[0])
-    # If the list has no `__init__.py`, the folder is a source folder or an editable installation.
+    # A list without `__init__.py` is of an editable installation, and lists no shared object.
     whole = f"{package.name}/__init__.py" in listed
     objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []
     left = [name for name in objects if f"{package.name}/lib/{name}" not in listed]

@@ -1,7 +1,7 @@
 """Find the GPU code in a `.nv_fatbin` section, without the CUDA toolkit.
 
-The section is a list of containers (magic 0xBA55ED50). A container is a list of entries: PTX
-(kind 1) or machine code (kind 2) for one architecture.
+The section is a list of containers (magic 0xBA55ED50). A container is a header and a list of
+entries. An entry is PTX (kind 1) or machine code (kind 2) for one architecture, or of another kind.
 """
 
 import struct
@@ -13,13 +13,13 @@ from .elf import Elf, ElfError
 _MAGIC = struct.pack("<I", 0xBA55ED50)
 _MAX_ENTRIES = 100_000
 _MAX_PADDING = 1 << 20
-#: Bits of an entry's flags: the code runs on this architecture alone ("sm_90a"), or within its
+#: Bits of an entry's flags: the code runs on its architecture alone ("sm_90a"), or within its
 #: family ("sm_100f").
 _ARCH_SPECIFIC, _FAMILY_SPECIFIC = 1 << 20, 1 << 21
 
 
 class Code(NamedTuple):
-    """One entry: the code for one architecture, `size` bytes from the byte `at` of the file on."""
+    """One entry: the code for one architecture, `size` bytes starting at byte `at` of the file."""
 
     ptx: bool
     arch: int
@@ -42,7 +42,7 @@ def architectures(elf: Elf) -> tuple[str, ...]:
 
 
 def codes(elf: Elf) -> Iterator[Code]:
-    """Every entry, in the order of the file. Raises ElfError, as `architectures` does."""
+    """Every entry of kind 1 or 2, in the file's order. Raises ElfError, as `architectures` does."""
     at, size = elf.section(".nv_fatbin") or (0, 0)
     end = at + size
     entries = padding = 0

@@ -1,16 +1,14 @@
 """Fifteen classes of faults of torch extensions; docs/fails/troubleshooting.md explains each."""
 
-from __future__ import annotations
-
 import re
 
 
 class Fault(int):
-    """A class of faults: its number, with its title."""
+    """The number of a class of faults, with the title of the class."""
 
     title: str
 
-    def __new__(cls, number: int, title: str) -> Fault:
+    def __new__(cls, number: int, title: str) -> "Fault":
         fault = super().__new__(cls, number)
         fault.title = title
         return fault
@@ -32,7 +30,7 @@ BUILD_ISOLATION = Fault(13, "Build isolation")
 UNKNOWN_ARCH = Fault(14, "No GPU at build time, or an unknown architecture")
 REGISTERED_TWICE = Fault(15, "Registered twice; free-threaded Python")
 
-#: Messages of the dynamic linker, torch and CUDA, and the class of each; the first match wins.
+#: Patterns of error messages, and the class of faults for each; the first match wins.
 _TEXTS: tuple[tuple[str, Fault], ...] = (
     (r"version [`']?(GLIBCXX|GLIBC|CXXABI)_[\d.]+'? not found", SYSTEM_LIBRARIES),
     (r"undefined symbol: \S*(ESs|RKSs|7__cxx11)", CXX_ABI),

@@ -1,8 +1,8 @@
-"""The exact command that mends a fault in this environment (pip or conda). Nothing here reads files
-except `support.json`.
+"""The command, or the step in words, that mends a fault in this environment (pip or conda).
 
-A function that takes a binary serves the project's binaries and those of other packages: for the
-latter, its command installs or builds the other package.
+A docstring such as "Install torch" says what the returned command does. A function that takes a
+binary also serves binaries of other packages: where its command would build or install the project,
+it then builds or installs the other package. Only `support.json` is read.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from .records import (
 from .support import load
 
 _PYPI = "https://pypi.org/simple"
-#: PyPI has these packages for CUDA alone; PyTorch's index has their builds for the CPU.
+#: PyPI's builds of these packages for x86-64 can need CUDA; PyTorch's CPU index has CPU builds.
 _PYTORCHS_OWN = ("torchvision", "torchaudio", "torchcodec")
 _CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 #: The oldest driver that serves each CUDA major (NVIDIA's minor-version compatibility).
@@ -29,8 +29,8 @@ DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
 def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
-    """Whether a binary of the engine is the project's: by its record, else by its owner, else by
-    its name alone."""
+    """Whether the binary is a glue or kernels of the project. Its record names the project, else
+    its owner does; if it has neither, it counts as the project's."""
     project, record, owner = runtime.project.distribution, binary.record, binary.owner
     named = binary.kind in ("glue", "kernels") or parse_file_name(binary.path.name) is not None
     said = record.package if record else owner.name if owner else project
@@ -45,7 +45,7 @@ def install(environment: Environment, pip: str, conda: str) -> str:
 
 
 def _published(environment: Environment, project: Project, pip: str, conda: str) -> str | None:
-    """Install from the project's index or channel; None if the project has none."""
+    """Install from the project's channel (conda) or index (pip); None if the project has none."""
     facts = load(project.folder)
     if not (facts.channel if environment.kind == "conda" else facts.index):
         return None
@@ -54,7 +54,7 @@ def _published(environment: Environment, project: Project, pip: str, conda: str)
 
 
 def _at_hand(environment: Environment) -> str | None:
-    """Install again from the package's original file or folder; None if that is gone."""
+    """Install again from the package's original file or folder; None if unknown or gone."""
     source = environment.source
     if source is None:
         return None
@@ -64,7 +64,7 @@ def _at_hand(environment: Environment) -> str | None:
 
 
 def _release(torch: TorchInstall | None, sign: str) -> str:
-    """`==2.9.1` for torch 2.9.1+cpu, since no index has the local version; "" without torch."""
+    """`==2.9.1` for torch 2.9.1+cpu, since PyPI has no local versions; "" without torch."""
     return "" if torch is None else sign + torch.version.partition("+")[0]
 
 
@@ -92,22 +92,22 @@ def install_torch(
 
 
 def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str:
-    """Replace a damaged torch by a whole one of the same release."""
+    """Install all files of torch again, of the same release if it is known."""
     pip = f'--force-reinstall --no-deps "torch{_release(torch, "==")}"'
     return install(environment, pip, f"--force-reinstall pytorch{_release(torch, '=')}")
 
 
 def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
-    """Replace a CPU build of torch by the CUDA build."""
+    """Replace a build of torch without CUDA by a CUDA build."""
     conda = f'"pytorch{_release(torch, "=") or "=*"}=*cuda*"'
     return install(environment, f'--force-reinstall "torch{_release(torch, "==")}"', conda)
 
 
 def reinstall(runtime: Runtime, unpublished: str = "") -> str:
-    """Put this package's files back as they were released.
+    """Install the project's files again.
 
-    `unpublished` is the step to take if no index or channel has the release; by default, to install
-    again from the same file or folder, or else to build.
+    `unpublished` is the step to take if the project has no index or channel. By default, the
+    step is to install from the original file or folder, or to build if that is gone.
     """
     project, environment = runtime.project, runtime.environment
     name, version = project.distribution, project.version
@@ -128,17 +128,15 @@ def install_once(environment: Environment, project: Project) -> str:
 
 
 def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
-    """Get a binary that fits the installed torch: a released one, else a local build.
-
-    `binary` is the binary that does not fit, by default one of the project's.
-    """
+    """Get a binary that fits the installed torch: a released one, else a local build. If torch is
+    missing or too old, install torch. None as `binary` stands for a binary of the project."""
     torch, project, environment = runtime.torch, runtime.project, runtime.environment
     if binary is not None and not ours(binary, runtime):
         return rebuild(binary, runtime)
     if torch is None or torch.version_tuple < load(project.folder).torch_min:
         return install_torch(environment, project)
     if environment.kind == "conda" and environment.installer == "pip":
-        return install_once(environment, project)  # a wheel over the conda package
+        return install_once(environment, project)  # pip put a wheel over the conda package
     name, served = project.distribution, None
     glues = load(project.folder).glues(runtime.platform)
     if torch.is_release and any(GlueName.parse(name).serves(torch) for name in glues):
@@ -162,7 +160,7 @@ def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Ru
 def build_cuda(
     binary: BinaryRecord, runtime: Runtime, capabilities: Iterable[tuple[int, int]]
 ) -> str:
-    """Build CUDA kernels for these GPUs here; for another package, name its releases first."""
+    """Compile for these GPUs; for another package, first suggest a build with code for them."""
     archs = ";".join(sorted({f"{major}.{minor}" for major, minor in capabilities}))
     how = f'TORCH_CUDA_ARCH_LIST="{archs}" {compile_here(binary, runtime)}'
     if ours(binary, runtime):
@@ -183,7 +181,7 @@ def compile_here(binary: BinaryRecord, runtime: Runtime) -> str:
 
 
 def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Build the project here, or get a release of the other package for the installed torch."""
+    """Build the project or, for another package, get or compile it for the installed torch."""
     torch, owner = runtime.torch, binary.owner
     here = torch.version if torch else "as installed"
     if ours(binary, runtime):
@@ -192,7 +190,7 @@ def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
         return f"reinstall or rebuild the package that owns {binary.file} for torch {here}"
     release = _paired_release(binary, runtime)
     if release and f"{owner.version}.".startswith(f"{release}."):
-        return put_back(binary, runtime)  # the right release; its files are damaged
+        return put_back(binary, runtime)  # the release is right, so its files must be damaged
     if release:
         return _paired(binary, release, runtime)
     text = f"install a release of {owner.name} that was built for torch {here}, or build this one"
@@ -200,7 +198,7 @@ def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
 
 
 def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
-    """The best release of a well-known package for the installed torch; "" if none is known."""
+    """The best release of the binary's package for the installed torch; "" if none is known."""
     if binary.owner is None or runtime.torch is None:
         return ""
     return binary.owner.release_for.get(runtime.torch.version_tuple, "").partition(" ")[0]
@@ -238,7 +236,7 @@ def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     release = _paired_release(binary, runtime)
     if release and torch and owner:
         if torch.cuda and not f"{owner.version}.".startswith(f"{release}."):
-            return rebuild(binary, runtime)  # `release` is built for the CUDA of this torch
+            return rebuild(binary, runtime)  # `release` normally has the CUDA of this torch
         if not torch.cuda and name in _PYTORCHS_OWN:
             return _paired(binary, release, runtime)
     wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
@@ -259,7 +257,7 @@ _MACHINE = (
 
 
 def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> str:
-    """Install the software that provides a library, which neither torch nor the package brings."""
+    """Install the software of a system library; for a binary of the project, build the project."""
     if ours(binary, runtime):
         return build(runtime.project)
     what = next((what for starts, what in _MACHINE if library.startswith(starts)), None)

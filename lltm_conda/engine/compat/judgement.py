@@ -15,13 +15,13 @@ from .text import printable
 def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """Compare a binary with a runtime in every dimension.
 
-    It opens no file. Facts that have to be looked up in files (missing symbols, missing libraries)
-    are part of the runtime, which may hold any facts (a torch elsewhere, a driver that is not
-    here). The verdict is `accepted` only if nothing was rejected and nothing unknown is left that
-    could crash the process or falsify a result.
+    It opens no file but `symbols.json` and `support.json`. Facts from other files (missing symbols,
+    missing libraries) are part of the runtime, which need not describe this process. The verdict is
+    `accepted` only if nothing was rejected and nothing unknown is left that could crash the process
+    or falsify a result.
     """
     verdict = Verdict(binary, tuple(dimensions.whole_file(binary, runtime)))
-    if verdict.rejection:  # the other dimensions need a whole file
+    if verdict.rejection:  # the other dimensions need a whole file of this release
         return verdict
     found = (dimension(binary, runtime) for dimension in dimensions.ALL)
     return Verdict(binary, (*verdict.findings, *filter(None, found)))
@@ -30,10 +30,12 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
 def judge_file(
     binary: BinaryRecord | Path | str, runtime: Runtime, *, light: bool = False
 ) -> Verdict:
-    """Judge a shared object of any package: a file, or the record that was read from it.
+    """Judge a shared object of any package: a file, or the `BinaryRecord` that was read from it.
 
-    Symbols and libraries are looked up only if no cheaper dimension has rejected the object.
-    `light` is as in `read_binary`.
+    Symbols and libraries are looked up only if no cheaper dimension has rejected the object. For an
+    object of another package, only the file, platform and package count as cheaper. If `light`, the
+    file is read as in `read_binary`, and the libraries of an object of the project are looked up
+    only if it needs CUDA's.
     """
     if not isinstance(binary, BinaryRecord):
         binary = read_binary(binary, light=light)
@@ -63,7 +65,7 @@ def judge_file(
 def _judge_of_others(binary: BinaryRecord, runtime: Runtime, above: tuple[Path, ...]) -> Verdict:
     """Judge an object as part of the distribution that owns it, with the libraries beside it.
 
-    `above` are the files whose judgement led to this one; the first is the one that is opened.
+    `above` lists the objects from the opened one down to this one; it is empty for the opened one.
     """
     from . import linking, owner
 
@@ -105,7 +107,7 @@ def _damaged(runtime: Runtime, torch: TorchInstall, error: Exception) -> Runtime
 
 
 def _judge_by_version(binary: BinaryRecord, runtime: Runtime) -> Verdict:
-    """Judge for a torch whose version alone is known: only listed symbols can be looked up."""
+    """Judge for a torch that is not installed: only `symbols.json` tells its symbols."""
     here = runtime.torch.version_tuple if runtime.torch else (0, 0)
     missing = tuple(n for n in binary.torch_symbols if here not in minors_with([n]))
     facts = {**runtime.missing, str(binary.path): missing} if missing else runtime.missing

@@ -4,8 +4,8 @@ A missing symbol proves that an ATen binary does not fit. A complete set proves 
 torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch key, code for 2.8 aborts
 inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. The compiler
 writes the integers of `FIELDS` into every ATen binary of this package; they differ in all of these
-cases. ATen glue is refused in a torch that is not listed here, unless it was built for that very
-torch.
+cases. ATen glue is refused in a torch that is not listed here, unless the glue was compiled with
+that very torch.
 """
 
 import json
@@ -26,10 +26,10 @@ FIELDS = (
     "slot_tensor_impl_storage",
     "slot_tensor_impl_shallow_copy_from",
 )
-#: The fields of virtual functions, in the order of the section `.torch_extension.vtable`.
+#: The fields that hold the slots of virtual functions, as ordered in `.torch_extension.vtable`.
 SLOTS = FIELDS[-2:]
 
-#: The symbols that some of the measured minors lack.
+#: The file of the symbols that only some of the measured minors have.
 SYMBOLS = Path(__file__).with_name("symbols.json")
 
 #: Fields that may differ: torch appends new scalar types to its enumeration, and the numbers of the
@@ -61,7 +61,7 @@ LAYOUTS = {minor: dict(zip(FIELDS, row, strict=True)) for minor, row in _ROWS.it
 def difference(
     built: Mapping[str, int], runs: Mapping[str, int]
 ) -> tuple[tuple[str, int, int], ...]:
-    """(field, in `built`, in `runs`) for every field that must not differ but does; -1: absent."""
+    """(field, value in `built`, value in `runs`) of each harmful difference; -1: no such field."""
     names = [*FIELDS, *sorted(set(built) - set(FIELDS))]
     return tuple(
         (name, built.get(name, -1), runs.get(name, -1))

@@ -23,10 +23,10 @@ _MAX_RODATA = 64 << 20
 _MAX_SYMBOLS = 100_000
 #: GCC's headers refer to this symbol without using it, so the linker never looks for it.
 _UNUSED = b"_ZSt21ios_base_library_initv"
-#: The libraries that `import torch` loads. The linker does not search their folder for others.
+#: `import torch` loads these and what they need. The linker does not search their folder.
 _ROOTS = ("libtorch_global_deps.so", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
 
-# Not os.access: where qemu has a folder for the platform's files (`-L`), only stat looks there.
+# Not os.access: qemu's option `-L`, a folder of the platform's files, has an effect on stat alone.
 _exists = os.path.exists
 
 
@@ -43,17 +43,18 @@ def link(
     siblings: Mapping[str, Path],
     above: Path | None,
 ) -> tuple[tuple[str, ...], tuple[str, ...], list[Path]]:
-    """Link a binary as the dynamic linker does, in a process that has loaded this torch.
+    """Look up what the dynamic linker would look up to load a binary after `import torch`.
 
     Args:
-        binary: the binary to link.
-        torch: the torch whose libraries are loaded; None: only Python's own libraries are.
+        binary: the binary that would be loaded.
+        torch: the imported torch; None if only Python's own libraries are loaded.
         siblings: the libraries of the same package by file name; the package may load them first.
-        above: the library that is opened and needs this one; its libraries are searched, too.
+        above: the opened object that needs `binary`, or None; symbols may come from its libraries.
 
     Returns:
-        The needed libraries that are nowhere, indirect ones included; the undefined symbols that
-        no library defines; the siblings that load with the binary and need torch.
+        The needed libraries that were not found, indirect ones included; if there are none, the
+        strong undefined symbols that no library defines; the siblings that load with the binary
+        and need torch.
     """
     process = _process(torch.lib_dir if torch else None)
     found, missing = _closure([binary.path], process, siblings)
@@ -90,7 +91,7 @@ def missing_libraries(binary: BinaryRecord, torch: TorchInstall | None) -> tuple
 
 @cache
 def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
-    """The libraries of a Python process that has imported the torch of this folder, by name."""
+    """By file name and SONAME: the libraries of a process that has imported this folder's torch."""
     python = [Path(sys.executable)]
     if torch_libraries is not None:
         python += [torch_libraries / name for name in _ROOTS if (torch_libraries / name).exists()]
@@ -103,12 +104,12 @@ def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
 
 
 def _preloaded(torch_libraries: Path) -> Iterator[Path]:
-    """The libraries of NVIDIA's wheels that `import torch` loads; it stops at a missing library."""
+    """The libraries of NVIDIA's wheels that `import torch` loads, up to the first missing one."""
     site, text = torch_libraries.parents[1], ""
     with suppress(OSError):
         if (torch_libraries / "libtorch_cuda.so").exists():
             text = (torch_libraries.parent / "__init__.py").read_text("utf-8", "replace")
-            # The code from there on only runs after a failure, and loads the same libraries.
+            # The `except` block runs only after a failure, and loads the same libraries.
             text = text[: text.find("except OSError as err", text.find("def _load_global_deps"))]
     for folder, name in re.findall(r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"', text):
         places = (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder)
@@ -132,8 +133,8 @@ def _head(path: Path) -> _Head:
 def _closure(
     roots: Iterable[Path], process: Mapping[str, Path], siblings: Mapping[str, Path]
 ) -> tuple[list[Path], list[str]]:
-    """The roots and all libraries that they need, nearest first; and the names of those that were
-    not found."""
+    """The roots and all libraries that they need, nearest first; and the names of the needed
+    libraries that were not found."""
     names: dict[str, Path | None] = {}
     queue: list[tuple[Path, tuple[Path, ...]]] = [(path, ()) for path in roots]
     for path, above in queue:  # the loop appends to it
@@ -176,7 +177,7 @@ def _cached() -> Mapping[str, Path]:
 
 
 def _unresolved(path: Path, scope: Iterable[Path]) -> tuple[str, ...]:
-    """The undefined strong symbols that no library of the scope defines."""
+    """The undefined strong symbols of the file that no library of the scope defines."""
     left: list[bytes] = []
     with suppress(ElfError, OSError):
         with Elf(path) as elf:

@@ -20,7 +20,7 @@ _LIBRARY = re.compile(rb'^"?([^,"\n]+\.(?:so(?:\.[0-9.]+)?|pyd|dll|dylib))"?,', 
 _SHARED_OBJECT = re.compile(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$")
 _BUILD_FILES = ("*version*.py", "cpp_lib.json")
 Minor = tuple[int, int]
-#: More minors of torch than there will be. The first and the last stand for all others.
+#: More minors of torch 1 and 2 than there will be; (0, 0) and (9, 0) stand for older and newer.
 _MINORS = [(0, 0), *((major, minor) for major in (1, 2) for minor in range(100)), (9, 0)]
 _SIGNS = {
     ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
@@ -47,7 +47,7 @@ def find_owner(path: Path) -> Owner | None:
 
 
 def built_for(binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
-    """The torch minors that the file's name or its owner names, each with the place of the name."""
+    """The torch minors that the file's path or owner names, each with the name's place in words."""
     return (*_named_in(binary.path), *(binary.owner.built_for if binary.owner else ()))
 
 
@@ -66,7 +66,7 @@ def shared_objects(folder: Path) -> list[Path]:
 
 @cache
 def _index(folder: Path) -> Mapping[str, Path]:
-    """The place of the metadata that lists a shared object, by the object's path in the folder."""
+    """By a shared object's path in the folder (whole if editable): the place of its metadata."""
     found: dict[str, Path] = {}
     for place in folder.glob("*.dist-info"):
         with suppress(OSError):
@@ -91,7 +91,7 @@ def _index(folder: Path) -> Mapping[str, Path]:
 
 
 def _built_in(source: Path) -> Iterator[Path]:
-    """The shared objects of a source folder, without those of builds and of environments in it."""
+    """The shared objects of a source folder, except in builds, environments and hidden folders."""
     for place, folders, files in os.walk(source):
         if "pyvenv.cfg" in files or "conda-meta" in folders:
             folders.clear()
@@ -115,7 +115,7 @@ def _read(place: Path, folder: Path) -> Owner | None:
             pins = torch_requirements(place)
             channel = "pip"
         files = [folder / inner for inner, owner in _index(folder).items() if owner == place]
-        # `(==2.9.1)`, `<2.10,>=2.9` and conda's `2.9.* cuda*` admit 2.9 alone; `>=2.4` admits many.
+        # Only a pin to one minor counts, like `(==2.9.1)`, `<2.10,>=2.9` or conda's `2.9.* cuda*`.
         admitted = [(pin, [minor for minor in _MINORS if admits(pin, minor)]) for pin in pins]
         said = [(m[0], f"its metadata ({pin.strip()})") for pin, m in admitted if len(m) == 1]
         known = _pairs().get(normal(name), {})
@@ -158,7 +158,7 @@ def admits(pin: str, minor: Minor) -> bool:
 
 
 def _named_in(path: Path) -> Iterator[tuple[Minor, str]]:
-    """The torch in `libx_torch29-cpu.so`, `x_pytorch_2.2.1.so` or `torch-2.9/lib/libx.so`."""
+    """The minor named in `libx_torch29-cpu.so`, `x_pytorch_2.2.1.so` or `torch-2.9/lib/libx.so`."""
     found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", path.name)
     places = [(found, f"its name {printable(path.name)}")]
     for folder in path.parts[-3:-1]:
@@ -168,7 +168,7 @@ def _named_in(path: Path) -> Iterator[tuple[Minor, str]]:
 
 
 def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:
-    """The torch that a `version.py` or a `cpp_lib.json` beside the binaries names."""
+    """The torch minors that a `*version*.py` or a `cpp_lib.json` beside the binaries names."""
     version = re.compile(r"""\b(?:py)?torch(?:_version)?["']?\s*[:=]\s*["'](\d+\.\d+)""")
     for file in (f for d in folders for name in _BUILD_FILES for f in d.glob(name)):
         with suppress(OSError):

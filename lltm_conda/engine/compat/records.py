@@ -1,9 +1,9 @@
-"""The data types for binaries, runtimes, and the findings of the judge, which compares the two.
+"""The data types for binaries, runtimes, and the findings of `judge`, which compares the two.
 
-All records are frozen. This module opens no file and decides nothing. `parse` reads the name of a
+All records are frozen. This module opens no file and judges nothing. `parse` reads the name of a
 binary or a variant and `str` writes the name: `parse(str(name)) == name`.
 
-Every import of the package imports this module, so its classes are quick to make: `Record`s.
+Every import of the package imports this module, so its classes are `Record`s, made quickly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .text import printable
 RECORD_SCHEMA = 1
 RECORD_SECTION = ".torch_extension.record"
 LAYOUT_SECTION = ".torch_extension.layout"
-#: Pointers to virtual member functions of TensorImpl, 16 bytes each.
+#: The section holds pointers to virtual member functions of TensorImpl, 16 bytes each.
 VTABLE_SECTION = ".torch_extension.vtable"
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -37,14 +37,14 @@ class NameFormatError(ValueError):
 
 
 class RecordError(ValueError):
-    """A build record has a field that is missing or wrong."""
+    """A build record is not JSON, or a field of it is missing or wrong."""
 
 
 class GlueName(Record):
     """`stable210`, `aten24-abi0`: the torch ABI of a glue object.
 
-    `lane` is "stable" for a glue that serves every torch from the minor `torch` on, or "aten" for a
-    glue that serves this minor alone, with the C++11 ABI flavour `cxx11_abi`.
+    `lane` is "stable" for a glue that serves the minor `torch` and all newer ones, or "aten" for a
+    glue that was built for the minor `torch` with the C++11 ABI flavour `cxx11_abi`.
     """
 
     lane: str
@@ -131,7 +131,7 @@ def file_name(name: GlueName | KernelsName) -> str:
     return f"{'glue' if isinstance(name, GlueName) else 'kernels'}-{name}.so"
 
 
-#: The fields of every record and those of each kind, with their types.
+#: The fields of every build record and those of each kind, with their types.
 _COMMON: dict[str, Any] = dict.fromkeys(("kind", "package", "version", "platform"), str)
 _OF_TORCH = {"lane": str, "torch_target": str, "torch_built": str, "cxx11_abi": int | None}
 _OF_OURS = {"name": str, "kernel_abi": int}
@@ -162,7 +162,7 @@ class BuildRecord(Record):
 
     @classmethod
     def parse(cls, raw: bytes | str) -> BuildRecord:
-        """Read a record. Raises RecordError, which names a field that is missing or wrong."""
+        """Read a build record. Raises RecordError, whose text names the first problem."""
         try:
             text = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
             data = json.loads(text)
@@ -179,8 +179,8 @@ class BuildRecord(Record):
 
 
 def _problems(data: Any, text: str) -> Iterator[str]:
-    """The problems of a record. The caller must stop at the first: later checks rely on the earlier
-    ones."""
+    """The problems of a build record. The caller must stop at the first, because later checks rely
+    on the earlier ones."""
     if not isinstance(data, dict):
         yield f" is a {type(data).__name__}, not an object"
     if not text.isprintable():
@@ -207,7 +207,7 @@ def _problems(data: Any, text: str) -> Iterator[str]:
 
 
 def _shown(value: object) -> str:
-    """A short text for a value of JSON. Lists and objects may be nested too deeply for `repr`."""
+    """The start of a value's `repr`; only the type of a list or dict, which may nest too deeply."""
     return f"a {type(value).__name__}" if isinstance(value, (list, dict)) else repr(value)[:80]
 
 
@@ -233,8 +233,8 @@ class Owner(Record):
 
     Attributes:
         libraries: the shared objects by file name.
-        built_for: the torch minors that the distribution's files or metadata name, each with the
-            file or the requirement that names the minor.
+        built_for: the torch minors that the distribution was built for, each with the source of
+            this knowledge: a file, a requirement or the list of releases.
         release_for: the releases of a well-known package that go with each torch minor, the best
             one first; empty for other packages.
         channel: "pip" or "conda".
@@ -254,7 +254,7 @@ class BinaryRecord(Record):
     Attributes:
         kind: "glue" or "kernels" of a client of the engine; "extension" for other objects that need
             torch; "library" for other shared objects; or "unreadable".
-        name: `stable210`, `cuda13`; for other kinds, the name in the record, or the file's name.
+        name: `stable210` or `cuda13` for a glue or kernels; for other kinds, the file's name.
         needed, runpath: as in `Elf`.
         floors: the newest version of `GLIBC`, `GLIBCXX` and `CXXABI` that the file needs.
         torch_symbols: the undefined strong symbols that torch must provide (`is_torch_symbol`).
@@ -263,8 +263,8 @@ class BinaryRecord(Record):
         cxx11_abi: the C++11 ABI flavour of the torch symbols; None if no symbol shows the flavour.
         cuda_archs: the architectures in the record (`.nv_fatbin` must hold each of them); without a
             record, those in `.nv_fatbin`.
-        alignment: the alignment of the segments in bytes, the largest page size of a system that
-            can load the file. 0: unknown.
+        alignment: the alignment of the segments in bytes; a system with larger pages cannot load
+            the file. 0 if unknown.
         problems: the faults of the file itself; empty for a whole file.
         owner: the distribution that lists the file; None if not looked for or not found.
     """
@@ -294,7 +294,7 @@ class BinaryRecord(Record):
 
     @property
     def lane(self) -> str | None:
-        """ "stable" or "aten"; None without a record, unless the file is an extension."""
+        """ "stable" or "aten" for an extension or a glue with a record; None for other files."""
         if self.record is not None and self.record.lane is not None:
             return self.record.lane
         if self.kind != "extension":
@@ -333,8 +333,8 @@ class TorchInstall(Record):
 
     @property
     def is_release(self) -> bool:
-        """False for alphas, nightlies and source builds without a tag: their classes were never
-        measured."""
+        """False for pre-releases, nightlies and source builds without a tag: their classes were
+        never measured."""
         return re.fullmatch(r"[0-9]+(\.[0-9]+)+(\.post[0-9]+)?(\+.*)?", self.version) is not None
 
 
@@ -354,9 +354,9 @@ class Driver(Record):
 
 
 class Environment(Record):
-    """The environment that the fixes are for. `kind` is "conda" or "pip". The tool `installer` has
-    installed this package (None in a source folder) from the file or folder `source` (None if that
-    is gone)."""
+    """The environment that the fixes are for. `kind` is "conda" or "pip". `installer` is the tool
+    that installed the package (None if unknown, as in a source folder); `source` is the file or
+    folder that it was installed from (None if unknown or gone)."""
 
     kind: str = "pip"
     python: str = "python"
@@ -367,8 +367,9 @@ class Environment(Record):
 class Runtime(Record):
     """The process, the machine and the torch that a binary would be loaded into.
 
-    The judge sees these facts alone. None means "not known"; the judge accepts no binary if an
-    unknown fact could mean a crash. docs/fails/compat.md describes the other fields.
+    `judge` knows no other facts about them. None means that a fact is unknown or that a thing is
+    not here; `judge` accepts no binary if an unknown fact could mean a crash. docs/fails/compat.md
+    describes the fields that are not listed here.
 
     Attributes:
         project: the project whose binaries are "ours"; all others belong to other packages.
@@ -417,7 +418,7 @@ class Finding(Record):
         dimension: what was compared, e.g. "torch version".
         status: `OK`, `NOTE` (accepted, with a remark), `REJECTED`, or `UNKNOWN` (not decided, so
             not accepted).
-        observed, needed: the fact here, and the fact that the binary needs.
+        observed, needed: the value found here, and the value that the binary needs.
         why: the cause of a rejection, or a remark, in one sentence.
         fix: the command or the step that mends the fault; empty if none is known.
         fault: the number of the fault's class in the troubleshooting page; None without a class.
@@ -461,8 +462,8 @@ class Verdict(Record):
 
 
 def as_plain(value: Any, text: Callable[[str], str] = str) -> Any:
-    """The value for JSON: records become dicts, tuples and sets lists, paths strings. `text` is
-    applied to every string."""
+    """The value for JSON: a dict for a record, a list for a tuple or a set, a string for a path.
+    `text` is applied to every string except the keys."""
     if isinstance(value, Record):
         value = value._asdict()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Verdicts as plain text to paste into an issue: no colours, no private paths."""
+"""Reports as plain text or JSON to paste into an issue: no colours, private folders shortened."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _WIDTH = 100
 def shorten(text: str) -> str:
     """Printable text: `~` replaces the home folder, `$PREFIX` the environment's folder."""
     text = printable(text)
-    # For a user without a home folder, `expanduser` returns "~".
+    # Neither "/" nor "~", which `expanduser` returns without a home folder, is replaced.
     for folder, name in ((sys.prefix, "$PREFIX"), (os.path.expanduser("~"), "~")):  # noqa: PTH111
         if len(folder) > 1:
             text = text.replace(printable(folder) + os.sep, name + os.sep)
@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
 
 
 def print_json(**fields: Any) -> None:
-    """Print a report as JSON (docs/fails/compat.md). Within a schema, no field is removed."""
+    """Print a report as JSON (docs/fails/compat.md). While `schema` is 1, no field is removed."""
     print(json.dumps({"schema": 1, **fields}, indent=2))
 
 
@@ -85,7 +85,7 @@ def runtime_table(runtime: Runtime) -> str:
 
 
 def selection_table(selection: Selection) -> str:
-    """Every binary with its verdict: the cause of a refusal, or the remarks."""
+    """Every judged binary, with its verdict and the reason for it."""
     chosen = (selection.glue, selection.cpu, selection.cuda)
     rows = []
     for verdict in selection.considered:

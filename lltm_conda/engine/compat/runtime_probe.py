@@ -1,4 +1,4 @@
-"""Probe: all facts about this process and machine that the judge looks at.
+"""Probe: all facts about this process and machine that `judge` looks at.
 
 The facts about torch and the driver come from `torch_probe` and `driver_probe`.
 """
@@ -111,7 +111,7 @@ def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
 
 
 def libstdcxx() -> dict[str, tuple[int, ...]] | None:
-    """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is loaded or would be; or None."""
+    """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is or would be loaded, or None."""
     loaded = loaded_file("libstdc++.so.6")
     others = (folder / "libstdc++.so.6" for folder in library_folders())
     paths = chain(filter(None, (loaded,)), others)
@@ -155,8 +155,8 @@ def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
 
 
 def environment(project: Project = NOBODY) -> Environment:
-    """The environment. Its kind is conda if conda installed the package, or if the environment is
-    conda's and nothing names the tool that installed the package."""
+    """The environment. Its kind is conda if conda installed the package (even if pip put a wheel
+    over it), or if the environment is conda's and the package's installer is unknown."""
     name, version = project.distribution, project.version
     by = installer(project.folder, name, version) if version else None
     prefix = Path(sys.prefix)

@@ -1,7 +1,8 @@
 """Choose the binaries to load: the best accepted glue, CPU kernels and CUDA kernels.
 
-The order of preference depends on names and torch alone, so an import reads no file that cannot be
-chosen. With `exhaustive`, every file is judged, so that a report can say why a file was not chosen.
+The order of preference depends on file names and torch alone, so an import reads the files of each
+kind only up to the first accepted one. With `exhaustive`, every file is judged, so that a report
+can say why a file was not chosen.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +25,7 @@ Name = GlueName | KernelsName
 
 
 class Selection(Record):
-    """The chosen binaries, and every verdict that led to the choice.
+    """The chosen binaries, and the verdicts on all binaries that were judged.
 
     Attributes:
         glue, cpu, cuda: the verdicts on the chosen binaries; None if no binary of the kind was
@@ -55,8 +56,8 @@ class Selection(Record):
 
     @property
     def cause(self) -> Finding | None:
-        """The cause against the preferred binary of the missing kind, glue or kernels; None if the
-        selection is complete, or if there is no file of the missing kind."""
+        """The first cause against a binary of the missing kind, glue or kernels; None if the
+        selection is complete, or if no binary of the missing kind was refused."""
         if self.complete:
             return None
         for verdict in self.considered:
@@ -74,8 +75,8 @@ def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ..
     """The sort key of a glue.
 
     The stable ABI comes first if torch has that ABI (one binary serves every later torch), then the
-    ATen build of the same minor, then the nearest minors; the right C++ ABI flavour comes before
-    the other.
+    ATen build of the same minor, then the nearest minors; at the same distance, the right C++ ABI
+    flavour comes first.
     """
     here = torch.version_tuple if torch else (0, 0)
     flavour = torch.cxx11_abi if torch else None

@@ -15,18 +15,18 @@ from .elf import Elf, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
 from .text import printable, some
 
-# Every libc10 since 1.0 exports this symbol, in one of the two flavours of the C++11 ABI.
+# Every libc10 since 1.0 exports this constructor, with the name of one of the two C++ ABIs.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
 _NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _OLD = _ERROR + "Ss"
 _MAX_VERSION_FILE = 1 << 16
 
-# Path.is_file raises for a symlink loop and for a folder without permission.
+# Before Python 3.14, Path.is_file raises for a file in a folder that this user may not search.
 _exists = os.path.isfile
 
 
 class TorchNotFoundError(LookupError):
-    """There is no torch installation, or its facts cannot be read."""
+    """No torch installation is found, or its facts cannot be read."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))
@@ -41,8 +41,8 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
             running interpreter is read.
 
     Raises:
-        TorchNotFoundError: there is no such torch, or its facts cannot be read; the text says where
-            it was looked for and what to do.
+        TorchNotFoundError: no torch is found, or its facts cannot be read; the text names the
+            place or the interpreter, and says what to do.
     """
     if path is not None:
         files = [Path(path, "version.py"), Path(path, "torch", "version.py")]
@@ -63,7 +63,7 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
 
 
 def _located(python: str | None) -> Path | None:
-    """The folder of an interpreter's torch; None without torch. Raises TorchNotFoundError."""
+    """The folder of a Python's torch, or None. Raises TorchNotFoundError if `python` fails."""
     if python is None:
         origin = getattr(sys.modules.get("torch"), "__file__", None)
         if origin is None:
@@ -151,13 +151,13 @@ def _version_file(path: Path) -> dict[str, str]:
 
 
 def release(version: str, minor: tuple[int, int], abi: int | None = None) -> TorchInstall:
-    """A release that is not installed; by default, `abi` is the flavour of PyPI's wheel."""
+    """A release that is not installed; by default, `abi` is that of PyPI's x86-64 wheel."""
     abi = int(minor >= (2, 7)) if abi is None else abi
     return TorchInstall(version, minor, None, None, abi, NOWHERE, NOWHERE, NOWHERE)
 
 
 def installer(root: Path, name: str, version: str) -> str | None:
-    """The installer of the distribution `name` beside `root`: "pip", "uv", "conda", or None."""
+    """The installer of the distribution `name` beside `root`, such as "pip"; None if unknown."""
     with suppress(OSError):
         for place in dist_info(root, name, version):
             text = (place / "INSTALLER").read_text("utf-8", "replace")
@@ -166,7 +166,7 @@ def installer(root: Path, name: str, version: str) -> str | None:
 
 
 def dist_info(root: Path, name: str, version: str) -> Iterator[Path]:
-    """The metadata folders of the distribution `name` beside `root`."""
+    """The metadata folders of this version of the distribution `name` beside `root`."""
     start = f"{name}-{version.partition('+')[0]}"
     for entry in os.listdir(root.parent):  # noqa: PTH208  # quicker than iterdir, and every import does this
         if entry.startswith(start) and entry.endswith(".dist-info"):
@@ -174,7 +174,7 @@ def dist_info(root: Path, name: str, version: str) -> Iterator[Path]:
 
 
 def missing_symbols(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
-    """The torch symbols of a binary that this torch does not export: 4 ms for about a hundred.
+    """The torch symbols of a binary that this torch does not export; 100 symbols take about 4 ms.
 
     Raises ElfError or OSError if a library of the torch cannot be read.
     """
