@@ -52,7 +52,7 @@ class SourceDistribution(sdist):
 
 
 class BuildBinaries(build_ext):
-    """Compiles the variant for the installed torch, or packs the binaries that PREBUILT names."""
+    """Compiles the variant for the installed torch, or packs the binaries in PREBUILT's folder."""
 
     def run(self) -> None:
         in_place = self.inplace or self.editable_mode

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
     grid.add_argument("--protocol", choices=("tutorial", "split", "stream"))
 
-    text = "layers or steps drawn by the seed"
+    text = "layers or steps drawn at random"
     drawn = commands.add_parser("random", parents=[measuring], help=text)
     drawn.set_defaults(protocol=None)
     add = drawn.add_argument
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     text = "how long the parts of a step take on this GPU, for csrc/kernels/cuda/step_plan.cu"
     costs = commands.add_parser("constants", help=text)
     costs.add_argument("--seed", type=int, default=0)
-    costs.add_argument("--count", type=int, default=200, help="steps of each family (default 200)")
+    costs.add_argument("--count", type=int, default=200, help="most steps per family (default 200)")
 
     text = "the time that import lltm_conda adds to import torch"
     imported = commands.add_parser("import", parents=[stored], help=text)
@@ -129,7 +129,7 @@ def _measure(arguments: argparse.Namespace) -> schema.Report:
 
 
 def _draws(arguments: argparse.Namespace) -> list[Draw]:
-    """The sizes and dtypes to measure: those of the arguments, or the command's own."""
+    """Each size of `--sizes`, or else of the command, with each dtype to measure it in."""
     is_layer = arguments.what == "layer"
     if arguments.sizes:
         found = [Size.parse(text) for text in arguments.sizes]

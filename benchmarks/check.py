@@ -45,7 +45,7 @@ def rounded_to_tf32(tensor: Tensor) -> Tensor:
 
 
 def tf32_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`F.linear` in float32, with `x`, and the product's gradient in backward, rounded to tf32.
+    """`F.linear` in float32 that rounds `x`, and in backward the product's gradient, to tf32.
 
     The caller rounds `weight`: a rounded copy for every step might not fit into a GPU's memory.
     A GPU may round like this if torch's flag allows tf32, but not for every shape: it multiplies a
@@ -203,7 +203,7 @@ def _formula(
 ) -> dict[str, Tensor]:
     """What `differentiate` returns for the formula, computed in parts of the batch.
 
-    The rows of a batch share only the gradients of the parameters, so the parts add these up.
+    The rows of a batch share only the gradients of the parameters: these are summed over the parts.
     """
     linear = tf32_linear if tf32 else F.linear
     named = {name: value.detach().to(dtype) for name, value in parameters(cell).items()}

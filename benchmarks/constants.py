@@ -1,7 +1,7 @@
 """Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of step_plan.cu.
 
-Each family of kernels runs randomly drawn steps, those that it serves, in a CUDA graph.
-The constants are fitted to half of the times; the model then predicts the other half.
+Each family of kernels runs the randomly drawn steps that it serves, in a CUDA graph and eagerly.
+The constants are fitted to half of the graph's times; the model then predicts the other half.
 """
 
 import math
@@ -26,7 +26,7 @@ KINDS = {
     "tf32": ("tensor", "few", "cublas"),
     "bfloat16": ("rows4", "rows16", "tensor", "cublas"),
 }
-"""The families that the model compares for each dtype. "few" is "tensor" up to FEW_ROWS rows."""
+"""The families that the model compares. "few" is "tensor" for tf32 steps of up to FEW_ROWS rows."""
 NAMES = {
     "rows4": ("rows4_depth", "rows4_work"),
     "rows16": ("rows_depth", "rows_work"),

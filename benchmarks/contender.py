@@ -81,7 +81,7 @@ class Inputs:
     cotangents: State
 
     def detached(self, requires_grad: bool) -> tuple[Tensor, State]:
-        """`x` and `state` as new leaves of autograd on the same memory."""
+        """New leaves of autograd that share the memory of `x` and `state`."""
         x = self.x.detach().requires_grad_(requires_grad)
         return x, tuple(s.detach().requires_grad_(requires_grad) for s in self.state)
 
@@ -97,8 +97,8 @@ def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Input
     state = (*one, size.batch, size.state)
     x, output = draw(*steps, size.batch, size.inputs), draw(*steps, size.batch, size.state)
     h, c, *others = (draw(*state) for _ in range(4 if steps else 3))
-    # The LLTM never forgets, so its gradients grow with the sequence: after some 800 steps,
-    # cotangents of size one give gradients beyond float16's range. So float16 gets smaller ones.
+    # The LLTM never forgets, so its gradients grow with the sequence: after some 800 steps, float16
+    # cannot hold the gradients of cotangents of size one. So float16 cotangents are divided by T.
     scale = size.steps if dtype is torch.float16 else 1
     return Inputs(x, (h, c), tuple(grad / scale for grad in (output, *others)))
 

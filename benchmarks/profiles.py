@@ -28,7 +28,7 @@ GEMM = re.compile(
 """Matches the kernels of matrix products, the kernels that add up a split product, and our kernels
 that compute a step's products themselves."""
 JOIN = re.compile(r"CatArray")
-"""Matches torch's kernel that joins h and x for the product. The pointwise time leaves it out."""
+"""Matches torch's kernel that joins h and x for the product. The pointwise time excludes it."""
 REPEATS = 10
 LOOP_STEPS = 256
 
@@ -44,8 +44,8 @@ def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
     """The times of the kernels of a step or a sequence, for forward and for backward."""
     size, device = request.size, torch.cuda.current_device()
     row = size.batch * size.state * request.dtype.itemsize
-    # The sets of inputs of a step take turns; together they fill the L2 cache four times, unless
-    # that needs more than 32 sets. A sequence has one set.
+    # The sets of inputs of a step take turns. The pointwise parts of all sets move four times the
+    # bytes of the L2 cache, unless that needs more than 32 sets. A sequence has one set.
     cache_size = torch.cuda.get_device_properties(device).L2_cache_size
     count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
     inputs = (make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count))
@@ -112,9 +112,9 @@ def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
 
 
 def of_layer(calls: list[list[Launch]]) -> Measured:
-    """The time from the first kernel to the end of the last one, and the busy part of it.
+    """The time from the first kernel's start to the last one's end, and the busy part of that time.
 
-    The times are those of the whole call. The profiler slows the host, so the waits are longer.
+    Times are per call, not per step. The profiler slows the host, which lengthens the waits.
     """
     spans = [call[-1].start + call[-1].us - call[0].start for call in calls]
     busy = median(sum(launch.us for launch in call) for call in calls)
@@ -148,7 +148,7 @@ def training_loop(cell: Cell, x: Tensor, state: State) -> None:
 def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
     """The most bytes that the loop over `inputs.x` (T, B, I) holds beyond those held before it."""
     x, state = inputs.detached(requires_grad=False)
-    state = tuple(s[0] for s in state)  # a step has no dimension of layers
+    state = tuple(s[0] for s in state)  # a step's state has no dimension of layers
     cell.module.zero_grad(set_to_none=True)
     training_loop(cell, x[:2], state)  # warm-up: allocates workspaces and library handles
     cell.module.zero_grad(set_to_none=True)

@@ -118,7 +118,7 @@ def _detail(key: str, value: float) -> str:
 
 def grid_table(report: Report) -> Table:
     names = tuple(dict.fromkeys(r.contender for r in baselines(report.results)))
-    title = f"grid: x ours over each baseline ({report.protocol})"
+    title = f"grid: each baseline's time over ours ({report.protocol})"
     table = new_table(title, ("size", "dtype", "metric", "ours us"), (*names, "noise"))
     table.add_column(f"verdict (within {MARGIN:.0%})")
     for (size, dtype, metric), results in groups(report).items():
@@ -155,7 +155,7 @@ def ratios(report: Report) -> list[Ratio]:
 
 
 def summary(found: Report) -> str:
-    """A Markdown table by peer, dtype and pass, then a line for each slower draw."""
+    """A Markdown table by peer, dtype and pass, then a line for each ratio below SLOWER."""
     every = ratios(found)
     lines = [
         f"| against | dtype | pass | draws | median | worst | below {SLOWER} |",
@@ -189,8 +189,8 @@ def show(report: Report, console: Console) -> None:
         console.print(grid_table(report))
         judged = verdicts(report)
         console.print(
-            f"never slower than any baseline within {MARGIN:.0%}: "
-            f"{sum(judged)} of {len(judged)} measured (size, metric) cells"
+            f"slower than no baseline by more than {MARGIN:.0%}: "
+            f"{sum(judged)} of {len(judged)} measured (size, dtype, metric) cells"
         )
     elif report.command == "random":
         console.print(summary(report), highlight=False)

@@ -4,9 +4,9 @@
 #   benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]
 #
 # The most important parts come first; name parts to run only those parts. A part that fails does not
-# stop the others; the exit status is the highest of all parts. Most parts have a deadline, and the
-# file of a part names the sizes that the deadline cut off. Except for `import`, the file is written
-# after each size, so that a killed run loses only one size. $PYTHON names the interpreter.
+# stop the others; the exit status is the highest of all parts. If a part has a deadline, its file
+# names the sizes that the deadline cut off. Except for `import`, the file is written after each
+# size, so that a killed run loses only one size. $PYTHON names the interpreter.
 set -uo pipefail
 
 out=${1:?"usage: benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]: name the directory for results"}

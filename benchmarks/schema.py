@@ -42,7 +42,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware, its load and the kernel, without the name of the host."""
+    """The hardware, its load and the system's kernel, without the name of the host."""
 
     cpu: str
     cores: int

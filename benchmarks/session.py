@@ -32,7 +32,7 @@ from .timing import PROTOCOLS, Run, interleave
 SHORT = 8
 """The most steps of the sequence on which a layer is checked before the timing."""
 WRONG = "WRONG RESULT"
-"""A skip's reason begins so if the contender failed the check; the exit status is then 1."""
+"""How a skip's reason begins if the contender failed the check; the exit status is then 1."""
 PEERS = {"layer": "lstm", "step": "lstmcell"}
 """The contender that `random` measures beside ours by default."""
 TORCH = "import torch"
@@ -50,7 +50,7 @@ print(middle - start, perf_counter() - middle)
 
 
 def new_report(arguments: Namespace) -> Report:
-    """A report without results. It states the machine's load before the measurements."""
+    """Set torch's threads; return a report without results, with the load before measuring."""
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"--device cuda needs a GPU and a CUDA build of torch; torch is {torch.__version__} "
@@ -86,7 +86,7 @@ def set_tf32(allowed: bool) -> None:
 
 
 def run(report: Report, draws: Iterable[Draw], arguments: Namespace) -> None:
-    """Measure draws until the deadline. After each, write the file: a killed run loses only one.
+    """Measure draws until the deadline; write the file after each, so a killed run loses only one.
 
     `random` sets the flags for tf32 by the dtype, and measures a draw again if ours is slower.
     """
@@ -124,13 +124,13 @@ def run(report: Report, draws: Iterable[Draw], arguments: Namespace) -> None:
 def _measure(
     report: Report, draw: Draw, builders: Mapping[str, Builder], arguments: Namespace
 ) -> None:
-    """Build and check every contender, measure the right ones, and check the timed ones again."""
+    """Build and check every contender; measure those that pass, and check the timed ones again."""
     (size, dtype), protocol, seed = draw, arguments.protocol, arguments.seed
     request = Request(size, DTYPES[dtype], arguments.device, seed)
 
     @contextmanager
     def reported(name: str) -> Iterator[None]:
-        """A contender that fails (out of memory, no compiler) does not stop the others."""
+        """Record a failure (out of memory, no compiler) as a skip; other contenders go on."""
         try:
             yield
         except RuntimeError as error:
@@ -146,7 +146,7 @@ def _measure(
     if "torch._dynamo" in sys.modules:  # importing this module takes seconds
         torch._dynamo.reset()  # otherwise, a few sizes would reach torch's recompile limit
     # A long sequence is first checked on a few steps, where rounding errors are small and the check
-    # is strictest. The whole sequence is checked after the timing.
+    # is strictest. If the protocol times it, the whole sequence is checked afterwards.
     short = replace(size, steps=min(size.steps, SHORT))
     ready: dict[str, tuple[Cell, Inputs, float]] = {}
     runs: dict[str, Run] = {}
@@ -197,7 +197,7 @@ def _repeat(report: Report, draw: Draw, again: int) -> None:
 
 def _import() -> list[float]:
     """Milliseconds of `import torch`, and then of `import lltm_conda`, in a fresh process."""
-    # LLTM_CONDA_LOAD=0 leaves nothing to measure; the other triples the time of `import torch`.
+    # With LLTM_CONDA_LOAD=0 nothing is loaded; PYTHONDONTWRITEBYTECODE triples torch's import time.
     unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -218,7 +218,7 @@ def _import() -> list[float]:
 
 def run_import(report: Report, rounds: int) -> None:
     """Measure in fresh processes what `import lltm_conda` adds to `import torch`."""
-    _import()  # warm-up: files in the page cache, byte code written
+    _import()  # warm-up: fills the page cache, writes byte code
     samples = [_import() for _ in range(rounds)]
     for name, values in zip((TORCH, ADDED), zip(*samples, strict=True), strict=True):
         measured = Measured("ms", [[value] for value in values], {})

@@ -103,7 +103,7 @@ IMPORT_LIMIT_MS = 15.0
 
 
 def reached(target: Target, reports: list[Report]) -> float | None:
-    """The ratio of ours in the newest report that has it ("one thread" needs two), or None."""
+    """The ratio from the newest report that has it ("one thread": from two reports), or None."""
     if target.against == ONE_THREAD:  # from two reports, whose rounds are no pairs
         one, two = (next(_measured(target, reports, threads), None) for threads in (1, 2))
         return one[OURS].median / two[OURS].median if one and two else None
@@ -143,7 +143,7 @@ def _sum(forward: Result, backward: Result) -> Result:
 
 def table(reports: list[Report]) -> Table:
     drawn = new_table(
-        "targets (x ours, in one run)",
+        "targets",
         ("what", "device", "size", "dtype", "metric", "against"),
         ("needed", "reached", "verdict"),
     )

@@ -29,7 +29,7 @@ STREAM_CALLS = 4
 GRAPH_STEPS = 20
 GRAPH_SEQUENCES = 2
 SETTLE = 2
-"""Iterations at the start of a turn, not counted: the caches still hold other contenders' data."""
+"""Uncounted iterations before a turn of two or more: the caches hold other contenders' data."""
 
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
@@ -100,7 +100,7 @@ def stopwatch(cuda: bool, steps: int) -> Clock:
 
 
 def stream(cell: Cell, inputs: Inputs) -> Run:
-    """Times a training loop, calls in a row and one backward pass, then calls without autograd.
+    """Times a training loop (calls in a row, one backward pass), then calls without autograd.
 
     Nothing synchronises within a loop. Every call has input leaves of its own. All calls share the
     parameters, whose gradients add up.
@@ -230,7 +230,7 @@ def calibrate(run: Run, seconds: float, rounds: int) -> int:
 def interleave(
     runs: Mapping[str, Run], seconds: float, rounds: int, seed: int = 0
 ) -> dict[str, dict[str, Measured]]:
-    """Measure all runs in turn, `rounds` times, for about `seconds` each in total."""
+    """Measure all runs `rounds` times, in random order, for about `seconds` each in total."""
     rng = random.Random(seed)
     counts = {name: calibrate(run, seconds, rounds) for name, run in runs.items()}
     measured: dict[str, dict[str, Measured]] = {name: {} for name in runs}

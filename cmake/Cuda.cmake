@@ -1,6 +1,6 @@
 # Decides whether CUDA kernels are built, and for which architectures.
 #
-# Sets CUDA_CHOSEN, CUDA_REASON and, if CUDA_CHOSEN is on, CUDA_ARCHITECTURES. A GPU is not needed,
+# Sets CUDA_CHOSEN, CUDA_REASON and, if CUDA_CHOSEN is on, CUDA_ARCHITECTURES. It looks for no GPU,
 # since machines that build often have none.
 include(CheckLanguage)
 

@@ -1,10 +1,10 @@
 # Defines the target torch_extension_torch: torch's headers and libraries.
 #
-# For a CUDA build of torch, find_package(Torch) needs a whole CUDA toolkit of torch's version.
-# PyPI's wheels do not bring the toolkit, and neither our library nor a program that uses it needs
+# It avoids find_package(Torch), which needs a whole CUDA toolkit for a CUDA build of torch. PyPI's
+# wheels do not bring the toolkit, and neither our library nor a program that uses our library needs
 # all of the toolkit.
 #
-# Looks in Torch_DIR and CMAKE_PREFIX_PATH, then in TORCH_DEFAULT. Sets TORCH_FOLDER,
+# Looks for torch in Torch_DIR and CMAKE_PREFIX_PATH, then in TORCH_DEFAULT. Sets TORCH_FOLDER,
 # Torch_VERSION and TORCH_HAS_CUDA. NAME is the project's name for messages.
 find_file(torch_version_file TorchConfigVersion.cmake NO_CACHE NO_DEFAULT_PATH
   HINTS ${Torch_DIR} ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH ${TORCH_DEFAULT}

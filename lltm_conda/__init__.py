@@ -17,7 +17,7 @@ from ._version import __version__
 from .engine import aliases
 from .loader import LLTMImportError
 
-# The older names of three parts of the engine, which still work.
+# Three modules of the engine can still be imported by their older names.
 for _name in ("compat", "builder", "local_build"):
     aliases.add(f"{__name__}.{_name}", f"{__name__}.engine.{_name}")
 

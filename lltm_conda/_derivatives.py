@@ -1,4 +1,4 @@
-"""Derivatives of the LLTM cell, in two forms.
+"""Derivatives of the LLTM cell and layer, in two forms.
 
 `by_kernels` calls a raw backward op (``torch.ops.lltm``), of the cell or of a layer.
 `differentiable` has the formulas of the cell in PyTorch's own operations, for a caller that
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# The bits of the raw backward op's `needs`, in the order of the forward op's inputs.
+# The bits of a raw backward op's `needs`, in the order of its forward op's inputs.
 NEEDS = (1, 2, 4, 8, 16)
 
 Gradients = tuple[Tensor | None, ...]
@@ -29,9 +29,9 @@ def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ..
 
 
 def backward(ctx: Any, *grads: Tensor | None, op: Op | None = None) -> Gradients:
-    """The gradients of the raw op's inputs, given the gradients of its three outputs.
+    """The gradients of the inputs of ``torch.ops.lltm.forward``, given those of its outputs.
 
-    `op` is the raw backward op, or a function that calls it with less overhead.
+    `op` calls the raw backward op with less overhead; None stands for the raw op itself.
     """
     saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
     if torch.is_grad_enabled():  # create_graph=True: the gradients may be differentiated again
@@ -53,11 +53,11 @@ def contiguous(grad: Tensor | None) -> Tensor | None:
 def by_kernels(
     op: Op, grads: Tensors, saved: Sequence[Any], wanted: Sequence[bool], *options: Any
 ) -> Gradients:
-    """Gradients of a raw forward op's five tensors by `op`, its raw backward op.
+    """Gradients of the five tensors that a raw forward op gets, by `op`, its raw backward op.
 
     `grads` are the gradients of the forward op's differentiable outputs, where None stands for
-    zeros. `wanted` says which of the five gradients to compute; the others are None. `saved` and
-    `options` are the arguments of `op` before and after the mask `needs`.
+    zeros. `wanted` says which of the five gradients to compute; the others are None. The arguments
+    of `op` are `grads`, `saved`, the mask `needs` and `options`, in this order.
     """
     if all(grad is None for grad in grads):
         return (None,) * 5
@@ -114,7 +114,7 @@ def differentiable(grads: Tensors, saved: Sequence[Any], wanted: Sequence[bool])
 def gradients_through(
     function: Callable[..., Tensors], inputs: Tensors, wanted: Sequence[bool], grads: Tensors
 ) -> Gradients:
-    """Gradients of `inputs`, by running `function` on them and differentiating the outputs.
+    """Gradients of the `wanted` inputs, by running `function` and differentiating its outputs.
 
     `grads` are the gradients of the outputs. In grad mode, the result can be differentiated again.
     """

@@ -30,7 +30,7 @@ def register(
     _library.impl(name, fake, "Meta")
     torch.library.register_autograd(op, backward, setup_context=setup_context, lib=_library)
 
-    # Torch's own fallback expands a ZeroTensor from one zero, but most operands must be contiguous.
+    # Torch's own fallback passes on one expanded zero, but most operands must be contiguous.
     def with_memory(*arguments: Any) -> Any:
         return op(
             *(
@@ -50,9 +50,9 @@ def batching_rule(
 ) -> Batched:
     """Results of the cell under ``torch.vmap``, and the mapped dimension of each result.
 
-    `cell` is the cell one level below this map. Torch gives the other arguments. If weights and
-    bias are not mapped, the mapped dimension joins the batch in one call of `cell`. Otherwise the
-    cell runs in PyTorch's own operations, with a batched GEMM.
+    `cell` computes the cell without this mapping. Torch gives the other arguments. If weights and
+    bias are not mapped, the mapped dimension joins the batch in one call of `cell`. Otherwise this
+    function computes the cell in PyTorch's own operations, with a batched GEMM.
     """
     size = info.batch_size
 

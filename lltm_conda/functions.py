@@ -1,13 +1,13 @@
 """The LLTM cell as a function, `lltm`, and the autograd Functions beneath it.
 
-In eager mode, on both devices, `lltm` does this (the other modes are below)::
+In eager mode, on CPU and CUDA devices, `lltm` does this (the other modes are below)::
 
     forward    lltm -> LLTMFunction.forward -> torch.ops.lltm.forward
     backward   LLTMFunction.backward -> torch.ops.lltm.backward
 
 These raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask the
 device's kernels (``csrc/kernels``) for the quickest way to compute these sizes, allocate the
-results, and call either the kernels for a whole step, or torch's GEMM and kernels for the rest.
+results, and call either kernels that compute a whole step, or both torch's GEMM and kernels.
 
 Torch has three ways to ask for derivatives, so there are three ways from a caller to the raw ops.
 All three use the derivatives of `_derivatives`:
@@ -70,7 +70,7 @@ _MOST_WORK_TO_RECOMPUTE = 2_000_000
 def lltm(
     input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """One step of the LLTM cell: :func:`lltm_conda.reference`, compiled.
+    """One step of the LLTM cell, as :func:`lltm_conda.reference` defines it, by compiled kernels.
 
     The function copies non-contiguous arguments, and under ``torch.autocast`` casts all arguments
     except float64 ones to the autocast dtype.
@@ -88,8 +88,8 @@ def lltm(
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
-        NotImplementedError: forward-mode differentiation, or an argument without kernels (sparse,
-            quantised, on MPS or XPU, ...); :func:`lltm_conda.reference` may work there.
+        NotImplementedError: forward-mode differentiation, or an argument that no kernel takes
+            (sparse, quantised, on MPS or XPU, ...); :func:`lltm_conda.reference` may take it.
     """
     if is_compiling():
         tensors = autocast((input, weights, bias, old_h, old_cell))

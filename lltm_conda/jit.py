@@ -34,9 +34,9 @@ def load(
     """Compiles the op for the torch of this process and loads it.
 
     Afterwards ``torch.ops.lltm`` exists, and the package has its public names (``from lltm_conda
-    import LLTM``). The cache keeps the build. A change of the sources or of torch causes a new one,
-    and so does a new value of a variable below, except `MAX_JOBS`. If several processes or threads
-    call this function at once, one compiles and the others wait.
+    import LLTM``). The cache keeps the build. A change of the sources or of torch causes a new
+    build, and so does a new value of a variable below, except `MAX_JOBS`. If several processes or
+    threads call this function at once, one compiles and the others wait.
 
     The build reads the environment variables `CXX`, `CXXFLAGS`, `LDFLAGS`, `CUDA_HOME`,
     `TORCH_CUDA_ARCH_LIST` (by default the GPUs of this machine), `FORCE_CUDA`, `MAX_JOBS`, `DEBUG`

@@ -40,12 +40,12 @@ def _either(**names: T | None) -> T:
 class LLTMLayer(Recurrent):
     """LLTM cells over whole sequences, in one or several layers and one or both directions.
 
-    The arguments and results have the names, order and shapes of ``torch.nn.LSTM``; there is no
-    ``proj_size``. The parameters differ: each layer and direction has the parameters of one
+    The arguments and results of ``torch.nn.LSTM``, except ``proj_size``, have the same names, order
+    and shapes here. The parameters differ: each layer and direction has the parameters of one
     :class:`LLTM`. The first layer has ``weights_l0`` ``(3S, S + I)`` and ``bias_l0`` ``(3S,)``, and
-    in its backward direction ``weights_l0_reverse`` and ``bias_l0_reverse``. The names of later
-    layers have ``l1``, ``l2`` and so on. A later layer reads the ``S`` features of the previous
-    layer, or ``2S`` features if bidirectional.
+    in its backward direction ``weights_l0_reverse`` and ``bias_l0_reverse``. Later layers have
+    ``l1``, ``l2`` and so on in the names of their parameters. A later layer reads the ``S``
+    features of the previous layer, or ``2S`` features if bidirectional.
 
     Args:
         input_size: ``I``, features of the input.
@@ -60,8 +60,8 @@ class LLTMLayer(Recurrent):
         device: the device of the parameters.
         dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
         keep_cells: keep the cell state of every step for backward. If False, backward computes the
-            cell states again: it takes longer, and the graph holds a quarter less beside inputs and
-            outputs. A ``PackedSequence`` always keeps the cell states.
+            cell states again: it takes longer, but the graph saves a quarter less memory, not
+            counting inputs and outputs. A ``PackedSequence`` always keeps the cell states.
         checkpoint: keep for backward only the states before each run of this many steps, and
             compute the run again in backward. A run of about √T steps needs the least memory.
         input_features, state_size: :class:`LLTM`'s names for `input_size` and `hidden_size`.
@@ -140,7 +140,7 @@ class LLTMLayer(Recurrent):
         Returns:
             ``(output, (h_n, c_n))``. `output` is the last layer's hidden state of every step, with
             ``D·S`` features and otherwise in the form of `input`. `h_n` and `c_n` are the states of
-            every layer and direction after its last step, in the shape of `hx`.
+            every layer and direction after its last computed step, in the shape of `hx`.
 
         Raises:
             RuntimeError: a shape, dtype or device does not match; the text names the argument.
@@ -227,7 +227,7 @@ class LLTMLayer(Recurrent):
                 `keep_cells` and `checkpoint`.
 
         Raises:
-            ValueError: the number or the sizes of the cells do not fit together, or an option is
+            ValueError: the number of cells is wrong, `load_cell` refuses a cell, or an option is
                 out of range.
         """
         directions = 2 if bidirectional else 1
@@ -335,7 +335,7 @@ class LLTMLayer(Recurrent):
     def _direction(
         self, input: Tensor, suffix: str, start: Start, reverse: bool, rectangle: Rectangle | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Runs one cell over ``(T, B, I)``; returns its output and last states."""
+        """Runs one cell over ``(T, B, I)``; returns its output and final states."""
         weights = parameter(self, "weights" + suffix)
         bias = parameter(self, "bias" + suffix) if self.bias else None
         checkpointed = self.checkpoint is not None and torch.is_grad_enabled()

@@ -1,6 +1,6 @@
 """One direction of an LLTM layer over a whole sequence, as a function.
 
-In eager mode with gradients, on both devices, `lltm_sequence` does this::
+In eager mode with gradients, on CPU and CUDA devices, `lltm_sequence` does this::
 
     forward    _LayerFunction.forward -> torch.ops.lltm.layer_forward
     backward   _LayerFunction.backward -> _backward -> torch.ops.lltm.layer_backward
@@ -9,7 +9,7 @@ As for the cell (see `functions`), torch asks for derivatives in three ways. Eag
 `_LayerFunction`. Compilers and callers of the raw op use the rules that `register` gives torch.
 ``torch.func`` and ``torch.vmap`` run a loop over the cell, which has rules for both. The raw op's
 output `gates` is not differentiable, nor is `cells` without `keep_cells`. The raw backward op
-computes first derivatives, the loop computes higher ones.
+computes first derivatives; with ``create_graph=True``, the loop computes all derivatives.
 """
 
 from functools import partial
@@ -49,7 +49,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 
 def _backward(ctx: Any, *grads: Tensor | None, op: Op | None = None) -> Gradients:
-    """Gradients of the raw op's five tensors, and None for each of its three options.
+    """Gradients of the raw op's five input tensors, and None for each of its three options.
 
     `grads` are the gradients of (output, final_h, final_cell, gates, cells), where None stands for
     zeros. `op` is the raw backward op, by default with torch's dispatch.
@@ -128,7 +128,7 @@ def lltm_sequence(
     reverse: bool = False,
     keep_cells: bool = True,
 ) -> Sequence:
-    """Runs the LLTM cell over a sequence: a loop over :func:`lltm_conda.lltm`, in one op.
+    """Runs the LLTM cell over a sequence in one op, instead of a loop over :func:`lltm_conda.lltm`.
 
     The function copies non-contiguous arguments, and under ``torch.autocast`` casts all arguments
     except float64 ones to the autocast dtype. Under ``torch.func`` and ``torch.vmap``, a loop over
@@ -144,15 +144,15 @@ def lltm_sequence(
             None.
         initial_cell: the cell state before the first step, like `initial_h`.
         reverse: start at the last step and go back to the first.
-        keep_cells: keep the cell state of every step for backward. If False, backward computes them
+        keep_cells: keep the cell states of all steps for backward. If False, backward computes them
             again.
 
     Returns:
         ``(output, final_h, final_cell, cells)``. `output` ``(T, B, S)`` is the hidden state of
-        every step. `final_h` and `final_cell` are the states after the last step, in the shape of
-        the initial ones, or ``(B, S)`` if these are None. `cells` ``(T, B, S)`` is the cell state
-        of every step, or empty without `keep_cells`. All are differentiable to any order in reverse
-        mode, except an empty `cells`; orders beyond the first run step by step.
+        every step. `final_h` and `final_cell` are the states after the last computed step, in the
+        shape of the initial states, or ``(B, S)`` if these are None. `cells` ``(T, B, S)`` is the
+        cell state of every step, or empty without `keep_cells`. All are differentiable to any order
+        in reverse mode, except an empty `cells`; a loop over the cell computes higher derivatives.
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.

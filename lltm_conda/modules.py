@@ -32,7 +32,7 @@ class Recurrent(nn.Module):
         """Refuses ``torch.jit.script``, which calls this method first."""
         raise NotImplementedError(
             "lltm: TorchScript is not supported (a custom autograd Function cannot be scripted); "
-            "use torch.export or torch.compile, or script a module on lltm_conda.reference"
+            "use torch.export or torch.compile, or script a module that calls lltm_conda.reference"
         )
 
 

@@ -17,7 +17,7 @@ def reference(
     old_h: torch.Tensor,
     old_cell: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One step of the LLTM cell (an LSTM without a forget gate, with ELU inside).
+    """One step of the LLTM cell (an LSTM without a forget gate, with ELU for the candidate).
 
     ``X = [h, x]``; ``[z_i, z_o, z_c] = X Wᵀ + b``; ``i = σ(z_i)``, ``o = σ(z_o)``,
     ``g = elu(z_c)``; ``c' = c + g·i``; ``h' = tanh(c')·o``. This is the cell of PyTorch's tutorial

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from .engine.live_run import Parts
 
-#: A release compares op and definition in these shapes: (B, I, S) for a step, (T, B, I, S) for a
-#: sequence. There is one sequence for each way in which the layer's kernels run.
+#: A release's tests compare op and definition in these shapes: (B, I, S) for a step, (T, B, I, S)
+#: for a sequence. The layer's kernels depend on the sizes, so there are several sequences.
 SHAPES = (
     *((1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)),
     *((4, 5, 7, 3), (5, 4, 8, 64), (6, 16, 32, 128), (3, 40, 16, 512)),

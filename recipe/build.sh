@@ -4,7 +4,7 @@
 set -euo pipefail
 prefix=$(sed -n 's/^  prefix: *//p' build_matrix.yaml)
 [ -z "${PREBUILT:-}" ] || export "${prefix}_PREBUILT=$PREBUILT"
-# The build's flags and LD_RUN_PATH ask for an RPATH into this host environment. Our binaries need no
+# conda's flags and LD_RUN_PATH ask for an RPATH into this host environment. Our binaries need no
 # RPATH, because torch has already loaded the libraries that they need.
 LDFLAGS=$(printf '%s' "${LDFLAGS:-}" | sed -E 's/-Wl,-rpath,[^ ]+//g')
 export LDFLAGS

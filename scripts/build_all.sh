@@ -22,7 +22,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null
   echo "error: $python is not a working Python >= 3.10; install one, or set PYTHON to one" >&2
   exit 2
 fi
-# Use the interpreter that a launcher such as pyenv's starts here: it may differ in other folders.
+# A launcher such as pyenv's may start another Python in another folder: use the one it starts here.
 python=$("$python" -c 'import sys; print(sys.executable)')
 
 # The tool's own environment is made again when its requirements or the Python change.
@@ -51,7 +51,7 @@ if ! is_made; then
   echo "making the release tool's environment (build/tools)" >&2
   rm -rf "$tools"
   log="$root/build/logs/tools.log"
-  # uv does not read pip's settings. A variable hides the URL's password; an option would not.
+  # uv does not read pip's settings. An option would show the URL's password in the process list.
   if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="$PIP_INDEX_URL"; fi
   # pip and uv install a file only if it has the hash that the requirements file names.
   if ! { "$python" -m venv "$tools" &&

@@ -19,7 +19,7 @@ of_project() { sed -n "s/^  $1: *//p" "$root/build_matrix.yaml"; }
 
 case ${1:-} in
   before-all)
-    # git refuses a checkout that does not belong to the container's user.
+    # git refuses a checkout that another user owns, unless safe.directory names it.
     git config --global --get-all safe.directory | grep -qxF "$root" ||
       git config --global --add safe.directory "$root"
     "$root/scripts/build_all.sh" --list # makes the tool's environment

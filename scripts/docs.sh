@@ -6,7 +6,7 @@
 #   --serve     builds the site, then serves it on http://localhost:8000 (or PORT)
 #   --browser   installs the browser with which tests/test_site.py looks at the site; needs root
 #
-# Needs only Python 3.11 or newer (python3, or the program that PYTHON names) and a package index.
+# The build needs Python 3.11 or newer (python3, or what PYTHON names) and a package index.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME

@@ -25,7 +25,7 @@ def row(*words: object) -> str:
 
 
 def pairs(table: dict[str, Any]) -> str:
-    """The grid of measured outcomes and of the judge's verdicts; how many verdicts are right."""
+    """The grid of measured outcomes and of verdicts, and how many verdicts are right or wrong."""
     minors, every = table["minors"], table["cells"]
     shown: dict[str, dict[str, str]] = defaultdict(dict)
     for cell in every:

@@ -2,12 +2,12 @@
 
     python engine_smoke.py [--outside DIR] [--glue NAME] [--json FILE]
 
-The release tool runs this script, which reads the package's name from build_matrix.yaml. The script
-does more than `python -m PACKAGE`: it compares 16-bit types and every shape of `smoke.SHAPES`,
-checks gradients by differences, counts OpenMP runtimes and can require one glue. The exit code is 0
-if every check passes. An emulator takes long to import torch and to compute the last shape, the
-largest. So if EMULATED is set in the environment, the script leaves out the last shape, and does
-the live run of `python -m PACKAGE` in the same process.
+The release tool and cibuildwheel.sh run this script, which reads the package's name from
+build_matrix.yaml. It does more than `python -m PACKAGE`: it compares 16-bit types and every shape
+of `smoke.SHAPES`, checks gradients by finite differences, counts OpenMP runtimes and can require
+one glue. The exit code is 0 if every check passes, else 1. An emulator takes long to import torch
+and to compute the largest shape, which is the last. So if EMULATED is set in the environment, the
+script leaves out this shape, and does the live run of `python -m PACKAGE` in its own process.
 """
 
 import argparse

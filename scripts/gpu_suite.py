@@ -50,7 +50,7 @@ def capture(*command: str) -> str | None:
 def machine() -> dict[str, object]:
     facts = capture(sys.executable, "-c", FACTS)
     if facts is None:
-        raise SystemExit("torch sees no GPU; run this where torch.cuda.is_available() is True")
+        raise SystemExit("no torch sees a GPU; run this where torch.cuda.is_available() is True")
     driver = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0")
     return {
         **json.loads(facts),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks format, style, types and workflows; --fix first lets ruff and clang-format correct them.
+# Checks format, style, types, workflows and shell syntax; --fix first corrects what it can.
 #
 #   scripts/lint.sh [--fix]
 set -euo pipefail

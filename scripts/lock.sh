@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Locks the requirements of tests, release tool, workflows and site, with a hash for every file.
 #
-#   scripts/lock.sh [--upgrade]     keeps the locked versions; --upgrade renews tests and site
+#   scripts/lock.sh [--upgrade]   keeps locked versions; --upgrade renews those of tests and site
 #
 # Needs uv on PATH. The release tool and the workflows get the tests' versions of shared packages.
 set -euo pipefail

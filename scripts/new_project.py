@@ -15,7 +15,7 @@ REPO = Path(__file__).resolve().parents[1]
 MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
 RECORD = "engine.json"
 
-# The engine: projects differ only in its lines with `#=`. {package} is the project's package.
+# The engine's files; projects differ only in lines with `#=`. {package} is the project's package.
 ENGINE = (
     *(".ci", ".clang-format", ".gitignore", "CMakeLists.txt", "MANIFEST.in", "setup.py"),
     *(f".github/workflows/{name}.yml" for name in ("publish", "pull-request", "release", "weekly")),
@@ -43,7 +43,7 @@ def project_of(matrix: str) -> dict[str, str]:
 
 
 def engine_files(root: Path, package: str) -> dict[str, Path]:
-    """The engine's files in the checkout `root`; their names have {package} as in `ENGINE`."""
+    """The engine's files in the checkout `root`, by path with {package} as in `ENGINE`."""
     listed = git("ls-files", "-co", "--exclude-standard", "-z", cwd=root)
     if listed.returncode:
         sys.exit(f"error: {root} must be a git checkout: {listed.stderr.strip()}; use git clone")
@@ -56,7 +56,7 @@ def engine_files(root: Path, package: str) -> dict[str, Path]:
 
 
 def digest(path: Path) -> str:
-    """The hash of a file without the text before `#=` in a line, which follows from the matrix."""
+    """The hash of a file without the texts before `#=`, which are generated from the matrix."""
     text = re.sub(rb"(?m)^.*(?=  #= )", b"", path.read_bytes())
     return hashlib.sha256(text).hexdigest()
 
@@ -90,14 +90,14 @@ def copy(path: Path, to: Path) -> None:
 
 
 def matrix_for(template: Path) -> str:
-    """Our matrix with the template's project; without CUDA if the template has no kernels."""
+    """Our matrix with the template's project; without kernels and CUDA if the template has none."""
     project = (FRAME / "project.yaml").read_text(encoding="utf-8")
     for key, value in project_of((template / "project.yaml").read_text(encoding="utf-8")).items():
         project = re.sub(rf"(?m)^  {key}: .*$", f"  {key}: {value}", project)
     text = re.sub(r"^project:\n(?:  .*\n)*", lambda _: project, MATRIX, flags=re.MULTILINE)
     if not (template / "csrc" / "kernels").is_dir():
         text = re.sub(r"^kernels:\n(?:  .*\n)*", "kernels: {}\n", text, flags=re.MULTILINE)
-        # The CUDA kernels in a platform's `differs`.
+        # Deletes the CUDA kernels in a platform's `differs`.
         text = re.sub(r"^ +kernels:\n +cuda.*\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"^( +(?:devices|aten): )\[.*\]$", r"\1[cpu]", text, flags=re.MULTILINE)
     return text
@@ -106,7 +106,7 @@ def matrix_for(template: Path) -> str:
 def new(name: str, target: Path, template: Path) -> None:
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name) or keyword.iskeyword(module):
-        sys.exit(f"error: NAME must be lower-case words joined by `-`, not a keyword, got {name!r}")
+        sys.exit(f"error: NAME must be lower-case words joined by `-` or `_`, no keyword: {name!r}")
     if module in TAKEN or module in sys.stdlib_module_names:
         sys.exit(f"error: a package named {module} would hide another module; choose another NAME")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a repository for an op of your own, with a copy of the engine and an example as its first op.
+# Makes a repository for your own op, with a copy of the engine and an example as its first op.
 #
 #   scripts/new_project.sh NAME DIR [--template rms_norm|aten]
 #   scripts/new_project.sh --update DIR       copies this checkout's engine into the repository DIR

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a test environment, checks the sources, builds the variant for this machine and the docs,
+# Makes a test environment, checks the sources, builds this machine's variant, builds the docs,
 # and runs the tests. A second run keeps the environment and recompiles only changed sources.
 #
 #   scripts/test.sh [--quick] [--torch VERSION] [PYTEST ARGUMENT ...]
@@ -45,7 +45,7 @@ if ! $quick; then
 fi
 
 step "pip install . --no-build-isolation"
-# build/lib* may hold modules that were deleted since; build/temp* holds objects for ninja.
+# build/lib* may hold modules that were deleted since; build/temp* stays, as ninja reuses it.
 rm -rf build/lib build/lib.*
 python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 (cd "$env" && python -m "$package")

@@ -2,7 +2,7 @@
 # Makes the environment for tests and linters, and prints its folder as the last line.
 #
 #   scripts/test_env.sh [TORCH_VERSION]
-#   scripts/test_env.sh --cross    only installs the cross compiler for Arm and qemu; needs root
+#   scripts/test_env.sh --cross    only installs qemu and the cross compiler for Arm; needs root
 #
 # Without a version, build/test-env gets the default torch of build_matrix.yaml. With a version, the
 # folder is build/test-env-TORCH_VERSION. The script keeps an environment that is up to date. PYTHON

@@ -8,7 +8,7 @@ state in build/torches/, runs `scripts/test.sh --torch` there on `tests/op` (wit
 need a GPU or the network), and stores benchmarks/results/torches/TORCH.json, which
 docs/numbers/support.md shows.
 
-Needs the Python of the environment of scripts/test_env.sh and, during the run, 8 GB of disk.
+The script needs the Python of scripts/test_env.sh's environment, and 8 GB of disk while it runs.
 """
 
 import argparse

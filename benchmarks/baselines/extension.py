@@ -86,7 +86,7 @@ class ExtensionLLTM(PlainLLTM):
 def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
     module = prepared(functools.partial(ExtensionLLTM, extension), request)
     # These extensions give elu the slope 0, not 1, if z is negative and exp(z) rounds to 1. That
-    # happens often in 16 bits, and about once in a million in float32: the tolerance is larger.
+    # happens often in 16 bits, and for about one z in a million in float32; `slack` allows for it.
     slack = {2: 4.0, 4: 8.0}.get(request.dtype.itemsize, 1.0)
     return Cell("lltm", module, module, capturable, slack=slack)
 

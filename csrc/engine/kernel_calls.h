@@ -8,7 +8,7 @@
 #include "kernel_registry.h"
 
 // A function of libtorch_cuda, from torch 2.4 on. The reference is weak, so one glue loads into CPU
-// and CUDA builds alike. The declaration is here, so the glue needs no CUDA header.
+// and CUDA builds of torch. The declaration is here, so the glue needs no CUDA header.
 extern "C" __attribute__((weak)) int32_t aoti_torch_get_current_cuda_stream(int32_t device_index,
                                                                             void** stream);
 

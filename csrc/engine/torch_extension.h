@@ -1,5 +1,5 @@
-// Records the torch that an extension is compiled for. The record can be read from the file without
-// loading the file.
+// Records the torch that an extension is compiled for. The record can be read from the
+// extension's file without loading it.
 //
 // Include this header in ONE source file of any extension, and define TORCH_EXTENSION_PACKAGE and
 // TORCH_EXTENSION_VERSION as bare words: -DTORCH_EXTENSION_PACKAGE=your_package. The header needs

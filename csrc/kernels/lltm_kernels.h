@@ -55,7 +55,7 @@ typedef struct {
   void* new_cell;        // (B, S), float32: written in addition to new_cell; or NULL
 } lltm_running_cell;
 
-// A field is 1 if that gradient of a cell state is float32 and the other tensors have 16 bits.
+// A field is 1 if the gradient of its name is float32 while the other tensors have 16 bits.
 typedef struct {
   int32_t more_grad_cell;
   int32_t d_old_cell;
@@ -117,8 +117,8 @@ typedef struct {
   int32_t makes_all_products;
   // Forward, 1: the product x W_x^T adds the bias; 0: the kernels add the bias.
   int32_t product_adds_bias;
-  // Backward by gemm: the first step of each part of the sequence, the last part first. As soon as
-  // the loop has computed a part's first step, the caller makes the part's products over time.
+  // Backward by gemm: the first step of each part of the sequence, the last part first. The loop
+  // runs backwards; after this step, the caller makes the part's products over time.
   int64_t part_starts[LLTM_MOST_PARTS];
   // Not 0: copies of the operands, padded with zeros to these S and I, are quicker. The added units
   // of the state stay zero. The caller then ignores the other fields, and asks for a plan for the
@@ -193,7 +193,7 @@ typedef struct {
   int32_t makes_gates;
   // Backward by gemm in a sequence, if `product` makes d_z W_h: the caller divides the depth 3S
   // into this number of equal slices; 0 means 1. The product of each slice is a plane, a matrix of
-  // its own, and cell_backward of the step before adds up the planes.
+  // its own, and the next call of cell_backward adds up the planes.
   int32_t split_k;
   // By gemm in a sequence: if 1 and torch gives a cuBLAS handle, `product` makes the products.
   int32_t calls_product;
@@ -219,15 +219,15 @@ typedef struct {
   int32_t right_transposed;
   int32_t adds;
   int32_t allow_tf32;
-  void* blas_handle;  // from the execution's function
+  void* blas_handle;  // from the function blas_handle of lltm_execution
 } lltm_product_arguments;
 
 // The arguments of one step. step_forward and step_backward run the whole step; cell_forward and
 // cell_backward run the pointwise part, without the products. In the comments, "step:" marks what
 // only the whole step uses, and "cell:" what only the pointwise part uses.
 //
-// All tensors have one dtype, except those of `running` and `float32`. They are contiguous, except
-// that rows of `weights` may have gaps, and that grad_h and grad_cell may have `strides`.
+// All tensors have one dtype, except those in `running` and those that `float32` marks. They are
+// contiguous, except for gaps between rows of `weights`, and grad_h and grad_cell with `strides`.
 typedef struct {
   lltm_step_sizes sizes;
   const void* input;          // step: (B, I)
@@ -236,7 +236,7 @@ typedef struct {
   const void* old_h;          // step: (B, S)
   const void* old_cell;       // (B, S)
   int32_t gates_hold_addend;  // step: 1: the contents of gates are added to the products
-  void* gates;                // (B, 3, S): pre-activations, written; cell: the products before that
+  void* gates;                // (B, 3, S): the pre-activations out; cell: the products in
   void* new_h;                // (B, S), written
   void* new_cell;             // (B, S), written
   void* workspace;            // step
@@ -272,14 +272,14 @@ typedef struct {
   int32_t more_grad_h_planes;
 } lltm_step_backward_arguments;
 
-// Kernels return NULL, or a text that says what failed. The text is valid until the thread's next
-// call of a kernel.
+// The functions below return NULL, or a text that says what failed. The text is valid until the
+// thread's next call of one of them.
 //
 // A plan says how to run a problem; only the kernels know what is quicker on their device. `needs`
 // is the mask of the gradients to compute, 0 for forward. The environment variables
 // LLTM_CPU_PRODUCTS, LLTM_CUDA_CELL and LLTM_LAYER_KERNELS force a family by its name, for tests.
-// An unknown name is an error. A family that cannot run the problem is an error of
-// LLTM_LAYER_KERNELS, but LLTM_CUDA_CELL then takes another family.
+// An unknown name is an error. If the family cannot run the problem, that is an error with
+// LLTM_LAYER_KERNELS, but with LLTM_CUDA_CELL another family runs.
 typedef struct {
   lltm_table_head head;  // with LLTM_KERNEL_ABI
   const char* (*cell_forward)(lltm_dtype, const lltm_step_forward_arguments*,

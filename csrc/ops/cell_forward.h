@@ -68,8 +68,8 @@ class CellForward {
                        const Tensor& bias, const Tensor& old_h, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
     const Tensor z = Views<Torch>::rows(gates, 0, sizes.batch, rows);
-    // Two products cost less than a copy of a wide input. In 16 bits, two products would round z
-    // twice, so one product is made.
+    // On the CPU, two products cost less than a copy of a wide input. In 16 bits, two products
+    // would round z twice, so one product is made.
     if (!kGemmAddsBias && sizes.features > 2 * rows && lltm_dtype_bytes(sizes.dtype) > 2) {
       const auto part = [&](int64_t columns, int64_t first) {
         return Torch::strided(weights, {columns, rows}, {1, sizes.columns()}, first);

@@ -144,7 +144,7 @@ class LayerBackward {
   }
 
   // Runs the recurrence step by step, if no family of the kernels runs the whole recurrence. Calls
-  // `products(first, last)` for each part of the sequence in the plan, the last part first.
+  // `products(first, last)` for the steps [first, last) of each planned part, the last part first.
   template <typename Products>
   static void loop(const LayerSizes& sizes, const lltm_layer_backward_arguments& layer,
                    const lltm_layer_plan& layer_plan, const lltm_execution& where,
@@ -217,7 +217,7 @@ class LayerBackward {
   }
 
   // Makes the products that batch over time, for the steps [first, last): d_input, and a part of
-  // d_weights, which is added to that of the steps from `last` on. So the last steps come first.
+  // d_weights, which is added to the parts of all later steps. So the last part must come first.
   static void multiply(const LayerSizes& sizes, int64_t first, int64_t last, const Operands& given,
                        const Tensor& output, const Tensor& d_gates, const Gradients<Torch>& d) {
     // Returns the steps [begin, end) of a sequence as one matrix, which `view` makes.

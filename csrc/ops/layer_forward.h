@@ -29,7 +29,7 @@ class LayerForward {
   // initial_cell (B, S) or (1, B, S). A missing bias or state counts as zero.
   //
   // Returns output (T, B, S), final_h and final_cell with the shapes of the initial states (default
-  // (B, S)), gates (T, B, 3, S), and cells (T, B, S), without elements unless `keep_cells` is true.
+  // (B, S)), gates (T, B, 3, S), and cells: (T, B, S), or no elements if not `keep_cells`.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
       const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
       const OptionalTensor& initial_h, const OptionalTensor& initial_cell, bool reverse,

@@ -65,7 +65,7 @@ class LayerPadding {
     states(tensor, copy);
     return copy;
   }
-  // Here the new tensor is one matrix, with a state in each row.
+  // Without a shape, the new tensor is one matrix with rows of S elements.
   OptionalTensor states(const OptionalTensor& tensor) {
     if (!tensor) return tensor;
     return states(*tensor, {View::elements(*tensor) / from_.state, to_.state});

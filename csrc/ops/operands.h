@@ -57,8 +57,7 @@ struct LayerSizes : CellSizes {
   int64_t earliest(int64_t first, int64_t last) const { return reverse ? steps - last : first; }
 
   lltm_layer_sizes layer() const { return {steps, batch, state, columns(), reverse, allow_tf32}; }
-  // One step of the loop multiplies only the state, since one GEMM multiplies the inputs of all
-  // steps.
+  // The input size of one step of the loop is 0, since one GEMM multiplies the inputs of all steps.
   lltm_step_sizes step() const { return {batch, 0, state, columns(), allow_tf32}; }
 };
 

@@ -72,7 +72,7 @@ struct Views {
   static Tensor rows(const Tensor& tensor, int64_t first, int64_t count, int64_t columns) {
     return Torch::strided(tensor, {count, columns}, {columns, 1}, first * columns);
   }
-  // (columns, count): the same rows, transposed.
+  // (columns, count): the matrix that `rows` returns, transposed.
   static Tensor rows_transposed(const Tensor& tensor, int64_t first, int64_t count,
                                 int64_t columns) {
     return Torch::strided(tensor, {columns, count}, {1, columns}, first * columns);
@@ -83,7 +83,7 @@ struct Views {
   static Tensor h_columns(const Tensor& weights, const Sizes& sizes) {
     return Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);
   }
-  // The columns that multiply the input: (3S, I).
+  // The columns of `weights` that multiply the input: (3S, I).
   template <typename Sizes>
   static Tensor input_columns(const Tensor& weights, const Sizes& sizes) {
     return Torch::strided(weights, {3 * sizes.state, sizes.features}, {sizes.columns(), 1},

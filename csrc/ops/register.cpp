@@ -7,7 +7,7 @@
 #include "layer_backward.h"
 #include "layer_forward.h"
 
-// One line for each operator. The comment on PROJECT_OPERATORS describes the arguments.
+// One line for each operator. The comment on PROJECT_OPERATORS describes a line's arguments.
 #define LLTM_OPERATORS(OPERATOR)                          \
   OPERATOR(forward, CellForward, kOnCPU | kOnCUDA)        \
   OPERATOR(backward, CellBackward, kOnCPU | kOnCUDA)      \

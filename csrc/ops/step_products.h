@@ -1,5 +1,5 @@
-// The matrix products of the steps of a sequence. The kernels' `product` computes them if the plan
-// says so and torch gives a cuBLAS handle; otherwise torch computes them.
+// The matrix products of the steps of a sequence, unless fused kernels make the steps. The kernels'
+// `product` computes them if the plan says so and torch gives a cuBLAS handle; else torch does.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class StepProducts {
   // The most planes (B, S) that d_h may have in `of_gates`; 1 if torch multiplies.
   int32_t planes() const { return planes_; }
 
-  // Adds h_k W_h^T to plane `t` of gates (T, B, 3S), where h_k is plane k = `index` of `h`.
+  // Adds old_h W_h^T to plane `t` of gates (T, B, 3S), where old_h is plane `index` of `h`.
   void add_h(const Tensor& gates, int64_t t, const Tensor& h, int64_t index,
              const Tensor& weights) const {
     const int64_t rows = 3 * sizes_.state;

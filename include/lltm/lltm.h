@@ -118,7 +118,7 @@ class CellFunction : public torch::autograd::Function<CellFunction> {
     const at::Tensor i = at::sigmoid(z[0]), o = at::sigmoid(z[1]), g = at::elu(z[2]);
     // 1 - sigmoid(z) loses all digits for large z; sigmoid(-z) does not.
     const at::Tensor i_rest = at::sigmoid(-z[0]), o_rest = at::sigmoid(-z[1]);
-    // At 0 the slope is that of at::elu.
+    // At z[2] = 0, both this slope and its derivative equal those of at::elu.
     const at::Tensor slope = at::where(g >= 0, at::ones_like(g), g + 1);
     const at::Tensor t = at::tanh(saved[4].to(compute));
     const at::Tensor zero = at::zeros_like(t);

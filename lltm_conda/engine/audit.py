@@ -23,7 +23,7 @@ _OLD_TAGS = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2
 
 
 def main(project: Project, wheel: Path, *, as_json: bool) -> int:
-    """Audits a wheel; returns the exit code: 1 for a broken promise, 2 for a bad file, else 0."""
+    """Audits a wheel; returns the exit code: 1 if it finds problems, 2 for a bad file, else 0."""
     with tempfile.TemporaryDirectory() as place:
         try:
             with zipfile.ZipFile(wheel) as file:
@@ -54,7 +54,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
 
 
 def _serves(binary: BinaryRecord, runtime: Runtime) -> dict[str, Any]:
-    """The torch, Python, CUDA, GPUs and glibc that an object serves, and the object's problems."""
+    """What an object serves (torch, Python, GPUs) and needs (CUDA, glibc), and its problems."""
     states = {minor: _state(binary, runtime, minor) for minor in sorted(LAYOUTS)}
     surely = [dotted(minor) for minor, state in states.items() if state == "works"]
     perhaps = [f"{dotted(minor)}?" for minor, state in states.items() if state == "unknown"]
@@ -75,7 +75,7 @@ def _serves(binary: BinaryRecord, runtime: Runtime) -> dict[str, Any]:
 
 
 def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> str:
-    """How an object fits a torch minor, with its better C++ ABI: "works", "unknown" or "fails"."""
+    """How an object fits the better C++ ABI of a torch minor: "works", "unknown" or "fails"."""
     states = []
     for abi in {0, 1} if minor < (2, 7) else {1}:
         torch = release(f"{dotted(minor)}.0", minor, abi)

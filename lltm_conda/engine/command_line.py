@@ -26,7 +26,7 @@ _SMOKE_SECONDS = 600
 
 
 def main(project: Project, arguments: list[str] | None = None) -> int:
-    """Runs the command; returns 0 if the op (or a named binary) works, 2 for bad usage, else 1."""
+    """Runs a (sub)command; returns the exit code: 2 for bad usage, 1 for a failure, else 0."""
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -124,7 +124,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
 
 def _smoke(project: Project) -> dict[str, Any]:
     """Runs `PACKAGE.smoke` in a process of its own."""
-    # The process finds this package first on sys.path. PYTHONPATH cannot name a path with a colon.
+    # `code` puts this package first on sys.path; PYTHONPATH cannot name a path with a colon.
     code = (
         "import json, sys; sys.path.insert(0, sys.argv[1]);"
         f"from {project.package} import smoke; result = smoke.run();"

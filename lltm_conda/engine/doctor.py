@@ -1,6 +1,6 @@
-"""`python -m PACKAGE doctor`: judges torch extensions, by default all of this environment.
+"""`python -m PACKAGE doctor`: tells of each installed (or named) torch extension whether it works.
 
-The doctor judges from files alone: it imports no torch and loads no extension.
+The doctor reads files and asks the GPU's driver; it imports no torch and loads no extension.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from .compat.text import printable
 from .compat.torch_probe import TorchNotFoundError, release
 from .project import Project
 
-#: The names of torch's own packages and of the binary packages that torch requires.
+#: The names of torch's own packages and of the binary packages that PyPI's torch requires.
 _TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
 _WORDS = {"works": "works", "fails": "does not work", "unknown": "cannot be told"}
 
@@ -31,7 +31,7 @@ class UsageError(ValueError):
 
 
 def main(project: Project, arguments: list[str]) -> int:
-    """The `doctor` command; returns the exit code: 1 for a failure, 2 for bad usage, else 0."""
+    """The `doctor` command; returns 1 if an extension or audit fails, 2 for bad usage, else 0."""
     options = _parser(project).parse_args(arguments)
     try:
         if options.audit is not None:
@@ -78,7 +78,7 @@ def _parser(project: Project) -> argparse.ArgumentParser:
         "it works with the installed torch, and if not, why and what to do.",
     )
     add, named = parser.add_argument, "PACKAGE|FILE|FOLDER"
-    what = "judge only these (NAME is a package if there is one, ./NAME is a file or folder)"
+    what = "judge only these; NAME means a package if it is installed, ./NAME a file or folder"
     add("what", nargs="*", metavar=named, help=what)
     add("--json", action="store_true", help="print the report as JSON (docs/fails/compat.md)")
     add("--audit", metavar="WHEEL", help="for authors: say which users this wheel will serve")
@@ -101,7 +101,7 @@ def _torch(asked: str | None) -> TorchInstall | None:
 
 
 def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
-    """The shared objects that the user names; by default, all here but torch's own."""
+    """The shared objects that the user names; by default, all here but those of `_TORCHS_OWN`."""
     sites = [Path(entry) for entry in dict.fromkeys((*sys.path, sys.prefix)) if entry]
     owned = [files for site in sites for files in distributions(site).values()]
     if not asked:
@@ -144,8 +144,8 @@ def _is_named(files: list[Path], name: str) -> bool:
 
 
 def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[Verdict]:
-    """The verdicts on torch extensions. If the user names anything, also the verdicts on each file
-    that the user names, that is the only file, or that this platform cannot load."""
+    """The verdicts on torch extensions. If the user names anything, other files get a verdict, too:
+    a file named by its path, a single file, and files with problems or for another platform."""
     for number, path in enumerate(files, 1):
         if sys.stderr.isatty() and (number % 20 == 0 or number == len(files)):
             end = "\n" if number == len(files) else "\r"

@@ -13,7 +13,7 @@ FOLDER = source_root() / "engine"
 
 
 def recorded(extension: Any, package: str, version: str) -> Any:
-    """Makes a setuptools extension record this package and version; returns the extension."""
+    """Makes an extension's build record name this package and version; returns the extension."""
     extension.include_dirs.append(str(FOLDER))
     names = {"TORCH_EXTENSION_PACKAGE": package, "TORCH_EXTENSION_VERSION": version}
     extension.define_macros += names.items()

@@ -10,7 +10,7 @@ from .loader import BinariesCudaError, Loader
 if TYPE_CHECKING:
     import torch
 
-#: The largest accepted relative differences: far above rounding errors, far below other errors.
+#: The largest accepted relative differences: far above rounding errors, far below a wrong op's.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 
 #: The op, its definition in plain PyTorch, and float64 arguments for both, on the CPU.

@@ -1,10 +1,11 @@
-"""Judges the binaries and loads those that fit, or raises an error that names the cause.
+"""Loads a glue and kernels that fit, or raises an error that names the cause.
 
 To judge a binary is to tell from its file whether it works here. The loader loads only files that
-it has accepted in this process, unless `$PREFIX_SKIP_CHECK` is 1. It imports torch to learn the
-facts about it, and judges a GPU only before the first computation there (`check_cuda`). To keep the
-package's import quick, the loader judges the files of a kind in order of preference until it
-accepts one, and imports `explain` only if it has accepted no file of a kind that torch could use.
+it has accepted in this process; it judges them unless `$PREFIX_SKIP_CHECK` is 1. It imports torch
+to learn the facts about it, and judges a GPU only before the first computation on it
+(`check_cuda`). To keep the package's import quick, the loader judges the files of a kind (glue, CPU
+kernels, CUDA kernels) in order of preference until it accepts one, and imports `explain` only if it
+has accepted no file of a kind that torch could use.
 """
 
 from __future__ import annotations
@@ -169,13 +170,13 @@ class Loader:
         )
 
     def load(self, built: Sequence[Path] | None = None) -> LoadedBinaries:
-        """Judges binaries and loads those that fit; every later call returns the same object.
+        """Judges binaries and loads those it accepts; after a success, returns the same object.
 
         `built` are the files to choose from, by default those of the package and of the build
         cache. Several threads may call this method at once.
 
         Raises:
-            BinariesImportError: torch cannot be imported, no binaries fit, or one cannot be loaded.
+            BinariesImportError: no binaries fit, or torch, glue or CPU kernels cannot be loaded.
         """
         with self.lock:
             if self._loaded is None:
@@ -227,7 +228,7 @@ class Loader:
             verdict = judge_file(path, facts, light=True)
             cause = verdict.cause.dimension if verdict.cause else ""
             if cause == "CUDA build of torch" and not facts.gpu_probed:
-                # Kernels for a newer CUDA than torch's may work, if the driver is new enough.
+                # Kernels for a newer CUDA than torch's may work, so ask how new the driver is.
                 from .compat.driver_probe import probe_driver
 
                 facts = facts._replace(gpu_probed=True, driver=probe_driver())
@@ -346,7 +347,7 @@ class Loader:
         current device.
 
         Raises:
-            BinariesCudaError: no CUDA kernels are loaded, or they cannot run on this GPU.
+            BinariesCudaError: the CUDA kernels are not loaded, or cannot run on this GPU.
         """
         index = device if isinstance(device, int) else getattr(device, "index", None)
         if index in self._checked:
@@ -364,13 +365,13 @@ class Loader:
         self._checked.add(index)
 
     def _cuda_finding(self, index: int, binaries: LoadedBinaries) -> Finding | None:
-        """Why the CUDA kernels cannot run on this device; None if they can."""
+        """Why the op cannot compute on this CUDA device; None if no cause is found."""
         import torch
 
         from .compat.driver_probe import probe_driver
 
         if "cuda" not in self.project.kernels:
-            return None  # the project's operators call only torch
+            return None  # on CUDA devices, the project's operators call only torch
         if binaries.cuda is None:
             # Without a rejection, torch was no CUDA build when the binaries were loaded.
             fix = fixes.cuda_torch(environment(self.project), None)

@@ -44,7 +44,7 @@ def main(project: Project, arguments: list[str]) -> int:
 
 @contextmanager
 def _readable_files() -> Iterator[None]:
-    """Sets the umask 077 if the present one denies the owner a right, since compilers need all."""
+    """Replaces, in a `with` block, a umask that denies the owner rights: compilers need them."""
     before = os.umask(0o077)
     if not before & 0o700:
         os.umask(before)
@@ -97,7 +97,7 @@ def _remove(project: Project, key: str) -> int:
         if held is False:
             raise BuildError("nothing was removed: another process builds here. Try again later")
         for entry in chosen:
-            with suppress(FileNotFoundError):  # this build has ended, so its folder is gone
+            with suppress(FileNotFoundError):  # an unfinished build removes its folder at its end
                 shutil.rmtree(entry.path)
                 if entry.finished and not any(entry.path.parent.iterdir()):
                     entry.path.parent.rmdir()
@@ -129,7 +129,8 @@ def build(
 ) -> Path:
     """Compiles the variant that fits `torch` unless it is cached; returns the folder of binaries.
 
-    A lock on the cache lets one process compile at a time. `env` is the environment of the build
+    With `force` or a new value of one of `_SETTINGS`, a cached variant is compiled again. A lock on
+    the cache lets one process compile at a time. `env` is the environment of the build
     (CXX, FORCE_CUDA, ...), by default that of this process. `remark` gets the warnings, such as why
     CUDA kernels are left out; `log` gets every other line of output.
     """
@@ -212,7 +213,7 @@ def load(
 ) -> LoadedBinaries:
     """Compiles the variant for this process's torch unless it is cached, and loads it.
 
-    Then the function reloads the package, so that the package gets its public names. The docstring
+    After loading, the function reloads the package, which then has its public names. The docstring
     of the client's `jit.load` lists the exceptions.
     """
     project = loader.project

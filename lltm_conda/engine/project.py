@@ -61,8 +61,8 @@ class Project(Record):
         operator: the name of one operator. If it is registered, all operators are registered.
         version: the version of the Python files. Binaries must have the same version.
         folder: the folder of the Python files.
-        kernels: the types of device that have kernels: "cpu", "cuda", both or neither. For the
-            other of these types, the operators call torch alone.
+        kernels: the types of device that have kernels: "cpu", "cuda", both or neither. On a
+            device without kernels, the operators call torch alone.
         definition: the dotted name of the operator in plain PyTorch; "" if there is none.
         cache: the folder of local builds; None for the default (`compat.cache.root`).
     """

@@ -22,8 +22,8 @@ _RULES = (
 )
 _TORCH_SYMBOL = r"(aoti_torch_|torch_|THP|_Z\w*?(2at|3c10|5torch|6caffe2))"
 
-#: The cause that a dimension of a verdict names, where it is not the dimension's own name. For the
-#: dimension "libraries" the cause depends on the library.
+#: The cause for each dimension of a verdict that has another name than its cause. For the dimension
+#: "libraries", `named_cause` derives the cause from the library.
 _DIMENSIONS = {
     **dict.fromkeys(("torch version", "C++ ABI", "torch symbols", "class layout"), "torch"),
     **dict.fromkeys(("glibc", "libstdc++"), "system"),
@@ -56,9 +56,9 @@ def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str])
     """Whether the cause that a verdict names is a true cause.
 
     If the file was chosen for a cause, `truth` is this cause and decides alone. Otherwise the cause
-    in the loader's error is true. The loader names only one of several causes. Two facts prove
-    others: the libraries that the loader could not open by name (`absent` of the cell), and the
-    symbols that the object needs and that neither torch nor Python exports (`lacks`).
+    in the loader's error is true. More causes may be true, as the error names only one: a missing
+    library, if the loader could not open the one that the verdict names first (`absent` of the
+    cell); torch or Python, if neither exports a symbol of its kind that the object needs (`lacks`).
     """
     claimed = claimed_libraries(cell)
     real = real_cause(cell["outcome"], cell["error"])

@@ -49,7 +49,7 @@ def load(task: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ImportError) as error:
         for name, cause in failed.items():
             if f"{name}: " in told(error):
-                raise cause  # noqa: B904  # the preload that the object needs
+                raise cause  # noqa: B904  # the object needs this preload
         raise
 
 
@@ -91,7 +91,7 @@ def opens(library: str) -> bool:
 
 
 def told(error: BaseException) -> str:
-    # From 2.9 on, torch raises "Could not load this library" from the loader's own error.
+    # torch 2.9 and later raise "Could not load this library" from the loader's own error.
     seen = error.__cause__ or error
     return f"{type(seen).__name__}: {seen}"
 

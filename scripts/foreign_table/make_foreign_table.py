@@ -3,9 +3,10 @@
     python scripts/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.13.0+cpu]
     python scripts/foreign_table/make_foreign_table.py --work FOLDER --symbols
 
-The objects come from the wheels that distributions.json names; some are damaged on purpose. Needs
-uv, binutils, Python 3.11 and about 12 GB. FOLDER keeps the wheels for the next run; each torch is
-deleted after its use. A run over all torches writes foreign_table.json, which draw_tables.py shows.
+The objects come from the wheels that distributions.json names; the script adds cut copies of one
+object, and files of other kinds. It needs uv, binutils, Python 3.11 and about 12 GB. FOLDER keeps
+the wheels for the next run; each torch is deleted after its use. Without --torches the script uses
+all of TORCHES and writes foreign_table.json, which draw_tables.py shows.
 
 With --symbols the script only writes symbols.json beside the checker's code: the torch minors that
 export each torch symbol that the objects use. The file leaves out symbols that all minors or none
@@ -56,7 +57,7 @@ PLATFORM = "x86_64-manylinux_2_36"
 COMMAND = "scripts/foreign_table/make_foreign_table.py"
 TORCH_NAMES = (b"libtorch", b"libc10", b"libcudart")
 # PyPI's wheels of older minors have the old C++ ABI. Other builds of these minors have the new ABI,
-# so a symbol with the new ABI counts as exported by them.
+# so every older minor counts as exporting the symbols with the new ABI.
 FIRST_NEW_ABI = (2, 7)
 
 
@@ -85,7 +86,7 @@ def fetch(work: Path) -> Iterator[dict[str, Any]]:
 
 
 def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
-    """At most `most` shared objects of a wheel, or 40; those that name torch or CUDA come first.
+    """At most `most` (default: 40) shared objects of a wheel, first those that name torch or CUDA.
 
     The pattern `except` leaves out objects, such as those that need a vendor's kit to start.
     """
@@ -100,7 +101,7 @@ def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
 
 
 def task(root: Path, path: Path, wheel: dict[str, Any]) -> dict[str, Any]:
-    """A task for load_objects.py, with `truth`: the cause for which it was chosen, or None."""
+    """A task of load_objects.py, with `truth`: the cause for which the file was chosen, or None."""
     inner = path.relative_to(root).as_posix()
     digits = (re.findall("[0-9]+", path.name.partition(".")[0]) or [""])[-1]
     before = [
@@ -143,7 +144,7 @@ def damaged(work: Path) -> Iterator[dict[str, Any]]:
 
 
 def vouched(root: Path, torch: str) -> bool:
-    """Whether the wheel in `root` requires a range of torches with `torch` and without torch 99."""
+    """Whether the wheel in `root` requires a range of torches that holds `torch` but not 99."""
     texts = [text for found in distributions(path=[str(root)]) for text in found.requires or ()]
     needs = [need for text in texts if (need := Requirement(text)).name == "torch"]
     return any(

@@ -2,11 +2,11 @@
 
     python scripts/pair_table/make_pair_table.py --work FOLDER [--minors 2.4,2.9]
 
-The script compiles a glue for every torch minor of the table of class layouts, and the stable glue.
-The checker judges every glue for every torch from the files alone; then the script loads the glue
-beside the torch. Without --minors it writes pair_table.json, which draw_tables.py shows. It needs
-uv, a C++ compiler, Python 3.11 and up to 40 GB. A later run reuses the objects in FOLDER whose
-sources are unchanged, so a killed run loses little.
+The script compiles a glue for each torch minor (by default all in the table of class layouts), and
+the stable glue. The checker judges every glue for every torch from the files alone; then the script
+loads the glue beside the torch. Without --minors it writes pair_table.json, which draw_tables.py
+shows. It needs uv, a C++ compiler, Python 3.11 and up to 40 GB. A later run reuses the objects in
+FOLDER whose sources are unchanged, so a killed run loses little.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def main() -> int:
     for minor in minors:
         folder = torch_in(work, f"{minor}.*")
         where = ("--target", str(folder), "--python-version", "3.11")
-        install(work, *where, f"torch=={minor}.*")  # and the packages that torch needs
+        install(work, *where, f"torch=={minor}.*")  # adds the packages that torch needs
         cells += column(folder, minor, glues)
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)
         print(f"torch {minor}: {works} of {len(glues)} glues work", flush=True)

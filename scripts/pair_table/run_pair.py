@@ -17,7 +17,7 @@ TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 3e-2}
 
 
 def works(library: ctypes.CDLL) -> str:
-    """Attaches the kernels that lie beside the glue, and computes; returns the float64 error.
+    """Attaches the kernels beside the glue and computes; returns the last float64 error as a text.
 
     Raises AssertionError if a result or a refusal is wrong, RuntimeError if the kernels do not fit.
     """

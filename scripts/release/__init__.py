@@ -16,7 +16,7 @@ NATIVE = f"linux-{platform.machine()}"
 PLATFORM = os.environ.get("RELEASE_PLATFORM") or NATIVE
 MACHINE = PLATFORM.removeprefix("linux-")
 FOREIGN = "" if PLATFORM == NATIVE else PLATFORM
-# Conda's names of the platforms.
+# Conda's names of this run's platform and of this machine's.
 SUBDIR, NATIVE_SUBDIR = (n.replace("linux-x86_64", "linux-64") for n in (PLATFORM, NATIVE))
 BUILD = REPO / "build" / FOREIGN
 DIST = REPO / "dist" / FOREIGN

@@ -26,11 +26,11 @@ from release.verify_full import verify_built
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 SELECTORS = (
-    "cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: every cell of "
-    "this platform (--list alone: of all); '*-aarch64': the cells of that platform; all: every cell"
+    "cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: this platform's "
+    "cells (--list alone: every cell); '*-aarch64': the cells of that platform; all: every cell"
 )
 VERIFY = (
-    "one: each binary with its torch; full: also the fat wheel with every torch and Python for "
+    "one: each cell with its torch; full: also the fat wheel with every torch and Python for "
     "which PyPI has a wheel (an hour, 25 GB)"
 )
 PYTHON = "with --verify full: only this interpreter; its results are added to the stored results"
@@ -122,7 +122,7 @@ def _do(asked: argparse.Namespace) -> int:
 
 
 def _run_for(platform: str, selectors: Sequence[str], every: Collection[str], *, last: bool) -> int:
-    """Runs the same command for one platform, with the selectors for that platform."""
+    """Runs this command again for one platform, with only the selectors for that platform."""
     words = [word for word in sys.argv[1:] if word not in every]
     command = [sys.executable, "-m", "release", *words, *selectors]
     env = {**os.environ, "RELEASE_PLATFORM": platform}

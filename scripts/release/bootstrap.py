@@ -123,7 +123,7 @@ def sysroot() -> Stub:
 def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     """Packs every package of the channel into `out`; the caller indexes the channel.
 
-    A channel for another platform has two Pythons: that of this machine, which builds our package,
+    A channel for another platform has two Pythons: this machine's, which builds our package,
     and `python`, which runs our package in a prefix of that platform.
     """
     write_channel(out, [sysroot(), *([] if FOREIGN else [compiler()])])

@@ -56,14 +56,14 @@ def glue(context: Context, *, glue: str, cxx11_abi: int, env: Path) -> Sequence[
     context.log.write(f"torch {torch.version}")
     if torch.cxx11_abi != cxx11_abi:
         raise ReleaseError(
-            f"{glue} needs a torch with C++ ABI {cxx11_abi}, got {torch.version} with "
-            f"{torch.cxx11_abi} in {torch.root}; correct `abi` in build_matrix.yaml or the index"
+            f"{glue} needs C++ ABI {cxx11_abi}, got torch {torch.version} with {torch.cxx11_abi} "
+            f"in {torch.root}; correct `abi` in build_matrix.yaml or use another index"
         )
     return _execute(context, _request(f"glue-{glue}", glue=glue, torch=torch, kernels=()))
 
 
 def _request(name: str, **what: Any) -> BuildRequest:
-    # The matrix sets the architectures of a release, not this variable.
+    # The matrix, not TORCH_CUDA_ARCH_LIST, sets the architectures of a release.
     env = emulation.compilers(clean_env())
     env.pop("TORCH_CUDA_ARCH_LIST", None)
     cache = shutil.which("ccache") or shutil.which("sccache")

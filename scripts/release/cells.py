@@ -16,7 +16,7 @@ HEADER = f"""\
 # All values are text in quotes: conda-build hashes 12 and "12" differently."""
 _NAMES = ("glue", "cuda", "cuda_archs", "gcc", "pytorch_host", "pytorch_run")
 KEYS = tuple(f"variant_{name}" for name in _NAMES)
-# With this sysroot, a package needs no newer glibc than conda-forge's pytorch.
+# With this sysroot, a package needs no newer glibc than conda-forge's pytorch needs.
 STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
 
 
@@ -36,7 +36,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The name; only on a platform other than FIRST, it ends in the platform."""
+        """The cell's name, which ends in the platform unless the platform is FIRST."""
         return self.names[self.platform != FIRST]
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ ALIASES = ("host", "newest", "oldest", "all")
 
 
 def by_platform(selectors: Sequence[str], matrix: Matrix) -> dict[str, list[str]]:
-    """Groups selectors by platform: that in the name, or else this machine's; `all`: every one."""
+    """Groups selectors by the platform in the name, or this machine's; `all` is in every group."""
     groups: dict[str, list[str]] = {}
     for selector in selectors:
         ends = [p for p in matrix.platforms if selector.endswith(p.removeprefix("linux"))]
@@ -123,8 +123,8 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
     """The cells that the selectors name, in the order of `cells`; without selectors, all cells.
 
     A selector is a name, a pattern such as `aten*-cu12`, `newest` or `oldest` (the ATen cells of
-    that torch minor), `host` (the cell that the argument `host` names), or `all`. Raises
-    ReleaseError for a selector that names no cell.
+    the newest or oldest torch minor that has any), `host` (the cell that the argument `host`
+    names), or `all`. Raises ReleaseError for a selector that names no cell.
     """
     if not selectors:
         return list(cells)

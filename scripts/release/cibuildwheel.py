@@ -43,7 +43,7 @@ def python(matrix: Matrix) -> str:
 
 
 def image(matrix: Matrix) -> str:
-    """The build image with the CUDA toolkit whose nvcc PyPI lacks, or else the newest toolkit."""
+    """The build image with the CUDA toolkit whose nvcc PyPI lacks, else with the newest toolkit."""
     missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
     if len(missing) > 1:
         text = f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}"
@@ -104,7 +104,7 @@ def before_all(*selectors: str) -> int:
 def repair(name: str, dest: str) -> int:
     """Writes the wheel with its true tag into the folder `dest`; returns the exit code 0.
 
-    The version of a wheel that lacks required variants says how many it has.
+    The version of a wheel that lacks required variants says how many of them the wheel has.
     """
     packed, folder, matrix = read_wheel(Path(name)), Path(dest), load()
     binaries = {Path(path).name for path in packed.binaries}

@@ -148,7 +148,7 @@ def said(outcome: Outcome) -> str:
 
 
 def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
-    """The runs of a cell. The last output of a task that ran is the smoke test's report."""
+    """The runs of a cell; the last output of a successful step is the smoke test's report."""
     gpu = False
     steps = {"venv": f"venv/{cell}", "fat": f"fat-run/{cell.glue}", "conda": f"prefix/{cell}"}
     for kind, step in steps.items():

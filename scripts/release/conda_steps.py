@@ -52,7 +52,7 @@ def _work(log: Log, command: str, extra: Mapping[str, str] | None = None, **give
 def download(context: Context, *, release: str | None) -> Sequence[Path]:
     """Downloads the wheels of the bootstrap channel with their requirements; returns their folder.
 
-    Without a `release` of torch, the folder has no torch: a run for another platform links a torch.
+    `release` is torch's; it is None in a run for another platform, which links an installed torch.
     """
     folder = fresh(BUILD / "wheelhouse")
     # pip takes wheels for the tool's own Python, which has the version of the channel's Python.
@@ -107,7 +107,7 @@ def no_torch(_: Context, *, cuda_major: int | None, python: str) -> Sequence[Pat
 
 
 def build_recipe(selector: str, matrix: Matrix, channel: str | None, console: Console) -> None:
-    """Builds and tests packages from source, by `conda build`, or else py-rattler-build."""
+    """Builds and tests packages from source by `conda build`, or without it by py-rattler-build."""
     base, conda = channel or BOOTSTRAP.as_uri(), shutil.which("conda")
     if conda and subprocess.run([conda, "build", "--version"], capture_output=True).returncode:
         conda = None
@@ -136,7 +136,7 @@ def package_tests(
 ) -> Sequence[Path]:
     """Checks the content of the package, and runs the tests that the package holds.
 
-    A package for another platform is not tested, because its tests run only on that platform.
+    A package for another platform only has its content checked, as its tests cannot run here.
     """
     _work(context.log, "contents", package=package, binaries=binaries)
     if not FOREIGN:
@@ -149,8 +149,8 @@ def driver(cell: Cell) -> dict[str, str]:
     """The variable that tells the solver which driver to assume; none if the solver detects it.
 
     The tool tries a CPU package beside a CPU pytorch, so the solver assumes no driver. For a CUDA
-    package on a machine without a GPU the solver assumes a driver, and the package computes on the
-    CPU.
+    package on a machine without a driver, the solver assumes one all the same, so that it accepts
+    the package, which then computes on the CPU.
     """
     if cell.cuda_major is None:
         return {"CONDA_OVERRIDE_CUDA": ""}
@@ -173,7 +173,7 @@ def prefix(
     wanted = {"specs": specs, "channels": [CHANNEL.as_uri(), *channels]}
     _work(context.log, "install", driver(cell), prefix=folder, **wanted)
     gpu, interpreter = cell.cuda_major is not None, folder / "bin" / "python"
-    # Under qemu the checker is slow, and the run of the wheel has tested the checker already.
+    # Under qemu the checker is slow, and the run of the wheel has tested it, so it is left out.
     words = {"glue": cell.glue, "gpu": gpu, "checker": not FOREIGN}
     report = run_installed(context.log, interpreter, folder, name, **words)
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))

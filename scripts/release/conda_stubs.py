@@ -4,8 +4,9 @@ With that channel, tests render the recipe and solve for every kind of machine i
 network or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). The channel
 copies these facts of conda-forge: the run_exports of pytorch pin its minor; pytorch needs one build
 of libtorch; a CUDA build of pytorch needs `__cuda`, binds `cuda-version` to one major, and has a
-build number higher by 200 than a CPU build; `cuda-version` constrains `__cuda`. Build strings have
-conda-forge's form: cuda118_py311h0_300 (2.4), cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100.
+build number higher by 200 than a CPU build has; `cuda-version` constrains `__cuda`. Build strings
+have conda-forge's form: cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100, and cuda118_py311h0_300 for
+CUDA builds before torch 2.5.
 """
 
 import hashlib
@@ -101,7 +102,7 @@ def cuda_version(version: str) -> Stub:
 
 
 def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
-    """The run_exports of pytorch: a package that is built against it needs the same minor."""
+    """pytorch's run_exports: a package built against `release` needs it or a later patch of it."""
     major, minor = pair(release)
     pin = f">={release},<{major}.{minor + 1}.0a0"
     return {"weak": (f"pytorch {pin}", f"libtorch {pin}")}

@@ -2,8 +2,8 @@
 
     python -m release.conda_worker bootstrap|build|index|contents|test|install ARGUMENTS
 
-ARGUMENTS are a JSON object. Each command runs in a process of its own, because its output is a
-log, and because both libraries read the environment and their cache only once.
+ARGUMENTS are a JSON object. Each command runs in a process of its own, because its output goes to
+one task's log, and because both libraries read the environment and their cache only once.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ def bootstrap(out: Path, wheels: Path, python: str) -> None:
 def build(
     variants: Path, out: Path, channels: list[str], recipe: Path = RECIPE, tests: bool = False
 ) -> None:
-    """Builds every package of a variants file into `out`; tests each package if `tests` says so."""
+    """Builds every package of a variants file into `out`; tests each package if `tests` is true."""
     import rattler_build as rb
 
     platform = rb.PlatformConfig(target_platform=SUBDIR)
@@ -61,7 +61,7 @@ def build(
         )
         for package in made.packages:
             repack(Path(package), source_epoch())
-            # rattler-build would run the tests of an older package of this name in its cache.
+            # Otherwise rattler-build would test an older package of this name from its cache.
             old = Path(os.environ["RATTLER_CACHE_DIR"], "pkgs", Path(package).stem)
             shutil.rmtree(old, ignore_errors=True)
             print(package)

@@ -1,7 +1,7 @@
 """Builds for another platform with a cross compiler, and runs that platform's Python under qemu.
 
-A small script starts this Python. uv, pip and `sys.executable` treat the script as an interpreter,
-so a run for another platform takes most steps of a run for the platform of this machine.
+A small script starts this Python. uv and pip treat the script as an interpreter, and this Python's
+`sys.executable` names it, so a run for another platform takes most steps of a native run.
 """
 
 import re
@@ -52,7 +52,7 @@ def missing(compiler: HostCompiler | None) -> str | None:
     if not lacks and not python_minor():
         lacks = ["python3 in apt's lists (run apt-get update)"]
     hint = f"apt-get install {PACKAGES}"
-    remedy = f"on Debian: {hint}; or run the same on a {PLATFORM} machine"
+    remedy = f"on Debian: {hint}; or run the same command on a {PLATFORM} machine"
     return f"cross: no {' and no '.join(lacks)}; {remedy}" if lacks else None
 
 

@@ -61,7 +61,7 @@ def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str
 
 @cache
 def interpreter(minor: str) -> str | None:
-    """An interpreter of a Python minor (`3.12`, `3.14t`): on PATH, the tool's own, or in pyenv."""
+    """None, or an interpreter of a Python minor (`3.14t`): on PATH, the tool's own or pyenv's."""
     candidates = [shutil.which(f"python{minor}"), sys.executable]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += sorted(str(path) for path in pyenv.glob(f"{minor.rstrip('t')}.*/bin/python3"))
@@ -175,8 +175,8 @@ def _fetch(log: Log, command: Sequence[str | Path], no_cache: str, **settings: s
 def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> None:
     """Unpacks Debian's packages and their dependencies into the folder `place`, without root.
 
-    With an architecture in `debian`, apt works on a state of its own, so the function unpacks all
-    dependencies. Otherwise it leaves out the packages that this machine has.
+    With an architecture in `debian`, apt sees no installed packages, so the function unpacks all
+    dependencies. Otherwise it leaves out dependencies that this machine has.
     """
     state = fresh(place.with_name("apt"))
     (state / "status").touch()

@@ -25,9 +25,9 @@ class Environment(Strict):
     """The result for a torch minor and a Python.
 
     Attributes:
-        state: `ran` (a binary was accepted, and the numbers and gradients are right), `failed`
-            (the run or a check failed), `rejected` (no binary was accepted, so nothing was run),
-            `unsupported` (PyPI has no wheel of that torch for that Python).
+        state: `ran` (the numbers and gradients are right), `failed` (the run or a check failed),
+            `rejected` (the checker chose no variant, so nothing was run), `unsupported` (PyPI has
+            no wheel of that torch for that Python).
         wheel, commit: the wheel and its commit if `--python` added the row, else "".
         accepted: the names of the accepted binaries.
         rejected: the names of the other binaries, each with its rejecting dimension or `unknown`.
@@ -56,8 +56,8 @@ class Environment(Strict):
 class Evidence(Strict):
     """The results of a run of `--verify full`, and of later runs with `--python`.
 
-    `smoke` is the hash of the program that compares numbers, `date` the date of the newest result
-    of the first run.
+    `smoke` is the hash of the program that compares numbers, `date` the date of the newest result;
+    `verify_full.joined`, which adds later results, changes neither.
     """
 
     schema_version: Literal[1] = 1

@@ -30,7 +30,7 @@ SUPPORT_PAGE = REPO / "docs" / "numbers" / "support.md"
 SUPPORT_FILE = PACKAGE / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
 HEADER_FILE = REPO / "csrc" / "project.h"
-# A line that ends in `#= TEMPLATE`: its value, with keys of `project:` (or version) in braces.
+# A line whose value follows from the template after `#=`: `{KEY}` of `project:`, or `{version}`.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -49,7 +49,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         README_FILE: ("support-table", support_table.brief(matrix)),
         RELEASE_PAGE: ("glibc", floors(matrix)),
     }
-    # A project may lack some of the pages.
+    # A project may lack some of these files.
     for path, part in parts.items():
         if path.exists():
             files[path] = filled(path, *part, old=files.get(path))
@@ -115,7 +115,7 @@ def filled(
     comment: tuple[str, str] = ("<!-- ", " -->"),
     old: str | None = None,
 ) -> str:
-    """The file's text, or `old`, with `text` between the markers NAME:begin and NAME:end."""
+    """`old` (default: the file's text) with `text` between the markers NAME:begin and NAME:end."""
     begin, end = (f"{comment[0]}{name}:{which}{comment[1]}\n" for which in ("begin", "end"))
     old = path.read_text(encoding="utf-8") if old is None else old
     before, found, rest = old.partition(begin)

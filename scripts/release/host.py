@@ -1,4 +1,4 @@
-"""Finds the compilers and the torch of this machine, and which cells it cannot build."""
+"""Finds this machine's compilers and torch, and the reason why it cannot build a cell."""
 
 import os
 import re
@@ -96,7 +96,7 @@ def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
 
 
 def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:
-    """The toolchain for CUDA kernels, or the reason why there is none; None for the CPU."""
+    """The toolchain for CUDA kernels, or the reason why there is none; None for CPU kernels."""
     wanted = matrix.kernels.get(kernels)  # type: ignore[call-overload]
     return toolchains.choose(wanted, matrix, host.cuda) if wanted and wanted.toolkit else None
 
@@ -110,7 +110,7 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
         glue = glue_for(host.torch, PROJECT)
     except BuildError as error:
         raise ReleaseError(str(error)) from error
-    cuda = cells.get(f"{glue}-cu{host.torch.cuda_major}")  # None for a CPU build, too
+    cuda = cells.get(f"{glue}-cu{host.torch.cuda_major}")  # None also for a CPU build of torch
     if cuda and not obstacle(cuda, host, matrix):
         return cuda
     name = f"{glue}-cpu"
@@ -121,6 +121,6 @@ def host_cell(matrix: Matrix, host: Host) -> Cell:
 
 
 def chosen(selectors: Sequence[str], matrix: Matrix, host: Host) -> list[Cell]:
-    """The cells of the matrix that the selectors name; the selector `host` is `host_cell`."""
+    """The cells of the matrix that the selectors name; the selector `host` names `host_cell`."""
     fits = host_cell(matrix, host).name if "host" in selectors else ""
     return select(all_cells(matrix), selectors, fits)

@@ -77,7 +77,7 @@ def github(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
 
 
 def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
-    """Shows the tasks in order, and how many compilations sharing saves."""
+    """Shows the tasks in order, and how many compilations are saved as cells share binaries."""
     for task in plan.tasks.values():
         state = "made before" if read_stamp(BUILD, task.name) else "to make"
         console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)

@@ -189,7 +189,7 @@ def of_shards(folders: Iterable[Path]) -> dict[Path, Manifest]:
 
 
 def of_binaries(packed: Mapping[str, bytes], shards: Iterable[Manifest]) -> dict[str, Binary]:
-    """The entries of binaries by name, each from a shard that made a binary with the same hash."""
+    """The shards' entries of the `packed` binaries by name; each entry has the binary's hash."""
     known = {(name, b.sha256): b for found in shards for name, b in found.binaries.items()}
     found: dict[str, Binary] = {}
     for path, data in sorted(packed.items()):
@@ -235,7 +235,7 @@ def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
 
 
 def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
-    """The packed cells of an earlier run with the same sources, if their wheels are intact."""
+    """The cells that the `previous` run packed from these `sources`, if their wheels are intact."""
     if previous is None or previous.sources != sources:
         return {}
     intact = {a.path for a in previous.artefacts if not wrong_files([a], folder)}

@@ -1,4 +1,4 @@
-"""Reads and checks build_matrix.yaml; reports mistakes in the file with their lines and values."""
+"""Reads and checks build_matrix.yaml; names the line of each mistake that the checks find."""
 
 import difflib
 import re
@@ -107,7 +107,7 @@ def _torch(minor: str, torch: Torch, matrix: Matrix) -> Problems:
 def _devices(
     where: Loc, gcc: Loc, devices: Sequence[str], torch: Torch | None, matrix: Matrix
 ) -> Problems:
-    """Finds repeated devices, devices without kernels, and toolkits that accept no g++ of torch."""
+    """Finds devices that are repeated or lack kernels, and toolkits that take no g++ of torch."""
     for i, device in enumerate(devices):
         kernels = matrix.kernels.get(device.replace("cu", "cuda"))
         if device in devices[:i]:
@@ -124,7 +124,7 @@ def _devices(
 
 
 class MatrixError(ReleaseError):
-    """The matrix cannot be used; each mistake that was found is a line `file:line: problem`."""
+    """The matrix cannot be used; a mistake inside the file is a line `file:line: problem`."""
 
 
 def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
@@ -160,7 +160,7 @@ def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
 
 
 def _place(tree: Any, platform: str, loc: Loc) -> Loc:
-    """The path of a platform's value in the file: below `differs` if it is there, else `loc`."""
+    """The path of a platform's value in the file: `loc`, below `differs` if the value is there."""
     differs: Loc = ("platforms", platform, "differs", *loc[:3])
     try:
         reduce(getitem, differs, tree)

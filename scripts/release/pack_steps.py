@@ -50,7 +50,7 @@ def package_sources() -> tuple[Path, ...]:
 
 
 def sdist(context: Context) -> Sequence[Path]:
-    """Makes the source distribution from a copy of the files, as the build writes beside them."""
+    """Makes the source distribution from a copy of the files, since the build adds files to it."""
     stage = fresh(TEMPORARY / "sdist" / "source")
     for path in package_sources():
         target = stage / path.relative_to(REPO)
@@ -83,7 +83,7 @@ def repack(archive: Path, folder: Path, epoch: int) -> Path:
 
 
 def gather(binaries: Iterable[Path], folder: Path) -> Path:
-    """Copies binaries into the new `folder`, which the caller names to a build in PREBUILT."""
+    """Copies binaries into the new `folder`, for a build that finds the folder by PREBUILT."""
     fresh(folder)
     for path in binaries:
         publish(path, folder / path.name)
@@ -159,7 +159,7 @@ def make_fat_wheel(log: Log, wheels: Mapping[str, Path], required: Collection[st
 
 
 def partial_version(packed: Collection[str], required: Collection[str]) -> str | None:
-    """The local version `partial.3of15` of a wheel with 3 of 15 required cells; None with all."""
+    """The local version of a wheel: `partial.3of15` for 3 of 15 required cells, None for all 15."""
     count = len({*packed} & {*required})
     return None if count == len(required) else f"partial.{count}of{len(required)}"
 

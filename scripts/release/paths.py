@@ -1,4 +1,4 @@
-"""The paths of the files that the tool writes; all of them may be deleted between runs."""
+"""The paths of what a run builds; all these files may be deleted between runs."""
 
 import os
 import shutil
@@ -58,9 +58,9 @@ def publish(source: Path, target: Path) -> Path:
 
 
 def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> Path:
-    """Copies a wheel into `folder`, deletes the same version with other tags, and returns the copy.
+    """Copies a wheel into `folder`, deletes its version with other tags there; returns the copy.
 
-    With `any_version`, the function deletes all other versions, too.
+    With `any_version`, the function also deletes the distribution's wheels of other versions.
     """
     target = publish(source, folder / source.name)
     name, version, *_ = source.name.split("-")

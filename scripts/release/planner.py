@@ -33,7 +33,7 @@ class Plan:
 
     Args:
         channel: the URL of the base channel; None for the bootstrap channel.
-        carried: thin wheels of other cells that an earlier run made from the same sources.
+        carried: thin wheels of other cells that an earlier run made from this run's sources.
         pack: whether to pack and run the binaries that pass the checks.
     """
 
@@ -98,7 +98,7 @@ class Plan:
         return TorchEnv(name, host.python, release, stays=cell.stable)
 
     def _env(self, cell: Cell, env: TorchEnv, needs: Sequence[Task] = ()) -> Task:
-        """The task that makes an environment, which is temporary if it has a cache of its own."""
+        """The task that makes an environment; an environment with its own cache is temporary."""
         options: dict[str, Any] = {}
         if env.cache:
             size = CUDA_TORCH if cell.torch.cuda else CPU_TORCH
@@ -152,7 +152,7 @@ class Plan:
         temporary = (verify_steps.folder_of(cell),) if env.cache else ()
         options: dict[str, Any] = {"inputs": (SMOKE,), "temporary": temporary}
         given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell}"
-        # The task installs from the cache of this environment, so both must still exist.
+        # The task installs from this environment's cache, which is deleted with the environment.
         needs = [self._env(cell, env)]
         venv = self.add(cell, name, verify_steps.venv, given, needs, **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
@@ -162,7 +162,7 @@ class Plan:
             self.add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
 
     def add_fat_wheel(self, carried: Mapping[str, Path]) -> None:
-        """Adds the task that joins the fat wheel, and its runs beside the torches that stay."""
+        """Adds the task that joins the fat wheel, and its runs where torch is not temporary."""
         tasks, kinds = self.tasks, ("wheel", "venv", EXAMPLE.stem)
         names = {cell.name: [f"{kind}/{cell}" for kind in kinds] for cell in self.cells}
         wheels = {cell: [tasks[n] for n in found if n in tasks] for cell, found in names.items()}
@@ -173,8 +173,8 @@ class Plan:
         fat = self.add(None, "fat-wheel", pack_steps.fat_wheel, given, needs, **options)
         for cell in self.cells:
             venv, name = tasks[f"venv/{cell}"], f"fat-run/{cell.glue}"
-            # The fat wheel runs only beside torches that stay; `--verify full` runs it beside all.
-            # Under qemu a run is slow, and the thin wheels, which run there, hold the same objects.
+            # The fat wheel does not run beside temporary torches; `--verify full` tries them all.
+            # Under qemu a run is slow, and the thin wheels' runs test the fat wheel's binaries.
             if not (FOREIGN or venv.temporary or name in tasks):
                 given = {"glue": cell.glue, "venv": venv, "fat_wheel": fat}
                 self.add(cell, name, verify_steps.fat_run, given, inputs=(SMOKE,))
@@ -237,7 +237,7 @@ class Plan:
     def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
         """The environment, and its task, of the newest torch with the cell's CUDA major.
 
-        The stable glue must serve that torch. Without one for this Python, the task is skipped.
+        The stable glue must serve that torch. If no torch fits this Python, the task is skipped.
         """
         python, major = self.host.python_minor, cell.cuda_major
         every, oldest = self.matrix.torch.values(), pair(self.matrix.stable.target)

@@ -89,7 +89,7 @@ _stop: Stop | None = None
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Stop]:
-    """In the block, the first signal only sets a flag; the block's end raises KeyboardInterrupt."""
+    """The first signal in the block only sets a flag; KeyboardInterrupt follows after the block."""
     global _stop
     _stop = stop = Stop()
     try:
@@ -101,7 +101,7 @@ def deferred() -> Iterator[Stop]:
 
 
 def interrupt(*_: object) -> None:
-    """Sets the flag of `deferred`, or else kills all commands and raises KeyboardInterrupt."""
+    """Sets an unset flag of `deferred`, or else kills all commands and raises KeyboardInterrupt."""
     if _stop is not None and not _stop.asked:
         _stop.asked = True
         return

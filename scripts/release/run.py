@@ -142,7 +142,7 @@ def base_channel(channel: str, console: Console) -> str | None:
 
 @contextmanager
 def only_run(console: Console) -> Iterator[None]:
-    """Lets one run at a time use BUILD, by a lock that ends with the process; ends leftovers."""
+    """Locks BUILD until the block or the process ends; kills processes that earlier runs left."""
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "lock").open("w") as file:
         # A command that a killed run was just starting may hold the lock a moment longer.
@@ -210,7 +210,7 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
 
 
 def _publish(folder: Path, found: Manifest, cells: Collection[str], log: Log) -> None:
-    """Copies the source distribution, and the artefacts and logs of these cells, from a shard."""
+    """Copies the source distribution, and the artefacts and logs of `cells`, from a shard."""
     names = [a.path for a in found.artefacts if a.kind != "fat" and cells >= {*a.cells}]
     names += [cell.log for name, cell in found.cells.items() if cell.log and name in cells]
     for path in (folder / name for name in names):

@@ -42,13 +42,13 @@ Bounds = Annotated[tuple[int, int], AfterValidator(_ordered)]
 
 
 class Strict(BaseModel):
-    """A model that takes neither unknown keys nor other types (2.10 is not the text "2.10")."""
+    """A model that refuses unknown keys and converts no numbers (2.10 is not the text "2.10")."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Project(Strict):
-    """Facts about the project; the module `generated` writes its names for the engine and C++."""
+    """Facts about the project; the module `generated` writes the names for the engine and C++."""
 
     distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
     summary: Annotated[str, StringConstraints(pattern=r"^[^\n\"#]+$")]
@@ -75,7 +75,7 @@ class Package(Strict):
 
 
 class Platform(Strict):
-    """A platform for binaries; `differs` has the values of the matrix that differ on it."""
+    """A platform for binaries; `differs` has the matrix's values that differ on this platform."""
 
     debian: str
     differs: dict[Literal["kernels", "stable", "torch"], dict[str, Any]] = {}
@@ -144,7 +144,7 @@ class Torch(Strict):
 
     @property
     def conda(self) -> str:
-        """The pytorch versions for a conda package with this torch's ATen glue: the whole minor."""
+        """The pytorch versions of this minor, which a conda package with its ATen glue takes."""
         major, minor = pair(self.release)
         return f">={major}.{minor}.0,<{major}.{minor + 1}.0a0"
 

@@ -121,8 +121,8 @@ class Log:
         """Runs a command to its end, with its output in the log.
 
         Raises CommandFailed if the exit code is not 0, ReleaseError if the command does not start,
-        and OSError if the log cannot be written. `remedy` ends the texts of the first two, but not
-        that for a full disk.
+        and OSError if the log cannot be written. `remedy` ends the texts of ReleaseError, and of
+        CommandFailed unless the log's end reports a full disk.
         """
         words = [str(word) for word in command]
         self.write(f"$ {shlex.join(words)}")

@@ -34,7 +34,7 @@ def digest(path: Path) -> str:
 
 
 def _file_digest(path: str, stat: os.stat_result) -> str:
-    # Hard links share an inode, so one hash serves all. Every change of a file changes its ctime.
+    # Hard links share an inode, so the file is read once. Every change of a file changes its ctime.
     which = stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns
     if which not in _digests:
         found = hashlib.sha256()
@@ -131,7 +131,7 @@ class Identity(NamedTuple):
     """The state of the checkout at one moment.
 
     `sources` is a hash of the commit and the files; `written` is a hash of the files' times. If git
-    checks out another commit and then the first, it writes files again, which changes `written`.
+    checks out another commit and then returns, it writes files again, which changes `written`.
     """
 
     head: str | None
@@ -169,7 +169,7 @@ def source_env() -> dict[str, str]:
 
 
 def source_identity(files: Iterable[Path]) -> str:
-    """A hash of the commit, its date and the files; artefacts with the same hash may be joined."""
+    """A hash of the commit, its date and the files; runs with equal hashes may join artefacts."""
     lines = [commit(), str(source_epoch())]
     lines += [f"{relative(path)}\0{digest(path)}" for path in files]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

@@ -1,4 +1,4 @@
-"""Runs tasks in parallel, each after the tasks that it needs, and reuses outputs still valid.
+"""Runs tasks in parallel, each after the tasks that it needs, and reuses valid outputs.
 
 A large output that can be made again quickly (an environment with a CUDA torch) is *temporary*. The
 run deletes a temporary output after the last task that reads it, and keeps the stamp of its task.
@@ -43,8 +43,8 @@ class Task:
     Attributes:
         run: a function or `partial`; a task among the arguments becomes that task's first output.
         needs: the tasks whose outputs this task reads. Unless all are done, this task is skipped.
-        anyway: whether this task runs even if `needs` failed. Their outcomes are in its context,
-            but their temporary outputs may already be deleted.
+        anyway: whether this task runs even if tasks in `needs` failed. Its context has the outcomes
+            of `needs`, but their temporary outputs may already be deleted.
         temporary: the outputs and other folders that are deleted after the last reader.
         disk: the approximate size of the temporary outputs in bytes.
     """
@@ -73,7 +73,7 @@ class Outcome:
 
     Attributes:
         seconds: the duration in the run that did the task.
-        reason: why the task failed or was skipped; `blocked` is true if another task is the cause.
+        reason: why the task failed or was skipped; `blocked` is true if the task was not tried.
     """
 
     task: str
@@ -101,11 +101,11 @@ def run_tasks(
 ) -> dict[str, Outcome]:
     """Runs the tasks, up to `jobs` at a time, and returns the outcomes by the tasks' names.
 
-    A failure stops only the tasks that need the failed task; a full disk stops all tasks that have
-    not started. A task waits while its temporary outputs and those on the disk exceed `room` bytes,
-    unless no task runs. `folder` gets stamps and logs. `listener` has the methods `started` and
-    `finished` of :class:`listing.Reporter`. Raises ReleaseError if a task needs a task that is not
-    among `tasks`, and KeyboardInterrupt after a signal.
+    A failure stops only tasks that need the failed task and are not `anyway`; a full disk stops all
+    tasks that have not started. While other tasks run, a task waits if its temporary outputs and
+    those on the disk exceed `room` bytes. `folder` gets stamps and logs. `listener` has the methods
+    `started` and `finished` of :class:`listing.Reporter`. Raises ReleaseError if a task needs one
+    that is not among `tasks`, and KeyboardInterrupt after a signal.
     """
     run = _Run(tasks, folder, listener, jobs)
     running: dict[Future[Outcome], Task] = {}
@@ -148,7 +148,7 @@ class _Run:
         self.listener.finished(task, outcome)
         for old in reversed(list(self._temporary)):
             readers = [t for t in self.tasks if old in t.needs and not t.anyway]
-            # A reader's temporary output may have to be made again, so `old` stays as long as that.
+            # `old` stays as long as its readers' temporary outputs: making those again needs `old`.
             kept = any(reader in self._temporary for reader in readers)
             if not kept and all(t.name in self.outcomes for t in (old, *readers)):
                 self._temporary.remove(old)
@@ -156,7 +156,7 @@ class _Run:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _blocked(self, task: Task) -> str:
-        """Why a task cannot run: a full disk, or the first bad task that it needs; "" if it can."""
+        """Why a task cannot run: a full disk, or a needed task that is not done; "" if it can."""
         if self._full:
             return "not started: no space left"
         for need in () if task.anyway else task.needs:

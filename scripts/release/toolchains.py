@@ -24,7 +24,7 @@ from release.tasks import Context
 
 ADAPTER = REPO / "scripts" / "release" / "fatbinary.py"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"  # in Debian's packages
-NEWEST_CLANG = 30  # the tool looks for clang++-NN below this number
+NEWEST_CLANG = 30  # the tool looks for clang++-NN with NN below this number
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
     """The toolchain for a CUDA kernel object, or the reason why there is none, with a remedy.
 
     The first choice is an installed nvcc that compiles for all architectures: of the matrix's
-    version, or of the same major if that version is not installed. Then come an nvcc from PyPI's
-    wheels, an installed clang++, and Debian's clang++.
+    version, or of that version's major if the version is not installed. Then come an nvcc from
+    PyPI's wheels, an installed clang++, and Debian's clang++.
     """
     version, major = str(kernels.toolkit), kernels.cuda_major
     wheels = matrix.toolkits[version]

@@ -104,7 +104,7 @@ def _command(name: str, owner: str) -> list[str]:
     if name == "anaconda":
         return ["anaconda", "upload", "--skip-existing", *(["--user", owner] if owner else [])]
     words = ["upload", "--non-interactive", "--disable-progress-bar"]
-    # twine refuses --skip-existing for indexes other than PyPI and TestPyPI.
+    # The variable may name another index, for which twine refuses --skip-existing.
     words += [] if "TWINE_REPOSITORY_URL" in os.environ else ["--skip-existing"]
     return [*TWINE, *words, *(["--repository", name] if name != "pypi" else [])]
 

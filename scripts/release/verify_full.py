@@ -7,7 +7,7 @@ tries each torch on one Python and stores the results that it gets: under qemu a
 minutes, and some torches crash.
 
 The environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
-`build/verify-full` keeps the last wheel's results, so the same command continues a stopped run.
+`build/verify-full` keeps finished results, so a stopped run continues if it is started again.
 """
 
 import json
@@ -122,8 +122,8 @@ def verify(
 ) -> int:
     """Runs the environments in `wanted` that have no result yet; returns the exit code.
 
-    Stores the results if none is missing; platforms other than the first need only one result.
-    With `join`, only `wanted` needs results, and the first platform's update the stored ones.
+    Stores the results if none is missing; on platforms other than the first, one is enough. With
+    `join`, only `wanted` needs results; on the first platform they update the stored ones.
     """
     found = tried(wheel, wanted, console, jobs)
     every = wanted if join else targets(matrix)
@@ -215,10 +215,10 @@ def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evide
 
 
 def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Path]:
-    """Tries the wheel in a new environment and deletes that; returns the file with the result.
+    """Tries the wheel in a new, temporary environment; returns the file with the result.
 
-    Raises SkipTask if the environment cannot be made, if a signal stopped a program in it, or if
-    its torch fails without our package. The next run tries a skipped environment again.
+    Raises SkipTask if the environment cannot be made, if a signal of STOPPED ends a program in it,
+    or if its torch fails without our package. The next run tries a skipped environment again.
     """
     if target.interpreter is None:
         text = f"no Python {target.python} on PATH or in pyenv"
@@ -264,7 +264,7 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
 
 
 def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
-    """Runs a program; returns the text of its failure, or "". Raises SkipTask after a signal."""
+    """Runs a program; returns its failure or "". Raises SkipTask if the exit code fits STOPPED."""
     try:
         log.run(command, env=clean_env(**emulation.settings()), cwd=cwd)
     except CommandFailed as error:
@@ -277,7 +277,7 @@ def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
 def _verdicts(text: str) -> tuple[dict[str, Any], str]:
     """The facts of the checker's report in the text of a log, and the cause if no binary fits."""
     try:
-        # The report starts at the last line with a leading brace; torch may print text after it.
+        # The report starts at the last line with a leading brace; torch may print text after that.
         data, _ = json.JSONDecoder().raw_decode(text, text.rfind("\n{") + 1)
     except ValueError:
         return {}, "the checker printed no report"

@@ -35,7 +35,7 @@ def run_installed(
     env |= {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
     env |= emulation.settings()
     if checker:
-        # Under qemu an import of torch takes 20 s: --torch leaves the live run to the smoke test.
+        # Under qemu an import of torch takes 20 s; with --torch the checker does not import it.
         words = ["--torch", folder] if FOREIGN else []
         log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"

@@ -1,4 +1,4 @@
-"""Reads and writes wheels; with one zlib, the same content and date give the same bytes."""
+"""Reads and writes wheels; equal content, dates and versions of zlib give equal bytes."""
 
 import base64
 import csv
@@ -34,7 +34,7 @@ class Wheel:
         return {name: data for name, data in self.files.items() if ".so" in Path(name).name}
 
     def renamed(self, *, local: str | None, tag: str | None = None) -> "Wheel":
-        """The same content with the local version `local` (None for none), and `tag` if given."""
+        """A copy with the local version `local` (None for none), and with `tag` if it is given."""
         public = Version(self.version).public
         version = f"{public}+{local}" if local else public
         head, blank, body = self.info["METADATA"].partition(b"\n\n")
@@ -106,7 +106,7 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
     """One wheel of local version `local` (None for none) with the files of all `wheels`.
 
     The keys of `wheels` are the names of their variants. Raises ReleaseError if there is no wheel,
-    if a file differs between two wheels, or if a wheel lacks a file of the first that is no binary.
+    if a file differs between two wheels, or if a wheel lacks a non-binary file of the first wheel.
     """
     files: dict[str, tuple[str, bytes]] = {}
     first: Wheel | None = None

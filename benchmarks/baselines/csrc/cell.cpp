@@ -1,5 +1,5 @@
-// One LLTM step as a first C++ extension is usually written: one ATen call after another, no fused
-// pointwise operations, gates, X and z kept for backward. It is a baseline: do not improve it.
+// One LLTM step as a first C++ extension is usually written: one ATen call after another, without
+// fused pointwise operations; it keeps gates, X and z for backward. Do not improve this baseline.
 #include <torch/extension.h>
 
 #include <vector>

@@ -75,8 +75,8 @@ class Row {
   Pack<T, kSize> kept_[kPacks > 0 ? kPacks : 1];
 };
 
-// Returns the sum of all threads' values to every thread of the block. The order of additions does
-// not vary.
+// Returns the sum of all threads' values to every thread of the block. The order of additions is
+// fixed.
 template <typename Compute>
 __device__ Compute block_sum(Compute value) {
   __shared__ Compute parts[kMostRowThreads / 32];

@@ -1,2 +1,2 @@
-// Puts the layout of torch's classes into every ATen glue. A generated source adds the record.
+// Adds the layout of torch's classes to every ATen glue. A generated source adds the build record.
 #include "../torch_extension.h"

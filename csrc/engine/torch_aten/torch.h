@@ -1,4 +1,5 @@
-// Door 2: the op's calls to torch, through ATen. One build serves the torch minors of one layout.
+// Door 2: the op's calls to torch, through ATen. One build serves the torch minors that share one
+// layout of torch's classes.
 #pragma once
 
 #include <ATen/Parallel.h>

@@ -16,9 +16,9 @@
 #include "../kernel_table.h"
 
 // Declared here, not included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h, because
-// the CUDA functions must be weak: a CPU build of torch lacks them. The aoti_torch functions belong
-// to the C interface that AOTInductor's packages link against, and torch keeps it stable. They call
-// ATen without the dispatcher, so autograd and autocast do not see these calls.
+// the CUDA functions must be weak: a CPU build of torch lacks them. These aoti_torch functions are
+// part of the C interface that AOTInductor's packages link against; torch keeps it stable. They
+// call ATen without the dispatcher, so autograd and autocast do not see the calls.
 extern "C" {
 AOTITorchError aoti_torch_cpu_cat(const AtenTensorHandle*, int64_t, int64_t, AtenTensorHandle*);
 AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,
@@ -149,9 +149,9 @@ struct StableTorch {
     throw std::runtime_error(std::string(PROJECT_NAME ": torch's ") + what + " failed: " + cause());
   }
 
-  // Returns the cause of torch's last failure. From 2.13 on, a function of torch returns the text
-  // of the last exception. This code looks up the function by name, so that the object also loads
-  // into older torches.
+  // Returns the cause of torch's last failure. From torch 2.13 on, a function of torch returns the
+  // text of the last exception. This code looks up that function by name, so that the object also
+  // loads into older torches.
   static std::string cause() {
     if (void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) {
       using What = const char* (*)();

@@ -70,7 +70,7 @@ struct Cell {
   }
 
   // Computes and returns `count` columns of the gradients of batch entry n, starting at `column`.
-  // Also stores them to d_gates and d_old_cell, unless the pointer is NULL.
+  // Also stores the gradients in d_gates and in d_old_cell, each unless its pointer is NULL.
   static LLTM_INLINE typename Formulas::Gradients backward_register(
       const lltm_step_backward_arguments& a, int64_t n, int64_t column, int64_t count) {
     const int64_t state = a.sizes.state_size;
@@ -120,8 +120,8 @@ struct Cell {
     finish_forward(a, n, column, count, false, bias != nullptr, z);
   }
 
-  // Calls `body(arguments, n, column, count)` for every register of the state, on several threads,
-  // which may share a row.
+  // Calls `body(arguments, n, column, count)` for every register of the state, on several threads.
+  // Two threads may divide one row of the state.
   template <auto body, typename Arguments>
   static const char* for_each_register(const Arguments& arguments,
                                        const lltm_execution& execution) {

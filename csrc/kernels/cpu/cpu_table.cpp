@@ -103,16 +103,16 @@ double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
 #ifdef __x86_64__
   __builtin_cpu_init();
   if (dtype == LLTM_BFLOAT16) return __builtin_cpu_supports("avx512bf16") ? 4e6 : kAny;
-  // MKL, torch's usual GEMM, is tuned for Intel's processors and reaches half the speed on others.
+  // MKL, torch's usual GEMM, is tuned for Intel's processors; on others, it reaches half our speed.
   if (dtype != LLTM_FLOAT16) return __builtin_cpu_is("intel") ? 64e6 : kAny;
 #endif
   return kAny;
 }
 
-// Only the plan's family is ever set: the other fields are for CUDA kernels.
+// Sets only the plan's family; the other fields are for CUDA kernels and stay zero.
 const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step_sizes* sizes,
                       const lltm_execution*, lltm_step_plan* plan) {
-  // Backward leaves longer sums over the batch to torch, which sums in blocks and so rounds less.
+  // Beyond this many rows, backward leaves sums to torch, which sums in blocks and so rounds less.
   constexpr int64_t kMostSummed = 32768;
   static const Family forced = forced_family("LLTM_CPU_PRODUCTS", "own");
   *plan = {};
@@ -200,5 +200,5 @@ PROJECT_KERNEL_TABLE(cpu) {
   return &table;
 }
 
-// Returns the name of the instruction set in use, as in LLTM_CPU_CAPABILITY, or "unknown".
+// Returns the name of the instruction set in use, or "unknown" if LLTM_CPU_CAPABILITY names none.
 extern "C" PROJECT_EXPORT const char* lltm_cpu_capability(void) { return lltm::cpu_level().name; }

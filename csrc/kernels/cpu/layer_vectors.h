@@ -1,4 +1,4 @@
-// Runs a whole sequence. Each call packs the weights into panels of columns, in the order in which
+// Runs a whole sequence. Forward and backward pack the weights into panels, in the order in which
 // the products read them. Threads divide the rows of the batch and do not wait for one another. If
 // rows are few or a step is long, threads divide the panels instead and wait after each step.
 
@@ -15,14 +15,14 @@ struct Sequence {
 
   // The fewest multiply-adds for which it pays to wake another thread.
   static constexpr int64_t kProductsPerThread = 1 << 19;
-  // The same within a step, where the other thread is still awake from the step before.
+  // The fewest per thread if threads divide each step, and so are awake from the step before.
   static constexpr int64_t kProductsOfStep = 1 << 17;
   // In steps with this many multiply-adds, reading all weights costs a thread more than waiting.
   static constexpr int64_t kLongStep = 1 << 23;
 
-  // Returns whether our kernels make all products, not only those of the recurrence. With few rows
-  // and large weights, torch's GEMM is better: it reads the weights of x only once, which pays in
-  // backward only for a wide x. Our kernels would have to convert 16-bit operands first.
+  // Returns whether our kernels make all products, not only those of the recurrence. torch's GEMM
+  // is better for 16-bit operands, which our kernels would have to convert, and for few rows with
+  // large weights, since it reads the weights of x only once (in backward, only for a wide x).
   static bool makes_all_products(lltm_pass pass, const lltm_layer_sizes& sizes) {
     constexpr int64_t kFewRows = 4;
     constexpr int64_t kCachedWeights = 1 << 18;
@@ -64,7 +64,7 @@ struct Sequence {
                 [&](int64_t begin, int64_t end) { work.pack(begin, end); });
     load_state(arguments.grad_final_h, work.d_h, work.stride, sizes);
     load_state(arguments.grad_final_cell, work.d_cell, work.stride, sizes);
-    // There is one more round than steps: the last round makes the products of the first step.
+    // There is one more round than steps: the last round only makes the products of step 0's dz.
     share_steps(sizes, sizes.steps + 1, panels, execution,
                 [&](int64_t round, const Part& part) { work.run(sizes.steps - 1 - round, part); });
     store_state(work.d_h, work.stride, arguments.d_initial_h, sizes);
@@ -325,7 +325,7 @@ struct Sequence {
       }
     }
 
-    // Makes the products of step + 1, if it exists, then the elements of `step`, unless it is -1.
+    // Makes the products of dz of step + 1, if that step exists, then dz of `step` if step >= 0.
     void run(int64_t step, const Part& part) const {
       const int64_t before = step + 1;  // backward ran this step before `step`
       const int64_t first_row = before < sizes.steps ? first_row_of(sizes, before) : 0;

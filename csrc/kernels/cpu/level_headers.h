@@ -43,7 +43,7 @@ struct CpuKernels {
 #endif
 
 // The kernels of each level, by lltm_dtype_index. Each level_*.cpp defines one array, if the
-// platform and the compiler have the level. On Arm, the baseline is NEON.
+// platform and the compiler support the level. On Arm, the baseline is NEON.
 struct CpuLevels {
   static const CpuKernels baseline[4], avx2[4], avx512[4], neon_bf16[4], sve[4];
 };
@@ -85,7 +85,7 @@ class Scratch {
 inline constexpr const char* kNoMemory = "lltm: no memory for the CPU kernels' workspace";
 
 // Calls `work(memory, begin, end)` on ranges, as in_parallel does. Each call gets `bytes` bytes of
-// memory. Returns NULL, or an error text if an allocation failed.
+// memory. If an allocation fails, leaves out its range and returns an error text; else NULL.
 template <typename Work>
 const char* in_parallel_with_memory(int64_t count, int64_t grain_size, int64_t bytes,
                                     const lltm_execution& execution, const Work& work) {

@@ -1,5 +1,5 @@
 // The CPU kernels for Arm processors with SVE and an instruction that converts to bfloat16.
-// Products use SVE vectors of any length; everything else uses NEON.
+// `multiply` in tiles.h uses SVE vectors of any length; everything else uses NEON.
 #include "level_headers.h"
 #ifdef LLTM_HAS_SVE
 #include <arm_sve.h>

@@ -92,7 +92,7 @@ LLTM_INLINE Vector<C> narrow_lanes(Vector<C> lanes, C) {
 template <typename T>
 using Stored = std::conditional_t<sizeof(T) == 2, Halves, Vector<compute_t<T>>>;
 
-// A register's elements at any address, for store(): GCC would split a memcpy of 16 bytes in two.
+// With this type, store() writes to any address; GCC would split a memcpy of 16 bytes in two.
 template <typename T>
 struct __attribute__((packed, may_alias)) Unaligned {
   Stored<T> lanes;

@@ -82,8 +82,8 @@ struct Step {
     return ceiling(sizes.state_size, kBlock);
   }
 
-  // Returns an odd number of cache lines, in elements, so that neighbouring rows do not compete for
-  // the same part of a cache.
+  // Returns the number of elements from one row of dz to the next. It is an odd number of cache
+  // lines, so that neighbouring rows do not compete for one part of a cache.
   static int64_t dz_stride(const lltm_step_sizes& sizes) {
     constexpr int64_t kLine = 64 / sizeof(C);
     return (ceiling(kGateCount * sizes.state_size, kLine) | 1) * kLine;
@@ -247,7 +247,7 @@ struct Step {
           C* const z = sums + 3 * kBlock * n;
           with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
             constexpr int kVectors = decltype(vectors)::value;
-            // Tiles of one register have twice the rows, if a block has them, to hide latencies.
+            // A tile one register wide has up to 2 * kTileRows rows, to hide latencies.
             constexpr int kRows = (kVectors == 1 && kBlock > kTileRows ? 2 : 1) * kTileRows;
             for (int gate = 0; gate < kGateCount; ++gate) {
               for (int64_t m = 0; m < columns; m += kRows) {
@@ -340,7 +340,7 @@ struct Step {
             const int64_t first = unit / tiles * kChunk;
             const int64_t rows = least(kChunk, sizes.batch_size - first);
             const int64_t tile = unit % tiles;
-            // The number of tiles whose sums are kept in cache together
+            // The number of tiles whose sums are kept in cache together.
             const int64_t together =
                 least(least(end - unit, tiles - tile), kGroup * (kChunk / rows));
             left_unit(sizes, dz + first * dz_stride(sizes), weights, columns,

@@ -6,7 +6,7 @@ namespace lltm::LLTM_LEVEL {
 // hide the latency of a multiply-add and leave registers for the operands.
 #ifdef LLTM_MULTIPLIES_BY_SVE
 constexpr int kTileRows = 8;
-constexpr int kTileVectors = 4;                        // a row fills vectors of up to 64 bytes
+constexpr int kTileVectors = 4;                        // a row fills SVE vectors of up to 64 bytes
 #elif LLTM_VECTOR_BYTES == 64 || defined(__aarch64__)  // 32 registers
 constexpr int kTileRows = 8;
 constexpr int kTileVectors = 2;
@@ -29,7 +29,7 @@ LLTM_INLINE int64_t sve_lanes(double) { return static_cast<int64_t>(svcntd()); }
 
 // Does the part of `multiply` below for the columns of one SVE register or, if `two`, of two,
 // starting at `column`. The length of SVE registers is unknown at compile time, so arrays cannot
-// hold them. Macros name the registers of 8 rows; rows past `rows` repeat the last.
+// hold them. Macros name the registers of 8 rows; only the first `rows` rows are added to.
 template <int rows, bool two, typename C>
 LLTM_INLINE void multiply_by_sve(int64_t depth, const C* a, int64_t a_row, int64_t a_depth,
                                  const C* b, int64_t b_depth, int64_t width, int64_t column,
@@ -201,7 +201,7 @@ __attribute__((noinline)) void store_rows(const compute_t<T>* from, int64_t from
   }
 }
 
-// Returns the width of a tile for `columns` columns: whole registers, at most kTileVectors.
+// Returns a tile's width for `columns` columns, in elements: whole registers, at most kTileVectors.
 template <typename C>
 LLTM_INLINE int64_t tile_width(int64_t columns) {
   constexpr int64_t kLanes = Lanes<C>::kCount;

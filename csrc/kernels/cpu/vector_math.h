@@ -97,7 +97,7 @@ struct VectorMath {
   }
 
   // tanh(x) = (1 - d) / (1 + d) with d = exp(-2|x|). Near 0, -expm1(-2|x|) replaces 1 - d and loses
-  // no digits; farther from 0, d itself is more precise.
+  // no digits; farther from 0, 1 - d is more precise.
   static LLTM_INLINE Value tanh(Value x) {
     const Value lowest = broadcast<C>(ExpConstants<C>::kMinusOne);
     const Value argument = C(-2) * absolute<C>(x);

@@ -1,4 +1,4 @@
-// Asynchronous copies into shared memory, for compute capability 8.0 or later.
+// Copies into shared memory, which are asynchronous from compute capability 8.0 on.
 #pragma once
 
 #include "../../engine/kernels/vectors.h"

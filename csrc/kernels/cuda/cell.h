@@ -5,7 +5,7 @@
 
 namespace lltm {
 
-// pointwise.cu: the part of a step that is not a product, sums of columns, and copies.
+// pointwise.cu: a step without its products, the sums of a matrix's columns, and copies.
 const char* cuda_cell_forward(lltm_dtype, const lltm_step_forward_arguments*,
                               const lltm_execution*);
 const char* cuda_cell_backward(lltm_dtype, const lltm_step_backward_arguments*,
@@ -38,8 +38,8 @@ enum StepFamily {
   kCublas = 5,  // step_cublas.cu
   kTensor = 6,  // forward, by tensor cores
 };
-// In kTensor, steps of up to this number of batch rows have a tile of their own, if the rows of
-// their operands are whole words of 4 bytes but not whole vectors of 16.
+// In kTensor, steps of up to this number of batch rows use FewRowsTensorTile, if the rows of their
+// operands are whole words of 4 bytes but not whole vectors of 16 bytes.
 constexpr int kFewRows = 32;
 
 const char* cuda_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
@@ -60,7 +60,7 @@ const char* cublas_step_forward(lltm_dtype, const lltm_step_forward_arguments&,
 const char* cublas_step_backward(lltm_dtype, const lltm_step_backward_arguments&,
                                  const lltm_execution&);
 
-// product.cu. Whether cuda_product can be called, and whether torch's flag lets it round to tf32.
+// product.cu: whether cuda_product can be called, and whether torch's flag lets it round to tf32.
 bool can_multiply(const lltm_execution&);
 bool torch_allows_tf32(const lltm_execution&);
 const char* cuda_product(lltm_dtype, const lltm_product_arguments*, const lltm_execution*);

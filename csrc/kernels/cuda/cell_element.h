@@ -39,8 +39,8 @@ struct Incoming {
 template <typename T>
 constexpr bool kSixteenBits = sizeof(T) == 2;
 
-// Returns the arguments with strides, since the kernels always read strides. Without given strides,
-// the gradients are contiguous.
+// Returns the arguments with strides, which Incoming::load may read even if the caller gave none.
+// Without given strides, the gradients are contiguous.
 inline lltm_step_backward_arguments with_strides(lltm_step_backward_arguments arguments) {
   const int64_t row = arguments.sizes.state_size;
   if (arguments.strides.given == 0) arguments.strides = {1, {row, 1}, {row, 1}};
@@ -102,7 +102,7 @@ LLTM_DEVICE void store_cell(void* new_cell, void* running, int64_t element,
   }
 }
 
-// The memory layout of the gradients that come from the next step.
+// How the gradients from the later step and d_old_cell are stored.
 struct FromLater {
   int64_t planes = 1;      // more_grad_h is stored as this number of planes, to be added up
   int64_t plane_size = 0;  // in elements

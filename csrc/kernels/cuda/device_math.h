@@ -17,7 +17,7 @@ struct FloatMath {
     return sigmoid_of(z, exp2(-fabsf(z) * kLog2OfE));
   }
 
-  // One of the two terms is zero: a sum, because a choice between the terms would become a branch.
+  // Adds two terms, of which one is zero, because a choice between them would become a branch.
   LLTM_DEVICE static float elu(float z) {
     return expm1_below(z > 0.0f ? 0.0f : z) + (z > 0.0f ? z : 0.0f);
   }
@@ -25,7 +25,7 @@ struct FloatMath {
   LLTM_DEVICE static float elu_slope(float g) { return g > 0.0f ? 1.0f : g + 1.0f; }
 
   LLTM_DEVICE static float tanh(float x) {
-    const float large = large_tanh(x);  // early, or it would wait for the comparison
+    const float large = large_tanh(x);  // early, so as not to wait for the comparison
     // The polynomial was fitted on [-0.6, 0.6], where `large` loses digits.
     const float s = x * x;
     const float high = fmaf(s, 2.07946189e-2f, -5.37832938e-2f);
@@ -86,8 +86,8 @@ struct FloatMath {
 };
 
 // Activations of low latency, for the forward steps of a sequence, where each step waits for these
-// functions of the step before. A caller that reads only one of the sigmoid's two numbers does not
-// wait for a selection.
+// functions of the step before. The sigmoid computes each of its two numbers directly, so that no
+// caller waits for a selection.
 struct SwiftMath : FloatMath {
   LLTM_DEVICE static Sigmoid<float> sigmoid(float z) {
     return {reciprocal(1.0f + exp2(z * -kLog2OfE)), reciprocal(1.0f + exp2(z * kLog2OfE))};

@@ -13,7 +13,7 @@ inline namespace layer_cu {
 
 constexpr int kThreads = 128;
 
-// Each thread sums one element's terms over time, several at once, since they are independent.
+// Each thread sums one element's terms over time, and computes several terms at once.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) sum_cells(const lltm_layer_cells_arguments arguments) {
   using C = compute_t<T>;
@@ -46,8 +46,8 @@ const LayerFamily gemm_family = {"gemm", [](const LayerProblem&) { return true; 
 const LayerFamily* const kFamilies[] = {&gemm_family, &registers_family, &grid_family,
                                         &cluster_family};
 
-// Returns the problem with padded sizes, except in float64. cuBLAS and `grid` read vectors: if S or
-// I is no multiple of 8 elements, both become multiples of 64 bytes, for which cuBLAS is quicker.
+// Returns the problem, padded for cuBLAS and `grid`, which read vectors. Except in float64, if S or
+// I is no multiple of 8 elements, both grow to multiples of 64 bytes; cuBLAS is then quicker.
 LayerProblem padded(LayerProblem problem) {
   constexpr int64_t kAligned = 8;
   lltm_layer_sizes& sizes = problem.sizes;

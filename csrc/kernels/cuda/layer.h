@@ -61,7 +61,7 @@ ClusterShape shape_cluster(const LayerProblem& problem);
 extern LayerFamily cluster_family;
 
 // layer_grid.cu: the recurrent weights are spread over the registers and shared memory of many
-// multiprocessors. `kernel` is NULL if none fits, or if the device cannot hold all blocks at once.
+// multiprocessors. `kernel` is NULL if no kernel fits or the device cannot hold all blocks at once.
 struct GridShape {
   const void* kernel = nullptr;
   int threads = 0;

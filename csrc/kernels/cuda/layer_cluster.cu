@@ -17,8 +17,8 @@ void take_forward(ClusterShape* shape) {
 
 template <typename T, typename L, int kRows>
 void take_backward(ClusterShape* shape) {
-  // Whole warps make the parts of dh for all units. The same warps or additional warps finish the
-  // block's own units.
+  // Whole warps make the parts of dh for all units. These or additional warps then turn dh of the
+  // block's own units into dz.
   const int products = static_cast<int>(divide_up(shape->blocks, L::kWidth));
   const int warps = L::kFinishers == 0 && products < kRows ? kRows : products + L::kFinishers;
   shape->kernel = reinterpret_cast<const void*>(cluster_backward_kernel<T, L, kRows>);
@@ -28,7 +28,7 @@ void take_backward(ClusterShape* shape) {
 
 // If there is a kernel for the shape's number of blocks, sets the quickest one, its threads, and
 // the most rows that it takes. Few lanes per unit are quicker, since each doubling of lanes costs a
-// shuffle. Two rows per cluster are quicker if the registers have room for the sums of both.
+// shuffle. Two rows per cluster are quicker than one if registers can hold the sums of both.
 template <typename T>
 void find_kernel(bool backward, ClusterShape* shape) {
   const int64_t blocks = shape->blocks;
@@ -57,9 +57,9 @@ struct ClusterLaunch {
   ClusterLaunch(const ClusterLaunch&) = delete;
 };
 
-// Allows the kernel clusters of this size. Returns the number of clusters that can run at once.
+// Allows the kernel clusters of shape.blocks blocks. Returns how many of them can run at once.
 int count_active(const ClusterShape& shape, int32_t device_index) {
-  constexpr int kPortableBlocks = 8;  // every device with clusters can run 8
+  constexpr int kPortableBlocks = 8;  // every device with clusters allows 8 blocks
   if (!compiled_for(shape.kernel, 90, device_index)) return 0;
   const DeviceScope scope(device_index);
   const ClusterLaunch launch(shape, 1, nullptr);

@@ -51,7 +51,7 @@ LLTM_DEVICE uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// threadIdx.x in a register. The compiler would read threadIdx.x itself again at each use, slowly.
+// threadIdx.x, kept in a register: the compiler would otherwise read it again, slowly, at each use.
 LLTM_DEVICE int thread_index() {
   int index;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
@@ -161,7 +161,7 @@ struct ClusterPlace {
         first_row(static_cast<int>(blockIdx.x) / blocks * int64_t{rows_each}),
         rows(static_cast<int>(min(int64_t{rows_each}, sizes.batch_size - first_row))) {}
 
-  // The bytes that a block receives in a step: kClusterUnits float32 for each row from each block.
+  // The bytes that a block receives in a step: from each block, kClusterUnits floats for each row.
   LLTM_DEVICE int step_bytes() const { return rows * blocks * kClusterUnits * 4; }
 };
 
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int element = thread - (L::kFinishers == 0 ? 0 : static_cast<int>(blockDim.x) - kElements);
   const bool multiplies = L::kFinishers == 0 || element < 0;
   const int state = static_cast<int>(a.sizes.state_size);
-  const bool makes_d_h = a.d_initial_h != nullptr;  // the product of the last dz is d_initial_h
+  const bool makes_d_h = a.d_initial_h != nullptr;  // the product of the first step's dz
   float weights[L::kUnits][L::kWidth][L::kInner / L::kLanes];
   load_backward_weights<T>(a, group_unit, weights, [&](int i) {
     const int unit = place.first_unit + lane * 4 + i % 4;  // one of this block's units
@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
 
   const int own_row = element / kClusterUnits;
   const int own_unit = element % kClusterUnits;
-  const bool owns = element >= 0 && own_row < rows;  // the same for a whole warp
+  const bool owns = element >= 0 && own_row < rows;  // one value per warp
   BackwardUnit<T, 1> own(a, place.first_row + own_row, owns ? 1 : 0, place.first_unit + own_unit,
                          true);
   if (a.sizes.steps > 1) own.fetch();
@@ -365,7 +365,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     flip_dz = -flip_dz;
     if (owns) {
       if (more) own.prepare();
-      if (left > 2) own.fetch();  // the reads take about a step
+      if (left > 2) own.fetch();  // now, since the reads take about a step
       if (more || makes_d_h) {
         arrivals.wait();
         dh = sum_parts();

@@ -8,10 +8,10 @@
 
 namespace lltm {
 
-// The steps of a sequence as strides. Moving an address costs two additions. Computing it from
-// indices costs a dozen multiplications, in a loop where every instruction counts.
+// The steps of a sequence as strides. In a loop where every instruction counts, moving an address
+// by a stride costs two additions; computing it from indices would cost a dozen multiplications.
 struct Walk {
-  int64_t first;   // the index of the first step's first element in tensors (T, B, S)
+  int64_t first;   // the index in tensors (T, B, S) at which the step that runs first starts
   int64_t stride;  // elements of these tensors from one step to the next; may be negative
 
   LLTM_DEVICE Walk(const lltm_layer_sizes& sizes, bool backward) {
@@ -44,8 +44,8 @@ LLTM_DEVICE float load_or_zero(const void* data, int64_t index, bool valid) {
 }
 
 // Loads the weights of backward: kUnits * kWidth columns of W_h, starting at `first_column`, in the
-// rows `row_of(i)`. Negative rows and columns beyond the state give zeros. One instruction reads
-// four columns if they are aligned, since the first step waits for all weights.
+// rows `row_of(i)`. Negative rows and columns beyond the state give zeros. The first step waits for
+// all weights, so one instruction reads four columns if they are aligned.
 template <typename T, int kUnits, int kWidth, int kInner, typename RowOf>
 LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_column,
                                        float (&weights)[kUnits][kWidth][kInner],

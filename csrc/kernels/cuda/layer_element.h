@@ -208,7 +208,7 @@ class ForwardUnit {
 template <typename T, int kRows>
 class BackwardUnit {
  public:
-  // The parameters are those of ForwardUnit. Prepares the first step.
+  // The parameters are those of ForwardUnit. Prepares the last step, which runs first.
   LLTM_DEVICE BackwardUnit(const lltm_layer_backward_arguments& a, int64_t row, int rows, int unit,
                            bool writes)
       : state_(static_cast<int>(a.sizes.state_size)),
@@ -232,7 +232,7 @@ class BackwardUnit {
   LLTM_DEVICE bool writes(int r) const { return writes_[r]; }
   LLTM_DEVICE float d_z(int r, int gate) const { return widen(d_z_[r][gate]); }
 
-  // Starts to read the next step's inputs.
+  // Starts to read the inputs of the step that runs next.
   LLTM_DEVICE void fetch() {
     unrolled<kRows>([&](int r) {
       if (valid_[r]) from_.load(state_, r, ahead_[r]);
@@ -254,7 +254,7 @@ class BackwardUnit {
     carry_[r] = slopes_[r].gradients(product + grad_h_[r], grad_cell_[r], d_z_[r]);
   }
 
-  // Writes the step's results and moves to the next step.
+  // Writes the step's dz and moves to the step that runs next.
   LLTM_DEVICE void store() {
     unrolled<kRows, kGateCount>([&](int r, int gate) {
       if (writes_[r]) d_gates_[(kGateCount * r + gate) * state_] = d_z_[r][gate];

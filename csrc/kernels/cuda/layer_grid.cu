@@ -30,7 +30,7 @@ void choose_engine(bool exact, GridShape* shape) {
   take_kernel<T, backward, TensorEngine<T, backward, kPieces, false>>(shape);
 }
 
-// If a kernel fits the state and the shape's slice_rows, sets it, its threads and shared memory.
+// If a kernel fits the state and slice_rows, sets the shape's kernel, threads and shared_bytes.
 template <typename T, bool backward>
 void find_kernel(const lltm_layer_sizes& sizes, GridShape* shape) {
   // The number of pieces of K = S per warp; layer_grid_pieces.h explains pieces.
@@ -72,7 +72,7 @@ GridShape shape_grid(const LayerProblem& problem) {
   const int64_t unit_blocks = divide_up(state, kUnits);
   const int64_t room = multiprocessors / unit_blocks;
   if (fact(cudaDevAttrCooperativeLaunch) == 0 || room == 0) return {};
-  // A slice smaller than a tile is not rounded up, which would add rows to read and to finish.
+  // A slice smaller than a tile is not rounded up: rounding would add rows to read and to compute.
   const int64_t share = divide_up(batch, room);
   const int64_t slice_rows = share <= kTileRows ? share : divide_up(share, kTileRows) * kTileRows;
   if (slice_rows > (1 << 19)) return {};
@@ -106,7 +106,7 @@ static const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
         static_cast<size_t>(sizes.batch_size * sizes.state_size * lltm_dtype_bytes(dtype));
     const size_t all_bytes = plane_bytes * static_cast<size_t>(sizes.steps);
     Arguments copy = arguments;
-    // At launch, all words of the tensor through which blocks exchange states must be kUnwritten.
+    // At launch, all words of the tensor through which blocks exchange h or dz must be kUnwritten.
     if constexpr (kBackward) {
       cudaMemsetAsync(arguments.d_gates, 0xff, kGateCount * all_bytes, stream);
     } else {

@@ -82,7 +82,7 @@ class ExactEngine {
     for_pieces(group, [&](int piece, uint4& words) { load(source, piece, words); });
   }
 
-  // Waits until all words of the group have arrived.
+  // If `source.wait`, waits until all words of the group have arrived.
   LLTM_DEVICE void settle(const Source<float>& source, int group) {
     bool complete = !source.wait;
     while (!__all_sync(0xffffffffu, complete)) {

@@ -40,7 +40,7 @@ struct GridPosition {
 // How far an address moves, in elements, to the next chunk; see Walk.
 struct GridStride {
   int64_t chunk;  // within a step
-  int64_t wrap;   // from a step's last chunk to the next step's first chunk
+  int64_t wrap;   // from a step's last chunk to the first chunk of the step that runs next
 
   LLTM_DEVICE GridStride(int64_t step_stride, int64_t chunk_stride, int chunks)
       : chunk(chunk_stride), wrap(step_stride - (chunks - 1) * chunk_stride) {}
@@ -158,7 +158,7 @@ class Finisher {
 
   const Place& place_;
   GridPosition at_;
-  bool active_;  // the same for a whole warp
+  bool active_;  // one value per warp
   bool owns_;    // has elements of the state
 
  private:
@@ -297,7 +297,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
     if (this->next_valid()) from_.load(this->place_.state, 0, ahead_);
   }
 
-  // Finishes one chunk. After the last step, only the gradient of the initial h is left.
+  // Finishes one chunk. Once all steps have run, only the gradient of the initial h is left.
   LLTM_DEVICE void finish(const float* partials, bool has_product) {
     if (!this->active_) return;
     float product[1][kEach] = {};

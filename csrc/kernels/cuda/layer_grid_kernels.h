@@ -1,16 +1,16 @@
 // The kernels of the family `grid`. A block owns some units of the state for a slice of the batch,
-// and keeps their weights in registers and, if these are full, in shared memory. The blocks of one
-// slice exchange states, which are d_gates in backward, through the tensor that they write anyway;
-// see layer_grid_pieces.h. Slices are independent of one another. A slice is divided into chunks of
-// a few batch rows. Chunks are independent as well, so work on other chunks hides the exchange of
-// one chunk.
+// and keeps their weights in registers and, if the registers are full, in shared memory. The blocks
+// of one slice exchange states, which are d_gates in backward, through the tensor that they write
+// anyway; see layer_grid_pieces.h. Slices are independent of one another. A slice is divided into
+// chunks of a few batch rows. Chunks are independent as well, so work on other chunks hides the
+// exchange of one chunk.
 //
 // There are two roles. The Multiplier makes a chunk's products, as one partial sum per warp. The
 // finisher adds the partial sums, computes the formulas and publishes the results. If the engine's
-// kFinishWarps is not 0, these warps finish a chunk while the other warps multiply the next chunk,
-// if there is one. Otherwise each warp has both roles, one after the other.
+// kFinishWarps is not 0, this number of warps only finish chunks, while the other warps multiply
+// the next chunk, if there is one. Otherwise each warp has both roles, one after the other.
 //
-// All blocks must run at once, since they wait for one another. shape_grid checks their number.
+// shape_grid ensures that all blocks run at once, since the blocks of a slice wait for one another.
 #pragma once
 
 #include "layer.h"
@@ -23,8 +23,8 @@ namespace lltm {
 template <typename Engine>
 constexpr int kGridThreads = 32 * (kWarps + Engine::kFinishWarps);
 
-// Named barriers for `threads` threads of a block. `barrier` is not 0, which __syncthreads uses.
-// arrive_at does not wait.
+// Named barriers for `threads` threads of a block. `barrier` must not be 0, which belongs to
+// __syncthreads. arrive_at does not wait.
 template <int threads>
 LLTM_DEVICE void arrive_at(int barrier) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(threads) : "memory");
@@ -51,10 +51,10 @@ LLTM_DEVICE void wait_since(uint32_t start, int patience) {
   }
 }
 
-// The products of the steps [first, end). Step 0 multiplies `initial`. Each later step multiplies
-// the states that the step before it has written to `written`. In backward, and in forward without
-// an initial h, step 0 has no product. If backward must compute the gradient of the initial h, this
-// gradient is one more product, which follows the last step and multiplies the last dz.
+// The products of the steps [first, end), numbered as they run. Step 0 multiplies `initial`. Each
+// later step multiplies the states, or dz in backward, that the step before it has written to
+// `written`. In backward, and in forward without an initial h, step 0 has no product. If backward
+// must compute the gradient of the initial h, one more product makes it from the last step's dz.
 template <typename T>
 struct GridProducts {
   const T* initial;
@@ -100,8 +100,8 @@ class Multiplier {
   // Starts to read the states of the next product.
   LLTM_DEVICE void issue() { engine_.issue(source_); }
 
-  // Makes one chunk's products, after `issue`. With `ahead`, issues the next product, if there is
-  // one. TensorEngine::multiply describes `free`.
+  // Makes the products of the chunk for which `issue` was called. If `ahead` is true, also calls
+  // `issue` for the next product, if there is one. TensorEngine::multiply describes `free`.
   template <typename Free>
   LLTM_DEVICE void multiply(float* partials, bool ahead, const Free& free) {
     Source<T> next_source = source_;

@@ -1,12 +1,12 @@
 // The product of one step in a block of the family `grid`: (rows of weights) x (batch rows). Each
 // warp holds the block's weights over its own part of the inner dimension K for the whole sequence,
-// and reads the same part of the states, which are d_gates in backward, from L2. A finisher adds up
-// the partial products of all warps.
+// and reads this part of the states, which are d_gates in backward, from L2. A finisher adds up the
+// partial products of all warps.
 //
 // A piece is what a warp reads with one instruction: 64 bytes of each of 8 batch rows, 16 bytes per
 // lane. The pieces along K go to the warps in turn. The order of K's elements in registers does not
-// matter, as long as it is the same for weights and states. So a lane's 16 bytes are its operands
-// of two tensor core multiplications, without any rearrangement.
+// matter, as long as it is the same for weights and states. So TensorEngine uses a lane's 16 bytes
+// as operands of two multiplications, without any rearrangement.
 #pragma once
 
 #include "../types.h"
@@ -15,7 +15,7 @@
 
 namespace lltm {
 
-// Exchange of states between the blocks of a kernel, through the tensors that they write anyway,
+// Exchange of states between the blocks of a kernel, through the tensor that they write anyway,
 // without flags, fences or barriers.
 //
 // The host fills the tensor with kUnwritten words before the launch. A block that needs a word
@@ -25,7 +25,7 @@ namespace lltm {
 
 constexpr uint32_t kUnwritten = 0xffffffffu;
 
-// A float32, or two 16-bit numbers, in a form that never equals kUnwritten.
+// Returns `word`, a float32 or two 16-bit numbers, in a form that never equals kUnwritten.
 template <typename T>
 LLTM_DEVICE uint32_t shared_word(uint32_t word) {
   if constexpr (sizeof(T) < 4) return word == kUnwritten ? 0x7fff7fffu : word;
@@ -85,7 +85,7 @@ template <typename T>
 struct Source {
   const T* data;   // of the chunk's first row
   int64_t stride;  // elements between rows
-  int rows;        // the number of valid rows; the others count as zero
+  int rows;        // the number of valid rows; any rows after them count as zero
   bool wait;       // other blocks write the data, so readers wait for every word
 
   // Whether a tile has valid rows, or is the first. All threads of a block get the same answer.
@@ -98,7 +98,7 @@ struct LanePiece {
   static constexpr int kElements = 16 / sizeof(T);
   static constexpr int kSpan = 4 * kElements;  // elements of K per piece
 
-  // The first element of K in the lane's part.
+  // The index in K of the lane's first element of a piece.
   LLTM_DEVICE static int first_k(int piece) {
     return (piece * kWarps + warp_index()) * kSpan + lane_index() % 4 * kElements;
   }
@@ -135,7 +135,7 @@ class StagedPieces {
       : lane_(stage + lane_index()),
         shared_address_(static_cast<uint32_t>(__cvta_generic_to_shared(lane_))) {}
 
-  // Requests the first groups of a chunk, from `begin` on.
+  // Requests the groups [begin, kRingGroups) of a chunk.
   template <int begin>
   LLTM_DEVICE void start(const Source<T>& source, int inner) {
 #pragma unroll
@@ -161,7 +161,7 @@ class StagedPieces {
     if (!source.wait) {
       unrolled<kGroup, kTiles>([&](int i, int tile) {
         if (sizeof(T) < 4) return;
-        uint4& words = words_[tile][i];  // of an initial h, whose NaNs must suit round_word
+        uint4& words = words_[tile][i];  // of an initial h; round_word needs its NaNs changed
         words = make_uint4(shared_word<T>(words.x), shared_word<T>(words.y),
                            shared_word<T>(words.z), shared_word<T>(words.w));
       });
@@ -180,7 +180,8 @@ class StagedPieces {
     }
   }
 
-  // Call this after the product of `group`. Requests the group that takes the place of `group`.
+  // Call this after the product of `group`. Requests the group that is due then, if there is one: a
+  // later group of this chunk or, if the ring holds a whole chunk, a group of the next chunk.
   template <int group>
   LLTM_DEVICE void refill(const Source<T>& source, const Source<T>& next, bool has_next,
                           int inner) {

@@ -8,8 +8,8 @@ namespace lltm {
 
 // A lane's part of a piece, 4 words, is the second operand of two multiplications.
 //
-// `one_chunk`: for slices of one chunk of one tile. There, no products of another chunk hide the
-// finishing of the chunk, and finishing takes less time than handing the chunk to other warps. So
+// With `one_chunk`, a slice is one chunk of one tile. No products of another chunk hide the
+// finishing of this chunk, and finishing takes less time than handing the chunk to other warps. So
 // there are no finishing warps, registers hold more weights, and all pieces are in flight at once.
 template <typename T, bool backward, int kPieces, bool one_chunk>
 class TensorEngine {
@@ -99,7 +99,7 @@ class TensorEngine {
     });
   }
 
-  // The number of independent sums: a multiplication waits about 30 cycles until its sum is ready.
+  // Independent sums per tile: the next multiplication for a sum must wait for about 30 cycles.
   static constexpr int kChains = kGates == 1 ? 2 : kGates;
 
   template <int group>

@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   own.store_final(a);
 }
 
-// Each step multiplies the later step's dz by W_h. The inner dimension is that of dz: one gate
-// after another, each padded to the layout's state.
+// Each step multiplies the dz of the step that ran before it by W_h. The inner dimension is that of
+// dz: one gate after another, each padded to the layout's state.
 template <typename T, typename L, int kRows>
 __global__ void __launch_bounds__(L::kThreads, 1)
     registers_kernel(const lltm_layer_backward_arguments a) {
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   float dh[kOwn][1];
   for (int left = static_cast<int>(a.sizes.steps); left > 0; --left) {
     if (left > 1) own.fetch();
-    product(dz[half], dh);  // dz is zero in the first step
+    product(dz[half], dh);  // dz is zero in the first step that runs
     half ^= 1;
     unrolled<kOwn>([&](int r) {
       own.step(r, dh[r][0]);

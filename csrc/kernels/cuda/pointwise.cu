@@ -1,6 +1,6 @@
 // The pointwise part of one LLTM step: after the GEMM in forward, before the GEMMs in backward.
 // Memory bandwidth bounds it, so each thread moves up to 16 bytes at a time. This file also has
-// copies of matrices and sums of columns.
+// the kernels that copy matrices and sum columns.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
@@ -105,9 +105,9 @@ __global__ void __launch_bounds__(kThreads) copy_all(const Copies copies) {
   copy_rows<T>(copies.at[blockIdx.y], blockIdx.x, gridDim.x);
 }
 
-// A block of backward goes down one part of the rows of a strip of columns. With `sums`, it adds up
-// the part's bias gradients. There are then several parts only if one part would give too few
-// blocks, and a second launch adds up the sums of the parts. Without `sums`, parts are short.
+// A block of backward computes one part of the rows of a strip of columns. With `sums`, the block
+// also adds up the part's bias gradients. Then there are several parts only if one part would give
+// too few blocks, and a second launch adds up the parts' sums. Without `sums`, parts are short.
 struct StripGeometry {
   dim3 block;
   int64_t strips;
@@ -118,7 +118,7 @@ struct StripGeometry {
     constexpr int kSectorBytes = 32;   // the smallest memory access
     constexpr int64_t kBlocks = 1024;  // enough to fill a GPU several times over
     constexpr int64_t kFewBlocks = 128;
-    constexpr int64_t kFewRows = 8;        // per thread; more rows are divided into parts
+    constexpr int64_t kFewRows = 8;        // per thread; with `sums`, more rows make parts
     constexpr int64_t kMostParts = 65535;  // CUDA's limit of a grid's y
     int width = kStripBytes / pack_bytes;
     const auto most_blocks = [&] {
@@ -152,7 +152,7 @@ constexpr bool kReadsAhead = !std::is_same_v<T, bfloat16>;
 struct Strips {
   int64_t rows_per_part;
   int64_t to_stride;  // of d_gates
-  unsigned count;     // of strips; the blocks after them copy
+  unsigned count;     // of strips; blocks with a larger x copy
   CopiesBeside copies;
 };
 

@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
       for (int row = 0; row < rows; ++row) d_bias += d_z[row][threadIdx.x];
     }
     if (arguments.d_weights != nullptr && k < depth) {
-      // Column k of [h, x] is a column of h or of x, so all rows have the same stride.
+      // Column k of [h, x] is a column of h or of x, so one stride leads from row to row.
       const T* from = operands.joined(first_row, k);
       const int64_t stride = k < state_size ? state_size : operands.input_size;
 #pragma unroll 8

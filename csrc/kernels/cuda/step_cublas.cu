@@ -1,5 +1,5 @@
 // One LLTM step by cuBLAS. Forward launches copies, the product and the pointwise kernel. Backward
-// launches the pointwise kernels, which also make copies, the products and, if it pads, copies.
+// launches pointwise kernels, which may also copy operands; products; and, if it pads, copies.
 //
 // cuBLAS is several times slower if rows are not aligned to vectors of 16 bytes. With at least
 // `least_rows` rows, the step then pads: cuBLAS works on copies, in which zeros fill each row to a
@@ -53,7 +53,7 @@ class CublasStep {
     const int64_t vector = 16 / bytes_;
     const auto whole = [&](int64_t size) { return divide_up(size, 2 * vector) * 2 * vector; };
     const bool aligned = state % vector == 0 && inputs % vector == 0;
-    // One GEMM saves a launch. For large sizes, its copy and cuBLAS's choice of kernels cost more.
+    // One GEMM saves a launch. If it is large, its copy and cuBLAS's choice of kernel cost more.
     const double work = 1.0 * rows * lines * depth;  // multiplications
     joins = work <= (bytes_ == 2 ? 6e9 : 1.2e9);
     if (aligned || rows < least_rows()) return;

@@ -15,12 +15,12 @@ namespace {
 
 constexpr int32_t kNeedsDataGradient = LLTM_NEEDS_INPUT | LLTM_NEEDS_OLD_H;  // d_gates W
 
-// Whether tensor cores may round this step's float32 products to tf32. If not, float32 is exact.
+// Whether tensor cores may round this step's products to tf32; false unless `dtype` is float32.
 bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution) {
   const int major = device_fact(cudaDevAttrComputeCapabilityMajor, execution.device_index);
   if (dtype != LLTM_FLOAT32 || major < 8) return false;
   if (sizes.input_size != 0) return torch_allows_tf32(execution);
-  constexpr int64_t kAligned = 8;  // layers pad S and I to multiples of this number
+  constexpr int64_t kAligned = 8;  // elements; if S or I is no multiple, layers pad both
   return sizes.allow_tf32 != 0 && sizes.state_size % kAligned == 0 &&
          sizes.weight_stride % kAligned == 0;
 }
@@ -32,13 +32,13 @@ struct ForwardCosts {
   double launch = 3;
   double rows_depth = 0.0085;   // per element of the depth, without tensor cores
   double rows_work = 0.19;      // per million multiplications
-  double rows4_depth = 0.0025;  // the same in tiles of four rows
+  double rows4_depth = 0.0025;  // like rows_depth, in tiles of four rows
   double rows4_work = 0.31;
   double tensor_slice = 0.85;  // per 128 bytes of the depth, by tensor cores
   double tensor_block = 0.0038;
-  double few_slice = 0.45;  // the same for up to kFewRows rows
+  double few_slice = 0.45;  // like tensor_slice, for up to kFewRows rows
   double few_block = 0.0014;
-  double cublas = 8;  // its three launches
+  double cublas = 8;  // the three launches of a step by cuBLAS
   double cublas_work = 0.1;
   double cublas_megabyte = 0.7;  // per megabyte of weights
   double more_launches = 12;     // the host's time for two additional launches
@@ -105,14 +105,14 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
   constexpr int64_t kSmall = 8'000'000;
   const bool tf32 = work > kSmall && allows_tf32(dtype, sizes, execution);
   const bool exact = bytes > 2 && !tf32;
-  // With so few rows, the time of any kernel is that of reading the weights. A GEMM by tensor cores
+  // For up to 4 rows, the time of any kernel is that of reading the weights. A GEMM by tensor cores
   // reads them quickest, but needs a second launch, which is free only in a loop over large steps.
   if (sizes.batch_size <= 4) {
     constexpr int64_t kLarge = 2048;
     const bool tensor_loop = sizes.input_size == 0 && !exact && sizes.state_size > kLarge;
     return tensor_loop && sizes.batch_size > 1 ? kGemm : kRows4;
   }
-  // Tensor cores cannot multiply float32 exactly. So a GEMM gains less there, least for few rows.
+  // A float32 GEMM without tf32 uses no tensor cores. So it gains less, and least for few rows.
   int64_t limit = tf32 && sizes.input_size == 0 ? kSmall : 64'000'000;
   if (dtype == LLTM_FLOAT32 && !tf32) limit = sizes.batch_size <= 16 ? 1'100'000'000 : 320'000'000;
   if (vectors && work <= limit) return rows_family(sizes);
@@ -131,7 +131,7 @@ int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& 
                         const lltm_execution& execution) {
   const bool exact = dtype == LLTM_FLOAT32;
   const int64_t rows = sizes.batch_size;
-  // In a sequence the host is ahead of the device, so cuBLAS's launches cost less than in a step.
+  // In a sequence the host is ahead of the device, so launches cost less than in a single step.
   if (sizes.input_size == 0) {
     constexpr int64_t kMostOfOneRow = 3'000'000;
     constexpr int64_t kMostByTensorCores = 8'000'000;

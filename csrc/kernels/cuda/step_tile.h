@@ -2,8 +2,8 @@
 // block.
 //
 // A block reads the operands [h, x] and W in place, one slice of the depth after another, into
-// shared memory. Without tensor cores, several groups of threads divide each slice, since a small
-// step waits for memory. Sums are in the compute type and in a fixed order.
+// shared memory. Without tensor cores, groups of threads divide each slice: a small step waits for
+// memory, and more threads read more at once. Sums are in the compute type and in a fixed order.
 #pragma once
 
 #include <type_traits>
@@ -59,7 +59,7 @@ struct StepOperands {
 // A tile of kRows batch rows by kColumns columns of the state, times three gates. It reads kAtOnce
 // elements at a time, to which every row of the operands must be aligned. A thread has every
 // (kRows / kThreadRows)-th row of one column, for one of kGroups_ parts of each slice. With kTensor
-// instead, a warp has 16 rows and 8 columns, and tensor cores multiply float32 rounded to tf32.
+// instead, a warp has 16 rows and 8 columns, and float32 is rounded to tf32.
 template <typename T_, int kAtOnce, int kRows_, int kColumns_, int kThreadRows, int kGroups_,
           int kVectorsPerGroup, int kStages, bool kTensor = false>
 struct StepTile {
@@ -312,7 +312,7 @@ struct StepTile {
   };
 };
 
-// For few rows: the step waits for the weights, so many groups read them.
+// With few rows, a step waits for the weights, so many groups read them.
 template <typename T, int kAtOnce>
 using Rows4Tile = StepTile<T, kAtOnce, 4, 4, 4, 32, 1, 4>;
 template <typename T, int kAtOnce>
@@ -326,7 +326,7 @@ template <typename T, int kAtOnce>
 using TensorTile = StepTile<T, kAtOnce, 64, 16, 8, 2, 4, 3, true>;
 template <typename T>
 using FewRowsTensorTile = StepTile<T, kWordSize<T>, kFewRows, 16, 8, 2, 4, 4, true>;
-// For backward: fewer columns, since a block also makes its columns' weight gradients.
+// Backward has fewer columns per block, since a block also makes its columns' weight gradients.
 template <typename T, int kAtOnce>
 using BackwardTile = StepTile<T, kAtOnce, 16, 4, 4, 8, 2, 4>;
 

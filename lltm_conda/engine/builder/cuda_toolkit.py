@@ -154,7 +154,7 @@ def find_cuda_toolkit(
     *,
     major: int | None = None,
 ) -> CudaToolkit | None:
-    """The toolkit that CUDA_HOME or CUDA_PATH names, else the first one that is installed, or None.
+    """The toolkit that CUDA_HOME or CUDA_PATH names, else the first one that is found, or None.
 
     If neither variable is set, a toolkit of CUDA `major` comes before all others. The search order
     is nvcc on PATH, /usr/local/cuda, /usr/local/cuda-*, $CONDA_PREFIX, PyPI's `cuda-toolkit[nvcc]`
@@ -220,9 +220,9 @@ def _identify(nvcc: Path) -> CudaToolkit:
 def default_architectures(version: tuple[int, int], compiled: frozenset[str]) -> str:
     """The default architectures, in the syntax of TORCH_CUDA_ARCH_LIST.
 
-    For every generation (major of the compute capability) from OLDEST_GENERATION on, the default is
-    the oldest architecture that the toolkit compiles for, since later GPUs of the generation run
-    its machine code. PTX of the newest of these architectures serves later generations.
+    For each generation (major of the compute capability) from OLDEST_GENERATION on, they hold its
+    oldest architecture that the toolkit compiles for, since later GPUs of the generation run code
+    for that architecture. PTX of the newest of these architectures serves later generations.
     """
     numbers = sorted(map(int, compiled), reverse=True)
     oldest = {number // 10: number for number in numbers if number // 10 >= OLDEST_GENERATION}
@@ -230,8 +230,8 @@ def default_architectures(version: tuple[int, int], compiled: frozenset[str]) ->
         raise BuildError(
             f"CUDA {dotted(version)} compiles for "
             f"{', '.join(map(str, numbers[::-1])) or 'no GPU'}; kernels need CUDA {OLDEST_CUDA} or "
-            f"newer, and an architecture of {OLDEST_GENERATION}.0 or newer. Set CUDA_HOME to such a"
-            " toolkit, or TORCH_CUDA_ARCH_LIST to an architecture of this one, for example 8.0+PTX"
+            f"newer, and an architecture of {OLDEST_GENERATION}.0 or newer. Set CUDA_HOME to a"
+            " newer toolkit, or TORCH_CUDA_ARCH_LIST to an architecture of this one, like 8.0+PTX"
         )
     return ";".join(f"{n // 10}.{n % 10}" for n in sorted(oldest.values())) + "+PTX"
 
@@ -247,7 +247,7 @@ def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
         for item in expanded.split(";"):
             match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
             number = f"{match[1]}{match[2]}" if match else ""
-            # nvcc lists 90, and also accepts 90a (this GPU alone) and 100f (GPUs of its family).
+            # nvcc lists 90 and 100, and also accepts 90a (this GPU alone) and 100f (its family).
             if match is None or number not in compilable:
                 known = ", ".join(sorted(compilable, key=int))
                 raise BuildError(

@@ -26,7 +26,7 @@ from .cuda_toolkit import (
 from .programs import BuildError, HostCompiler, Log, find_host_compiler, flag, words
 from .sources import git_commit, glue_sources, kernel_abi, kernel_sources, source_date, source_root
 
-# The first torch whose stable ABI has all that the op needs; one object serves it and later ones.
+# The first torch whose stable ABI has all that the op needs; one glue serves it and later torches.
 FIRST_STABLE = (2, 10)
 OLDEST = (2, 4)
 
@@ -50,7 +50,8 @@ class BuildRequest:
             and DEBUG have their usual meanings.
         cuda: the toolkit for CUDA kernels, by default the one that `find_cuda_toolkit` finds.
         architectures: the default for TORCH_CUDA_ARCH_LIST, in its syntax.
-        launcher: a compiler cache's command, put before every compiler but a CXX of several words.
+        launcher: a compiler cache's command, put before all compilations but those by a CXX of
+            several words.
     """
 
     out_dir: Path
@@ -345,7 +346,7 @@ def _by_nvcc(
 
 
 def _through_nvcc(option: str, flag: str) -> tuple[str, str]:
-    """nvcc's `option` with a flag for the host compiler or linker, quoted: nvcc runs a shell."""
+    """nvcc's `option` with a flag for the host compiler or linker, quoted for nvcc's shell."""
     plain = re.fullmatch(r"[\w@%+=:./-]+", flag)
     return option, flag if plain else f'"{flag}"'
 
@@ -394,7 +395,7 @@ def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Rec
     else:
         # Without -fopenmp, ATen's parallel_for (in a header) is serial. Code from g++ finds libgomp
         # in the process, since torch has loaded it. Linking libgomp could load a second copy: some
-        # of torch's wheels for Arm hold a renamed libgomp. Code from clang links clang's library.
+        # of torch's wheels for Arm hold a renamed libgomp. Code from clang links clang's libomp.
         door = ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"]
         left = [f"-Wl,--ignore-unresolved-symbol={name}" for name in _OF_OPENMP]
         libraries = ["-lc10", *(["-fopenmp"] if "clang" in compiler.name else left)]

@@ -16,10 +16,10 @@ class BuildError(RuntimeError):
 
 
 def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None = None) -> str:
-    """A program's output, standard output first.
+    """A program's standard output, followed by its standard error.
 
     Raises:
-        BuildError: the program does not run, or fails; the text ends with the advice `repair`.
+        BuildError: the program does not run, fails or takes over 60 s; the text ends with `repair`.
     """
     try:
         run = subprocess.run(command, capture_output=True, timeout=60, env=env, check=True)
@@ -63,7 +63,7 @@ class HostCompiler:
 
 
 def find_host_compiler(env: Mapping[str, str]) -> HostCompiler:
-    """The compiler that `CXX` names, else the first one of g++, c++ and clang++ on PATH."""
+    """The compiler that `CXX` names; if CXX is not set, the first of g++, c++, clang++ on PATH."""
     named = env.get("CXX")
     candidates = [words(env, "CXX")] if named else [("g++",), ("c++",), ("clang++",)]
     for command in candidates:

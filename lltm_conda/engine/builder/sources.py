@@ -41,10 +41,10 @@ def kernel_sources(root: Path, device: str) -> list[Path]:
 
 
 def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
-    """The sources of one object that holds the glue of `lane` and the kernels.
+    """The sources of one object with the glue of `lane`, CPU kernels and, if `cuda`, CUDA kernels.
 
-    CMake and torch.utils.cpp_extension build such objects. They define PROJECT_LINKED_CPU if the
-    object holds CPU kernels, and PROJECT_LINKED_CUDA if it holds CUDA kernels.
+    CMake and torch.utils.cpp_extension build such objects. The build must define
+    PROJECT_LINKED_CPU for CPU kernels, and PROJECT_LINKED_CUDA for CUDA kernels.
     """
     root = source_root()
     kernels = kernel_sources(root, "cpu") + (kernel_sources(root, "cuda") if cuda else [])

@@ -44,7 +44,7 @@ def is_torch_symbol(name: bytes) -> bool:
 
 
 def is_torch_library(name: str) -> bool:
-    """Whether this is the file name of a library of torch: `libtorchaudio.so` is not."""
+    """Whether this is the file name of a library of torch, which `libtorchaudio.so` is not."""
     stem = name.partition(".")[0]
     return stem == "libtorch" or stem.startswith(("libtorch_", "libc10"))
 
@@ -75,8 +75,8 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
     """Read a shared object.
 
     Nothing is raised: if the file is malformed or cannot be read, the kind is "unreadable" and
-    `problems` says why. A file of 1 MB takes at most 1 s and 100 MB. An import of the package reads
-    its own files `light`: it trusts the architectures in the build record and skips the GPU code.
+    `problems` says why. A file of 1 MB takes at most 1 s and 100 MB of memory. An import of the
+    package reads files `light`: it trusts the architectures in the record and skips the GPU code.
     """
     path = Path(path)
     blank = BinaryRecord(path=path, kind="unreadable", name=printable(path.name))
@@ -115,7 +115,7 @@ _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], str, str | None], ...] = (
 
 
 def _other_format(path: Path) -> tuple[str, str | None]:
-    """The format of a file that is not 64-bit little-endian ELF, and its platform or None."""
+    """A description ("" if none) and the platform (or None) of a file that `Elf` cannot read."""
     start = b"\0"  # an unreadable file matches no format
     with suppress(OSError, ValueError):
         if path.is_file():
@@ -196,7 +196,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
 
 
 def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The newest of each family: `{"GLIBC": (2, 34)}` from `GLIBC_2.17` and `GLIBC_2.34`."""
+    """The newest version of each family: `{"GLIBC": (2, 34)}` of `GLIBC_2.17` and `GLIBC_2.34`."""
     newest: dict[str, tuple[int, ...]] = {}
     for name in names:
         family, _, number = name.partition("_")

@@ -89,7 +89,7 @@ def _another(project: Project) -> str:
 
 
 def entry_folder(project: Project, torch: TorchInstall, sources: str) -> Path:
-    """The folder for a build for this torch, made or not; `sources` is the hash of the sources."""
+    """The folder of a build for `torch` from sources with the hash `sources`; it may not exist."""
     device = f"cuda{torch.cuda}" if torch.cuda else "cpu"
     key = f"torch{torch.version}-{device}-abi{torch.cxx11_abi}"
     key = "".join(c if (c.isascii() and c.isalnum()) or c in ".+-" else "_" for c in key)
@@ -236,7 +236,7 @@ def find_binaries(
         paths += [path for path in files if path.suffix == ".so"]
     try:
         if torch is not None and entry_folder(project, torch, "").parent.is_dir():
-            sources = source_hash(project.folder)  # slow, so the line above checks first
+            sources = source_hash(project.folder)  # slow, so the folder is looked for first
             folder = entry_folder(project, torch, sources or "")
             if sources is not None and folder.is_dir():
                 built = trusted_files(project, folder)
@@ -250,7 +250,7 @@ def find_binaries(
         why = f"the build cache is refused: {what}"
         return paths, Finding("build cache", REJECTED, what, needed, why, printable(error.fix))
     except (OSError, RuntimeError):
-        pass  # there is no home folder, or this user may not read it
+        pass  # there is no folder for the cache, or this user may not read it
     return paths, None
 
 

@@ -1,7 +1,7 @@
 """The dimensions of a verdict, with a function (binary, runtime) -> finding for each.
 
-A function returns None if its dimension does not apply. In this file, functions for the object and
-the host come first, then those for torch, then those for CUDA.
+A function returns None if its dimension does not apply; `whole_file` yields up to four findings.
+Functions for the object and the host come first, then those for torch, then those for CUDA.
 """
 
 import re
@@ -32,7 +32,7 @@ _OF_PYTHON = ("Py", "_Py", "import ")
 
 
 def whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    """Is the file whole, and does it come from the same build as the files beside it?"""
+    """Is the file whole and from this version of the package, and do kernels fit the glue?"""
     file, needed, fault = binary.file, "a whole shared object", faults.PACKAGE_FILES
     if binary.kind == "unreadable" or binary.problems:
         why = f"{file} is damaged or not what its name says: {binary.problems[0]}"
@@ -246,7 +246,7 @@ def torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def _layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
-    """Compares the class layout that the binary was compiled with to the layout of this torch."""
+    """Compares the class layout that is recorded in the binary with the layout of this torch."""
     dimension, version, record = "torch version", torch.version, binary.record
     target = record.torch_target if record else None
     label = f"torch {dotted(target)}" if target else "a torch that it does not name"
@@ -444,7 +444,7 @@ def cuda_major(names: Sequence[str]) -> str:
     return found[0].partition(".so.")[2].partition(".")[0] if found else ""
 
 
-#: First driver branches of CUDA releases, newest first, for a driver that does not tell its CUDA.
+#: First driver branches of CUDA 11.0 and 12.0 to 13.0, newest first, if a driver tells no CUDA.
 _DRIVER_CUDA = {580: (13, 0), 575: (12, 9), 570: (12, 8), 565: (12, 7), 560: (12, 6), 555: (12, 5)}
 _DRIVER_CUDA |= {550: (12, 4), 545: (12, 3), 535: (12, 2), 530: (12, 1), 525: (12, 0), 450: (11, 0)}
 
@@ -525,7 +525,7 @@ def runs_on(archs: tuple[str, ...], capability: tuple[int, int]) -> str | None:
 
     Machine code runs on GPUs of the same major, from its minor on, also with the suffix `f`
     (`sm_100f`); with the suffix `a`, it runs on its own architecture alone (`sm_90a` on 9.0). PTX
-    of `compute_N` runs on N and everything later, unless a suffix limits it as machine code.
+    of `compute_N` runs on N and everything later, unless a suffix limits it like machine code.
     """
     best = None
     for arch in archs:

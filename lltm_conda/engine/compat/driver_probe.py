@@ -1,8 +1,8 @@
 """Probe: the NVIDIA driver and the GPUs, without creating a CUDA context.
 
-The driver's version comes from `/proc`. NVML, which a `fork` does not break, lists the GPUs.
-`cuDriverGetVersion`, which needs no initialisation, tells the newest CUDA that the driver serves.
-Nothing here calls `cuInit`.
+The driver's version comes from `/proc`, and NVML lists the GPUs. `cuDriverGetVersion`, which needs
+no initialisation, tells the newest CUDA that the driver serves. Nothing here calls `cuInit`, since
+a child that is forked after `cuInit` cannot use CUDA.
 """
 
 import ctypes
@@ -32,8 +32,8 @@ def probe_driver(proc: Path = _PROC) -> Driver | None:
 
 
 def probe_devices() -> tuple[Device, ...]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` names, in its order; if it is unset, all by PCI address.
-    Empty without a GPU or without NVML."""
+    """The GPUs that `CUDA_VISIBLE_DEVICES` names, in its order; if unset, all GPUs by PCI address.
+    The result is empty if there is no GPU or NVML fails."""
     with suppress(OSError, AttributeError, ValueError):
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         if nvml.nvmlInit_v2() == 0:
@@ -69,7 +69,7 @@ def visible(
     """Apply the value of `CUDA_VISIBLE_DEVICES` to (uuid, name, capability) triples.
 
     An entry is an index or the start of a UUID. As in the driver, the first entry that does not
-    name one device ends the list.
+    name exactly one device ends the list.
     """
     chosen = devices if variable is None else []
     for entry in (part.strip() for part in (variable or "").split(",")):

@@ -33,7 +33,7 @@ _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
 _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS_1 = 10, 14, 15, 29, 0x6FFFFFFB
-#: `_DT_VERDEF + 1` and `_DT_VERNEED + 1` are the tags of the lengths of these two tables.
+#: `_DT_VERDEF + 1` and `_DT_VERNEED + 1` are the tags of the version tables' numbers of entries.
 _DT_GNU_HASH, _DT_VERDEF, _DT_VERNEED = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFE
 _DF_1_PIE = 0x08000000
 _STB_LOCAL, _STB_WEAK = 0, 2
@@ -45,7 +45,7 @@ class ElfError(ValueError):
 
 
 class Elf:
-    """An open ELF file, as a context manager. Symbols are bytes; other names are printable text.
+    """An open ELF file, as a context manager. Symbol names are bytes; others are printable text.
 
     Attributes:
         machine: `x86_64`, `aarch64` and the like, or `machine 999` for an unknown one.
@@ -55,7 +55,7 @@ class Elf:
         has_runpath: whether there is a DT_RUNPATH.
         soname: DT_SONAME, "" if there is none.
         program: whether the file is an executable (PIE), which `dlopen` refuses.
-        alignment: the smallest alignment of a loadable segment, in bytes; 0 without segments.
+        alignment: the smallest alignment of a loadable segment, in bytes; 0 if there is none.
 
     Raises:
         ElfError: the file is not a whole ELF shared object.
@@ -90,7 +90,7 @@ class Elf:
         return offset, size
 
     def read(self, offset: int, size: int, what: str = "a read") -> bytes:
-        """The bytes of a range of the file; an ElfError calls the range `what`."""
+        """The bytes of a range of the file; `truncated or corrupt` errors call the range `what`."""
         self._range(offset, size, what)
         data = os.pread(self._file, size, offset)
         if len(data) != size:
@@ -289,7 +289,7 @@ class Elf:
         if count > _MAX_SYMBOLS or size > _MAX_SYMBOL_TABLE:
             raise ElfError(f"{count} symbols in {size} bytes, more than any extension has")
         table, strings = self.read(at, count * 24, "the symbol table"), self.read(start, size)
-        # Names may share their ends, but in real files they add up to less than twice the table.
+        # Names may share their ends, but in real files their total is below twice the table's size.
         left = min(2 * len(strings), _MAX_SYMBOLS_TOTAL)
         for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
             if name == 0 or info >> 4 == _STB_LOCAL:

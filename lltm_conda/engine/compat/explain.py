@@ -141,7 +141,7 @@ def _compare(package: Path, record: Path) -> list[str]:
         path = package.parent / row[0]
         try:
             size = path.stat().st_size
-            # The size of every file is compared; shared objects are also hashed.
+            # The size is compared if it is listed; a shared object of that size is also hashed.
             wrong = row[2].isdecimal() and row[2] != str(size)
             if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
                 digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())

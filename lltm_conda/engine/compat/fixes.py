@@ -1,8 +1,8 @@
 """The command, or the step in words, that mends a fault in this environment (pip or conda).
 
-A docstring such as "Install torch" says what the returned command does. A function that takes a
-binary also serves binaries of other packages: where its command would build or install the project,
-it then builds or installs the other package. Only `support.json` is read.
+A docstring such as "Install torch" says what the returned command does. If a function takes a
+binary of another package, the command builds or installs that package where it would otherwise
+build or install the project. The functions read no file but `support.json`.
 """
 
 from collections.abc import Iterable
@@ -29,8 +29,8 @@ DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
 def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
-    """Whether the binary is a glue or kernels of the project. Its record names the project, else
-    its owner does; if it has neither, it counts as the project's."""
+    """Whether the binary is a glue or kernels of the project. The record names the binary's
+    package, else the owner does; a binary with neither counts as the project's."""
     project, record, owner = runtime.project.distribution, binary.record, binary.owner
     named = binary.kind in ("glue", "kernels") or parse_file_name(binary.path.name) is not None
     said = record.package if record else owner.name if owner else project
@@ -69,7 +69,7 @@ def _release(torch: TorchInstall | None, sign: str) -> str:
 
 
 def build(project: Project) -> str:
-    """Compile for the installed torch."""
+    """Compile the project for the installed torch."""
     return f"{project.command} build"
 
 
@@ -92,7 +92,7 @@ def install_torch(
 
 
 def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str:
-    """Install all files of torch again, of the same release if it is known."""
+    """Install all files of torch again; keep the release if it is known."""
     pip = f'--force-reinstall --no-deps "torch{_release(torch, "==")}"'
     return install(environment, pip, f"--force-reinstall pytorch{_release(torch, '=')}")
 
@@ -107,7 +107,7 @@ def reinstall(runtime: Runtime, unpublished: str = "") -> str:
     """Install the project's files again.
 
     `unpublished` is the step to take if the project has no index or channel. By default, the
-    step is to install from the original file or folder, or to build if that is gone.
+    step is to install from the original file or folder if it still exists, else to build.
     """
     project, environment = runtime.project, runtime.environment
     name, version = project.distribution, project.version
@@ -160,7 +160,7 @@ def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Ru
 def build_cuda(
     binary: BinaryRecord, runtime: Runtime, capabilities: Iterable[tuple[int, int]]
 ) -> str:
-    """Compile for these GPUs; for another package, first suggest a build with code for them."""
+    """Compile for GPUs of these capabilities; for another package, first suggest a ready build."""
     archs = ";".join(sorted({f"{major}.{minor}" for major, minor in capabilities}))
     how = f'TORCH_CUDA_ARCH_LIST="{archs}" {compile_here(binary, runtime)}'
     if ours(binary, runtime):
@@ -257,7 +257,7 @@ _MACHINE = (
 
 
 def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> str:
-    """Install the software of a system library; for a binary of the project, build the project."""
+    """Install the software that has `library`; for a binary of the project, build the project."""
     if ours(binary, runtime):
         return build(runtime.project)
     what = next((what for starts, what in _MACHINE if library.startswith(starts)), None)

@@ -1,4 +1,4 @@
-"""`judge`, a pure function, and `judge_file`, which looks up the facts that `judge` needs."""
+"""`judge` compares given facts; `judge_file` looks up the facts of a file and calls `judge`."""
 
 import re
 from pathlib import Path
@@ -13,12 +13,12 @@ from .text import printable
 
 
 def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
-    """Compare a binary with a runtime in every dimension.
+    """Compare a binary with a runtime in every dimension that applies.
 
-    It opens no file but `symbols.json` and `support.json`. Facts from other files (missing symbols,
-    missing libraries) are part of the runtime, which need not describe this process. The verdict is
-    `accepted` only if nothing was rejected and nothing unknown is left that could crash the process
-    or falsify a result.
+    The function opens only `symbols.json` and `support.json`. Facts from other files (missing
+    symbols, missing libraries) are part of the runtime, which need not describe this process. The
+    verdict is `accepted` if no finding is rejected or unknown, since an unknown fact could crash
+    the process or falsify a result.
     """
     verdict = Verdict(binary, tuple(dimensions.whole_file(binary, runtime)))
     if verdict.rejection:  # the other dimensions need a whole file of this release
@@ -33,9 +33,9 @@ def judge_file(
     """Judge a shared object of any package: a file, or the `BinaryRecord` that was read from it.
 
     Symbols and libraries are looked up only if no cheaper dimension has rejected the object. For an
-    object of another package, only the file, platform and package count as cheaper. If `light`, the
-    file is read as in `read_binary`, and the libraries of an object of the project are looked up
-    only if it needs CUDA's.
+    object of another package, only the file, platform and package count as cheaper. `light` is
+    passed to `read_binary`; if it is set, the libraries of an object of the project are looked up
+    only if the object needs libcudart or cuBLAS.
     """
     if not isinstance(binary, BinaryRecord):
         binary = read_binary(binary, light=light)

@@ -3,9 +3,9 @@
 A missing symbol proves that an ATen binary does not fit. A complete set proves nothing: code for
 torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch key, code for 2.8 aborts
 inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. The compiler
-writes the integers of `FIELDS` into every ATen binary of this package; they differ in all of these
-cases. ATen glue is refused in a torch that is not listed here, unless the glue was compiled with
-that very torch.
+writes the integers of `FIELDS` into every ATen binary of this package; in each of these cases, at
+least one integer differs. ATen glue is refused in a torch that is not listed here, unless the glue
+was compiled with that very torch.
 """
 
 import json
@@ -61,7 +61,7 @@ LAYOUTS = {minor: dict(zip(FIELDS, row, strict=True)) for minor, row in _ROWS.it
 def difference(
     built: Mapping[str, int], runs: Mapping[str, int]
 ) -> tuple[tuple[str, int, int], ...]:
-    """(field, value in `built`, value in `runs`) of each harmful difference; -1: no such field."""
+    """(field, value in `built`, value in `runs`) of each harmful difference; -1 if missing."""
     names = [*FIELDS, *sorted(set(built) - set(FIELDS))]
     return tuple(
         (name, built.get(name, -1), runs.get(name, -1))
@@ -78,7 +78,7 @@ def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
 
 @cache
 def _ranges() -> Mapping[str, tuple[tuple[int, int], tuple[int, int]]]:
-    """By listed symbol: the first and the last minor that has the symbol."""
+    """By listed symbol: the first and the last minor that have the symbol."""
     rows: list[tuple[int, int, list[str]]] = []
     with suppress(OSError, ValueError, KeyError):
         rows = json.loads(SYMBOLS.read_text("utf-8"))["ranges"]

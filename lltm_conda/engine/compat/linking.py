@@ -23,10 +23,10 @@ _MAX_RODATA = 64 << 20
 _MAX_SYMBOLS = 100_000
 #: GCC's headers refer to this symbol without using it, so the linker never looks for it.
 _UNUSED = b"_ZSt21ios_base_library_initv"
-#: `import torch` loads these and what they need. The linker does not search their folder.
+#: `import torch` loads these and what they need. By default, the linker skips their folder.
 _ROOTS = ("libtorch_global_deps.so", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
 
-# Not os.access: qemu's option `-L`, a folder of the platform's files, has an effect on stat alone.
+# Not os.access, on which qemu's option `-L` (a folder of the platform's files) has no effect.
 _exists = os.path.exists
 
 
@@ -48,13 +48,13 @@ def link(
     Args:
         binary: the binary that would be loaded.
         torch: the imported torch; None if only Python's own libraries are loaded.
-        siblings: the libraries of the same package by file name; the package may load them first.
-        above: the opened object that needs `binary`, or None; symbols may come from its libraries.
+        siblings: by file name, the libraries of the binary's package, which may load them first.
+        above: the opened object that needs `binary`, or None; its libraries may provide symbols.
 
     Returns:
-        The needed libraries that were not found, indirect ones included; if there are none, the
-        strong undefined symbols that no library defines; the siblings that load with the binary
-        and need torch.
+        Three sequences: the needed libraries that were not found, indirect ones included; the
+        strong undefined symbols that no library defines, empty if a library was not found; the
+        siblings that load with the binary and need torch.
     """
     process = _process(torch.lib_dir if torch else None)
     found, missing = _closure([binary.path], process, siblings)
@@ -72,7 +72,7 @@ def link(
 
 
 def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
-    """`("import numpy",)` if the module imports NumPy when Python loads it and NumPy is nowhere."""
+    """`("import numpy",)` if loading the module imports NumPy, which was not found; else ()."""
     places = [*binary.path.absolute().parents, *map(Path, filter(None, sys.path))]
     places += [torch.root.parent] if torch else []
     with suppress(ElfError, OSError), Elf(binary.path) as elf:
@@ -91,7 +91,7 @@ def missing_libraries(binary: BinaryRecord, torch: TorchInstall | None) -> tuple
 
 @cache
 def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
-    """By file name and SONAME: the libraries of a process that has imported this folder's torch."""
+    """The libraries of a process with this folder's torch (or none), by file name and SONAME."""
     python = [Path(sys.executable)]
     if torch_libraries is not None:
         python += [torch_libraries / name for name in _ROOTS if (torch_libraries / name).exists()]
@@ -109,7 +109,7 @@ def _preloaded(torch_libraries: Path) -> Iterator[Path]:
     with suppress(OSError):
         if (torch_libraries / "libtorch_cuda.so").exists():
             text = (torch_libraries.parent / "__init__.py").read_text("utf-8", "replace")
-            # The `except` block runs only after a failure, and loads the same libraries.
+            # Drop the `except` block, which repeats these libraries and runs only after a failure.
             text = text[: text.find("except OSError as err", text.find("def _load_global_deps"))]
     for folder, name in re.findall(r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"', text):
         places = (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder)
@@ -159,14 +159,14 @@ def _search(name: str, folders: Iterable[Path]) -> Path | None:
 
 @cache
 def _system(name: str) -> Path | None:
-    """A library in LD_LIBRARY_PATH, in the usual folders or in the cache of `ldconfig`."""
+    """A library in LD_LIBRARY_PATH, the usual folders or the cache of `ldconfig`, else None."""
     places = [*(folder / name for folder in library_folders()), _cached().get(name)]
     return next((place for place in places if place and _exists(place)), None)
 
 
 @cache
 def _cached() -> Mapping[str, Path]:
-    """The libraries in the cache of `ldconfig`, which holds whole paths."""
+    """By file name, the libraries in the cache of `ldconfig`, which holds whole paths."""
     found: dict[str, Path] = {}
     with suppress(OSError), _LOADER_CACHE.open("rb") as file:
         for text in file.read(_MAX_CACHE).split(b"\0"):

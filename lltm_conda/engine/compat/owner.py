@@ -47,7 +47,7 @@ def find_owner(path: Path) -> Owner | None:
 
 
 def built_for(binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
-    """The torch minors that the file's path or owner names, each with the name's place in words."""
+    """The torch minors that the file's path or owner names, each with its source in words."""
     return (*_named_in(binary.path), *(binary.owner.built_for if binary.owner else ()))
 
 
@@ -66,7 +66,7 @@ def shared_objects(folder: Path) -> list[Path]:
 
 @cache
 def _index(folder: Path) -> Mapping[str, Path]:
-    """By a shared object's path in the folder (whole if editable): the place of its metadata."""
+    """Maps a shared object's path in the folder (absolute if editable) to its metadata's place."""
     found: dict[str, Path] = {}
     for place in folder.glob("*.dist-info"):
         with suppress(OSError):
@@ -91,7 +91,7 @@ def _index(folder: Path) -> Mapping[str, Path]:
 
 
 def _built_in(source: Path) -> Iterator[Path]:
-    """The shared objects of a source folder, except in builds, environments and hidden folders."""
+    """The shared objects of a source folder, except in build, environment and hidden folders."""
     for place, folders, files in os.walk(source):
         if "pyvenv.cfg" in files or "conda-meta" in folders:
             folders.clear()
@@ -102,7 +102,7 @@ def _built_in(source: Path) -> Iterator[Path]:
 
 @cache
 def _read(place: Path, folder: Path) -> Owner | None:
-    """The distribution whose metadata is at `place`; the index of `folder` lists its files."""
+    """The distribution of the metadata at `place`, with files in `folder`; None if unreadable."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if place.suffix == ".json":
             data = json.loads(place.read_bytes())
@@ -137,7 +137,7 @@ def _metadata(place: Path) -> str:
 
 
 def torch_requirements(place: Path) -> list[str]:
-    """The requirements on torch in a `dist-info` folder, such as `>=2.9`."""
+    """The requirements on torch in a distribution's metadata folder, such as `>=2.9`."""
     return re.findall(
         r"^Requires-Dist: torch(?![\w.-]) *([^;\n]*)(?!.*extra)", _metadata(place), re.M
     )
@@ -158,7 +158,7 @@ def admits(pin: str, minor: Minor) -> bool:
 
 
 def _named_in(path: Path) -> Iterator[tuple[Minor, str]]:
-    """The minor named in `libx_torch29-cpu.so`, `x_pytorch_2.2.1.so` or `torch-2.9/lib/libx.so`."""
+    """The torch minor that a path names, as `libx_torch29-cpu.so` and `torch-2.9/lib/x.so` do."""
     found = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", path.name)
     places = [(found, f"its name {printable(path.name)}")]
     for folder in path.parts[-3:-1]:

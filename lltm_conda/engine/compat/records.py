@@ -1,9 +1,10 @@
-"""The data types for binaries, runtimes, and the findings of `judge`, which compares the two.
+"""The data types for binaries, runtimes, and the findings of `judge` on a binary in a runtime.
 
-All records are frozen. This module opens no file and judges nothing. `parse` reads the name of a
-binary or a variant and `str` writes the name: `parse(str(name)) == name`.
+All records are frozen. This module opens no file and judges nothing. The classes `*Name` read a
+name with `parse` and write it with `str`: `parse(str(name)) == name`.
 
-Every import of the package imports this module, so its classes are `Record`s, made quickly.
+Every import of the package imports this module, so its data types are `Record`s: Python
+makes a `Record` class faster than a NamedTuple or a dataclass.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class NameFormatError(ValueError):
 
 
 class RecordError(ValueError):
-    """A build record is not JSON, or a field of it is missing or wrong."""
+    """A build record or a layout fingerprint is malformed or of an unknown schema."""
 
 
 class GlueName(Record):
@@ -294,7 +295,7 @@ class BinaryRecord(Record):
 
     @property
     def lane(self) -> str | None:
-        """ "stable" or "aten" for an extension or a glue with a record; None for other files."""
+        """ "stable" or "aten" for an extension, or for a glue with a record; else None."""
         if self.record is not None and self.record.lane is not None:
             return self.record.lane
         if self.kind != "extension":
@@ -412,14 +413,14 @@ class Runtime(Record):
 
 
 class Finding(Record):
-    """One dimension of a verdict.
+    """The result of one dimension of a verdict.
 
     Attributes:
         dimension: what was compared, e.g. "torch version".
         status: `OK`, `NOTE` (accepted, with a remark), `REJECTED`, or `UNKNOWN` (not decided, so
             not accepted).
         observed, needed: the value found here, and the value that the binary needs.
-        why: the cause of a rejection, or a remark, in one sentence.
+        why: the reason for the status or a remark, in one sentence; may be empty.
         fix: the command or the step that mends the fault; empty if none is known.
         fault: the number of the fault's class in the troubleshooting page; None without a class.
     """
@@ -440,7 +441,7 @@ class Finding(Record):
 
 
 class Verdict(Record):
-    """A binary and its findings, in the order in which they were made: the cheapest first."""
+    """A binary and its findings; those of cheap dimensions come first."""
 
     binary: BinaryRecord
     findings: tuple[Finding, ...]

@@ -54,7 +54,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def runtime_table(runtime: Runtime) -> str:
-    """The facts of the runtime, one per line."""
+    """A table of the main facts of the runtime."""
     python = f"{runtime.implementation} {dotted(runtime.python)}"
     libc, libstdcxx, torch = runtime.libc, runtime.libstdcxx, runtime.torch
     rows = [

@@ -1,4 +1,4 @@
-"""Probe: all facts about this process and machine that `judge` looks at.
+"""Probe: facts about this process and machine that `judge` looks at.
 
 The facts about torch and the driver come from `torch_probe` and `driver_probe`.
 """
@@ -56,7 +56,7 @@ def probe_runtime(
             python, free_threaded = found[0]
             facts = facts._replace(python=python, free_threaded=free_threaded)
     if gpu:
-        from .driver_probe import probe_devices, probe_driver  # an import does not need it
+        from .driver_probe import probe_devices, probe_driver  # most imports do not need it
 
         facts = facts._replace(gpu_probed=True, driver=probe_driver(), devices=probe_devices())
     return facts._replace(torch_problem=problem)

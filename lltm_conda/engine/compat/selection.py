@@ -1,6 +1,6 @@
 """Choose the binaries to load: the best accepted glue, CPU kernels and CUDA kernels.
 
-The order of preference depends on file names and torch alone, so an import reads the files of each
+The order of preference does not depend on what the files hold, so an import reads the files of each
 kind only up to the first accepted one. With `exhaustive`, every file is judged, so that a report
 can say why a file was not chosen.
 """
@@ -28,8 +28,7 @@ class Selection(Record):
     """The chosen binaries, and the verdicts on all binaries that were judged.
 
     Attributes:
-        glue, cpu, cuda: the verdicts on the chosen binaries; None if no binary of the kind was
-            accepted, or if none was judged.
+        glue, cpu, cuda: the verdicts on the chosen binaries; None if none of the kind was chosen.
         considered: every verdict, in order of preference within each kind.
         forced: the variant that was asked for by name, or None.
     """
@@ -74,9 +73,9 @@ class Selection(Record):
 def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ...]:
     """The sort key of a glue.
 
-    The stable ABI comes first if torch has that ABI (one binary serves every later torch), then the
-    ATen build of the same minor, then the nearest minors; at the same distance, the right C++ ABI
-    flavour comes first.
+    Stable glues for this or an older torch come first, then ATen glues, then stable glues for a
+    newer torch. In each group, the minor nearest to torch's comes first; of two ATen glues at the
+    same distance, the one with torch's C++ ABI flavour comes first.
     """
     here = torch.version_tuple if torch else (0, 0)
     flavour = torch.cxx11_abi if torch else None
@@ -88,7 +87,7 @@ def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ..
 
 
 def kernels_preference(name: KernelsName, torch: TorchInstall | None) -> tuple[int, int]:
-    """The sort key of CUDA kernels: torch's major first, then older ones, then newer ones."""
+    """The sort key of CUDA kernels: torch's CUDA major, then older majors, then newer ones."""
     major, have = name.cuda_major or 0, (torch.cuda_major if torch else None) or 0
     if major == have:
         return 0, 0

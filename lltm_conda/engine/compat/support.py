@@ -1,7 +1,7 @@
 """The support facts: the variants that exist, and the versions of torch and Python that they serve.
 
 The file `support.json` beside the project's Python files holds them;
-`scripts/build_all.sh --write-generated` generates this file from build_matrix.yaml.
+`scripts/build_all.sh --write-generated` generates `support.json` from build_matrix.yaml.
 """
 
 import json
@@ -18,7 +18,7 @@ FIRST = "linux-x86_64"
 
 
 class Support(Record):
-    """The variants that the project builds. If it builds none, no release is taken to fit a torch.
+    """The variants that the project builds. If it builds none, `fit_torch` suggests a local build.
 
     Attributes:
         variants: the names of the variants for Linux on x86-64.

@@ -15,7 +15,7 @@ from .elf import Elf, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
 from .text import printable, some
 
-# Every libc10 since 1.0 exports this constructor, with the name of one of the two C++ ABIs.
+# Since torch 1.0, libc10 exports this constructor, under its name in one of the two C++ ABIs.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
 _NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _OLD = _ERROR + "Ss"
@@ -26,7 +26,7 @@ _exists = os.path.isfile
 
 
 class TorchNotFoundError(LookupError):
-    """No torch installation is found, or its facts cannot be read."""
+    """A torch installation cannot be found, or its facts cannot be read."""
 
     def __init__(self, text: str) -> None:
         super().__init__(printable(text))
@@ -37,12 +37,12 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
 
     Args:
         path: a `torch` package folder, a site-packages folder, or the prefix of an environment.
-        python: an interpreter whose torch is read. Without `path` and `python`, the torch of the
-            running interpreter is read.
+        python: an interpreter whose torch is read if `path` is None. If both are None, the torch
+            of the running interpreter is read.
 
     Raises:
-        TorchNotFoundError: no torch is found, or its facts cannot be read; the text names the
-            place or the interpreter, and says what to do.
+        TorchNotFoundError: a torch cannot be found, or its facts cannot be read; the text names
+            the place or the interpreter, and says what to do.
     """
     if path is not None:
         files = [Path(path, "version.py"), Path(path, "torch", "version.py")]
@@ -176,7 +176,7 @@ def dist_info(root: Path, name: str, version: str) -> Iterator[Path]:
 def missing_symbols(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
     """The torch symbols of a binary that this torch does not export; 100 symbols take about 4 ms.
 
-    Raises ElfError or OSError if a library of the torch cannot be read.
+    Raises ElfError or OSError if a library of this torch exists but cannot be read.
     """
     remaining = list(binary.torch_symbols)
     needed = [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
