@@ -189,8 +189,8 @@ def show(report: Report, console: Console) -> None:
         console.print(grid_table(report))
         judged = verdicts(report)
         console.print(
-            f"slower than no baseline by more than {MARGIN:.0%}: "
-            f"{sum(judged)} of {len(judged)} measured (size, dtype, metric) cells"
+            f"at most {MARGIN:.0%} slower than every baseline: {sum(judged)} of {len(judged)} "
+            "measured combinations of size, dtype and metric"
         )
     elif report.command == "random":
         console.print(summary(report), highlight=False)

@@ -50,7 +50,7 @@ print(middle - start, perf_counter() - middle)
 
 
 def new_report(arguments: Namespace) -> Report:
-    """Set torch's threads; return a report without results, with the load before measuring."""
+    """Set torch's threads; return a report without results, with the machine's present load."""
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"--device cuda needs a GPU and a CUDA build of torch; torch is {torch.__version__} "

@@ -29,7 +29,7 @@ STREAM_CALLS = 4
 GRAPH_STEPS = 20
 GRAPH_SEQUENCES = 2
 SETTLE = 2
-"""Uncounted iterations before a turn of two or more: the caches hold other contenders' data."""
+"""Iterations that are not counted, before two or more that are: they fill the caches."""
 
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:

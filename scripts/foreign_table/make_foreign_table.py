@@ -101,7 +101,7 @@ def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
 
 
 def task(root: Path, path: Path, wheel: dict[str, Any]) -> dict[str, Any]:
-    """A task of load_objects.py, with `truth`: the cause for which the file was chosen, or None."""
+    """A task of load_objects.py; its `truth` is the cause that is known before loading, or None."""
     inner = path.relative_to(root).as_posix()
     digits = (re.findall("[0-9]+", path.name.partition(".")[0]) or [""])[-1]
     before = [

@@ -82,7 +82,7 @@ def collect(run: Finished, host: Host, **about: Any) -> Manifest:
 
 
 def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, str]:
-    """For each cell of `order` that the fat wheel lacks, the reason."""
+    """The reason for each cell of `order` that the fat wheel lacks."""
     why = {name: cell.reason or "not built" for name, cell in cells.items()}
     packed = {name for name, cell in cells.items() if cell.packed}
     return {name: why.get(name, "not selected") for name in order if name not in packed}

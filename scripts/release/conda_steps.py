@@ -55,7 +55,7 @@ def download(context: Context, *, release: str | None) -> Sequence[Path]:
     `release` is torch's; it is None in a run for another platform, which links an installed torch.
     """
     folder = fresh(BUILD / "wheelhouse")
-    # pip takes wheels for the tool's own Python, which has the version of the channel's Python.
+    # pip takes wheels for the tool's own Python. Wheels for another platform are pure Python.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
     pip(context.log, words)

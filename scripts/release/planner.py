@@ -152,7 +152,7 @@ class Plan:
         temporary = (verify_steps.folder_of(cell),) if env.cache else ()
         options: dict[str, Any] = {"inputs": (SMOKE,), "temporary": temporary}
         given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell}"
-        # The task installs from this environment's cache, which is deleted with the environment.
+        # The task installs from the cache of `env`, if `env` has one, before both are deleted.
         needs = [self._env(cell, env)]
         venv = self.add(cell, name, verify_steps.venv, given, needs, **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)

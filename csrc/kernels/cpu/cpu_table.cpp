@@ -112,7 +112,7 @@ double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
 // Sets only the plan's family; the other fields are for CUDA kernels and stay zero.
 const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step_sizes* sizes,
                       const lltm_execution*, lltm_step_plan* plan) {
-  // Beyond this many rows, backward leaves sums to torch, which sums in blocks and so rounds less.
+  // With more rows, backward takes torch's GEMM, which sums d_weights in blocks and so rounds less.
   constexpr int64_t kMostSummed = 32768;
   static const Family forced = forced_family("LLTM_CPU_PRODUCTS", "own");
   *plan = {};

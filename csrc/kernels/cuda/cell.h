@@ -11,7 +11,7 @@ const char* cuda_cell_forward(lltm_dtype, const lltm_step_forward_arguments*,
 const char* cuda_cell_backward(lltm_dtype, const lltm_step_backward_arguments*,
                                const lltm_execution*);
 const char* cuda_column_sum(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
-// Makes all copies in one launch, into and out of tensors that are padded with zeros.
+// Makes all copies in one launch. Rows and columns that only the target has become zeros.
 const char* cuda_copy(lltm_dtype, int32_t count, const lltm_copy*, const lltm_execution*);
 struct CopiesBeside {
   int32_t count = 0;

@@ -115,7 +115,8 @@ class BufferBarriers {
  public:
   uint32_t flip = static_cast<uint32_t>(-8);  // bytes from the next barrier to the other barrier
 
-  // One thread `arms` the barriers, for `bytes` per turn. cluster_sync must follow.
+  // `arms` is true in the thread that makes the barriers. Each waits for `bytes` bytes per turn.
+  // cluster_sync must follow.
   LLTM_DEVICE BufferBarriers(const uint64_t (&barriers)[2], int bytes, bool arms)
       : second_(shared_address(barriers) + 8), next_(second_), bytes_(bytes), arms_(arms) {
     if (!arms) return;

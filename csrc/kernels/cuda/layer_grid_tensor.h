@@ -6,7 +6,7 @@
 
 namespace lltm {
 
-// A lane's part of a piece, 4 words, is the second operand of two multiplications.
+// A lane has 4 words of a piece of the states: two words for each of two multiplications.
 //
 // With `one_chunk`, a slice is one chunk of one tile. No products of another chunk hide the
 // finishing of this chunk, and finishing takes less time than handing the chunk to other warps. So

@@ -20,7 +20,7 @@ bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_exec
   const int major = device_fact(cudaDevAttrComputeCapabilityMajor, execution.device_index);
   if (dtype != LLTM_FLOAT32 || major < 8) return false;
   if (sizes.input_size != 0) return torch_allows_tf32(execution);
-  constexpr int64_t kAligned = 8;  // elements; if S or I is no multiple, layers pad both
+  constexpr int64_t kAligned = 8;  // elements; see padded in layer.cu
   return sizes.allow_tf32 != 0 && sizes.state_size % kAligned == 0 &&
          sizes.weight_stride % kAligned == 0;
 }
@@ -143,7 +143,7 @@ int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& 
   int64_t limit = exact ? 80'000'000 : 64'000'000;
   if ((needs & kNeedsDataGradient) != 0) {
     limit = exact ? 32'000'000 : 16'000'000;
-    // The host's time for a single step by cuBLAS, up to five launches, allows a higher limit.
+    // A single step by cuBLAS takes up to five launches, and the host's time for them.
     if (sizes.input_size != 0) limit *= 2;
   }
   return work > limit || rows > 256 ? kGemm : kRows16;

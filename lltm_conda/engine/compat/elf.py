@@ -33,7 +33,7 @@ _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
 _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS_1 = 10, 14, 15, 29, 0x6FFFFFFB
-#: `_DT_VERDEF + 1` and `_DT_VERNEED + 1` are the tags of the version tables' numbers of entries.
+#: The tag after `_DT_VERDEF` or `_DT_VERNEED` (value + 1) has the number of entries of its table.
 _DT_GNU_HASH, _DT_VERDEF, _DT_VERNEED = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFE
 _DF_1_PIE = 0x08000000
 _STB_LOCAL, _STB_WEAK = 0, 2

@@ -166,7 +166,7 @@ def _system(name: str) -> Path | None:
 
 @cache
 def _cached() -> Mapping[str, Path]:
-    """By file name, the libraries in the cache of `ldconfig`, which holds whole paths."""
+    """The paths of the libraries in the cache of `ldconfig`, by file name."""
     found: dict[str, Path] = {}
     with suppress(OSError), _LOADER_CACHE.open("rb") as file:
         for text in file.read(_MAX_CACHE).split(b"\0"):
