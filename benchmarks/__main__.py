@@ -129,7 +129,7 @@ def _measure(arguments: argparse.Namespace) -> schema.Report:
 
 
 def _draws(arguments: argparse.Namespace) -> list[Draw]:
-    """Each size of `--sizes`, or else of the command, with each dtype to measure it in."""
+    """The pairs of size and dtype to measure; without `--sizes`, the command chooses the sizes."""
     is_layer = arguments.what == "layer"
     if arguments.sizes:
         found = [Size.parse(text) for text in arguments.sizes]

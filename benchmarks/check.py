@@ -26,9 +26,9 @@ TF32_TOLERANCE = 3e-3
 FARTHEST = 0.25
 """The largest relative error that a sequence may have. An output of zeros has an error of 1."""
 LARGEST_PART = 2**28
-"""The formula takes a batch in parts: all h of one part have at most this many elements.
+"""The most elements that all h of one part of a batch have, unless the part is a single row.
 
-Autograd keeps about ten tensors of that size.
+The formula takes a batch in parts; autograd keeps about ten tensors of that size.
 """
 
 
@@ -95,7 +95,7 @@ def run_formula(
     outputs: list[Tensor] = []
     for t, x_t in enumerate(x):
         if followed is not None and t > 0:
-            # h gets the value of `followed`, as the difference is 0, and the formula's derivative.
+            # The difference is 0: h gets the value of `followed` and the derivative of the formula.
             h = followed[t - 1] + (h - h.detach())
         h, c = step(p, x_t, (h, c), linear)
         h = h.to(x.dtype)
@@ -126,7 +126,7 @@ def tf32_allowed(x: Tensor) -> bool:
 def relative_error(value: Tensor, reference: Tensor) -> float:
     """||value - reference|| / ||reference|| in float64; NaN counts as infinite.
 
-    For a sequence (T, B, ...) it is the error of the worst step.
+    The divisor is 1 if ||reference|| is 0. A sequence (T, B, ...) has its worst step's error.
     """
     # Steps differ by orders of magnitude: one norm of all would show only the largest step.
     dims = (1, 2) if reference.dim() == 3 else None

@@ -1,7 +1,7 @@
 """Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of step_plan.cu.
 
-Each family of kernels runs the randomly drawn steps that it serves, in a CUDA graph and eagerly.
-The constants are fitted to half of the graph's times; the model then predicts the other half.
+Each family of kernels runs randomly drawn steps, in a CUDA graph and eagerly. Most constants are
+fitted to half of the graph's times; the model then predicts the other half.
 """
 
 import math

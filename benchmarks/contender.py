@@ -87,7 +87,7 @@ class Inputs:
 
 
 def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Inputs:
-    """Draw one set of inputs from the normal distribution with this seed."""
+    """Seed a generator, and draw one set of inputs from the normal distribution."""
     rng = torch.Generator(device).manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:

@@ -63,7 +63,7 @@ def loaded_binaries() -> dict[str, str]:
 def commit() -> str:
     """The commit of the sources, with `-dirty` if tracked files differ from the commit.
 
-    If git fails, it is $LLTM_BENCHMARK_COMMIT, or `unknown` if that variable is not set.
+    If git fails, returns $LLTM_BENCHMARK_COMMIT, or `unknown` if that variable is not set.
     """
     words = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     found = _output("git", "-C", str(ROOT), *words)

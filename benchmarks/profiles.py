@@ -44,8 +44,8 @@ def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
     """The times of the kernels of a step or a sequence, for forward and for backward."""
     size, device = request.size, torch.cuda.current_device()
     row = size.batch * size.state * request.dtype.itemsize
-    # The sets of inputs of a step take turns. The pointwise parts of all sets move four times the
-    # bytes of the L2 cache, unless that needs more than 32 sets. A sequence has one set.
+    # The sets of inputs of a step take turns. Together, their pointwise parts move at least four
+    # times the bytes of the L2 cache, unless that needs more than 32 sets. A sequence has one set.
     cache_size = torch.cuda.get_device_properties(device).L2_cache_size
     count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
     inputs = (make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count))
@@ -94,7 +94,7 @@ def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
 
 
 def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
-    """The time of all kernels, with the time of the pointwise kernels as a detail."""
+    """The time of all kernels; the time of the pointwise kernels is among the details."""
 
     def total(belongs: Callable[[str], object]) -> list[float]:
         return [sum(one.us for one in call if belongs(one.name)) for call in calls]

@@ -16,7 +16,7 @@ from .schema import Report, Result, Size, paired_ratio
 MARGIN = 0.05
 """The share by which ours may be slower than a baseline in the grid's verdict."""
 SLOWER = 0.97
-"""A random draw counts as slower if its ratio is below this."""
+"""Ours counts as slower in a random draw if the peer's time over ours is below this."""
 PASSES = ("forward", "backward")
 
 Groups = dict[tuple[Size, str, str], dict[str, Result]]

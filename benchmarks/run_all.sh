@@ -19,7 +19,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 unset PYTHONDONTWRITEBYTECODE # with it, `import torch` takes three times as long
 
 worst=0 ran=0
-part() { # NAME COMMAND...: one benchmark into NAME.json, its tables into NAME.txt
+part() { # NAME COMMAND...: runs the command; writes results to NAME.json, tables to NAME.txt
   local name=$1 began=$SECONDS status
   shift
   [[ $only =~ ^\ +$ || $only == *" $name "* ]] || return 0

@@ -113,7 +113,7 @@ def summarise(samples: Sequence[float]) -> dict[str, Any]:
 
 
 def summarised(measured: Measured, **fields: Any) -> Result:
-    """The result of the samples; `fields` are the fields that the samples do not give."""
+    """The :class:`Result` of the samples; `fields` are its fields that `measured` does not give."""
     fields |= summarise([sample for samples in measured.rounds for sample in samples])
     fields["rounds"] = [round(statistics.median(samples), 4) for samples in measured.rounds]
     return Result(**fields, unit=measured.unit, detail=measured.detail)

@@ -143,7 +143,7 @@ def _measure(
     def checked(cell: Cell, inputs: Inputs) -> float:
         return check(cell, inputs, input_gradients=protocol != "tutorial")
 
-    if "torch._dynamo" in sys.modules:  # importing this module takes seconds
+    if "torch._dynamo" in sys.modules:  # to import this module would take seconds
         torch._dynamo.reset()  # otherwise, a few sizes would reach torch's recompile limit
     # A long sequence is first checked on a few steps, where rounding errors are small and the check
     # is strictest. If the protocol times it, the whole sequence is checked afterwards.
@@ -197,7 +197,7 @@ def _repeat(report: Report, draw: Draw, again: int) -> None:
 
 def _import() -> list[float]:
     """Milliseconds of `import torch`, and then of `import lltm_conda`, in a fresh process."""
-    # With LLTM_CONDA_LOAD=0 nothing is loaded; PYTHONDONTWRITEBYTECODE triples torch's import time.
+    # LLTM_CONDA_LOAD=0 loads no binaries; PYTHONDONTWRITEBYTECODE triples torch's import time.
     unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

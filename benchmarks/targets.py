@@ -103,8 +103,8 @@ IMPORT_LIMIT_MS = 15.0
 
 
 def reached(target: Target, reports: list[Report]) -> float | None:
-    """The ratio from the newest report that has it ("one thread": from two reports), or None."""
-    if target.against == ONE_THREAD:  # from two reports, whose rounds are no pairs
+    """The ratio from the newest report that gives it (for "one thread", from two), or None."""
+    if target.against == ONE_THREAD:  # from two reports, whose rounds do not pair up
         one, two = (next(_measured(target, reports, threads), None) for threads in (1, 2))
         return one[OURS].median / two[OURS].median if one and two else None
     for results in _measured(target, reports, 1):
@@ -129,7 +129,7 @@ def _measured(target: Target, reports: list[Report], threads: int) -> Iterator[d
                 forward, backward = (found.get((target.size, target.dtype, m), {}) for m in PASSES)
                 results = {n: _sum(forward[n], backward[n]) for n in forward.keys() & backward}
             float32 = found.get((target.size, "float32", target.metric), {}).get(OURS)
-            if float32:  # measured at another time, so the rounds are no pairs
+            if float32:  # measured at another time, so the rounds do not pair up
                 results = results | {"float32": replace(float32, rounds=[])}
             if OURS in results:
                 yield results

@@ -29,7 +29,7 @@ STREAM_CALLS = 4
 GRAPH_STEPS = 20
 GRAPH_SEQUENCES = 2
 SETTLE = 2
-"""Iterations that are not counted, before two or more that are: they fill the caches."""
+"""If a turn counts two or more iterations, this many run before them, uncounted, to fill caches."""
 
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
@@ -83,7 +83,7 @@ def host_clock(steps: int = 1, finish: Callable[[], None] = lambda: None) -> Clo
 
 
 def stopwatch(cuda: bool, steps: int) -> Clock:
-    """A clock of the host or, for CUDA, of the time between two events."""
+    """A clock that measures the host's time or, for CUDA, the time between two events."""
     if not cuda:
         return host_clock(steps)
     before, after = _events(2)
@@ -139,7 +139,7 @@ def stream(cell: Cell, inputs: Inputs) -> Run:
 
 
 def _events(count: int) -> list[torch.cuda.Event]:
-    """New events. Each was recorded once, because torch creates an event at its first record."""
+    """New events, each recorded once: torch creates the CUDA event only at the first record."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
     for event in events:
         event.record()

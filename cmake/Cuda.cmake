@@ -21,7 +21,7 @@ elseif(CUDA)
 endif()
 
 if(CUDA_CHOSEN)
-  # CMAKE_CUDA_ARCHITECTURES, else TORCH_CUDA_ARCH_LIST, else every major architecture of this nvcc.
+  # CMAKE_CUDA_ARCHITECTURES decides, else TORCH_CUDA_ARCH_LIST; the default is nvcc's all-major.
   set(CUDA_ARCHITECTURES all-major)
   if(DEFINED CMAKE_CUDA_ARCHITECTURES AND CMAKE_CUDA_ARCHITECTURES)
     set(CUDA_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES})

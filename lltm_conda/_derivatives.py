@@ -1,8 +1,8 @@
-"""Derivatives of the LLTM cell and layer, in two forms.
+"""Derivatives of the LLTM cell and layer.
 
 `by_kernels` calls a raw backward op (``torch.ops.lltm``), of the cell or of a layer.
 `differentiable` has the formulas of the cell in PyTorch's own operations, for a caller that
-differentiates the gradients again.
+differentiates the gradients again. `gradients_through` differentiates any function.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,11 +53,11 @@ def contiguous(grad: Tensor | None) -> Tensor | None:
 def by_kernels(
     op: Op, grads: Tensors, saved: Sequence[Any], wanted: Sequence[bool], *options: Any
 ) -> Gradients:
-    """Gradients of the five tensors that a raw forward op gets, by `op`, its raw backward op.
+    """Computes, by a raw backward op, the gradients of the five tensors that its forward op takes.
 
     `grads` are the gradients of the forward op's differentiable outputs, where None stands for
-    zeros. `wanted` says which of the five gradients to compute; the others are None. The arguments
-    of `op` are `grads`, `saved`, the mask `needs` and `options`, in this order.
+    zeros. `wanted` says which of the five gradients to compute; the others are None, and all are
+    None if all `grads` are. `op` gets `grads`, `saved`, `wanted` as a mask, and `options`.
     """
     if all(grad is None for grad in grads):
         return (None,) * 5
@@ -139,13 +139,13 @@ def gradients_through(
 
 
 def save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """Saves the inputs of the raw backward op, for its derivative."""
+    """Saves the inputs of ``torch.ops.lltm.backward``, for its derivative."""
     *tensors, ctx.needs = inputs
     ctx.save_for_backward(*tensors)
 
 
 def backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-    """The gradients of the raw backward op's inputs, through `differentiable`."""
+    """The gradients of the inputs of ``torch.ops.lltm.backward``, through `differentiable`."""
     wanted = [bool(ctx.needs & bit) for bit in NEEDS]
 
     def gradients(*tensors: Tensor | None) -> Gradients:

@@ -111,7 +111,7 @@ def fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _check_layer(*inputs: Any) -> tuple[int, int, int]:
-    """Checks the inputs of ``torch.ops.lltm.layer_forward``, and returns (T, B, S)."""
+    """Checks input, weights, bias and initial states of a layer op, and returns (T, B, S)."""
     input, weights, *others = inputs
     _check_dim("input", input, 3, "(T, B, I)")
     _check_dim("weights", weights, 2, "(3S, S + I)")

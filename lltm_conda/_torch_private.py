@@ -1,4 +1,4 @@
-"""All private parts of torch that the op's Python uses, each with the reason for its use."""
+"""All private parts of torch that the op's Python uses."""
 
 from collections.abc import Callable
 from contextlib import ExitStack

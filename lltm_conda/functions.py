@@ -6,19 +6,19 @@ In eager mode, on CPU and CUDA devices, `lltm` does this (the other modes are be
     backward   LLTMFunction.backward -> torch.ops.lltm.backward
 
 These raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask the
-device's kernels (``csrc/kernels``) for the quickest way to compute these sizes, allocate the
-results, and call either kernels that compute a whole step, or both torch's GEMM and kernels.
+device's kernels (``csrc/kernels``) for the quickest way to compute a step of these sizes, allocate
+the results, and call either kernels that compute a whole step, or both torch's GEMM and kernels.
 
 Torch has three ways to ask for derivatives, so there are three ways from a caller to the raw ops.
 All three use the derivatives of `_derivatives`:
 
-* `LLTMFunction` serves eager mode. Its ``forward`` has a ``ctx``; with the ``setup_context`` of the
-  next Function, a tiny step would take twice the time. Its ``apply`` is `lltm`. For a call of
-  ``apply``, ``torch.compile`` does not run `lltm`, but traces ``forward`` and ``backward``.
+* `LLTMFunction` serves eager mode. Its ``forward`` takes ``ctx``: with a ``setup_context``, a tiny
+  step would take twice the time. Its ``apply`` is `lltm`. For a call of ``apply``,
+  ``torch.compile`` does not run `lltm`, but traces ``forward`` and ``backward``.
 * `FunctorchLLTMFunction` serves ``torch.func`` and ``torch.vmap``, which need ``setup_context`` and
-  a rule for ``vmap``.
-* The rules that `register` gives torch for the raw op serve ``torch.compile`` and ``torch.export``,
-  which see one operator, and callers of ``torch.ops.lltm.forward``.
+  a rule for ``vmap``. For forward mode over reverse mode, `lltm` runs `reference` instead.
+* The rules that `register` gives torch for the raw ops serve callers of ``torch.ops.lltm.forward``,
+  and ``torch.compile`` and ``torch.export``, for which `lltm` is one operator.
 """
 
 from functools import partial
@@ -88,8 +88,8 @@ def lltm(
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
-        NotImplementedError: forward-mode differentiation, or an argument that no kernel takes
-            (sparse, quantised, on MPS or XPU, ...); :func:`lltm_conda.reference` may take it.
+        NotImplementedError: forward-mode differentiation (except over reverse mode), or an argument
+            that no kernel takes (sparse, quantised, on MPS, ...); `reference` may take it.
     """
     if is_compiling():
         tensors = autocast((input, weights, bias, old_h, old_cell))
@@ -118,7 +118,7 @@ def lltm(
 
 
 def refusal(**tensors: Tensor) -> str | None:
-    """Why the type, layout or device of an argument is refused; None if no argument is refused."""
+    """Why the type, layout, quantisation or device of an argument is refused; None if none is."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             return (
@@ -147,8 +147,8 @@ def refusal(**tensors: Tensor) -> str | None:
 class LLTMFunction(torch.autograd.Function):
     """The tutorial's autograd Function: ``LLTMFunction.apply(...) -> (new_h, new_cell)``.
 
-    ``apply`` is :func:`lltm`. ``forward`` saves the gates for backward without returning them,
-    because torch would wrap one more output at every step.
+    ``apply`` is :func:`lltm`. ``forward`` does not return the gates, because torch would wrap one
+    more output at every step; it saves them for backward, except after small steps on a GPU.
     """
 
     @staticmethod
@@ -207,8 +207,8 @@ class FunctorchLLTMFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
-        # Under functorch a gradient may be mapped or differentiated again, which the raw backward
-        # op does not allow.
+        # Under functorch a gradient may be mapped or differentiated again. PyTorch's own operations
+        # have rules for both.
         return _derivatives.differentiable(grads, ctx.saved_tensors, ctx.needs_input_grad)
 
     @staticmethod

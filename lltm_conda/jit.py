@@ -52,12 +52,13 @@ def load(
         name: has no effect any more; a value gives a DeprecationWarning.
 
     Returns:
-        The loaded binaries. A second call with the same arguments returns the same object.
+        The loaded binaries. Another call with equal `with_cuda` and `build_directory` returns them.
 
     Raises:
-        BuildError: the build failed, for example for lack of nvcc; or the cache folder cannot be
-            trusted; or ``torch.ops.lltm`` is registered already, by another library or by a call
-            with other arguments. The text says what to do.
+        BuildError: the build failed, for example because CUDA kernels are demanded and no nvcc
+            fits; or the cache folder cannot be trusted; or ``torch.ops.lltm`` is registered
+            already, by an import of the package, by another library, or by a call with another
+            `with_cuda` or `build_directory`. The text says what to do.
         LLTMImportError: torch cannot be imported, or the compiled binaries cannot be loaded.
     """
     if name is not None:

@@ -50,7 +50,7 @@ class LLTMLayer(Recurrent):
     Args:
         input_size: ``I``, features of the input.
         hidden_size: ``S``, size of the hidden and of the cell state.
-        num_layers: the number of layers, each of which reads the output of the one before.
+        num_layers: the number of layers; each but the first reads the output of the one before.
         bias: whether the cells have a bias.
         batch_first: input and output are ``(B, T, ...)`` instead of ``(T, B, ...)``; the shapes of
             the states stay the same.
@@ -60,8 +60,8 @@ class LLTMLayer(Recurrent):
         device: the device of the parameters.
         dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
         keep_cells: keep the cell state of every step for backward. If False, backward computes the
-            cell states again: it takes longer, but the graph saves a quarter less memory, not
-            counting inputs and outputs. A ``PackedSequence`` always keeps the cell states.
+            cell states again: backward takes longer, but the graph saves a quarter less memory, not
+            counting inputs and outputs. With a ``PackedSequence``, the value counts as True.
         checkpoint: keep for backward only the states before each run of this many steps, and
             compute the run again in backward. A run of about √T steps needs the least memory.
         input_features, state_size: :class:`LLTM`'s names for `input_size` and `hidden_size`.
@@ -173,7 +173,7 @@ class LLTMLayer(Recurrent):
         return output.transpose(0, 1) if self.batch_first else output, final
 
     def cell(self, layer: int = 0, *, reverse: bool = False) -> LLTM:
-        """The cell of one layer and direction, which shares the parameters of this module.
+        """A cell whose parameters are those of one layer and direction, not copies of them.
 
         If this module has no bias, the cell gets a bias of zeros that is not trained.
 

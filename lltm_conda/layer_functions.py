@@ -52,11 +52,11 @@ def _backward(ctx: Any, *grads: Tensor | None, op: Op | None = None) -> Gradient
     """Gradients of the raw op's five input tensors, and None for each of its three options.
 
     `grads` are the gradients of (output, final_h, final_cell, gates, cells), where None stands for
-    zeros. `op` is the raw backward op, by default with torch's dispatch.
+    zeros. `op` calls the raw backward op with less overhead; None stands for the raw op itself.
     """
     saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
     grads = (*grads[:3], grads[4])
-    if torch.is_grad_enabled():  # create_graph=True: the gradients will be differentiated again
+    if torch.is_grad_enabled():  # create_graph=True: the gradients may be differentiated again
         steps = partial(_steps_of_cells, ctx.reverse)
         found = gradients_through(steps, saved[:5], wanted, grads)
     else:
@@ -76,8 +76,8 @@ def _steps_of_cells(
 ) -> Sequence:
     """`lltm_sequence` as a loop over the cell: slower, but differentiable to any order.
 
-    An initial state is (B, S) or (1, B, S), and its final state has the same shape; without an
-    initial state, the final state is (B, S).
+    A final state has the shape of the initial state, (B, S) or (1, B, S); without an initial state,
+    the final state is (B, S).
     """
     state_size = weights.shape[0] // 3
     if bias is None:
@@ -156,7 +156,7 @@ def lltm_sequence(
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
-        NotImplementedError: forward-mode differentiation, or a layout or device without kernels.
+        NotImplementedError: in the cases that :func:`lltm_conda.lltm` lists.
     """
     tensors = (input, weights, bias, initial_h, initial_cell)
     if is_compiling():

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from .engine.live_run import Parts
 
-#: A release's tests compare op and definition in these shapes: (B, I, S) for a step, (T, B, I, S)
+#: `engine_smoke.py` compares op and definition in these shapes: (B, I, S) for a step, (T, B, I, S)
 #: for a sequence. The layer's kernels depend on the sizes, so there are several sequences.
 SHAPES = (
     *((1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)),

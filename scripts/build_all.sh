@@ -51,7 +51,7 @@ if ! is_made; then
   echo "making the release tool's environment (build/tools)" >&2
   rm -rf "$tools"
   log="$root/build/logs/tools.log"
-  # uv does not read pip's settings. An option would show the URL's password in the process list.
+  # uv reads its own variable, not pip's. An option would show the URL's password to all users.
   if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_INDEX_URL="$PIP_INDEX_URL"; fi
   # pip and uv install a file only if it has the hash that the requirements file names.
   if ! { "$python" -m venv "$tools" &&

@@ -6,7 +6,7 @@
 #   scripts/cibuildwheel.sh repair WHEEL DEST_DIR       give the wheel its platform tag and final name
 #   scripts/cibuildwheel.sh test                        run the installed wheel in this environment
 #
-# The steps work outside a container, too: the wheel then gets the platform tag of this machine.
+# The steps work outside a container, too. The platform tag says which glibc the binaries need.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd && echo .)
 root=${root%$'\n'.}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the site from docs/ into build/site. Every warning, even about a dead link, is an error.
+# Builds the site from docs/ into build/site. Any warning, also of a dead inner link, is an error.
 #
 #   scripts/docs.sh [--serve [PORT] | --browser]
 #

@@ -84,7 +84,7 @@ def counts(cells: Cells) -> dict[str, int]:
 
 
 def foreign(table: dict[str, Any]) -> str:
-    """The counts of each distribution's objects, and the rates of wrong and unknown verdicts."""
+    """Each distribution's counts of pairs (object, torch); rates of wrong and unknown verdicts."""
     columns, groups = table["columns"], defaultdict[str, Cells](list)
     for column in columns:
         for item, cell in zip(table["objects"], column["cells"], strict=True):

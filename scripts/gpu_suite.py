@@ -3,9 +3,9 @@
     python3 scripts/gpu_suite.py --out benchmarks/results/gpu [--wheel FILE] [PYTEST ARGUMENT ...]
 
 The script needs an NVIDIA GPU; a CUDA build of torch, pytest, hypothesis and cffi in the running
-Python; and CUDA's nvcc and compute-sanitizer. It installs lltm into build/gpu-site; runs tests
-marked `cuda`, and a subset of them under each sanitizer; then calls layers 10,000 times on two
-streams at once. The exit code is 0 only if every part passed.
+Python; and CUDA's compute-sanitizer and, without --wheel, nvcc. It installs lltm into
+build/gpu-site; runs tests marked `cuda`, and a subset of them under each sanitizer; then, as the
+soak, calls layers 10,000 times on two streams at once. The exit code is 0 only if all parts passed.
 """
 
 import argparse

@@ -15,7 +15,7 @@ REPO = Path(__file__).resolve().parents[1]
 MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
 RECORD = "engine.json"
 
-# The engine's files; projects differ only in lines with `#=`. {package} is the project's package.
+# The engine's files; only their lines with `#=` depend on the project. {package} is its package.
 ENGINE = (
     *(".ci", ".clang-format", ".gitignore", "CMakeLists.txt", "MANIFEST.in", "setup.py"),
     *(f".github/workflows/{name}.yml" for name in ("publish", "pull-request", "release", "weekly")),
@@ -25,7 +25,7 @@ ENGINE = (
     *(f"scripts/{name}.sh" for name in ("build_all", "cibuildwheel", "lint", "lock", "test")),
     *("scripts/test_env.sh", "scripts/release_tool.py", "scripts/engine_smoke.py", "tests/engine"),
 )
-# The files that a new project gets, but that an update does not replace.
+# Files in the root of this checkout that a new project gets, but an update does not replace.
 BEGINNING = ("LICENSE", "environment.yml", "pyproject.toml")
 TEMPLATES = {"rms_norm": "own_op", "aten": "own_op_aten"}
 FRAME = REPO / "examples" / "project"  # the files that do not depend on the template
@@ -90,7 +90,7 @@ def copy(path: Path, to: Path) -> None:
 
 
 def matrix_for(template: Path) -> str:
-    """Our matrix with the template's project; without kernels and CUDA if the template has none."""
+    """Our matrix with the template's project; kernels and CUDA only if the template has kernels."""
     project = (FRAME / "project.yaml").read_text(encoding="utf-8")
     for key, value in project_of((template / "project.yaml").read_text(encoding="utf-8")).items():
         project = re.sub(rf"(?m)^  {key}: .*$", f"  {key}: {value}", project)

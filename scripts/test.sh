@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a test environment, checks the sources, builds this machine's variant, builds the docs,
-# and runs the tests. A second run keeps the environment and recompiles only changed sources.
+# Makes a test environment, checks the sources, installs the package, builds this machine's variant
+# and the docs, and runs the tests. A second run reuses the environment and ninja's object files.
 #
 #   scripts/test.sh [--quick] [--torch VERSION] [PYTEST ARGUMENT ...]
 #
@@ -45,7 +45,7 @@ if ! $quick; then
 fi
 
 step "pip install . --no-build-isolation"
-# build/lib* may hold modules that were deleted since; build/temp* stays, as ninja reuses it.
+# build/lib* may hold modules that the sources no longer have; ninja reuses build/temp*.
 rm -rf build/lib build/lib.*
 python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
 (cd "$env" && python -m "$package")

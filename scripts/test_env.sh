@@ -6,8 +6,8 @@
 #
 # Without a version, build/test-env gets the default torch of build_matrix.yaml. With a version, the
 # folder is build/test-env-TORCH_VERSION. The script keeps an environment that is up to date. PYTHON
-# names the interpreter (default: python3); UV_TORCH_BACKEND=cpu makes uv install a CPU build from
-# PyTorch's own index.
+# names the interpreter (default: python3); UV_TORCH_BACKEND=cpu makes uv install a CPU build of
+# torch from PyTorch's own index.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -37,7 +37,7 @@ env=$PWD/build/test-env${1:+-$1}
 wanted=$({ "$python" --version; echo "$env torch==$torch"; cat requirements/dev.txt; } | sha256sum)
 
 if [[ ! -x $env/bin/python || $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]]; then
-  # uv does not read pip's settings, so these lines pass them on.
+  # uv does not read pip's variables, so these lines set uv's own.
   [[ -z ${PIP_INDEX_URL:-} ]] || export UV_INDEX_URL=$PIP_INDEX_URL
   [[ -z ${PIP_EXTRA_INDEX_URL:-} ]] || export UV_EXTRA_INDEX_URL=$PIP_EXTRA_INDEX_URL
   [[ -z ${PIP_FIND_LINKS:-} ]] || export UV_FIND_LINKS=${PIP_FIND_LINKS// /,}

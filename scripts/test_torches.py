@@ -49,7 +49,7 @@ def target(text: str) -> tuple[str, str]:
     if python and python not in entry.pythons:
         known = ", ".join(entry.pythons)
         raise ReleaseError(f"torch {minor} has wheels for Python {known}, not for {python}")
-    # The default is the oldest Python: torch.compile of some torches refuses their newest Python.
+    # The oldest Python is the default, as torch.compile of some torches refuses their newest one.
     wanted = [python] if python else entry.pythons
     found = next(filter(None, map(interpreter, wanted)), None)
     if found is None:

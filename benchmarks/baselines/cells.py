@@ -47,7 +47,7 @@ def _layer(kind: str, make: Callable[[int, int], nn.Module], request: Request) -
 
 
 def _loop(builder: Builder, request: Request) -> Cell:
-    """A layer that calls a cell of `builder` once per step."""
+    """A layer that calls the cell from `builder` once per step."""
     cell = builder(request)
 
     def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
@@ -66,7 +66,7 @@ def compiled_cell(request: Request) -> Cell:
 
 
 def _ours(name: str, input_features: int, state_size: int) -> nn.Module:
-    """Make a module of the class `name` of the installed package."""
+    """Make a module of the installed package's class `name`, or raise :class:`Unavailable`."""
     # `python -m benchmarks` puts the repository first on sys.path. The package there may lack
     # binaries, so the repository moves to the end of sys.path.
     sys.path.sort(key=lambda entry: Path(entry or ".").resolve() == ROOT)

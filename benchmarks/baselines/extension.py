@@ -20,7 +20,7 @@ BUILD = Path(__file__).parents[2] / "build" / "benchmarks"
 
 @functools.cache
 def load(name: str, source: str) -> ModuleType:
-    """Build and import an extension; the first build takes half a minute, with CUDA a minute."""
+    """Build and import an extension. The first build takes half a minute, or a minute for CUDA."""
     from torch.utils import cpp_extension
 
     tag = f"torch{torch.__version__}-cp{sys.version_info.major}{sys.version_info.minor}"

@@ -30,8 +30,8 @@ typedef struct {
 
 // The head of a kernels object's table of functions: the first member of the table.
 typedef struct {
-  uint32_t abi;        // that the kernels were compiled with
-  uint32_t byte_size;  // of the whole table
+  uint32_t abi;        // the kernel ABI that the kernels were compiled for
+  uint32_t byte_size;  // size of the whole table
   const char* device;  // "cpu" or "cuda"
 } PROJECT_SYMBOL(table_head);
 

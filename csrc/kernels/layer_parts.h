@@ -9,8 +9,8 @@ namespace lltm {
 
 // Fills in the plan's part_starts. A CUDA device works on the products of one part while the host
 // launches the steps of the next part. There are few parts, since 16-bit sums are rounded once per
-// part. Backward ends with the first quarter of the steps. If this quarter is long, it is
-// halved, since the host has no steps left to launch during the last products.
+// part. Backward ends with the first quarter of the steps. If this quarter is long, it becomes two
+// parts, since the host has no steps left to launch during the last products.
 inline void set_part_starts(int64_t steps, lltm_layer_plan* plan) {
   constexpr int64_t kParts = 4;
   constexpr int64_t kLeast = 32;  // the fewest steps in a part, unless the sequence is shorter

@@ -1,8 +1,8 @@
 // The C interface between the glue, which knows torch, and the kernels, which do not.
 //
 // Kernels are compiled for the CPU and for each CUDA major version, and glue for each torch ABI. At
-// run time, the glue gets the kernels' functions from `lltm_kernel_table`. So any glue works with
-// any kernels of the same LLTM_KERNEL_ABI, unless their table has too few members for the glue.
+// run time, the glue gets the kernels' functions from a table. So any glue works with any kernels
+// of the same LLTM_KERNEL_ABI, unless their table has too few members for the glue.
 #ifndef LLTM_KERNELS_H_
 #define LLTM_KERNELS_H_
 
@@ -118,7 +118,7 @@ typedef struct {
   // Forward, 1: the product x W_x^T adds the bias; 0: the kernels add the bias.
   int32_t product_adds_bias;
   // Backward by gemm: the first step of each part of the sequence, the last part first. The loop
-  // runs backwards; after this step, the caller makes the part's products over time.
+  // runs backwards and ends a part with this step. The caller then makes its products over time.
   int64_t part_starts[LLTM_MOST_PARTS];
   // Not 0: copies of the operands, padded with zeros to these S and I, are quicker. The added units
   // of the state stay zero. The caller then ignores the other fields, and asks for a plan for the
@@ -127,10 +127,10 @@ typedef struct {
   int64_t padded_input;
 } lltm_layer_plan;
 
-// The tensors are contiguous and have one dtype; only the rows of `weights` may have gaps.
+// The tensors are contiguous and have one dtype.
 typedef struct {
   lltm_layer_sizes sizes;
-  const void* weights;       // (3S, S) with rows `weight_stride` apart: the columns of h
+  const void* weights;       // (3S, S + I), columns of h first
   const void* bias;          // (3S): added to gates; NULL if there is none, or gates contain it
   const void* initial_h;     // (B, S), or NULL for zeros
   const void* initial_cell;  // (B, S), or NULL for zeros
@@ -192,8 +192,8 @@ typedef struct {
   // Backward by a family, 1: the family recomputes gates that are NULL.
   int32_t makes_gates;
   // Backward by gemm in a sequence, if `product` makes d_z W_h: the caller divides the depth 3S
-  // into this number of equal slices; 0 means 1. The product of each slice is a plane, a matrix of
-  // its own, and the next call of cell_backward adds up the planes.
+  // into this number of equal slices, except for d_initial_h; 0 means 1. The product of each slice
+  // is a plane, a matrix of its own, and the next call of cell_backward adds up the planes.
   int32_t split_k;
   // By gemm in a sequence: if 1 and torch gives a cuBLAS handle, `product` makes the products.
   int32_t calls_product;
@@ -228,6 +228,7 @@ typedef struct {
 //
 // All tensors have one dtype, except those in `running` and those that `float32` marks. They are
 // contiguous, except for gaps between rows of `weights`, and grad_h and grad_cell with `strides`.
+// cell_forward on CUDA does not read `bias`: the gates that it gets must contain the bias.
 typedef struct {
   lltm_step_sizes sizes;
   const void* input;          // step: (B, I)

@@ -83,7 +83,7 @@ class CellBackward {
   using Calls = KernelCalls<Torch, device>;
   using Check = OperandChecks<Torch, device>;
   using View = Views<Torch>;
-  // CUDA kernels read the gradients of h and of the cell state with any strides.
+  // The cell's CUDA kernels read grad_h and grad_cell with any strides.
   static constexpr Strides kStrides =
       device == Device::kCUDA ? Strides::kAny : Strides::kContiguous;
 

@@ -60,7 +60,7 @@ class CellForward {
   using Calls = KernelCalls<Torch, device>;
   using Check = OperandChecks<Torch, device>;
 
-  // On the CPU, torch's GEMM would write the bias to memory first, so cell_forward adds the bias.
+  // On the CPU, torch's GEMM would first copy the bias to each row of z, so cell_forward adds it.
   static constexpr bool kGemmAddsBias = device == Device::kCUDA;
 
   // gates = [old_h, input] weights^T, plus the bias if kGemmAddsBias.

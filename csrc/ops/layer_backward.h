@@ -1,7 +1,7 @@
 // torch.ops.lltm.layer_backward: the gradients of a layer over a whole sequence, in one direction.
 //
-// Only the recurrence is serial. The gradients of input, weights and bias are products and sums
-// over all steps, or over a few parts of the sequence.
+// Only the recurrence is serial. Products over all steps or over a few parts of the sequence make
+// d_input and d_weights, unless a family of the kernels does. A sum over all steps makes d_bias.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +30,8 @@ class LayerBackward {
 
   // A missing grad_* counts as zero. If `cells` has no elements, forward did not keep the cell
   // states, and backward computes them again. `needs` is the mask of the gradients to compute:
-  // 1 input, 2 weights, 4 bias, 8 initial_h, 16 initial_cell. The other gradients have
-  // no elements.
+  // 1 input, 2 weights, 4 bias, 8 initial_h, 16 initial_cell. The other gradients, and those of
+  // missing operands, have no elements.
   static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
       const OptionalTensor& grad_output, const OptionalTensor& grad_final_h,
       const OptionalTensor& grad_final_cell, const OptionalTensor& grad_cells, const Tensor& input,
@@ -143,8 +143,8 @@ class LayerBackward {
     }
   }
 
-  // Runs the recurrence step by step, if no family of the kernels runs the whole recurrence. Calls
-  // `products(first, last)` for the steps [first, last) of each planned part, the last part first.
+  // Runs the recurrence step by step, if no family of the kernels runs the whole recurrence. The
+  // loop starts at step T - 1, and calls `products(first, last)` after each planned part of steps.
   template <typename Products>
   static void loop(const LayerSizes& sizes, const lltm_layer_backward_arguments& layer,
                    const lltm_layer_plan& layer_plan, const lltm_execution& where,
@@ -156,13 +156,13 @@ class LayerBackward {
         Calls::plan_step(LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL, sizes, where);
     const StepProducts<Torch, device> of_step(sizes, plan, where);
     const int32_t planes = of_step.planes();  // of d_old_h
-    // A 16-bit gradient of the cell state would lose small addends. So with a 16-bit dtype, this
-    // gradient is float32, and each element takes the place of two 16-bit elements.
+    // A 16-bit gradient of the cell state would lose small addends. So with a 16-bit dtype, steps
+    // pass on this gradient in float32: each element takes the place of two 16-bit elements.
     const bool float32_cells = lltm_dtype_bytes(sizes.dtype) == 2;
     const auto empty = [&](int64_t count) {
       return Torch::empty({count, sizes.batch, sizes.state}, d_gates);
     };
-    // There are two tensors of each gradient: a step reads one and writes the other.
+    // Each gradient has two tensors: while step n reads one, it writes the other for step n - 1.
     const Tensor d_h[] = {empty(planes), empty(planes)};
     const int64_t cell_planes = float32_cells ? 2 : 1;
     const Tensor d_cells[] = {empty(cell_planes), empty(cell_planes)};
@@ -216,8 +216,8 @@ class LayerBackward {
     return cells;
   }
 
-  // Makes the products that batch over time, for the steps [first, last): d_input, and a part of
-  // d_weights, which is added to the parts of all later steps. So the last part must come first.
+  // Computes d_input of the steps [first, last), and adds the share of these steps to d_weights. If
+  // `last` is the number of steps, the call overwrites d_weights, so this call must come first.
   static void multiply(const LayerSizes& sizes, int64_t first, int64_t last, const Operands& given,
                        const Tensor& output, const Tensor& d_gates, const Gradients<Torch>& d) {
     // Returns the steps [begin, end) of a sequence as one matrix, which `view` makes.
@@ -241,7 +241,7 @@ class LayerBackward {
     };
     add(View::input_columns(*d.weights, sizes), d_z_transposed(first, last),
         steps(View::rows, given.input, first, last, sizes.features));
-    // In forward, each step after the first has read the output of the step before it.
+    // In forward, step n has read output n - 1 as h; step 0 has read initial_h.
     const int64_t second = std::max<int64_t>(first, 1);
     const Tensor of_h = View::h_columns(*d.weights, sizes);
     add(of_h, d_z_transposed(second, last),

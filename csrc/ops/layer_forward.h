@@ -125,7 +125,7 @@ class LayerForward {
     return keep_cells ? sizes.time(step) : step % 2;
   }
 
-  // gates = input W_x^T for all steps, plus the bias if the plan says so.
+  // gates = input W_x^T for all steps, plus a given bias if the plan says product_adds_bias.
   static void multiply_input(const LayerSizes& sizes, const lltm_layer_plan& plan,
                              const Operands& given, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
@@ -140,8 +140,8 @@ class LayerForward {
     }
   }
 
-  // Runs one step at a time, which works for every size and dtype. A family of the kernels runs the
-  // whole step, or a GEMM and then the pointwise kernel run the step.
+  // Runs one step at a time, for every size and dtype: by a family of the kernels, or by a GEMM and
+  // then the pointwise kernel. A first step without initial_h needs the pointwise kernel alone.
   static void loop(const LayerSizes& sizes, const lltm_layer_forward_arguments& layer,
                    const lltm_execution& where, const Operands& given, const Tensor& gates,
                    const Tensor& output, const Tensor& cells) {

@@ -1,5 +1,5 @@
 // Pads a layer's operands with rows and columns of zeros, and removes the padding from the results.
-// Without padding, cuBLAS would be slow for unaligned rows, and the family `grid` could not run.
+// Plans ask for padding if unaligned rows would slow down cuBLAS or rule out the family `grid`.
 #pragma once
 
 #include <initializer_list>
@@ -11,7 +11,7 @@
 namespace lltm {
 
 // Collects copies from tensors of the sizes `from` to tensors of the sizes `to`. `run` makes all
-// copies in one launch. A missing tensor is not copied.
+// collected copies in one launch. A missing tensor is not copied.
 template <typename Torch, Device device>
 class LayerPadding {
  public:
@@ -21,7 +21,7 @@ class LayerPadding {
   LayerPadding(const LayerSizes& from, const LayerSizes& to, const lltm_execution& where)
       : from_(from), to_(to), where_(where) {}
 
-  // Copy into an existing tensor: the input (T, B, I), the weights, or states (rows of S elements).
+  // Collect a copy into an existing tensor. `states` copies any tensor with rows of S elements.
   void input(const OptionalTensor& from, const OptionalTensor& to) {
     if (from) rows(*from, *to, to_.rows(), from_.features, to_.features);
   }
@@ -46,7 +46,7 @@ class LayerPadding {
     if (from) rows(*from, *to, View::elements(*from) / from_.state, from_.state, to_.state);
   }
 
-  // Copy into a new tensor, and return the new tensor. An input or states whose rows keep their
+  // Return a new tensor, which `run` fills with the copy. An input or states whose rows keep their
   // length are returned without a copy.
   Tensor input(const Tensor& tensor) {
     if (from_.features == to_.features) return tensor;

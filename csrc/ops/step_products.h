@@ -1,5 +1,6 @@
-// The matrix products of the steps of a sequence, unless fused kernels make the steps. The kernels'
-// `product` computes them if the plan says so and torch gives a cuBLAS handle; else torch does.
+// The products by W_h in steps of a sequence that no family of the kernels runs. The kernels'
+// `product` makes them if the plan says calls_product and torch gives a cuBLAS handle; else torch
+// makes them.
 #pragma once
 
 #include <algorithm>

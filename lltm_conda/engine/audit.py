@@ -75,7 +75,7 @@ def _serves(binary: BinaryRecord, runtime: Runtime) -> dict[str, Any]:
 
 
 def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> str:
-    """How an object fits the better C++ ABI of a torch minor: "works", "unknown" or "fails"."""
+    """How an object fits a torch minor with its best C++ ABI: "works", "unknown" or "fails"."""
     states = []
     for abi in {0, 1} if minor < (2, 7) else {1}:
         torch = release(f"{dotted(minor)}.0", minor, abi)

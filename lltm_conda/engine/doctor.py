@@ -31,7 +31,7 @@ class UsageError(ValueError):
 
 
 def main(project: Project, arguments: list[str]) -> int:
-    """The `doctor` command; returns 1 if an extension or audit fails, 2 for bad usage, else 0."""
+    """Runs `doctor`; returns 1 if an extension, audit or pipe fails, 2 for bad usage, else 0."""
     options = _parser(project).parse_args(arguments)
     try:
         if options.audit is not None:
@@ -101,7 +101,7 @@ def _torch(asked: str | None) -> TorchInstall | None:
 
 
 def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
-    """The shared objects that the user names; by default, all here but those of `_TORCHS_OWN`."""
+    """The shared objects named by the user, by default all installed but those of `_TORCHS_OWN`."""
     sites = [Path(entry) for entry in dict.fromkeys((*sys.path, sys.prefix)) if entry]
     owned = [files for site in sites for files in distributions(site).values()]
     if not asked:
@@ -116,8 +116,8 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
             if file not in known and not (torch and torch.root in file.parents):
                 yield file
     for name in asked:
-        # A package comes before a folder of the same name. Before Python 3.14, Path.exists and
-        # Path.is_dir raise for a path in a folder that this user may not search.
+        # A package comes before a file or folder of the same name. os.path serves here because,
+        # before Python 3.14, Path.exists and Path.is_dir raise in folders closed to this user.
         found = []
         if os.sep not in name:
             found = [file for files in owned if _is_named(files, name) for file in files]
@@ -137,15 +137,15 @@ def _files(asked: Iterable[str], torch: TorchInstall | None) -> Iterator[Path]:
 
 
 def _is_named(files: list[Path], name: str) -> bool:
-    """Whether the distribution or an import package of these files has this name."""
+    """Whether this is the name of the files' distribution, or of a part of one of their paths."""
     owner = find_owner(files[0])
     names = [normal(owner.name)] if owner else []
     return normal(name) in names or bool(names and any(name in file.parts for file in files))
 
 
 def _judged(files: list[Path], runtime: Runtime, asked: list[str]) -> Iterator[Verdict]:
-    """The verdicts on torch extensions. If the user names anything, other files get a verdict, too:
-    a file named by its path, a single file, and files with problems or for another platform."""
+    """The verdicts on the files that `needs_torch_or_cuda` picks; if the user names anything, also
+    on a file named by its path, a single file, and files with problems or for another platform."""
     for number, path in enumerate(files, 1):
         if sys.stderr.isatty() and (number % 20 == 0 or number == len(files)):
             end = "\n" if number == len(files) else "\r"

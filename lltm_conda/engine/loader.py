@@ -1,8 +1,8 @@
 """Loads a glue and kernels that fit, or raises an error that names the cause.
 
 To judge a binary is to tell from its file whether it works here. The loader loads only files that
-it has accepted in this process; it judges them unless `$PREFIX_SKIP_CHECK` is 1. It imports torch
-to learn the facts about it, and judges a GPU only before the first computation on it
+it has accepted in this process; it judges them unless `$PREFIX_SKIP_CHECK` is 1. The loader imports
+torch to learn torch's facts, and judges a GPU only before the first computation on that GPU
 (`check_cuda`). To keep the package's import quick, the loader judges the files of a kind (glue, CPU
 kernels, CUDA kernels) in order of preference until it accepts one, and imports `explain` only if it
 has accepted no file of a kind that torch could use.
@@ -138,7 +138,7 @@ class Loader:
     def at_import(self) -> bool:
         """Loads the binaries for an import of the package; returns whether they are loaded.
 
-        This method loads nothing if `$PREFIX_LOAD` is 0, nor for `python -m PACKAGE`, because the
+        This method loads nothing if `$PREFIX_LOAD` is 0, nor for `python -m PACKAGE`, whose
         checker must work where no binary works.
         """
         if not (self._loaded or self._is_the_program() or self._setting("LOAD") == "0"):
@@ -170,7 +170,7 @@ class Loader:
         )
 
     def load(self, built: Sequence[Path] | None = None) -> LoadedBinaries:
-        """Judges binaries and loads those it accepts; after a success, returns the same object.
+        """Judges binaries, loads those it accepts; after a success, later calls return its result.
 
         `built` are the files to choose from, by default those of the package and of the build
         cache. Several threads may call this method at once.
@@ -214,7 +214,7 @@ class Loader:
         return LoadedBinaries(glue, cpu, cuda, rejection)
 
     def choose(self, paths: Sequence[Path], runtime: Runtime, forced: str | None) -> Selection:
-        """Judges the files of each kind in order of preference until it accepts one.
+        """Judges glues, then kernels that torch can use: each kind in order until one is accepted.
 
         `forced` is the value of `$PREFIX_VARIANT`. With `$PREFIX_SKIP_CHECK=1`, this method accepts
         the first file of each kind without judging it.
@@ -290,7 +290,7 @@ class Loader:
     def _open(self, binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctypes.CDLL:
         """Loads an accepted file, and checks that the loaded object is this file.
 
-        If the file was replaced after this process had loaded it, the build records differ.
+        The build records of the two differ if another build replaced the file after the loading.
         """
         path, fault = str(binary.path), faults.PACKAGE_FILES
         if "$" in path and (word := re.search(_LINKER_TOKEN, path)):
@@ -373,7 +373,7 @@ class Loader:
         if "cuda" not in self.project.kernels:
             return None  # on CUDA devices, the project's operators call only torch
         if binaries.cuda is None:
-            # Without a rejection, torch was no CUDA build when the binaries were loaded.
+            # Without a `cuda_rejection`, torch was no CUDA build when the binaries were loaded.
             fix = fixes.cuda_torch(environment(self.project), None)
             observed, needed = f"torch {torch.__version__}", "a CUDA build of torch"
             said = observed, needed, "torch is a CPU-only build", fix, faults.CPU_TORCH_SWAPPED_IN

@@ -109,7 +109,7 @@ def _build(project: Project, options: argparse.Namespace) -> int:
     torch = find_torch()
     folder = build(project, torch, force=options.force)
     runtime = probe_runtime(torch, project=project)
-    # The import will judge the build in the same way.
+    # The import will judge the build, too; this check also covers the GPU and all libraries.
     selection = select(cache.trusted_files(project, folder), runtime, judge_file)
     if selection.complete:
         print(f"import {project.package} will find {selection.variant}")
@@ -129,8 +129,8 @@ def build(
 ) -> Path:
     """Compiles the variant that fits `torch` unless it is cached; returns the folder of binaries.
 
-    With `force` or a new value of one of `_SETTINGS`, a cached variant is compiled again. A lock on
-    the cache lets one process compile at a time. `env` is the environment of the build
+    With `force` or a new value of one of `_SETTINGS`, a cached variant is compiled again. If the
+    cache's file system has locks, one process compiles at a time. `env` is the build's environment
     (CXX, FORCE_CUDA, ...), by default that of this process. `remark` gets the warnings, such as why
     CUDA kernels are left out; `log` gets every other line of output.
     """

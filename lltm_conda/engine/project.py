@@ -1,4 +1,4 @@
-"""The record of a client of the engine, and the base class of all records."""
+"""The record of a client of the engine, and its base class `Record`."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ Self = TypeVar("Self", bound="Record")
 class Record:
     """A frozen record whose fields are the annotations of its class.
 
-    An import makes a Record class in 0.01 ms, a NamedTuple in 0.1 ms, a frozen dataclass in 1 ms.
+    At import, a Record class costs 0.01 ms, a NamedTuple 0.1 ms, a frozen dataclass 1 ms.
     """
 
     _fields: ClassVar[tuple[str, ...]]
@@ -36,7 +36,7 @@ class Record:
         return {name: getattr(self, name) for name in self._fields}
 
     def _replace(self: Self, **changes: Any) -> Self:
-        """A copy with these fields changed."""
+        """A copy in which the fields named in `changes` have new values."""
         return type(self)(**{**self.__dict__, **changes})
 
     def __eq__(self, other: object) -> bool:
@@ -62,7 +62,7 @@ class Project(Record):
         version: the version of the Python files. Binaries must have the same version.
         folder: the folder of the Python files.
         kernels: the types of device that have kernels: "cpu", "cuda", both or neither. On a
-            device without kernels, the operators call torch alone.
+            device without kernels, the operators call only torch.
         definition: the dotted name of the operator in plain PyTorch; "" if there is none.
         cache: the folder of local builds; None for the default (`compat.cache.root`).
     """
@@ -97,5 +97,5 @@ class Project(Record):
         return f"{self.namespace}_{name}"
 
 
-#: The project of a caller that serves no client of the engine; no file belongs to it.
+#: The project of a caller that serves no client of the engine; no file belongs to this project.
 NOBODY = Project("", "", "", "", "", "", Path(os.devnull))

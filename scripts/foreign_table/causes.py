@@ -22,8 +22,8 @@ _RULES = (
 )
 _TORCH_SYMBOL = r"(aoti_torch_|torch_|THP|_Z\w*?(2at|3c10|5torch|6caffe2))"
 
-#: The cause for each dimension of a verdict that has another name than its cause. For the dimension
-#: "libraries", `named_cause` derives the cause from the library.
+#: The causes of a verdict's dimensions; a dimension not listed has the name of its cause. For
+#: "libraries", `named_cause` derives the cause from the first missing library.
 _DIMENSIONS = {
     **dict.fromkeys(("torch version", "C++ ABI", "torch symbols", "class layout"), "torch"),
     **dict.fromkeys(("glibc", "libstdc++"), "system"),
@@ -53,12 +53,13 @@ def named_cause(dimension: str, claimed: Sequence[str]) -> str | None:
 
 
 def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str]) -> bool:
-    """Whether the cause that a verdict names is a true cause.
+    """Whether the cause that a verdict names is a true cause of the failure.
 
-    If the file was chosen for a cause, `truth` is this cause and decides alone. Otherwise the cause
-    in the loader's error is true. More causes may be true, as the error names only one: a missing
-    library, if the loader could not open the one that the verdict names first (`absent` of the
-    cell); torch or Python, if neither exports a symbol of its kind that the object needs (`lacks`).
+    If the cause was known before loading, `truth` is this cause and decides alone. Otherwise the
+    cause in the loader's error is true ("file" and "platform" count as one cause). The error names
+    only one cause, so others may be true, too: a missing library, if the loader could not open the
+    first library that the verdict names (the cell's `absent`); torch or Python, if it does not
+    export a symbol of its own that the object needs (`lacks`).
     """
     claimed = claimed_libraries(cell)
     real = real_cause(cell["outcome"], cell["error"])

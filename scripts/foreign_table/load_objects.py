@@ -6,10 +6,10 @@ The script imports torch once. For each task, a new fork loads the object and ev
 that a crash ends only the fork. The script does not import our package, so no checker of ours
 rejects an object before the loader sees it.
 
-Both streams hold one JSON object per line. A task has `root` (a folder for sys.path), `object` and
-`preloads` (paths inside root), `load` ("file" or "import"), `beside` (more folders for sys.path),
-`claimed` (libraries that the verdict calls missing) and `call` (null, or an expression that must be
-true; the outcome stores its value if that is a string).
+Each task and each outcome is a JSON object on one line. A task has `root` (a folder for sys.path),
+`object` and `preloads` (paths inside root), `load` ("file" or "import"), `beside` (more folders for
+sys.path), `claimed` (libraries that the verdict calls missing) and `call` (null, or an expression
+that must be true; the outcome stores its value if that is a string).
 """
 
 import contextlib

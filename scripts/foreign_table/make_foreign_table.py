@@ -101,7 +101,7 @@ def chosen(root: Path, wheel: dict[str, Any]) -> list[Path]:
 
 
 def task(root: Path, path: Path, wheel: dict[str, Any]) -> dict[str, Any]:
-    """A task of load_objects.py; its `truth` is the cause that is known before loading, or None."""
+    """A task of load_objects.py; `truth` is the failure's cause if known beforehand, or None."""
     inner = path.relative_to(root).as_posix()
     digits = (re.findall("[0-9]+", path.name.partition(".")[0]) or [""])[-1]
     before = [
@@ -144,7 +144,7 @@ def damaged(work: Path) -> Iterator[dict[str, Any]]:
 
 
 def vouched(root: Path, torch: str) -> bool:
-    """Whether the wheel in `root` requires a range of torches that holds `torch` but not 99."""
+    """Whether the wheel in `root` requires a range of torch versions with `torch` but not 99."""
     texts = [text for found in distributions(path=[str(root)]) for text in found.requires or ()]
     needs = [need for text in texts if (need := Requirement(text)).name == "torch"]
     return any(

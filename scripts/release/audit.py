@@ -30,7 +30,7 @@ CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
 PAGE = 65536 if MACHINE == "aarch64" else 4096
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
 ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of an image that nvcc has compressed
-# nvcc's hash of its options, architectures included, in the name of each private symbol.
+# The hash of nvcc's options (such as architectures) in a private symbol's name; it is not compared.
 PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
 
 
@@ -80,7 +80,7 @@ def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
 
 
 def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
-    """A text for each symbol version that is newer than the manylinux policy (`2.34`) allows."""
+    """A text for each symbol version that is newer than `manylinux`, such as `2.34`, allows."""
     name = f"manylinux_{manylinux.replace('.', '_')}_{MACHINE}"
     known = {policy.name: policy.symbol_versions for policy in policies()}
     if name not in known:

@@ -27,10 +27,10 @@ from release.paths import tool
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
-# Names in the standard library's folder that our tests do not need.
+# Entries of the standard library's folder that our tests do not need.
 STDLIB_LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo")
 STDLIB_LEFT_OUT += ("ensurepip", "lib2to3", "__pycache__")
-# Debian's `site` module reads dist-packages alone, so this program adds site-packages.
+# Debian's `site` module reads only dist-packages, so our sitecustomize.py adds site-packages.
 SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/site-packages')\n"
 
 
@@ -67,7 +67,7 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
 
 
 def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
-    """Unpacks a wheel into `root`, with links to torch's libraries in `lib`; returns metadata."""
+    """Unpacks a wheel into `root`; for torch, links its libraries into `lib`. Returns metadata."""
     name, version, _, _ = parse_wheel_filename(wheel.name)
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:

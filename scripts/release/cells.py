@@ -22,7 +22,7 @@ STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One variant: its glue, its kernels, and the torch that the glue is compiled against."""
+    """One variant for one platform, and the torch that its glue is compiled against."""
 
     variant: VariantName
     torch_minor: str
@@ -110,7 +110,7 @@ ALIASES = ("host", "newest", "oldest", "all")
 
 
 def by_platform(selectors: Sequence[str], matrix: Matrix) -> dict[str, list[str]]:
-    """Groups selectors by the platform in the name, or this machine's; `all` is in every group."""
+    """Groups selectors by the platform at their end, or this machine's; `all` is in every group."""
     groups: dict[str, list[str]] = {}
     for selector in selectors:
         ends = [p for p in matrix.platforms if selector.endswith(p.removeprefix("linux"))]

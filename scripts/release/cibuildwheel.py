@@ -43,7 +43,7 @@ def python(matrix: Matrix) -> str:
 
 
 def image(matrix: Matrix) -> str:
-    """The build image with the CUDA toolkit whose nvcc PyPI lacks, else with the newest toolkit."""
+    """The build image with the toolkit whose nvcc PyPI lacks; if PyPI has all, with the newest."""
     missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
     if len(missing) > 1:
         text = f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}"

@@ -82,7 +82,7 @@ def collect(run: Finished, host: Host, **about: Any) -> Manifest:
 
 
 def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, str]:
-    """The reason for each cell of `order` that the fat wheel lacks."""
+    """The reasons why the fat wheel lacks cells of `order`, by the cells' names."""
     why = {name: cell.reason or "not built" for name, cell in cells.items()}
     packed = {name for name, cell in cells.items() if cell.packed}
     return {name: why.get(name, "not selected") for name in order if name not in packed}
@@ -109,7 +109,7 @@ def _artefact(path: Path, kind: Kind, cells: list[str]) -> Artefact:
 
 
 def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
-    """The manifest's entry of a cell; also joins the logs of the cell's steps to the cell's log."""
+    """The manifest's entry of a cell; also joins the logs of the cell's steps in its log."""
     steps = [task.name for task in run.plan.tasks.values() if cell.name in task.cells]
     outcomes = [run.outcomes[step] for step in steps]
     bad = [o for o in outcomes if o.status not in GOOD]

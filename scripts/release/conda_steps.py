@@ -55,7 +55,7 @@ def download(context: Context, *, release: str | None) -> Sequence[Path]:
     `release` is torch's; it is None in a run for another platform, which links an installed torch.
     """
     folder = fresh(BUILD / "wheelhouse")
-    # pip takes wheels for the tool's own Python. Wheels for another platform are pure Python.
+    # pip takes wheels for the tool's Python; in a run for another platform, all are pure Python.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
     words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
     pip(context.log, words)
@@ -173,13 +173,13 @@ def prefix(
     wanted = {"specs": specs, "channels": [CHANNEL.as_uri(), *channels]}
     _work(context.log, "install", driver(cell), prefix=folder, **wanted)
     gpu, interpreter = cell.cuda_major is not None, folder / "bin" / "python"
-    # Under qemu the checker is slow, and the run of the wheel has tested it, so it is left out.
+    # Under qemu the checker is slow; the run of the wheel has tested it, so this run leaves it out.
     words = {"glue": cell.glue, "gpu": gpu, "checker": not FOREIGN}
     report = run_installed(context.log, interpreter, folder, name, **words)
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
-    # Deletes a prefix whose torch the tool will delete, or whose driver this machine lacks.
+    # Deletes a prefix that links a torch, which the tool will delete, or whose CUDA lacks a driver.
     if "linked" in pytorch or (gpu and driver(cell)):
         shutil.rmtree(folder)
         return [report]

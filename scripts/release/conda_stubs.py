@@ -5,8 +5,8 @@ network or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`)
 copies these facts of conda-forge: the run_exports of pytorch pin its minor; pytorch needs one build
 of libtorch; a CUDA build of pytorch needs `__cuda`, binds `cuda-version` to one major, and has a
 build number higher by 200 than a CPU build has; `cuda-version` constrains `__cuda`. Build strings
-have conda-forge's form: cuda126_mkl_py311_h0_300, cpu_mkl_py311_h0_100, and cuda118_py311h0_300 for
-CUDA builds before torch 2.5.
+have conda-forge's form: cuda126_mkl_py311_h0_300 and cpu_mkl_py311_h0_100; before torch 2.5,
+cuda118_py311h0_300 and cpu_mkl_py311h0_100.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from engine.compat.torch_probe import find_torch
 from release import SUBDIR
 from release.schema import Matrix, pair
 
-# For each CUDA version, the first and the last minor of torch 2 that conda-forge built with it.
+# By CUDA version, the first and last minor of torch 2 that conda-forge built with it (99: no last).
 CUDA_BUILDS = {"11.8": (3, 5), "12.0": (3, 5), "12.6": (5, 7), "12.9": (7, 99), "13.0": (10, 99)}
 # A pytorch older than every pytorch of the matrix: its release and its Pythons.
 OLDER = ("2.3.1", ("3.10", "3.11", "3.12"))
@@ -151,7 +151,7 @@ def pack(stub: Stub) -> bytes:
 
 
 def write_channel(folder: Path, packages: Iterable[Stub]) -> Path:
-    """Writes a channel into `folder`, over an older channel, and returns `folder`."""
+    """Writes a channel into `folder`, over an older channel if there is one; returns `folder`."""
     for subdir, stubs_of in ((SUBDIR, packages), ("noarch", ())):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
         entries: dict[str, Any] = {}

@@ -2,8 +2,8 @@
 
     python -m release.conda_worker bootstrap|build|index|contents|test|install ARGUMENTS
 
-ARGUMENTS are a JSON object. Each command runs in a process of its own, because its output goes to
-one task's log, and because both libraries read the environment and their cache only once.
+ARGUMENTS are a JSON object. Each command runs in a process of its own: a log then gets the output
+of one task alone, and both libraries read the environment only once in a process.
 """
 
 import asyncio
@@ -61,14 +61,14 @@ def build(
         )
         for package in made.packages:
             repack(Path(package), source_epoch())
-            # Otherwise rattler-build would test an older package of this name from its cache.
+            # If this folder stayed, rattler-build would test an older package of this name from it.
             old = Path(os.environ["RATTLER_CACHE_DIR"], "pkgs", Path(package).stem)
             shutil.rmtree(old, ignore_errors=True)
             print(package)
 
 
 def index(channel: Path, packages: list[Path]) -> None:
-    """Puts packages into a channel on disk and indexes it."""
+    """Puts packages into a channel on disk and indexes the channel."""
     from rattler.index import index_fs
 
     for package in packages:
@@ -165,7 +165,7 @@ def solve(
 def repack(package: Path, epoch: int) -> None:
     """Rewrites a `.conda` file without facts about the build machine, with `epoch` as the date.
 
-    The package then requires the glibc that its shared objects need, not that of the sysroot.
+    A package with shared objects then requires the glibc that these need, not the sysroot's glibc.
     """
     from rattler.package_streaming import extract
 

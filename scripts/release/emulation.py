@@ -1,7 +1,7 @@
-"""Builds for another platform with a cross compiler, and runs that platform's Python under qemu.
+"""Names the cross compiler for another platform, and sets up that platform's Python under qemu.
 
 A small script starts this Python. uv and pip treat the script as an interpreter, and this Python's
-`sys.executable` names it, so a run for another platform takes most steps of a native run.
+`sys.executable` names the script, so a run for another platform takes most steps of a native run.
 """
 
 import re
@@ -71,13 +71,13 @@ def version() -> str | None:
 
 
 def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
-    """Unpacks Debian's Python of the platform; returns the scripts for this Python and for ldd."""
+    """Unpacks Debian's Python for the run's platform; returns the scripts `python3` and `ldd`."""
     log, place = context.log, fresh(ROOT)
     apt(log, place, [f"python{minor}", "libstdc++6", "libgomp1"], debian)
     (loader,) = place.glob("lib/ld-linux-*.so.*")
     _script(PYTHON, f'exec {QEMU} -L "{place}" -0 "$0" "{place}/usr/bin/python{minor}" "$@"')
     _script(
-        Path(LDD),  # does what `ldd -r FILE` does
+        Path(LDD),  # this script replaces `ldd -r FILE`
         "libraries=$LD_LIBRARY_PATH; unset LD_LIBRARY_PATH; shift\n"
         f'exec {QEMU} -L "{place}" -E LD_TRACE_LOADED_OBJECTS=1 -E LD_WARN=yes -E LD_BIND_NOW=yes '
         f'-E "LD_LIBRARY_PATH=$libraries" "{loader}" "$@"',

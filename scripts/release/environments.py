@@ -1,7 +1,7 @@
 """Finds the Pythons of this machine, makes environments from them, and unpacks Debian's packages.
 
-uv fetches torch from PyPI, or from the index in the user's pip settings. The tool fetches a
-download with a wrong hash once more; a second wrong hash is a failure.
+uv fetches torch from PyPI, or from where PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and PIP_FIND_LINKS
+point. The tool fetches a download with a wrong hash once more; a second wrong hash is a failure.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str
 
 @cache
 def interpreter(minor: str) -> str | None:
-    """None, or an interpreter of a Python minor (`3.14t`): on PATH, the tool's own or pyenv's."""
+    """An interpreter of a minor (`3.14t`): from PATH, the tool's or pyenv's; None if none fits."""
     candidates = [shutil.which(f"python{minor}"), sys.executable]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += sorted(str(path) for path in pyenv.glob(f"{minor.rstrip('t')}.*/bin/python3"))
@@ -75,7 +75,7 @@ def interpreter(minor: str) -> str | None:
 
 @dataclass(frozen=True)
 class TorchEnv:
-    """An environment with a torch, which comes from PyPI or is a link to the folder `borrowed`."""
+    """An environment with a torch that uv installs, or with a link to the folder `borrowed`."""
 
     name: str
     python: str
@@ -90,7 +90,7 @@ class TorchEnv:
 
     @property
     def cache(self) -> Path | None:
-        """uv's cache for this environment alone, deleted with the environment, or None."""
+        """uv's cache for this environment alone; None if the environment stays or borrows torch."""
         return None if self.stays or self.borrowed else CACHE / f"uv-{self.name}"
 
 
@@ -126,8 +126,8 @@ def make_venv(
         requirements: the packages to install, and options of `uv pip install`.
         cache: uv's cache, None for the user's cache. The files of the environment are hard links
             into the cache, so only the deletion of both frees the disk.
-        borrowed: a site-packages folder with a torch, which the environment uses; None to install
-            a torch.
+        borrowed: a site-packages folder whose torch the environment uses, so that uv installs no
+            torch; or None.
         find_links: whether uv uses the folders of wheels in PIP_FIND_LINKS.
     """
     log.run([tool("uv"), "venv", "--quiet", "--python", python, fresh(folder)])
@@ -145,7 +145,7 @@ def make_venv(
 
 
 def uv_settings(*, find_links: bool = True) -> dict[str, str]:
-    """pip's index settings as variables of uv, since a command must show no URL with a password."""
+    """pip's index variables as uv's; command-line options would show the passwords in the URLs."""
     settings = {n: os.environ.get(f"PIP_{n}", "") for n in ("INDEX_URL", "EXTRA_INDEX_URL")}
     if find_links:
         settings["FIND_LINKS"] = ",".join(os.environ.get("PIP_FIND_LINKS", "").split())
@@ -153,12 +153,12 @@ def uv_settings(*, find_links: bool = True) -> dict[str, str]:
 
 
 def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True) -> None:
-    """Runs `uv`, and once more without its cache if the hash of a download was wrong."""
+    """Runs `uv`; after a wrong hash of a download, runs it once more and refreshes its cache."""
     _fetch(log, [tool("uv"), *words], "--refresh", **uv_settings(find_links=find_links))
 
 
 def pip(log: Log, words: Sequence[str | Path]) -> None:
-    """Runs the tool's own `pip`, and once more without its cache after a wrong hash."""
+    """Runs the tool's own `pip`; after a wrong hash, runs it once more without its cache."""
     _fetch(log, [sys.executable, "-m", "pip", *words], "--no-cache-dir")
 
 

@@ -26,11 +26,11 @@ class Environment(Strict):
 
     Attributes:
         state: `ran` (the numbers and gradients are right), `failed` (the run or a check failed),
-            `rejected` (the checker chose no variant, so nothing was run), `unsupported` (PyPI has
-            no wheel of that torch for that Python).
-        wheel, commit: the wheel and its commit if `--python` added the row, else "".
+            `rejected` (the checker chose no variant, so the op was not run), `unsupported` (PyPI
+            has no wheel of that torch for that Python).
+        wheel, commit: the wheel and its commit if `verify_full.joined` set the row, else "".
         accepted: the names of the accepted binaries.
-        rejected: the names of the other binaries, each with its rejecting dimension or `unknown`.
+        rejected: the other binaries' names, each with its first rejecting dimension or `unknown`.
         worst: the largest relative error for each dtype.
     """
 
@@ -56,8 +56,8 @@ class Environment(Strict):
 class Evidence(Strict):
     """The results of a run of `--verify full`, and of later runs with `--python`.
 
-    `smoke` is the hash of the program that compares numbers, `date` the date of the newest result;
-    `verify_full.joined`, which adds later results, changes neither.
+    `smoke` is the hash of the program that compares numbers, `date` the date of the first run's
+    newest result. `verify_full.joined`, which adds the results of later runs, changes neither.
     """
 
     schema_version: Literal[1] = 1

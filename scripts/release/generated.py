@@ -1,4 +1,4 @@
-"""Writes and checks the files, and the parts of files, that are generated from the matrix."""
+"""Writes and checks the files and parts of files that follow from the matrix and stored results."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def expected(matrix: Matrix) -> dict[Path, str]:
 
 
 def named(text: str, matrix: Matrix) -> str:
-    """The text with the matrix's values in the lines that NAMED matches."""
+    """The text with the project's values in the lines that NAMED matches."""
     names = {**dict(matrix.project), "version": PROJECT.version}
     return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", text)
 
@@ -129,7 +129,7 @@ def filled(
 
 
 def drifted(matrix: Matrix) -> dict[str, str]:
-    """The right texts of the generated files that are out of date, by path in the checkout."""
+    """The right texts of generated files that are missing or outdated, by path in the checkout."""
     return {
         str(path.relative_to(REPO)): text
         for path, text in expected(matrix).items()

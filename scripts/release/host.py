@@ -1,4 +1,4 @@
-"""Finds this machine's compilers and torch, and the reason why it cannot build a cell."""
+"""Finds this machine's compilers and torch, and the reason why the machine cannot build a cell."""
 
 import os
 import re
@@ -23,8 +23,8 @@ class Host:
     Attributes:
         python: the interpreter for new environments: the base interpreter of the calling
             environment, or the emulated interpreter of another platform.
-        driver: whether there is an NVIDIA driver.
-        emulator: the name and version of qemu for another platform; None if there is none.
+        driver: whether there is an NVIDIA driver; False in a run for another platform.
+        emulator: qemu's name and version in a run for another platform, if qemu is installed.
     """
 
     python: str
@@ -88,7 +88,7 @@ def _compiler_problem(host: Host, bounds: tuple[int, int], user: str) -> str | N
 
 
 def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
-    """The calling environment's torch if an optional cell can be compiled against it, or None."""
+    """The environment's torch if it is a release that an optional cell's glue serves, else None."""
     torch = host.torch
     if torch is None or not cell.optional or not torch.is_release:
         return None
@@ -102,7 +102,7 @@ def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | Non
 
 
 def host_cell(matrix: Matrix, host: Host) -> Cell:
-    """The cell for the calling environment's torch; without a torch, the stable CPU cell."""
+    """The cell for the host's torch, of CUDA if buildable; without torch, the stable CPU cell."""
     cells = {str(cell.variant): cell for cell in all_cells(matrix)}
     if host.torch is None:
         return cells[f"stable{matrix.stable.target.replace('.', '')}-cpu"]

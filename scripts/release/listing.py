@@ -77,7 +77,7 @@ def github(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
 
 
 def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
-    """Shows the tasks in order, and how many compilations are saved as cells share binaries."""
+    """Shows the tasks in order, and how many binaries are compiled with and without sharing."""
     for task in plan.tasks.values():
         state = "made before" if read_stamp(BUILD, task.name) else "to make"
         console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)
@@ -139,7 +139,7 @@ class Reporter:
 
 
 def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifest) -> Table:
-    """A row for each cell: the state, the time, and the artefacts or the reason for their lack."""
+    """A row for each cell: the state, the time, the artefacts, and why something was not done."""
     table = Table(title=f"{PROJECT.distribution} release", title_justify="left")
     for name in ("cell", "state", "seconds", "artefacts, or the reason"):
         table.add_column(name, overflow="fold", no_wrap=name == "cell")

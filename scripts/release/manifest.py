@@ -1,4 +1,4 @@
-"""dist/manifest.json, with the artefacts, the tools and the test runs, and dist/report.html.
+"""Reads and writes dist/manifest.json (artefacts, tools, test runs); writes dist/report.html.
 
 Users of an artefact trust the hashes in the manifest. So a run sets a damaged manifest aside and
 uses no part of it.
@@ -46,7 +46,7 @@ class Binary(Strict):
 
 
 class Run(Strict):
-    """The run of an installed artefact, or the reason why it did not run.
+    """The run of an installed artefact, or the reason why the artefact did not run.
 
     Attributes:
         kind: `venv` (the thin wheel), `fat` (the fat wheel), `conda` (the package); `gpu` for an
@@ -64,7 +64,7 @@ class CellEntry(Strict):
     """One variant of the matrix.
 
     Attributes:
-        state: `partial` means that the wheel was packed but a later step was skipped.
+        state: `partial` means that the wheel was packed, but another step was skipped.
         reason: why the cell is not done.
         binaries: the names of the shared objects, which are keys of `Manifest.binaries`.
         steps: the duration of each finished step in seconds, also if an earlier run did the step.
@@ -107,8 +107,8 @@ class Manifest(Strict):
         changed: the change of the checkout during the run, or "". After a change, the sources of
             the artefacts are not known, so `artefacts` is empty.
         sources: a hash of the commit and of the files from which the source distribution is made.
-        base_channel: the URL of the base conda packages; None for the bootstrap channel.
-        missing: for each cell of the matrix that the fat wheel lacks, the reason.
+        base_channel: the base conda channel's URL (several after some merges); None for bootstrap.
+        missing: the cells of the matrix that the fat wheel lacks, each with the reason.
         optional: the cells of the matrix that a whole fat wheel may lack.
     """
 
@@ -170,7 +170,7 @@ def of_shards(folders: Iterable[Path]) -> dict[Path, Manifest]:
     """The manifests in the `dist` folders of shards.
 
     Raises ManifestError if a file is missing or damaged, if a checkout changed during the run of
-    its shard, or if the shards' packages or sources differ.
+    its shard, or if the shards' packages, versions, sources or numbers of cells differ.
     """
     shards = {folder: parse(folder / "manifest.json") for folder in folders}
     (first, wanted), *_ = shards.items()
@@ -217,7 +217,7 @@ def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | Non
 
 
 def write(manifest: Manifest, path: Path) -> None:
-    """Writes the manifest, and beside it the schema and the page."""
+    """Writes the manifest, and beside it the JSON schema of manifests and the report page."""
     write_atomically(path, manifest.model_dump_json(by_alias=True, indent=1) + "\n")
     write_atomically(path.with_suffix(".schema.json"), json_schema())
     write_atomically(path.with_name(REPORT.name), render(manifest, path.parent))

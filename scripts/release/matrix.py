@@ -21,10 +21,10 @@ from release.schema import FIRST, Kernels, Matrix, Torch
 Loc = tuple[str | int, ...]
 Problems = Iterator[tuple[Loc, str]]
 
-# For each CPython, the torch minors that have a wheel on PyPI for at least one platform.
+# The torch minors that have a wheel on PyPI for at least one platform, by CPython minor.
 TORCHES = {"3.8": "<=2.4", "3.9": "<=2.8", "3.10": ">=1.11,<=2.14"}
 TORCHES |= {"3.11": ">=1.13", "3.12": ">=2.2", "3.13": ">=2.5", "3.14": ">=2.9"}
-# For each platform, the first torch minor whose wheel on PyPI has the C++11 ABI 1.
+# The first torch minor whose wheel on PyPI has the C++11 ABI 1, by platform.
 FIRST_ABI1 = {"linux-x86_64": "2.7", "linux-aarch64": "2.6"}
 
 
@@ -107,7 +107,7 @@ def _torch(minor: str, torch: Torch, matrix: Matrix) -> Problems:
 def _devices(
     where: Loc, gcc: Loc, devices: Sequence[str], torch: Torch | None, matrix: Matrix
 ) -> Problems:
-    """Finds devices that are repeated or lack kernels, and toolkits that take no g++ of torch."""
+    """Finds devices repeated or without kernels, and toolkits that share no g++ with torch."""
     for i, device in enumerate(devices):
         kernels = matrix.kernels.get(device.replace("cu", "cuda"))
         if device in devices[:i]:
@@ -128,7 +128,7 @@ class MatrixError(ReleaseError):
 
 
 def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
-    """The checked matrix with the values of a platform; raises MatrixError."""
+    """The checked matrix with the values of a platform; raises MatrixError if it is unusable."""
     try:
         tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Packs the source distribution, a thin wheel for each cell, and the fat wheel that joins them."""
+"""Packs the source distribution, a thin wheel per cell, and a fat wheel that joins thin wheels."""
 
 import gzip
 import io
@@ -50,7 +50,7 @@ def package_sources() -> tuple[Path, ...]:
 
 
 def sdist(context: Context) -> Sequence[Path]:
-    """Makes the source distribution from a copy of the files, since the build adds files to it."""
+    """Makes the source distribution in a copy of the sources, since the build adds files there."""
     stage = fresh(TEMPORARY / "sdist" / "source")
     for path in package_sources():
         target = stage / path.relative_to(REPO)
@@ -117,7 +117,7 @@ def fat_wheel(
     required: Collection[str],
     carried: Mapping[str, Path],
 ) -> Sequence[Path]:
-    """Joins the thin wheels of this run's cells and the wheels `carried` of an earlier run.
+    """Joins the thin wheels of this run's cells and the `carried` wheels of an earlier run.
 
     For each cell, `wheels` holds the task that packed its wheel, then the tasks that ran the wheel.
     The step leaves out wheels that failed in a run, and carried wheels that `agreeing` leaves out.

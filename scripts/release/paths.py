@@ -58,7 +58,7 @@ def publish(source: Path, target: Path) -> Path:
 
 
 def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> Path:
-    """Copies a wheel into `folder`, deletes its version with other tags there; returns the copy.
+    """Copies a wheel into `folder`; deletes other wheels of its version there; returns the copy.
 
     With `any_version`, the function also deletes the distribution's wheels of other versions.
     """

@@ -156,13 +156,13 @@ class Plan:
         needs = [self._env(cell, env)]
         venv = self.add(cell, name, verify_steps.venv, given, needs, **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
-        # Without a GPU, a CUDA cell would train like its CPU twin, so only the twin runs `example`.
+        # Without a GPU, a CUDA cell trains like its CPU twin, so it leaves `example` to that twin.
         if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
             given, name = {"cell": cell, "venv": venv}, f"{EXAMPLE.stem}/{cell}"
             self.add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
 
     def add_fat_wheel(self, carried: Mapping[str, Path]) -> None:
-        """Adds the task that joins the fat wheel, and its runs where torch is not temporary."""
+        """Adds the task that makes the fat wheel, and its runs in environments that stay."""
         tasks, kinds = self.tasks, ("wheel", "venv", EXAMPLE.stem)
         names = {cell.name: [f"{kind}/{cell}" for kind in kinds] for cell in self.cells}
         wheels = {cell: [tasks[n] for n in found if n in tasks] for cell, found in names.items()}
@@ -190,8 +190,8 @@ class Plan:
         channels: tuple[str, ...] = (url,)
         plain = cell.stable and cell.cuda_major is None
         # The bootstrap channel of this machine's platform has a pytorch for stable glue on the CPU.
-        # For other cells, a pytorch package links to an installed torch. Under qemu, only the
-        # stable CPU package is installed; the thin wheels have run the binaries of the others.
+        # Otherwise, a pytorch package links to an installed torch. Under qemu, only the stable CPU
+        # package is installed; the runs of the thin wheels test the binaries of the other cells.
         installed = plain or not FOREIGN
         if base and installed and (FOREIGN or not plain):
             linked, more = self._linked_channel(cell, env, package)

@@ -7,8 +7,8 @@ the first signal only sets a flag, which the main thread polls.
 `kill -9` ends only the tool. Compilers and installers continue, and could write into the files of
 the next run. The next run finds these processes by the build folder, which every process of a run
 has in its environment. A forked process has that environment from its exec on, and until then holds
-the tool's lock. The tool starts commands with `close_fds=False`, as closing all descriptors would
-release the lock before the exec. So a run that has the lock finds every process of earlier runs.
+the tool's lock. `Log.run` starts commands with `close_fds=False`, as closing all descriptors would
+release the lock before the exec. So a run that has the lock finds the commands of earlier runs.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> None:
         if process.pid in ended:
             return False
         environment = process.info["environ"] or {}  # None for a process of another user
-        # sccache's daemon lives on, but not its compilers: they have their build's environment.
+        # sccache's daemon stays, but not its compilers, which have the environment of their build.
         daemon = process.info["name"] == "sccache" and len(process.info["cmdline"] or ()) == 1
         return environment.get(MARK) == str(build) and not daemon
 

@@ -105,10 +105,10 @@ class Release:
         self.console.print(text, style="yellow", markup=False, soft_wrap=True)
 
     def _exit_code(self, outcomes: Mapping[str, Outcome], manifest: Manifest) -> int:
-        """0 if nothing failed, no file changed and every cell named by a selector is done, else 1.
+        """0 if nothing failed, the checkout did not change and every named cell is done, else 1.
 
-        The cells of `all` or of a pattern with `*` need not be buildable on this machine. A run
-        without cells returns 1 unless it is a shard.
+        Cells that only `all` or a pattern with `*` selects need not be done. A run without cells
+        returns 1 unless it is a shard.
         """
         failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
         if failed or manifest.changed:
@@ -167,7 +167,7 @@ def merge(folders: Sequence[Path], matrix: Matrix, console: Console) -> int:
     """Joins the `dist` folders of shards into DIST; returns 1 if a cell has failed, else 0."""
     shards = of_shards(folders)
     every, order = [*shards.values()], [cell.name for cell in all_cells(matrix)]
-    # For each cell, the folder of the shard in which the state of the cell is best by RANK.
+    # Maps each cell to the folder of the shard in which the state of the cell is best by RANK.
     origin: dict[str, Path] = {}
     for name in order:
         if having := [folder for folder, found in shards.items() if name in found.cells]:

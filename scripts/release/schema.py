@@ -16,7 +16,7 @@ Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cu\d+)$")]
 KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
 PlatformName = Annotated[str, StringConstraints(pattern=r"^linux-[a-z0-9_]+$")]
 Abi = Literal[0, 1]
-FIRST = "linux-x86_64"  # the names of its cells leave out the platform
+FIRST = "linux-x86_64"  # the names of cells leave out this platform
 
 
 def pair(version: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Runs commands, and writes their output into log files without secrets."""
+"""Runs commands, and writes their output, without secrets, into log files."""
 
 import errno
 import os
@@ -50,8 +50,8 @@ def output_of(*command: str, cwd: Path = REPO) -> str | None:
 def redacted(text: str) -> str:
     """The text without credentials in URLs, without tokens, and without this process's secrets.
 
-    Secrets have at least 6 characters. They are the values of variables such as TWINE_PASSWORD, and
-    the passwords in URLs that variables hold.
+    The secrets are the values of variables such as TWINE_PASSWORD, and the passwords in URLs that
+    variables hold, if they have at least 6 characters.
     """
     found = {value for name, value in os.environ.items() if SECRET_NAMES.search(name)}
     for value in os.environ.values():
@@ -70,7 +70,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """The message of an error without secrets; for a full disk, which disk it is and the remedy."""
+    """An error's message without secrets; for a full disk, a text with the folder and a remedy."""
     if not is_disk_full(error):
         known = isinstance(error, (ReleaseError, BuildError))
         return redacted(str(error) if known else f"{type(error).__name__}: {error}")
@@ -85,7 +85,7 @@ def explain(error: BaseException) -> str:
 
 
 class CommandFailed(ReleaseError):
-    """A command failed; `said` is the end of its log."""
+    """A command failed; `said` is the end of the log."""
 
     def __init__(self, text: str, said: str) -> None:
         super().__init__(text)

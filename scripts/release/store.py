@@ -15,7 +15,7 @@ from release import PACKAGE, PROJECT, REPO
 from release.paths import write_atomically
 from release.shell import output_of
 
-# For each field of Identity, the meaning of a change.
+# What a change of each field of Identity means, in the order of the fields.
 CHANGES = (
     "HEAD moved from {} to {}",
     "source files were changed",
@@ -130,8 +130,8 @@ def commit() -> str:
 class Identity(NamedTuple):
     """The state of the checkout at one moment.
 
-    `sources` is a hash of the commit and the files; `written` is a hash of the files' times. If git
-    checks out another commit and then returns, it writes files again, which changes `written`.
+    `sources` is a hash of the commit and the files; `written` is a hash of the files' times. It
+    changes if git checks out another commit and then this one, as git then writes files again.
     """
 
     head: str | None

@@ -1,8 +1,8 @@
 """Runs tasks in parallel, each after the tasks that it needs, and reuses valid outputs.
 
 A large output that can be made again quickly (an environment with a CUDA torch) is *temporary*. The
-run deletes a temporary output after the last task that reads it, and keeps the stamp of its task.
-If a task must read an output that was deleted, the run makes the output again.
+run deletes a temporary output after the last task that reads it, but keeps the stamp of the task
+that made it. If a task must read a deleted output, the run makes the output again.
 """
 
 import math
@@ -42,9 +42,9 @@ class Task:
 
     Attributes:
         run: a function or `partial`; a task among the arguments becomes that task's first output.
-        needs: the tasks whose outputs this task reads. Unless all are done, this task is skipped.
-        anyway: whether this task runs even if tasks in `needs` failed. Its context has the outcomes
-            of `needs`, but their temporary outputs may already be deleted.
+        needs: the tasks that run before this one. Unless all of them succeed, this task is skipped.
+        anyway: whether this task runs even if tasks in `needs` failed or were skipped. It may
+            find the temporary outputs of `needs` deleted.
         temporary: the outputs and other folders that are deleted after the last reader.
         disk: the approximate size of the temporary outputs in bytes.
     """
@@ -193,7 +193,7 @@ class _Run:
         return Outcome(task.name, status, seconds, reason=reason, log=path, disk_full=full)
 
     def _key(self, task: Task) -> str:
-        """A hash of the task's arguments, inputs and facts, and of the outputs it reads."""
+        """A hash of all that decides the result of the task."""
         before = [self.outcomes[need.name] for need in task.needs]
         facts = {
             "arguments": task.arguments,

@@ -91,8 +91,8 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
     """The toolchain for a CUDA kernel object, or the reason why there is none, with a remedy.
 
     The first choice is an installed nvcc that compiles for all architectures: of the matrix's
-    version, or of that version's major if the version is not installed. Then come an nvcc from
-    PyPI's wheels, an installed clang++, and Debian's clang++.
+    version, or of that version's major if the version is not installed. The next choices are an
+    nvcc from PyPI's wheels, an installed clang++, and Debian's clang++, in this order.
     """
     version, major = str(kernels.toolkit), kernels.cuda_major
     wheels = matrix.toolkits[version]
@@ -182,7 +182,7 @@ def _merge(wheels: Path, home: Path) -> Path:
 
 
 def _debian_clang(log: Log, package: str, folder: Path) -> None:
-    """Unpacks Debian's clang and the libraries that it lacks here; writes a script to start it."""
+    """Unpacks Debian's clang and libraries missing on this machine; writes a script to start it."""
     root = folder / "debian"
     apt(log, root, [package])
     (program,) = root.glob("usr/lib/llvm-*/bin/clang++")

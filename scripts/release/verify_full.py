@@ -1,10 +1,10 @@
-"""`--verify full`: runs the fat wheel with every torch, on every Python with a wheel of that torch.
+"""Runs the fat wheel with every torch on every Python for which PyPI has a wheel of that torch.
 
-Once every environment has a result, the tool stores them in `benchmarks/results/environments.json`
-for the support tables. `--python PATH` tries only the environments of that interpreter, and
-adds their results to the stored ones. On a platform other than the first of the matrix, the tool
-tries each torch on one Python and stores the results that it gets: under qemu an environment takes
-minutes, and some torches crash.
+Once every environment of `--verify full` has a result, the tool stores all results for the support
+tables, in `benchmarks/results/environments.json`. `--python PATH` tries only the environments of
+that interpreter, and adds their results to the stored ones. On a platform other than the first of
+the matrix, the tool tries each torch on one Python by default and stores the results that it gets:
+under qemu an environment takes minutes, and some torches crash.
 
 The environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
 `build/verify-full` keeps finished results, so a stopped run continues if it is started again.
@@ -120,10 +120,10 @@ def verify(
     *,
     join: bool = False,
 ) -> int:
-    """Runs the environments in `wanted` that have no result yet; returns the exit code.
+    """Tries the environments without a result; returns 0 if all `wanted` have state `ran`, else 1.
 
-    Stores the results if none is missing; on platforms other than the first, one is enough. With
-    `join`, only `wanted` needs results; on the first platform they update the stored ones.
+    Stores the results if none is missing; on platforms other than the first, if there is a result.
+    With `join`, only `wanted` needs results; on the first platform these update the stored results.
     """
     found = tried(wheel, wanted, console, jobs)
     every = wanted if join else targets(matrix)
@@ -277,7 +277,7 @@ def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
 def _verdicts(text: str) -> tuple[dict[str, Any], str]:
     """The facts of the checker's report in the text of a log, and the cause if no binary fits."""
     try:
-        # The report starts at the last line with a leading brace; torch may print text after that.
+        # The report starts at the last line with a leading brace; torch's own output may follow.
         data, _ = json.JSONDecoder().raw_decode(text, text.rfind("\n{") + 1)
     except ValueError:
         return {}, "the checker printed no report"

@@ -1,5 +1,6 @@
 // One LLTM step as a first C++ extension is usually written: one ATen call after another, without
-// fused pointwise operations; it keeps gates, X and z for backward. Do not improve this baseline.
+// fused pointwise operations. Backward gets new_cell, the gates, X = [old_h, input] and z from
+// forward. Do not improve this baseline.
 #include <torch/extension.h>
 
 #include <vector>

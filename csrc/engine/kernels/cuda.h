@@ -11,7 +11,7 @@
 namespace PROJECT_NAMESPACE {
 
 // Makes `device_index` the current device as long as the object lives. The glue makes the device
-// current only in torch's CUDA runtime, and the kernels may be linked with another CUDA runtime.
+// current only in torch's CUDA runtime; kernels that are linked with another runtime need this.
 class DeviceScope {
  public:
   explicit DeviceScope(int32_t device_index) {

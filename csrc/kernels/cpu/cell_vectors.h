@@ -120,8 +120,8 @@ struct Cell {
     finish_forward(a, n, column, count, false, bias != nullptr, z);
   }
 
-  // Calls `body(arguments, n, column, count)` for every register of the state, on several threads.
-  // Two threads may divide one row of the state.
+  // Calls `body(arguments, n, column, count)` for every register of the state, possibly on several
+  // threads. Two threads may divide one row of the state.
   template <auto body, typename Arguments>
   static const char* for_each_register(const Arguments& arguments,
                                        const lltm_execution& execution) {

@@ -75,8 +75,8 @@ Level choose_level(const char* wanted) {
   return wanted == nullptr ? best : Level{"unknown", nullptr};
 }
 
-// Returns the level of this process. The level is chosen once, so a later change of the environment
-// variable does not change any results.
+// Returns the level of this process. The level is chosen once, so a later change of
+// LLTM_CPU_CAPABILITY does not change any results.
 const Level& cpu_level() {
   static const Level level = choose_level(variable("LLTM_CPU_CAPABILITY"));
   return level;
@@ -112,7 +112,7 @@ double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
 // Sets only the plan's family; the other fields are for CUDA kernels and stay zero.
 const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step_sizes* sizes,
                       const lltm_execution*, lltm_step_plan* plan) {
-  // With more rows, backward takes torch's GEMM, which sums d_weights in blocks and so rounds less.
+  // With more rows, backward takes torch's GEMM: our sum over chunks of rows would lose digits.
   constexpr int64_t kMostSummed = 32768;
   static const Family forced = forced_family("LLTM_CPU_PRODUCTS", "own");
   *plan = {};

@@ -15,14 +15,14 @@ struct Sequence {
 
   // The fewest multiply-adds for which it pays to wake another thread.
   static constexpr int64_t kProductsPerThread = 1 << 19;
-  // The fewest per thread if threads divide each step, and so are awake from the step before.
+  // The fewest per thread if threads divide each step, because the step before has woken them.
   static constexpr int64_t kProductsOfStep = 1 << 17;
-  // In steps with this many multiply-adds, reading all weights costs a thread more than waiting.
+  // From this many multiply-adds per step on, reading all weights costs a thread more than waiting.
   static constexpr int64_t kLongStep = 1 << 23;
 
   // Returns whether our kernels make all products, not only those of the recurrence. torch's GEMM
   // is better for 16-bit operands, which our kernels would have to convert, and for few rows with
-  // large weights, since it reads the weights of x only once (in backward, only for a wide x).
+  // large weights (in backward, only if I > S), since it reads the weights of x only once.
   static bool makes_all_products(lltm_pass pass, const lltm_layer_sizes& sizes) {
     constexpr int64_t kFewRows = 4;
     constexpr int64_t kCachedWeights = 1 << 18;
@@ -120,7 +120,7 @@ struct Sequence {
     int64_t last;
   };
 
-  // Calls run(step, part) for steps [0, steps), in order for each part.
+  // Calls run(step, part) with parts that cover each step of [0, steps), in order for each row.
   template <typename Run>
   static void share_steps(const lltm_layer_sizes& sizes, int64_t steps, int64_t panels,
                           const lltm_execution& execution, const Run& run) {
@@ -140,7 +140,7 @@ struct Sequence {
     }
   }
 
-  // The fewest rows of the batch per thread: half a tile, and enough work to pay for a thread.
+  // The fewest rows of the batch per thread: at least half a tile, and enough work for a thread.
   static int64_t rows_per_thread(const lltm_layer_sizes& sizes) {
     const int64_t products = sizes.steps * 3 * sizes.state_size * sizes.state_size;
     const int64_t worthwhile = ceiling(kProductsPerThread, products);
@@ -371,7 +371,7 @@ struct Sequence {
       }
     }
 
-    // Computes a register of the gradients of a step.
+    // Computes a register of d_cell, and of dz for each gate, at a step.
     LLTM_INLINE void finish(int64_t step, int64_t n, int64_t column) const {
       const int64_t count = least(kLanes, state_size - column);
       const int64_t row = first_row_of(sizes, step) + n;

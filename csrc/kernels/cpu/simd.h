@@ -59,7 +59,7 @@ LLTM_INLINE Vector<float> widen_lanes(Halves halves, float16) {
 LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
   return reinterpret<Halves>(vcvt_f16_f32(reinterpret<float32x4_t>(value)));
 }
-#else   // on x86-64, not every level has instructions for float16
+#else   // on x86-64, not every level has instructions that convert float16
 LLTM_INLINE Vector<float> widen_lanes(Halves halves, bfloat16) {
   return reinterpret<Vector<float>>(__builtin_convertvector(halves, Bits32) << 16);
 }
@@ -124,7 +124,7 @@ LLTM_INLINE void store(T* to, Vector<compute_t<T>> value,
   }
 }
 
-// Loads `count` elements of a tensor, starting at index `at`, or zeros if the tensor is NULL.
+// Loads `count` elements of a tensor from index `at` on; returns zeros if the tensor is NULL.
 template <typename T>
 LLTM_INLINE Vector<compute_t<T>> load_or_zero(const void* from, int64_t at, int64_t count) {
   return from == nullptr ? Vector<compute_t<T>>{} : load(static_cast<const T*>(from) + at, count);

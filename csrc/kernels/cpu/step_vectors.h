@@ -82,7 +82,7 @@ struct Step {
     return ceiling(sizes.state_size, kBlock);
   }
 
-  // Returns the number of elements from one row of dz to the next. It is an odd number of cache
+  // Returns the number of elements from one row of dz to the next. They fill an odd number of cache
   // lines, so that neighbouring rows do not compete for one part of a cache.
   static int64_t dz_stride(const lltm_step_sizes& sizes) {
     constexpr int64_t kLine = 64 / sizeof(C);

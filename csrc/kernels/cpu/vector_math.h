@@ -56,7 +56,7 @@ template <typename C>
 LLTM_INLINE Vector<C> exp_nonpositive(Vector<C> x) {
   const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kLowest);
   const ExpParts<C> parts(x < lowest ? lowest : x);
-  // 2^n may be subnormal; the two factors of about 2^(n / 2) are not.
+  // 2^n may be too small for a normal number; the two factors of about 2^(n / 2) are not.
   const auto half = parts.exponent >> 1;
   const Vector<C> first = ExpParts<C>::power_of_two(half);
   const Vector<C> second = ExpParts<C>::power_of_two(parts.exponent - half);
@@ -96,8 +96,8 @@ struct VectorMath {
     return g > Value{} ? broadcast<C>(C(1)) : g + C(1);
   }
 
-  // tanh(x) = (1 - d) / (1 + d) with d = exp(-2|x|). Near 0, -expm1(-2|x|) replaces 1 - d and loses
-  // no digits; farther from 0, 1 - d is more precise.
+  // tanh(|x|) = (1 - d) / (1 + d) with d = exp(-2|x|). Near 0, -expm1(-2|x|) replaces 1 - d and
+  // loses no digits; farther from 0, 1 - d is more precise.
   static LLTM_INLINE Value tanh(Value x) {
     const Value lowest = broadcast<C>(ExpConstants<C>::kMinusOne);
     const Value argument = C(-2) * absolute<C>(x);

@@ -7,11 +7,11 @@ template <typename T>
 struct WeightsGradient {
   using C = compute_t<T>;
   static constexpr int64_t kTileColumns = kTileVectors * Lanes<C>::kCount;
-  // The most rows n of a chunk, which are added up in registers. A single running sum over many
-  // rows would lose digits.
+  // The most rows n of a chunk. Registers add up the products of one chunk, because a single
+  // running sum over all rows would lose more digits.
   static constexpr int64_t kDepth = 128;
   static constexpr int64_t kStrip = 256;   // rows of d_weights that share a packed part of [h, x]
-  static constexpr int64_t kPacked = 512;  // rows n of the packed part, summed over its tiles
+  static constexpr int64_t kPacked = 512;  // the most rows n times tiles in the packed part
 
   struct Rows {
     const C* dz;     // (count, 3S) with rows `dz_stride` apart

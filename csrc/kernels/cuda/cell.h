@@ -28,7 +28,7 @@ const char* cell_backward_to(lltm_dtype, const lltm_step_backward_arguments&, in
 int64_t cell_backward_workspace(lltm_dtype, int64_t batch_size, int64_t state_size);
 
 // step_plan.cu, step_forward.cu, step_backward.cu: whole steps. The names kRows* give the batch
-// rows per block in forward; of these families, backward has only kRows16.
+// rows per block in forward, for aligned operands. Backward runs the same kernels for all kRows*.
 enum StepFamily {
   kGemm = 0,  // the caller's GEMM and the kernels of pointwise.cu
   kRows4 = 1,
@@ -39,7 +39,7 @@ enum StepFamily {
   kTensor = 6,  // forward, by tensor cores
 };
 // In kTensor, steps of up to this number of batch rows use FewRowsTensorTile, if the rows of their
-// operands are whole words of 4 bytes but not whole vectors of 16 bytes.
+// operands are aligned to words of 4 bytes but not to vectors of 16 bytes.
 constexpr int kFewRows = 32;
 
 const char* cuda_step_plan(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,

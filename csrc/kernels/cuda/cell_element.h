@@ -1,4 +1,4 @@
-// Loads, computes and stores N neighbouring elements of one LLTM step.
+// Loads and stores N neighbouring elements of one LLTM step, and computes their gradients.
 #pragma once
 
 #include "../../engine/kernels/vectors.h"
@@ -39,8 +39,8 @@ struct Incoming {
 template <typename T>
 constexpr bool kSixteenBits = sizeof(T) == 2;
 
-// Returns the arguments with strides, which Incoming::load may read even if the caller gave none.
-// Without given strides, the gradients are contiguous.
+// Returns the arguments with the strides that Incoming::load reads. If the caller gave none, these
+// are the strides of contiguous gradients.
 inline lltm_step_backward_arguments with_strides(lltm_step_backward_arguments arguments) {
   const int64_t row = arguments.sizes.state_size;
   if (arguments.strides.given == 0) arguments.strides = {1, {row, 1}, {row, 1}};

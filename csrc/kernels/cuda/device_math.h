@@ -25,7 +25,7 @@ struct FloatMath {
   LLTM_DEVICE static float elu_slope(float g) { return g > 0.0f ? 1.0f : g + 1.0f; }
 
   LLTM_DEVICE static float tanh(float x) {
-    const float large = large_tanh(x);  // early, so as not to wait for the comparison
+    const float large = large_tanh(x);  // computed early, so that it does not wait for a comparison
     // The polynomial was fitted on [-0.6, 0.6], where `large` loses digits.
     const float s = x * x;
     const float high = fmaf(s, 2.07946189e-2f, -5.37832938e-2f);
@@ -85,9 +85,9 @@ struct FloatMath {
   }
 };
 
-// Activations of low latency, for the forward steps of a sequence, where each step waits for these
-// functions of the step before. The sigmoid computes each of its two numbers directly, so that no
-// caller waits for a selection.
+// Activations of low latency, for forward in layer_element.h, where each step waits for the
+// activations of the step before it. The sigmoid computes each of its two numbers directly, so that
+// no caller waits for a selection.
 struct SwiftMath : FloatMath {
   LLTM_DEVICE static Sigmoid<float> sigmoid(float z) {
     return {reciprocal(1.0f + exp2(z * -kLog2OfE)), reciprocal(1.0f + exp2(z * kLog2OfE))};

@@ -8,7 +8,7 @@
 namespace lltm {
 
 // Returns what `ask` returns: a number for a kernel, a size and a device. Each thread remembers its
-// latest kAnswers numbers other than 0, since most sizes come many times.
+// latest kAnswers numbers other than 0, since most questions come many times.
 template <typename Ask>
 int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask& ask) {
   struct Answer {

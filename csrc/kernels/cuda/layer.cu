@@ -46,8 +46,8 @@ const LayerFamily gemm_family = {"gemm", [](const LayerProblem&) { return true; 
 const LayerFamily* const kFamilies[] = {&gemm_family, &registers_family, &grid_family,
                                         &cluster_family};
 
-// Returns the problem, padded for cuBLAS and `grid`, which read vectors. Except in float64, if S or
-// I is no multiple of 8 elements, both grow to multiples of 64 bytes; cuBLAS is then quicker.
+// Returns the problem with S and I padded to multiples of 64 bytes, for cuBLAS and `grid`, which
+// read vectors. In float64, or if S and I are multiples of 8 elements, returns it unchanged.
 LayerProblem padded(LayerProblem problem) {
   constexpr int64_t kAligned = 8;
   lltm_layer_sizes& sizes = problem.sizes;

@@ -100,8 +100,8 @@ ClusterShape shape_cluster(const LayerProblem& problem) {
   const int64_t multiprocessors = device_fact(cudaDevAttrMultiProcessorCount, device_index);
   const int64_t apart = std::min(active, std::max(multiprocessors / blocks, int64_t{1}));
   // Each row makes a step longer, so clusters have as few rows as one wave allows. A second wave
-  // doubles the time, but two forward blocks share a multiprocessor well. In 16 bits and with up to
-  // four blocks, `registers` is quicker once clusters have two rows or share multiprocessors.
+  // doubles the time, but two forward blocks share a multiprocessor well. In 16 bits,
+  // `registers` is quicker than clusters of up to four blocks if these clusters are `crowded`.
   shape.rows = static_cast<int>(std::min<int64_t>(divide_up(sizes.batch_size, apart), shape.rows));
   shape.clusters = divide_up(sizes.batch_size, shape.rows);
   const bool crowded = shape.rows > 1 || shape.clusters > apart;

@@ -42,9 +42,9 @@ struct ClusterBackward {
 
 #if __CUDA_ARCH__ >= 900
 
-// Exchange of numbers between the blocks of a cluster. A block writes into the other blocks' shared
-// memory, and each number that arrives counts towards the bytes that the receiver's barrier
-// expects. The code is PTX, so that a compiler without CUDA's headers for clusters can build it.
+// Exchange of numbers between the blocks of a cluster. A block writes into every block's shared
+// memory, its own included, and each number that arrives counts towards the bytes that the barrier
+// there expects. The code is PTX, so that a compiler without CUDA's cluster headers can build it.
 
 // The 32-bit PTX address of an object in this block's shared memory.
 LLTM_DEVICE uint32_t shared_address(const void* pointer) {
@@ -115,8 +115,8 @@ class BufferBarriers {
  public:
   uint32_t flip = static_cast<uint32_t>(-8);  // bytes from the next barrier to the other barrier
 
-  // `arms` is true in the thread that makes the barriers. Each waits for `bytes` bytes per turn.
-  // cluster_sync must follow.
+  // `arms` is true in the thread that makes the barriers. Each barrier waits for `bytes` bytes per
+  // turn. cluster_sync must follow.
   LLTM_DEVICE BufferBarriers(const uint64_t (&barriers)[2], int bytes, bool arms)
       : second_(shared_address(barriers) + 8), next_(second_), bytes_(bytes), arms_(arms) {
     if (!arms) return;
@@ -173,7 +173,7 @@ struct ForwardTargets {
   uint32_t barrier[kSends];
   bool sends[kSends];
 
-  // `copies` lanes have the same element and divide the receiving blocks. `offset` is in bytes.
+  // `copies` lanes have the same elements and divide the receiving blocks. `offset` is in bytes.
   LLTM_DEVICE ForwardTargets(uint32_t h_address, uint32_t barrier_address, int offset, int copy,
                              int copies, int blocks) {
     unrolled<kSends>([&](int i) {
@@ -197,7 +197,7 @@ struct ForwardTargets {
   }
 };
 
-// Makes the Prefetch of a line of the gates, the cells or the output's gradient, or of nothing.
+// Returns a Prefetch of one line of gates, cells or grad_output. Past their lines, it does nothing.
 template <typename T>
 LLTM_DEVICE Prefetch<T> prefetch_line(const lltm_layer_backward_arguments& a,
                                       const ClusterPlace& place, int line) {
@@ -300,7 +300,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   const int element = thread - (L::kFinishers == 0 ? 0 : static_cast<int>(blockDim.x) - kElements);
   const bool multiplies = L::kFinishers == 0 || element < 0;
   const int state = static_cast<int>(a.sizes.state_size);
-  const bool makes_d_h = a.d_initial_h != nullptr;  // the product of the first step's dz
+  const bool makes_d_h = a.d_initial_h != nullptr;  // from dz of the step that runs last
   float weights[L::kUnits][L::kWidth][L::kInner / L::kLanes];
   load_backward_weights<T>(a, group_unit, weights, [&](int i) {
     const int unit = place.first_unit + lane * 4 + i % 4;  // one of this block's units
@@ -366,7 +366,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     flip_dz = -flip_dz;
     if (owns) {
       if (more) own.prepare();
-      if (left > 2) own.fetch();  // now, since the reads take about a step
+      if (left > 2) own.fetch();  // the reads take about a step
       if (more || makes_d_h) {
         arrivals.wait();
         dh = sum_parts();

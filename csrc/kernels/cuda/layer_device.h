@@ -44,8 +44,8 @@ LLTM_DEVICE float load_or_zero(const void* data, int64_t index, bool valid) {
 }
 
 // Loads the weights of backward: kUnits * kWidth columns of W_h, starting at `first_column`, in the
-// rows `row_of(i)`. Negative rows and columns beyond the state give zeros. The first step waits for
-// all weights, so one instruction reads four columns if they are aligned.
+// rows `row_of(i)`. Columns beyond the state, and negative rows, give zeros. The first step waits
+// for all weights, so one instruction reads four columns if they are aligned.
 template <typename T, int kUnits, int kWidth, int kInner, typename RowOf>
 LLTM_DEVICE void load_backward_weights(const lltm_layer_backward_arguments& a, int first_column,
                                        float (&weights)[kUnits][kWidth][kInner],
@@ -105,14 +105,14 @@ LLTM_DEVICE void prefetch_to_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// Prefetches one line of each step after the first kAhead, kAhead steps before the kernel reads it.
+// Prefetches a line of every step but the first kAhead, kAhead steps before the kernel reads it.
 template <typename T>
 class Prefetch {
  public:
   static constexpr int kLine = 128 / sizeof(T);
 
-  // `element` is the line's index in each step of the tensor (T, B, vectors, S). Prefetches nothing
-  // if `tensor` is NULL or `asks` is false.
+  // The line starts at index `element` of each step of the tensor (T, B, vectors, S). Prefetches
+  // nothing if `tensor` is NULL or `asks` is false.
   LLTM_DEVICE Prefetch(const void* tensor, int64_t vectors, const Walk& walk, int64_t element,
                        bool asks)
       : at_(nullptr), stride_(vectors * walk.stride) {

@@ -1,4 +1,4 @@
-// A step of one element of the state, without its products, for all families except `gemm`.
+// A step of one element of the state, without its products, for all layer families but `gemm`.
 #pragma once
 
 #include "device_math.h"
@@ -125,7 +125,7 @@ template <typename T, int kRows>
 class ForwardUnit {
  public:
   // `row` is the first row. Only the first `rows` of the kRows rows exist; `rows` may be 0 or less.
-  // Of the threads with the same unit, only one `writes`. Starts to read the first step's gates.
+  // One of the threads with the same elements has `writes`. Starts to read the first step's gates.
   LLTM_DEVICE ForwardUnit(const lltm_layer_forward_arguments& a, int64_t row, int rows, int unit,
                           bool writes)
       : state_(static_cast<int>(a.sizes.state_size)),

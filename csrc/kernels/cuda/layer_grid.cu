@@ -33,7 +33,7 @@ void choose_engine(bool exact, GridShape* shape) {
 // If a kernel fits the state and slice_rows, sets the shape's kernel, threads and shared_bytes.
 template <typename T, bool backward>
 void find_kernel(const lltm_layer_sizes& sizes, GridShape* shape) {
-  // The number of pieces of K = S per warp; layer_grid_pieces.h explains pieces.
+  // The number of pieces per warp in forward, where K = S; layer_grid_pieces.h explains pieces.
   const int64_t pieces = divide_up(sizes.state_size, kWarps * 64 / static_cast<int>(sizeof(T)));
   const bool exact = sizes.allow_tf32 == 0;
   if (pieces <= 2) return choose_engine<T, backward, 2>(exact, shape);

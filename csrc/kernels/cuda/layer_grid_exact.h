@@ -5,9 +5,9 @@
 
 namespace lltm {
 
-// Each warp stages its part of K in shared memory of its own, since every group of kSlices lanes
-// reads the whole part. The groups divide the rows of the weights; the lanes of a group have the
-// same rows and divide the warp's part of K.
+// Each warp stages the states of its part of K in shared memory of its own, since every group of
+// kSlices lanes reads them all. The groups divide the rows of the weights; the lanes of a group
+// have the same rows and divide the warp's part of K.
 template <bool backward, int kPieces>
 class ExactEngine {
  public:
@@ -24,7 +24,7 @@ class ExactEngine {
   static_assert(kVectors * 4 * kSlices == kPieces * 16, "pieces fill the lanes' vectors");
   static constexpr int kStagePitch = (kPieces + 1) * 16;  // odd and even rows use different banks
   using Lane = LanePiece<float>;
-  // A lane reads pieces into registers, a group at a time.
+  // A lane reads pieces into registers, a group of kGroup pieces at a time.
   static constexpr int kInFlight = kUnitsEach * kGates * 4 * kVectors > 128 ? 4 : 8;
   static constexpr int kGroup = kPieces <= kInFlight ? kPieces : kInFlight;
   static constexpr int kGroups = (kPieces + kGroup - 1) / kGroup;

@@ -130,7 +130,7 @@ class Finisher {
     next.advance();
     return owns_ && next.step < place_.steps && next.chunk * Place::kRows + row_ < place_.rows;
   }
-  // One thread per row prefetches the inputs of the step that comes kPrefetchSteps later.
+  // One thread per row prefetches the data of the step that runs kPrefetchSteps later.
   LLTM_DEVICE bool prefetches() const {
     return valid() && unit_ == 0 && at_.step + kPrefetchSteps < place_.steps;
   }

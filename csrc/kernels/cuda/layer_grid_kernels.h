@@ -51,10 +51,10 @@ LLTM_DEVICE void wait_since(uint32_t start, int patience) {
   }
 }
 
-// The products of the steps [first, end), numbered as they run. Step 0 multiplies `initial`. Each
-// later step multiplies the states, or dz in backward, that the step before it has written to
-// `written`. In backward, and in forward without an initial h, step 0 has no product. If backward
-// must compute the gradient of the initial h, one more product makes it from the last step's dz.
+// The products of the steps [first, end), numbered as they run. Step 0 multiplies `initial`; it has
+// no product in backward or without an initial h. Each later step multiplies the states, or dz in
+// backward, that the step before it has written to `written`. If backward must compute the gradient
+// of the initial h, one more product makes it, from dz of the step that runs last.
 template <typename T>
 struct GridProducts {
   const T* initial;

@@ -56,7 +56,7 @@ constexpr int kTileRows = 8;    // batch rows
 constexpr int kUnitPitch = 20;  // floats between rows of partial products; avoids bank conflicts
 
 // A block's rows of weights. Forward: the rows of W_h for three gates of the block's units, K = S.
-// Backward: the rows of W_h transposed for the block's units, K = 3S.
+// Backward: the rows of the transposed W_h for the block's units, K = 3S.
 template <typename T, bool backward>
 struct WeightRows {
   const T* weights;
@@ -113,9 +113,9 @@ struct LanePiece {
   LLTM_DEVICE static int row(int tile) { return tile * kTileRows + lane_index() / 4; }
 };
 
-// Copies pieces to shared memory, where each lane reads back the words that it requested. At most
-// kRing pieces are in flight at a time. A warp settles one group of kGroup_ pieces after another:
-// it reads words from other blocks again, from L2, while these words are still kUnwritten.
+// Copies pieces to shared memory, where each lane reads back the words that it requested. A ring in
+// shared memory has room for kRing pieces in flight. A warp settles one group of kGroup_ pieces
+// after another: it reads words of other blocks from L2 again while they are still kUnwritten.
 template <typename T, int kPieces_, int kTiles, int kRing, int kGroup_>
 class StagedPieces {
  public:
@@ -161,7 +161,7 @@ class StagedPieces {
     if (!source.wait) {
       unrolled<kGroup, kTiles>([&](int i, int tile) {
         if (sizeof(T) < 4) return;
-        uint4& words = words_[tile][i];  // of an initial h; round_word needs its NaNs changed
+        uint4& words = words_[tile][i];  // of an initial h; round_word needs shared_word's NaNs
         words = make_uint4(shared_word<T>(words.x), shared_word<T>(words.y),
                            shared_word<T>(words.z), shared_word<T>(words.w));
       });

@@ -118,7 +118,7 @@ struct StripGeometry {
     constexpr int kSectorBytes = 32;   // the smallest memory access
     constexpr int64_t kBlocks = 1024;  // enough to fill a GPU several times over
     constexpr int64_t kFewBlocks = 128;
-    constexpr int64_t kFewRows = 8;        // per thread; with `sums`, more rows make parts
+    constexpr int64_t kFewRows = 8;        // per thread; with `sums`, several parts need more rows
     constexpr int64_t kMostParts = 65535;  // CUDA's limit of a grid's y
     int width = kStripBytes / pack_bytes;
     const auto most_blocks = [&] {
@@ -152,7 +152,7 @@ constexpr bool kReadsAhead = !std::is_same_v<T, bfloat16>;
 struct Strips {
   int64_t rows_per_part;
   int64_t to_stride;  // of d_gates
-  unsigned count;     // of strips; blocks with a larger x copy
+  unsigned count;     // of strips; blocks from this x on copy
   CopiesBeside copies;
 };
 

@@ -31,7 +31,7 @@ struct Library {
                void* c, int, int ldc, long long, int batch, int compute, int algorithm);
 };
 
-// The functions of cuBLAS, or NULL pointers if no cuBLAS of this CUDA major is loaded.
+// The functions of cuBLAS, or NULL pointers if no cuBLAS of this CUDA major version is loaded.
 const Library& library() {
   static const Library functions = [] {
     char name[32];

@@ -1,9 +1,9 @@
 // One whole LLTM step backward, by cuBLAS or by our kernels in at most two launches.
 //
 // The weight gradients of a few columns of the state need only the incoming gradients of these
-// columns. So a block of the first launch makes, for a few columns, the gradients of the gates, the
-// bias, and all or some weights. The gradients of input and old_h need all columns, so a second
-// launch makes them.
+// columns. So a block of the first launch makes, for a few columns, the gradients of the gates, of
+// the bias, and of all or some of their weights. The gradients of input and old_h need all columns,
+// so a second launch makes them.
 #include <type_traits>
 
 #include "cell.h"

@@ -1,5 +1,5 @@
 // One LLTM step by cuBLAS. Forward launches copies, the product and the pointwise kernel. Backward
-// launches pointwise kernels, which may also copy operands; products; and, if it pads, copies.
+// launches pointwise kernels, which may also copy operands, then products and, if it pads, copies.
 //
 // cuBLAS is several times slower if rows are not aligned to vectors of 16 bytes. With at least
 // `least_rows` rows, the step then pads: cuBLAS works on copies, in which zeros fill each row to a
@@ -31,7 +31,7 @@ class CublasStep {
   // The workspace.
   void* joined = nullptr;     // (B, depth): [old_h, input]
   void* weights = nullptr;    // (lines, depth), with `pads`
-  void* z = nullptr;          // (B, lines): forward, if lines > 3S: products; backward: d_gates
+  void* z = nullptr;          // (B, lines): products in forward, if lines > 3S; d_gates in backward
   void* d_joined = nullptr;   // (B, depth), with `pads`
   void* d_weights = nullptr;  // (lines, depth), with `pads`
   void* sums = nullptr;       // for cell_backward
@@ -53,7 +53,7 @@ class CublasStep {
     const int64_t vector = 16 / bytes_;
     const auto whole = [&](int64_t size) { return divide_up(size, 2 * vector) * 2 * vector; };
     const bool aligned = state % vector == 0 && inputs % vector == 0;
-    // One GEMM saves a launch. If it is large, its copy and cuBLAS's choice of kernel cost more.
+    // One GEMM saves a launch. A large one loses more by the copy to `joined` and a slower kernel.
     const double work = 1.0 * rows * lines * depth;  // multiplications
     joins = work <= (bytes_ == 2 ? 6e9 : 1.2e9);
     if (aligned || rows < least_rows()) return;
@@ -146,7 +146,7 @@ class CublasStep {
       const bool pairs = state % 2 == 0 && inputs % 2 == 0;
       return pairs ? std::clamp(megabytes, 2.0, 128.0) : 2;
     }
-    return allows_tf32_ ? std::clamp(2.4 * megabytes, 8.0, 192.0) : HUGE_VAL;  // no tensor cores
+    return allows_tf32_ ? std::clamp(2.4 * megabytes, 8.0, 192.0) : HUGE_VAL;  // never without tf32
   }
   void* take(int64_t elements) { return take_bytes(elements * bytes_); }
   void* take_bytes(int64_t count) {

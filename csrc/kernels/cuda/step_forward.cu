@@ -71,13 +71,13 @@ __global__ void __launch_bounds__(Tile::kThreads)
 
 template <typename Tile>
 void launch(const lltm_step_forward_arguments& arguments, cudaStream_t stream) {
-  // The grid's x counts rows, so that blocks that run together read the same weights.
+  // The grid's x counts tiles of rows, so that blocks that run together read the same weights.
   const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.batch_size, Tile::kRows)),
                   static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)));
   forward_step<Tile><<<grid, Tile::kThreads, 0, stream>>>(arguments);
 }
 
-// Returns a family's launch. If rows are not whole vectors, kRows32 and kRows64 use Rows16Tile.
+// Returns a family's launch. For unaligned rows, kRows32 and kRows64 use Rows16Tile.
 template <typename T>
 auto launch_of(int32_t family, const StepOperands<T>& operands) {
   constexpr int n = kVectorSize<T>;

@@ -112,14 +112,14 @@ int32_t forward_family(lltm_dtype dtype, const lltm_step_sizes& sizes, int64_t w
     const bool tensor_loop = sizes.input_size == 0 && !exact && sizes.state_size > kLarge;
     return tensor_loop && sizes.batch_size > 1 ? kGemm : kRows4;
   }
-  // A float32 GEMM without tf32 uses no tensor cores. So it gains less, and least for few rows.
+  // Without tf32, a float32 GEMM uses no tensor cores: the limit is higher, above all for few rows.
   int64_t limit = tf32 && sizes.input_size == 0 ? kSmall : 64'000'000;
   if (dtype == LLTM_FLOAT32 && !tf32) limit = sizes.batch_size <= 16 ? 1'100'000'000 : 320'000'000;
   if (vectors && work <= limit) return rows_family(sizes);
   const int64_t tile = sizes.batch_size <= 8 ? 4 : 16;
   const ForwardTimes times(dtype, sizes, tf32, vectors, tile);
   const double rows = vectors ? times.cublas : times.rows;
-  // kTensor saves launches, but no time in a sequence, whose host launches ahead of the device.
+  // kTensor saves launches. In a sequence these cost no time, as the host is ahead of the device.
   const bool can_use_tensor = !exact && sizes.input_size != 0 && runs_tensor_step(dtype, execution);
   const double whole = can_use_tensor ? std::min(rows, times.tensor) : rows;
   if (whole >= times.cublas) return kGemm;
@@ -143,7 +143,7 @@ int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& 
   int64_t limit = exact ? 80'000'000 : 64'000'000;
   if ((needs & kNeedsDataGradient) != 0) {
     limit = exact ? 32'000'000 : 16'000'000;
-    // A single step by cuBLAS takes up to five launches, and the host's time for them.
+    // The limit is higher for a single step, because cuBLAS then takes up to five launches.
     if (sizes.input_size != 0) limit *= 2;
   }
   return work > limit || rows > 256 ? kGemm : kRows16;
@@ -158,7 +158,7 @@ int32_t preferred_family(lltm_dtype dtype, lltm_pass pass, int32_t needs,
   const int32_t family = pass == LLTM_FORWARD
                              ? forward_family(dtype, sizes, work, execution)
                              : backward_family(dtype, needs, sizes, work, execution);
-  // A step without an input belongs to a sequence, whose caller calls `product` itself.
+  // A step without an input counts as part of a sequence, whose caller calls `product` itself.
   const bool single = sizes.input_size != 0 && can_multiply(execution);
   return family == kGemm && single ? kCublas : family;
 }

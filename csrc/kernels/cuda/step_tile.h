@@ -326,7 +326,7 @@ template <typename T, int kAtOnce>
 using TensorTile = StepTile<T, kAtOnce, 64, 16, 8, 2, 4, 3, true>;
 template <typename T>
 using FewRowsTensorTile = StepTile<T, kWordSize<T>, kFewRows, 16, 8, 2, 4, 4, true>;
-// Backward has fewer columns per block, since a block also makes its columns' weight gradients.
+// Has fewer columns than Rows16Tile: a block of backward also makes the gradients of its weights.
 template <typename T, int kAtOnce>
 using BackwardTile = StepTile<T, kAtOnce, 16, 4, 4, 8, 2, 4>;
 

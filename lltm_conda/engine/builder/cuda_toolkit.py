@@ -12,7 +12,7 @@ from pathlib import Path
 from ..compat.records import dotted
 from .programs import BuildError, output_of
 
-# The end of an error if no nvcc is found. The caller adds one more remedy.
+# Part of the error if no nvcc is found. The caller appends one more remedy.
 NO_NVCC = (
     "looked in CUDA_HOME, PATH, /usr/local/cuda, CONDA_PREFIX and PyPI's cuda-toolkit. Install one "
     '(pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME'
@@ -28,7 +28,7 @@ OLDEST_GENERATION = 7
 # The variables that name a toolkit's folder; the first one that is set wins.
 _VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 
-# The folders into which NVIDIA's installers put a toolkit.
+# NVIDIA's installers put toolkits beside this path, as `cuda-13.0`, and link the path to one.
 SYSTEM_HOMES = (Path("/usr/local/cuda"),)
 
 # The names of generations that TORCH_CUDA_ARCH_LIST accepts besides numbers.
@@ -69,7 +69,7 @@ class ClangToolkit:
     `folder` holds the rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice.
 
     clang compiles for fewer architectures than ptxas. For newer ones, ptxas assembles the PTX of
-    the newest architecture that clang compiles for. The program `bin/fatbinary` of this folder
+    the newest architecture that clang compiles for. In `folder`, `bin/fatbinary` is a wrapper: it
     runs ptxas for ``--assemble=sm_NN``, and leaves out the image NAME for ``--drop=NAME``.
     """
 
@@ -114,7 +114,7 @@ class ClangToolkit:
     def actual(self, architectures: Iterable[str]) -> list[str]:
         """The architectures that a build for `architectures` contains.
 
-        If clang is too old for the PTX of an architecture, clang's newest PTX takes its place.
+        PTX for an architecture outside `native` is replaced by PTX for the newest one in `native`.
         """
         made = []
         for name in architectures:
@@ -161,7 +161,7 @@ def find_cuda_toolkit(
     in `site_packages` (by default, the folders from which the running Python imports).
 
     Raises:
-        BuildError: the variable names a folder without nvcc, or nvcc does not run.
+        BuildError: the variable names a folder without nvcc, or an nvcc fails to tell its release.
     """
     named = next((name for name in _VARIABLES if env.get(name)), None)
     if named and not _nvccs([Path(env[named])]):

@@ -15,7 +15,7 @@ from .programs import BuildError, Log
 
 # Characters that ninja cannot read in a path. If a command holds one, ninja is not used.
 _NOT_FOR_NINJA = re.compile(r"[\n\r|]")
-# The advice after a failed command, by a text in its output; `_HINT` if the output holds none.
+# `_HINTS` has advice for a failed command whose output holds a known text; `_HINT` is for others.
 _HINT = "read the compiler's message above, remove its cause, and run the same command again"
 _HINTS = (
     ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older g++"),
@@ -34,8 +34,8 @@ def execute(
     by default MAX_JOBS, else the number of processors. `log` gets the progress, line by line.
 
     Raises:
-        BuildError: a command failed, or MAX_JOBS is no positive number. The text holds the end of a
-            failed command's output. Files that other steps have written stay.
+        BuildError: a command failed or did not start, or MAX_JOBS is no positive number. The text
+            holds the end of a failed command's output. Files that other steps have written stay.
     """
     for step in steps:
         step.output.parent.mkdir(parents=True, exist_ok=True)

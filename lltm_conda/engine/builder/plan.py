@@ -1,6 +1,6 @@
 """Tells which binaries fit a torch, and plans the commands that compile and link them.
 
-This module compiles nothing; it runs compilers only to ask for their versions and architectures.
+This module compiles nothing; it runs compilers only to ask for versions, targets and architectures.
 """
 
 import json
@@ -125,7 +125,8 @@ def fitting_request(
 
     The variant has CUDA kernels if the project has them, torch is a CUDA build, and there is an
     nvcc that is not too old and whose CUDA major is not newer than torch's. FORCE_CUDA=1 demands
-    CUDA kernels; FORCE_CUDA=0 leaves them out. No GPU is needed: build machines often have none.
+    CUDA kernels, even by a newer nvcc or for a torch without CUDA; FORCE_CUDA=0 leaves them out.
+    No GPU is needed: build machines often have none.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)
@@ -311,12 +312,12 @@ def _by_nvcc(
     env = request.env
     host = [flag for flag in _host_flags(request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
-    # nvcc's -ccbin takes one program, so leave out a launcher before the host compiler.
+    # nvcc's -ccbin takes one program, so leave out the words of CXX (a launcher) before the last.
     ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or compiler.command[-1]]
     here = platform.machine()
     if compiler.machine not in ("", here):
         # With a cross compiler, nvcc would look for a toolkit of the compiler's platform, which is
-        # not here. The headers of this machine's toolkit are the same.
+        # not here. This machine's toolkit has the same headers, so make nvcc use this toolkit.
         ccbin += ["--target-directory", f"{_CUDA_NAMES.get(here, here)}-linux"]
     base = [
         toolkit.nvcc,
@@ -324,8 +325,8 @@ def _by_nvcc(
         *level,
         *ccbin,
         *architecture_flags(architectures),
-        # GPU code is three quarters of a wheel. Every driver for CUDA 13 reads this compression,
-        # but drivers for CUDA 12.0 to 12.3 do not.
+        # GPU code is three quarters of a wheel, so compress it from CUDA 13 on. Every driver for
+        # CUDA 13 reads this compression, but drivers for CUDA 12.0 to 12.3 do not.
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
         *(part for flag in host for part in _through_nvcc("-Xcompiler", flag)),
     ]

@@ -33,9 +33,9 @@ def is_torch_symbol(name: bytes) -> bool:
         return True
     if not any(space in name for space in (b"2at", b"3c10", b"5torch", b"6caffe2")):
         return False  # so that most imports of the package compile no pattern
-    # Matches functions, members, type information, virtual tables, guards and thunks of at::,
-    # c10::, torch:: and caffe2:: (a namespace of libc10). Each part of a name matches in one way
-    # only, so the match takes linear time.
+    # Matches functions named THP..., and functions, members, type information, virtual tables,
+    # guards and thunks of at::, c10::, torch:: and caffe2:: (a namespace of libc10). Each part of a
+    # name matches in one way only, so the match takes linear time.
     pattern = (
         rb"_Z(?:[0-9]+THP|(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?"
         rb"(?:2at|3c10|5torch|6caffe2))"
@@ -53,7 +53,7 @@ def symbol_flavour(name: str) -> int | None:
     """The C++11 ABI flavour of a mangled name: 1, 0, or None for a name without `std::string`.
 
     Only flavour 1 has `std::__cxx11`; only flavour 0 has the substitution `Ss` (the old
-    `std::string`). The search skips identifiers, so the `Ss` in `DispatchKeySset` does not count.
+    `std::string`). The search for `Ss` skips identifiers, such as `DispatchKeySset`.
     """
     if not name.startswith("_Z"):
         return None

@@ -115,8 +115,8 @@ def distrust(path: Path) -> str | None:
 
 
 def trusted_files(project: Project, folder: Path) -> tuple[Path, ...]:
-    """The shared objects of a build. Raises CacheError if one of them, or a folder between the
-    cache's root and them, cannot be trusted."""
+    """The shared objects of a build. Raises CacheError if one of them, or a folder from the cache's
+    root down to `folder`, cannot be trusted."""
     _insist(project, _chain(project, folder))
     files = tuple(sorted(folder.glob("*.so")))
     _insist(project, files)
@@ -200,7 +200,7 @@ def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    """The content of a build's `build.json`; empty if the file cannot be read."""
+    """The content of a build's `build.json`; empty if the file holds no readable object."""
     with suppress(OSError, ValueError, RecursionError):
         data = json.loads((folder / MANIFEST).read_text("utf-8"))
         return data if isinstance(data, dict) else {}
@@ -226,8 +226,8 @@ def find_binaries(
 ) -> tuple[list[Path], Finding | None]:
     """The shared objects to judge; and a finding if the build cache is refused, else None.
 
-    CUDA kernels that the user built for this torch come first, then the package's own objects, then
-    the other objects that the user built for this torch.
+    CUDA kernels that the user built for this torch from the present sources come first, then the
+    package's own objects, then the other objects of that build.
     """
     paths: list[Path] = []
     with suppress(OSError):

@@ -444,7 +444,7 @@ def cuda_major(names: Sequence[str]) -> str:
     return found[0].partition(".so.")[2].partition(".")[0] if found else ""
 
 
-#: First driver branches of CUDA 11.0 and 12.0 to 13.0, newest first, if a driver tells no CUDA.
+#: First driver branches of CUDA 11.0 and 12.0 to 13.0, newest first, for drivers that tell no CUDA.
 _DRIVER_CUDA = {580: (13, 0), 575: (12, 9), 570: (12, 8), 565: (12, 7), 560: (12, 6), 555: (12, 5)}
 _DRIVER_CUDA |= {550: (12, 4), 545: (12, 3), 535: (12, 2), 530: (12, 1), 525: (12, 0), 450: (11, 0)}
 

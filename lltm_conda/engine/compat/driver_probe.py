@@ -33,7 +33,7 @@ def probe_driver(proc: Path = _PROC) -> Driver | None:
 
 def probe_devices() -> tuple[Device, ...]:
     """The GPUs that `CUDA_VISIBLE_DEVICES` names, in its order; if unset, all GPUs by PCI address.
-    The result is empty if there is no GPU or NVML fails."""
+    The result lacks the GPUs that NVML cannot describe; it is empty if NVML fails altogether."""
     with suppress(OSError, AttributeError, ValueError):
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         if nvml.nvmlInit_v2() == 0:

@@ -4,8 +4,8 @@ The reader handles only 64-bit little-endian files. It maps no file into memory,
 file that shrinks kills the process that reads it. Every read is checked against the size of the
 file, and every loop is bounded. The total length of the names is bounded, too, since many entries
 can share one long string. A malformed file causes at worst an `ElfError`, never a crash, a hang or
-a large use of memory. The reader looks a symbol up in the GNU hash table, as the dynamic linker
-does; in `libtorch_cpu.so` (400 MB) this takes microseconds.
+an unbounded use of memory. If a file has a GNU hash table, `defines` looks a symbol up in that
+table, as the dynamic linker does; in `libtorch_cpu.so` (400 MB) this takes microseconds.
 """
 
 import os
@@ -33,7 +33,7 @@ _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
 _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS_1 = 10, 14, 15, 29, 0x6FFFFFFB
-#: The tag after `_DT_VERDEF` or `_DT_VERNEED` (value + 1) has the number of entries of its table.
+#: Tag `_DT_VERDEF + 1` counts the version definitions, tag `_DT_VERNEED + 1` the version needs.
 _DT_GNU_HASH, _DT_VERDEF, _DT_VERNEED = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFE
 _DF_1_PIE = 0x08000000
 _STB_LOCAL, _STB_WEAK = 0, 2
@@ -41,11 +41,11 @@ _SHT_NOBITS, _SHT_DYNSYM = 8, 11
 
 
 class ElfError(ValueError):
-    """The file is not a whole 64-bit little-endian ELF shared object. The text names the fault."""
+    """The reader refuses the file, which is damaged, implausible or no 64-bit ELF shared object."""
 
 
 class Elf:
-    """An open ELF file, as a context manager. Symbol names are bytes; others are printable text.
+    """An open ELF file, a context manager. Symbol names are bytes; other names are printable text.
 
     Attributes:
         machine: `x86_64`, `aarch64` and the like, or `machine 999` for an unknown one.
@@ -115,7 +115,7 @@ class Elf:
         return printable(text)
 
     def _read_headers(self) -> tuple[int, int]:
-        """Read the program and section headers; returns (offset, size) of the dynamic segment."""
+        """Read the program and section headers; return (offset, size) of the dynamic segment."""
         if self.size < 64:
             raise ElfError(f"{self.size} bytes, too short for an ELF header")
         head = self.read(0, 64)
@@ -188,8 +188,8 @@ class Elf:
             buckets, first, bloom, shift = self._unpack("<IIII", at)
             if bloom == 0 or buckets > self.size // 4 or bloom > self.size // 8:
                 raise ElfError("a corrupt symbol hash table")
-            # The number of buckets, the first hashed symbol, the number of words of the Bloom
-            # filter, its shift; then offsets of the filter, the buckets and symbol 0's chain entry.
+            # `_gnu`: the number of buckets, the first hashed symbol, the size (in words) and shift
+            # of the Bloom filter; the file offsets of filter, buckets and symbol 0's chain entry.
             bucket_at = at + 16 + bloom * 8
             places = at + 16, bucket_at, bucket_at + (buckets - first) * 4
             self._gnu = buckets, first, bloom, shift, *places
@@ -255,7 +255,7 @@ class Elf:
         )
 
     def _chain(self, index: int) -> Iterator[tuple[int, int]]:
-        """(symbol, hash), from the symbol of number `index` to the last symbol of its bucket."""
+        """(number, hash) of each symbol from number `index` to the last one of its bucket."""
         assert self._gnu is not None
         for symbol in range(index, index + _MAX_ENTRIES):
             (value,) = self._unpack("<I", self._gnu[-1] + symbol * 4)
@@ -265,7 +265,7 @@ class Elf:
         raise ElfError("a hash chain that does not end")
 
     def _symbol_count(self) -> int:
-        """The number of dynamic symbols, from the section header or the hash tables."""
+        """The number of dynamic symbols: by the section header, else by a hash table, else 0."""
         for _, kind, _, _, _, size, *_ in self._sections:
             if kind == _SHT_DYNSYM:
                 return int(size) // 24
@@ -289,7 +289,7 @@ class Elf:
         if count > _MAX_SYMBOLS or size > _MAX_SYMBOL_TABLE:
             raise ElfError(f"{count} symbols in {size} bytes, more than any extension has")
         table, strings = self.read(at, count * 24, "the symbol table"), self.read(start, size)
-        # Names may share their ends, but in real files their total is below twice the table's size.
+        # Names may share bytes, but in real files their total length is below twice the table's.
         left = min(2 * len(strings), _MAX_SYMBOLS_TOTAL)
         for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
             if name == 0 or info >> 4 == _STB_LOCAL:

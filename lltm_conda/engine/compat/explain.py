@@ -77,7 +77,7 @@ def no_binaries(runtime: Runtime) -> Finding:
 def describe_copy(other: Path, package: Path) -> str:
     """A sentence about a second copy of the package on the path, with the step to take."""
     if not (other / "__init__.py").exists():
-        # Without `__init__.py`, Python imports the folder as an empty namespace package.
+        # Without `__init__.py`, the folder can at most be imported as an empty namespace package.
         return f"left over from a removed installation: {other}; to mend: delete that folder"
     both = f"{other} (in use: {package})"
     return f"another copy is on the path: {both}; to mend: uninstall the one you do not want"
@@ -112,9 +112,9 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
 
 
 def package_problems(project: Project) -> tuple[str, ...]:
-    """One sentence for each kind of problem of the files, as compared with the installer's list.
+    """One sentence for each kind of problem that the installer's list of files (RECORD) shows.
 
-    The result is empty for a whole package, and for a source folder, which has no list of files.
+    The result is empty for an undamaged package, and for a source folder, which has no list.
     """
     package, lists = project.folder, list[Path]()
     with suppress(OSError):
@@ -141,7 +141,7 @@ def _compare(package: Path, record: Path) -> list[str]:
         path = package.parent / row[0]
         try:
             size = path.stat().st_size
-            # The size is compared if it is listed; a shared object of that size is also hashed.
+            # First the listed size is compared, then, for a shared object, the listed hash.
             wrong = row[2].isdecimal() and row[2] != str(size)
             if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
                 digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
@@ -151,7 +151,7 @@ def _compare(package: Path, record: Path) -> list[str]:
         else:
             if wrong:
                 altered.append(row[0])
-    # A list without `__init__.py` is of an editable installation, and lists no shared object.
+    # A list without `__init__.py` is that of an editable installation, and names no shared object.
     whole = f"{package.name}/__init__.py" in listed
     objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []
     left = [name for name in objects if f"{package.name}/lib/{name}" not in listed]

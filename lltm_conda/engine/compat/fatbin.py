@@ -42,7 +42,7 @@ def architectures(elf: Elf) -> tuple[str, ...]:
 
 
 def codes(elf: Elf) -> Iterator[Code]:
-    """The code for architectures 10 to 999, in file order. Raises ElfError for corrupt code."""
+    """The code for architectures 10 to 999 in file order. Raises ElfError for a corrupt section."""
     at, size = elf.section(".nv_fatbin") or (0, 0)
     end = at + size
     entries = padding = 0

@@ -64,7 +64,7 @@ def _at_hand(environment: Environment) -> str | None:
 
 
 def _release(torch: TorchInstall | None, sign: str) -> str:
-    """`==2.9.1` for torch 2.9.1+cpu, since PyPI has no local versions; "" without torch."""
+    """`==2.9.1` for torch 2.9.1+cpu, sign `==` (PyPI has no local versions); "" without torch."""
     return "" if torch is None else sign + torch.version.partition("+")[0]
 
 
@@ -84,7 +84,7 @@ def without_binaries(project: Project) -> str:
 def install_torch(
     environment: Environment, project: Project, minor: tuple[int, int] | None = None
 ) -> str:
-    """Install torch `minor`; by default, any torch that the project supports."""
+    """Install torch `minor`; by default, a torch no older than the project's `torch_min`."""
     if minor is not None:
         return install(environment, f'"torch=={dotted(minor)}.*"', f'"pytorch={dotted(minor)}"')
     oldest = dotted(load(project.folder).torch_min)
@@ -106,8 +106,8 @@ def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
 def reinstall(runtime: Runtime, unpublished: str = "") -> str:
     """Install the project's files again.
 
-    `unpublished` is the step to take if the project has no index or channel. By default, the
-    step is to install from the original file or folder if it still exists, else to build.
+    `unpublished` is the step to take if the project has no index (pip) or channel (conda); by
+    default, to install from the original file or folder if it still exists, else to build.
     """
     project, environment = runtime.project, runtime.environment
     name, version = project.distribution, project.version
@@ -230,7 +230,7 @@ def put_back(binary: BinaryRecord, runtime: Runtime) -> str:
 
 
 def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
-    """Make torch and another package use the same CUDA: install another build of one of them."""
+    """Make torch and another package use one CUDA: install another build or release of either."""
     torch, owner = runtime.torch, binary.owner
     name = owner.name if owner else binary.file
     release = _paired_release(binary, runtime)

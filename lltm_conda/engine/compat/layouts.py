@@ -1,11 +1,11 @@
 """The measured layouts of torch's C++ classes, by torch minor.
 
-A missing symbol proves that an ATen binary does not fit. A complete set proves nothing: code for
-torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch key, code for 2.8 aborts
-inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. The compiler
-writes the integers of `FIELDS` into every ATen binary of this package; in each of these cases, at
-least one integer differs. ATen glue is refused in a torch that is not listed here, unless the glue
-was compiled with that very torch.
+A missing symbol proves that an ATen binary does not fit. A complete set of symbols proves nothing:
+code for torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch key, code for 2.8
+aborts inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. In each of
+these cases, at least one of the integers `FIELDS` differs; `torch_extension.h` writes them into
+ATen binaries. ATen glue is refused in a torch that is not listed here or is no release, unless the
+glue was compiled with that very torch.
 """
 
 import json
@@ -78,7 +78,7 @@ def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
 
 @cache
 def _ranges() -> Mapping[str, tuple[tuple[int, int], tuple[int, int]]]:
-    """By listed symbol: the first and the last minor that have the symbol."""
+    """The first and the last minor that have each symbol of `SYMBOLS`, by the symbol."""
     rows: list[tuple[int, int, list[str]]] = []
     with suppress(OSError, ValueError, KeyError):
         rows = json.loads(SYMBOLS.read_text("utf-8"))["ranges"]

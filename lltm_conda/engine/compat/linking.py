@@ -21,9 +21,9 @@ _MAX_LIBRARIES = 1000
 _MAX_FOLDERS = 32  # each folder is searched for every needed library
 _MAX_RODATA = 64 << 20
 _MAX_SYMBOLS = 100_000
-#: GCC's headers refer to this symbol without using it, so the linker never looks for it.
+#: GCC's headers name this symbol without using it, so the dynamic linker never looks for it.
 _UNUSED = b"_ZSt21ios_base_library_initv"
-#: `import torch` loads these and what they need. By default, the linker skips their folder.
+#: `import torch` loads these and what they need, from a folder that the linker does not search.
 _ROOTS = ("libtorch_global_deps.so", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
 
 # Not os.access, on which qemu's option `-L` (a folder of the platform's files) has no effect.
@@ -48,7 +48,7 @@ def link(
     Args:
         binary: the binary that would be loaded.
         torch: the imported torch; None if only Python's own libraries are loaded.
-        siblings: by file name, the libraries of the binary's package, which may load them first.
+        siblings: the libraries of the binary's package, by file name; its code may load them first.
         above: the opened object that needs `binary`, or None; its libraries may provide symbols.
 
     Returns:
@@ -137,7 +137,7 @@ def _closure(
     libraries that were not found."""
     names: dict[str, Path | None] = {}
     queue: list[tuple[Path, tuple[Path, ...]]] = [(path, ()) for path in roots]
-    for path, above in queue:  # the loop appends to it
+    for path, above in queue:  # the loop appends to the queue
         head = _head(path)
         if len(queue) > _MAX_LIBRARIES:
             continue
@@ -159,7 +159,7 @@ def _search(name: str, folders: Iterable[Path]) -> Path | None:
 
 @cache
 def _system(name: str) -> Path | None:
-    """A library in LD_LIBRARY_PATH, the usual folders or the cache of `ldconfig`, else None."""
+    """The path of a library in `library_folders()` or the cache of `ldconfig`, else None."""
     places = [*(folder / name for folder in library_folders()), _cached().get(name)]
     return next((place for place in places if place and _exists(place)), None)
 

@@ -20,7 +20,7 @@ _LIBRARY = re.compile(rb'^"?([^,"\n]+\.(?:so(?:\.[0-9.]+)?|pyd|dll|dylib))"?,', 
 _SHARED_OBJECT = re.compile(r"\.(so|dylib|pyd|dll)(\.[0-9.]+)?$")
 _BUILD_FILES = ("*version*.py", "cpp_lib.json")
 Minor = tuple[int, int]
-#: More minors of torch 1 and 2 than there will be; (0, 0) and (9, 0) stand for older and newer.
+#: More minors of torch 1 and 2 than there will be; (0, 0) stands for older torch, (9, 0) for newer.
 _MINORS = [(0, 0), *((major, minor) for major in (1, 2) for minor in range(100)), (9, 0)]
 _SIGNS = {
     ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
@@ -31,8 +31,8 @@ _SIGNS = {
 def find_owner(path: Path) -> Owner | None:
     """The distribution whose RECORD or conda metadata lists the file; None if none lists it.
 
-    A distribution that is installed from a source folder ("editable") owns the objects in the
-    folder.
+    A distribution that is installed from a source folder ("editable") owns the objects that
+    `_built_in` finds in the folder.
     """
     with suppress(OSError, RuntimeError):
         path = Path(os.path.normpath(path.absolute()))
@@ -66,7 +66,7 @@ def shared_objects(folder: Path) -> list[Path]:
 
 @cache
 def _index(folder: Path) -> Mapping[str, Path]:
-    """Maps a shared object's path in the folder (absolute if editable) to its metadata's place."""
+    """Maps a shared object's path in the folder (absolute if editable) to its owner's metadata."""
     found: dict[str, Path] = {}
     for place in folder.glob("*.dist-info"):
         with suppress(OSError):
@@ -91,7 +91,7 @@ def _index(folder: Path) -> Mapping[str, Path]:
 
 
 def _built_in(source: Path) -> Iterator[Path]:
-    """The shared objects of a source folder, except in build, environment and hidden folders."""
+    """A source folder's shared objects, except in build, dist, hidden and environment folders."""
     for place, folders, files in os.walk(source):
         if "pyvenv.cfg" in files or "conda-meta" in folders:
             folders.clear()
@@ -137,7 +137,7 @@ def _metadata(place: Path) -> str:
 
 
 def torch_requirements(place: Path) -> list[str]:
-    """The requirements on torch in a distribution's metadata folder, such as `>=2.9`."""
+    """The requirements on torch, such as `>=2.9`, in a metadata folder, without those of extras."""
     return re.findall(
         r"^Requires-Dist: torch(?![\w.-]) *([^;\n]*)(?!.*extra)", _metadata(place), re.M
     )
@@ -184,7 +184,7 @@ def normal(name: str) -> str:
 
 @cache
 def _pairs() -> Mapping[str, Mapping[Minor, str]]:
-    """By distribution, the releases that go with each torch minor, the best one first."""
+    """The releases of each distribution that go with each torch minor, the best one first."""
     rows: dict[str, dict[str, str]] = {}
     with suppress(OSError, ValueError, KeyError):
         rows = json.loads(_PAIRS.read_text("utf-8"))["releases"]

@@ -132,7 +132,7 @@ def file_name(name: GlueName | KernelsName) -> str:
     return f"{'glue' if isinstance(name, GlueName) else 'kernels'}-{name}.so"
 
 
-#: The fields of every build record and those of each kind, with their types.
+#: The fields of every build record but `schema`, and those of each kind, with their types.
 _COMMON: dict[str, Any] = dict.fromkeys(("kind", "package", "version", "platform"), str)
 _OF_TORCH = {"lane": str, "torch_target": str, "torch_built": str, "cxx11_abi": int | None}
 _OF_OURS = {"name": str, "kernel_abi": int}
@@ -263,9 +263,9 @@ class BinaryRecord(Record):
         modules: the Python modules that the file defines (from `PyInit_*`).
         cxx11_abi: the C++11 ABI flavour of the torch symbols; None if no symbol shows the flavour.
         cuda_archs: the architectures in the record (`.nv_fatbin` must hold each of them); without a
-            record, those in `.nv_fatbin`.
-        alignment: the alignment of the segments in bytes; a system with larger pages cannot load
-            the file. 0 if unknown.
+            record, those in `.nv_fatbin`, which a `light` reading skips.
+        alignment: the smallest alignment of a segment, in bytes; a system with larger pages cannot
+            load the file. 0 if unknown.
         problems: the faults of the file itself; empty for a whole file.
         owner: the distribution that lists the file; None if not looked for or not found.
     """
@@ -374,9 +374,9 @@ class Runtime(Record):
 
     Attributes:
         project: the project whose binaries are "ours"; all others belong to other packages.
-        missing: by a binary's path, the symbols that were looked up and not found; `import NAME`
+        missing: the symbols that were looked up and not found, by the binary's path; `import NAME`
             stands for a Python package that the binary imports.
-        libraries: by a binary's path, the needed libraries that were looked for and not found.
+        libraries: the needed libraries that were looked for and not found, by the binary's path.
         kernel_abi: the version of the chosen glue's kernel table; None before a glue is chosen.
     """
 
@@ -441,7 +441,7 @@ class Finding(Record):
 
 
 class Verdict(Record):
-    """A binary and its findings; those of cheap dimensions come first."""
+    """A binary and its findings, in the order in which its dimensions were compared."""
 
     binary: BinaryRecord
     findings: tuple[Finding, ...]

@@ -27,7 +27,7 @@ def shorten(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A record as JSON-ready data, with private folders shortened."""
+    """A value as JSON-ready data, with private folders shortened."""
     return as_plain(value, shorten)
 
 
@@ -115,7 +115,7 @@ def summary(verdict: Verdict) -> str:
 
 
 def cause_text(finding: Finding | None) -> str:
-    """The cause, the facts and the command, as in the import error; "" without a finding."""
+    """The cause, the observed and needed values, and the fix; "" without a finding."""
     if finding is None:
         return ""
     lines = (f"cause:    {finding.why or finding.dimension}", *finding.lines)

@@ -119,7 +119,7 @@ def libstdcxx() -> dict[str, tuple[int, ...]] | None:
 
 
 def library_folders() -> Iterator[Path]:
-    """The folders that the dynamic linker searches, and those of this Python's libraries."""
+    """The folders in LD_LIBRARY_PATH, then those of this Python's libraries, then the system's."""
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if entry:
             yield Path(entry)

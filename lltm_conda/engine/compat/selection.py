@@ -55,7 +55,7 @@ class Selection(Record):
 
     @property
     def cause(self) -> Finding | None:
-        """The first cause against a binary of the missing kind, glue or kernels; None if the
+        """The cause of the first refused binary of the missing kind, glue or kernels; None if the
         selection is complete, or if no binary of the missing kind was refused."""
         if self.complete:
             return None
@@ -87,7 +87,7 @@ def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ..
 
 
 def kernels_preference(name: KernelsName, torch: TorchInstall | None) -> tuple[int, int]:
-    """The sort key of CUDA kernels: torch's CUDA major, then older majors, then newer ones."""
+    """The sort key of kernels: torch's CUDA major, then older majors, then newer, nearest first."""
     major, have = name.cuda_major or 0, (torch.cuda_major if torch else None) or 0
     if major == have:
         return 0, 0
@@ -102,7 +102,7 @@ def select(
     forced: str | None = None,
     exhaustive: bool = False,
 ) -> Selection:
-    """Choose among the files of `paths`; files that are named neither glue nor kernels are skipped.
+    """Choose among the files of `paths`; files not named as glue or kernels are skipped.
 
     Args:
         paths: shared objects, in order of preference among files of the same name.

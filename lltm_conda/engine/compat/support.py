@@ -18,7 +18,7 @@ FIRST = "linux-x86_64"
 
 
 class Support(Record):
-    """The variants that the project builds. If it builds none, `fit_torch` suggests a local build.
+    """The variants that the project builds (by default, none) and the versions that they serve.
 
     Attributes:
         variants: the names of the variants for Linux on x86-64.

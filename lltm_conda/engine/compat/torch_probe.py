@@ -176,7 +176,8 @@ def dist_info(root: Path, name: str, version: str) -> Iterator[Path]:
 def missing_symbols(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
     """The torch symbols of a binary that this torch does not export; 100 symbols take about 4 ms.
 
-    Raises ElfError or OSError if a library of this torch exists but cannot be read.
+    The function reads libtorch_cpu, libc10, the libraries of torch that the binary needs and, for
+    Python bindings, libtorch_python. Raises ElfError or OSError for an unreadable one.
     """
     remaining = list(binary.torch_symbols)
     needed = [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
