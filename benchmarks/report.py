@@ -50,7 +50,7 @@ def slower_than(ours: Result, results: Iterable[Result]) -> list[str]:
 
 
 def verdicts(report: Report) -> list[bool]:
-    """Whether `slower_than` is empty, for each size, dtype and metric that has ours."""
+    """For each size, dtype and metric with a result of ours: whether `slower_than` is empty."""
     every = groups(report).values()
     return [not slower_than(found[OURS], found.values()) for found in every if OURS in found]
 

@@ -350,7 +350,7 @@ struct Sequence {
       }
     }
 
-    // Makes a panel's columns of d_h, or of the step's rows of d_input, which start at `first_row`.
+    // Makes a panel's columns of d_h, or of one step's rows of d_input: these begin at `first_row`.
     void multiply_panel(int64_t panel, const C* dz, int64_t first_row, const Part& part) const {
       const C* const weights = panels + panel * kTileColumns * depth;
       const bool is_h = panel < panels_of_h;

@@ -312,7 +312,7 @@ def _by_nvcc(
     env = request.env
     host = [flag for flag in _host_flags(request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
-    # nvcc's -ccbin takes one program, so leave out the words of CXX (a launcher) before the last.
+    # nvcc's -ccbin takes one program: the last word of CXX. A launcher may stand before it.
     ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or compiler.command[-1]]
     here = platform.machine()
     if compiler.machine not in ("", here):

@@ -97,7 +97,7 @@ def entry_folder(project: Project, torch: TorchInstall, sources: str) -> Path:
 
 
 def distrust(path: Path) -> str | None:
-    """Why nothing may be loaded from `path`, or None if `path` is the user's own."""
+    """Why nothing may be loaded from `path`; None if only the user can change it."""
     try:
         status = os.lstat(path)
     except OSError as error:
