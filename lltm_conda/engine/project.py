@@ -97,5 +97,5 @@ class Project(Record):
         return f"{self.namespace}_{name}"
 
 
-#: The project of a caller that serves no client of the engine; no file belongs to this project.
+#: Stands for no project, where a caller names none. No file belongs to it.
 NOBODY = Project("", "", "", "", "", "", Path(os.devnull))

@@ -53,7 +53,8 @@ class CublasStep {
     const int64_t vector = 16 / bytes_;
     const auto whole = [&](int64_t size) { return divide_up(size, 2 * vector) * 2 * vector; };
     const bool aligned = state % vector == 0 && inputs % vector == 0;
-    // One GEMM saves a launch. A large one loses more by the copy to `joined` and a slower kernel.
+    // One GEMM for d_weights, not two, saves a launch. If it is large, the copy to `joined` and a
+    // slower kernel cost more than that.
     const double work = 1.0 * rows * lines * depth;  // multiplications
     joins = work <= (bytes_ == 2 ? 6e9 : 1.2e9);
     if (aligned || rows < least_rows()) return;

@@ -76,7 +76,7 @@ def runtime_table(runtime: Runtime) -> str:
         driver, text = runtime.driver, "none"
         if driver:
             text = f"{driver.version or 'unknown'} (CUDA {dotted(driver_cuda(driver))})"
-        text += f" of L4T {runtime.l4t}, a Jetson" if runtime.l4t else ""
+        text += f", L4T {runtime.l4t} of a Jetson" if runtime.l4t else ""
         rows.append(("NVIDIA driver", text))
         gpus = [(f"GPU {d.index}", f"{d.name} ({dotted(d.capability)})") for d in runtime.devices]
         rows += gpus or [("GPU", "none")]
