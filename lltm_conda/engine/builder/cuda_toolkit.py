@@ -157,8 +157,8 @@ def find_cuda_toolkit(
     """The toolkit that CUDA_HOME or CUDA_PATH names, else the first one that is found, or None.
 
     If neither variable is set, a toolkit of CUDA `major` comes before all others. The search order
-    is nvcc on PATH, `/usr/local/cuda`, `/usr/local/cuda-*`, $CONDA_PREFIX, PyPI's `cuda-toolkit[nvcc]`
-    in `site_packages` (by default, the folders from which the running Python imports).
+    is nvcc on PATH, `/usr/local/cuda`, `/usr/local/cuda-*`, $CONDA_PREFIX, and in `site_packages`
+    (by default, the folders from which the running Python imports) `cuda-toolkit[nvcc]` of PyPI.
 
     Raises:
         BuildError: the variable names a folder without nvcc, or an nvcc fails to tell its release.
