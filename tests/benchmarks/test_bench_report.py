@@ -150,7 +150,7 @@ def test_a_grid_of_sequences_has_a_row_of_panels_for_each_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "says"), [("cell", "plot needs a grid"), ("grid", "no result of ours")]
+    ("command", "says"), [("cell", "plot needs a grid"), ("grid", "no size has ours")]
 )
 def test_a_report_without_a_grid_is_not_drawn(command: str, says: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
