@@ -376,7 +376,8 @@ class Loader:
             # Without a `cuda_rejection`, torch was no CUDA build when the binaries were loaded.
             fix = fixes.cuda_torch(environment(self.project), None)
             observed, needed = f"torch {torch.__version__}", "a CUDA build of torch"
-            said = observed, needed, "torch is a CPU-only build", fix, faults.CPU_TORCH_SWAPPED_IN
+            why = f"torch is a {'ROCm' if torch.version.hip else 'CPU-only'} build"
+            said = observed, needed, why, fix, faults.CPU_TORCH_SWAPPED_IN
             return binaries.cuda_rejection or Finding("CUDA kernels", REJECTED, *said)
         if self._setting("SKIP_CHECK") == "1":
             return None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from release import NATIVE, ReleaseError, generated
+from release import NATIVE, REPO, ReleaseError, generated
 from release.cells import by_platform
 from release.conda_steps import build_recipe
 from release.host import chosen, probe
@@ -124,7 +124,9 @@ def _do(asked: argparse.Namespace) -> int:
 def _run_for(platform: str, selectors: Sequence[str], every: Collection[str], *, last: bool) -> int:
     """Runs this command again for one platform, with only the selectors for that platform."""
     words = [word for word in sys.argv[1:] if word not in every]
-    command = [sys.executable, "-m", "release", *words, *selectors]
+    # By its path: `-m release` would prefer a folder `release` in the current folder.
+    tool = str(REPO / "scripts" / "release_tool.py")
+    command = [sys.executable, tool, "release", *words, *selectors]
     env = {**os.environ, "RELEASE_PLATFORM": platform}
     if last:  # in place of this process, so that signals reach only the new program
         os.execve(command[0], command, env)

@@ -168,7 +168,7 @@ def _fetch(log: Log, command: Sequence[str | Path], no_cache: str, **settings: s
     except CommandFailed as error:
         if not WRONG_HASH.search(error.said):
             raise
-        log.write("the hash of a download is wrong: fetching again without the cache")
+        log.write("the hash of a download is wrong: fetching again, not from the cache")
         log.run([*command, no_cache], env=clean_env(**settings), remedy=TWICE)
 
 

@@ -81,7 +81,7 @@ def explain(error: BaseException) -> str:
     what = f" for {name}" if name else "" if isinstance(error, OSError) else f" ({error})"
     free = f"{shutil.disk_usage(where).free / 1e6:.0f} MB are free in {where}"
     text = f"no space left on device{what}: {free}; free some and run the same again: what is"
-    return f"{text} finished is kept"
+    return redacted(f"{text} finished is kept")
 
 
 class CommandFailed(ReleaseError):

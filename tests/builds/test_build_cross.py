@@ -23,9 +23,13 @@ def program(path: Path, text: str) -> str:
     return str(path)
 
 
-def steps(folder: Path, machine: str) -> list[Step]:
-    answer = f"[ $1 = -dumpmachine ] && echo {machine}-linux-gnu || echo 'g++ (X) 12.2.0'"
-    env = {**os.environ, "CXX": program(folder / "g++", answer)}
+def steps(folder: Path, machine: str, options: str = "", **more: str) -> list[Step]:
+    answer = f"""case $* in
+*-dumpmachine) echo {machine}-linux-gnu ;;
+*) echo 'g++ (X) 12.2.0' ;;
+esac"""
+    launcher = program(folder / "launcher", 'exec "$@"')
+    env = {**os.environ, "CXX": f"{launcher} {program(folder / 'g++', answer)} {options}", **more}
     toolkit = CudaToolkit(program(folder / "nvcc", NVCC), (13, 0), ("/runtime",))
     wanted = ("cpu", "cuda13")
     return plan(BuildRequest(folder, PROJECT, None, None, wanted, env, toolkit, "9.0"))
@@ -46,3 +50,16 @@ def test_a_cross_build_is_a_property_of_the_compiler(machine: str, tmp_path: Pat
         assert told == ([] if machine == here else [f"{names.get(here, here)}-linux"])
     assert "-L/runtime" in by_nvcc[-1]
     assert "--no-device-link" in by_nvcc[-1]  # nvlink would write that folder into the object
+
+
+def test_nvcc_gets_the_compiler_that_cxx_names_and_its_options(tmp_path: Path) -> None:
+    options = f"-m64 -B {tmp_path}"
+    found = steps(tmp_path, platform.machine(), options)
+    named = steps(tmp_path, platform.machine(), options, CUDAHOSTCXX="/other/g++")
+    for command in (step.command for step in found if step.command[0].endswith("nvcc")):
+        assert [b for a, b in pairwise(command) if a == "-ccbin"] == [str(tmp_path / "g++")]
+        passed = [word for word in command if word.startswith("-Xcompiler=")]
+        assert passed[:3] == ["-Xcompiler=-m64", "-Xcompiler=-B", f"-Xcompiler={tmp_path}"]
+    for command in (step.command for step in named if step.command[0].endswith("nvcc")):
+        assert [b for a, b in pairwise(command) if a == "-ccbin"] == ["/other/g++"]
+        assert "-Xcompiler=-m64" not in command  # an option of the other compiler

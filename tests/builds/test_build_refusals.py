@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -182,9 +183,14 @@ def test_a_cuda_of_old_gpus_falls_back_to_the_cpu_and_says_so(
     assert request.kernels == ("cpu", f"cuda{version[:2]}")
 
 
-def test_missing_compiler_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("machine", "conda"), [("x86_64", "64"), ("aarch64", "aarch64")])
+def test_missing_compiler_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, conda: str
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     request = BuildRequest(tmp_path, PROJECT, env=environment(CXX="no-such-compiler"))
-    with pytest.raises(BuildError, match=r"no C\+\+ compiler.*CXX='no-such-compiler'.*set CXX"):
+    told = rf"no C\+\+ compiler.*CXX='no-such-compiler'.*gxx_linux-{conda}\).*set CXX"
+    with pytest.raises(BuildError, match=told):
         plan(request)
 
 

@@ -369,9 +369,15 @@ def test_fake_cuda_tensors_are_not_checked_where_there_is_no_gpu() -> None:
     assert (new_h.shape, new_h.device.type) == ((4, 5), "cuda")
 
 
-def test_cuda_tensors_without_cuda_kernels_are_told_why(gpu: Callable[..., None]) -> None:
+@pytest.mark.parametrize(("hip", "kind"), [(None, "CPU-only"), ("6.4", "ROCm")])
+def test_cuda_tensors_without_cuda_kernels_are_told_why(
+    gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch, hip: str | None, kind: str
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.version, "hip", hip)
     gpu((9, 0), (13, 0), None)
-    with pytest.raises(loader.LLTMCudaError, match="cannot compute on this CUDA device"):
+    with pytest.raises(loader.LLTMCudaError, match=f"(?s)cannot compute.*{kind} build"):
         loader.check_cuda(0)
 
 

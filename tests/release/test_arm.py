@@ -203,14 +203,20 @@ crosses = pytest.mark.skipif(
 )
 
 
-def dry_run(*selectors: str) -> str:
+def dry_run(*selectors: str, folder: Path = REPO) -> str:
     env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
     env.pop("RELEASE_PLATFORM", None)
     words = ["--dry-run", "--channel", "bootstrap", *selectors]
-    command = [sys.executable, "-m", "release", *words]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    command = [sys.executable, str(REPO / "scripts" / "release_tool.py"), "release", *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@crosses
+def test_another_checkout_in_the_current_folder_is_not_run(tmp_path) -> None:
+    (tmp_path / "release.py").write_text("raise SystemExit('another checkout')")
+    assert CELL in dry_run(CELL, folder=tmp_path)
 
 
 @crosses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -87,7 +88,9 @@ def test_a_run_leaves_no_secret(world, monkeypatch) -> None:
 
 def test_an_error_carries_no_secret() -> None:
     assert redacted(SECRETS["TWINE_PASSWORD"]) == "***"
-    assert "pa55word" not in explain(ValueError(SECRETS["PIP_INDEX_URL"]))
+    index = SECRETS["PIP_INDEX_URL"]
+    assert "pa55word" not in explain(ValueError(index))
+    assert "pa55word" not in explain(OSError(errno.ENOSPC, f"No space left: {index}", index))
 
 
 def test_a_killed_run_leaves_no_secret(tmp_path) -> None:

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 
 from ..compat.records import RECORD_SECTION, GlueName, KernelsName, TorchInstall, dotted, file_name
@@ -312,8 +313,11 @@ def _by_nvcc(
     env = request.env
     host = [flag for flag in _host_flags(request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
-    # nvcc's -ccbin takes one program: the last word of CXX. A launcher may stand before it.
-    ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or compiler.command[-1]]
+    # nvcc's -ccbin takes one program. In CXX, a launcher may stand before it and options after it.
+    programs = list(takewhile(lambda word: not word.startswith("-"), compiler.command))
+    options = [f"-Xcompiler={option}" for option in compiler.command[len(programs) :]]
+    ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or programs[-1]]
+    ccbin += [] if env.get("CUDAHOSTCXX") else options
     here = platform.machine()
     if compiler.machine not in ("", here):
         # With a cross compiler, nvcc would look for a toolkit of the compiler's platform, which is

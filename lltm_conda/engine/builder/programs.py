@@ -1,5 +1,6 @@
 """The programs that a build runs, and the builder's error."""
 
+import platform
 import re
 import shlex
 import shutil
@@ -69,10 +70,11 @@ def find_host_compiler(env: Mapping[str, str]) -> HostCompiler:
     for command in candidates:
         if command and shutil.which(command[0], path=env.get("PATH")):
             return _identify(command, env)
+    conda = platform.machine().replace("x86_64", "64")
     looked_for = f"CXX={named!r}" if named else "g++, c++ and clang++ on PATH"
     raise BuildError(
         f"no C++ compiler: looked for {looked_for}; the build needs one with C++17. Install one "
-        "(Debian: apt-get install g++; conda: conda install gxx_linux-64) or set CXX"
+        f"(Debian: apt-get install g++; conda: conda install gxx_linux-{conda}) or set CXX"
     )
 
 
