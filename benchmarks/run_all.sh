@@ -31,40 +31,37 @@ part() { # NAME COMMAND...: runs the command; writes results to NAME.json, table
   ran=$((ran + 1))
 }
 
+cell=(--contenders python cpp lstmcell ours)
+with_cuda=(--contenders python cpp cuda lstmcell ours)
+layer=(layer --device cuda --tf32 on --dtype float32 bfloat16 --contenders lstm ours)
 case $device in
   cuda)
     part cell-cuda-tutorial cell --device cuda --seconds 0.5 --deadline 120
     part cell-cuda-graph cell --device cuda --protocol graph --seconds 0.2 --deadline 40 \
-      --contenders python cpp lstmcell ours ours-again
+      "${cell[@]}" ours-again
     part cell-cuda-kernels cell --device cuda --protocol kernels --dtype float32 bfloat16 \
-      --contenders python cpp cuda lstmcell ours
+      "${with_cuda[@]}"
     part cell-cuda-memory cell --device cuda --protocol memory --sizes 16,32,128 64,512,1024 \
-      --contenders python cpp cuda lstmcell ours
+      "${with_cuda[@]}"
     part grid-cuda grid --device cuda --seconds 0.15 --rounds 7 --deadline 60 \
-      --contenders python cpp cuda lstmcell ours ours-again
+      "${with_cuda[@]}" ours-again
     part cell-cuda-dtypes cell --device cuda --protocol split --seconds 0.2 --deadline 30 \
-      --dtype float32 bfloat16 float16 --contenders python cpp lstmcell ours \
-      --sizes 256,1024,2048 4096,1024,4096
-    layer=(layer --device cuda --tf32 on --dtype float32 bfloat16 --seconds 0.3 --rounds 7
-      --contenders lstm ours ours-again)
-    part layer-cuda "${layer[@]}" --deadline 45
-    part layer-cuda-stream "${layer[@]}" --protocol stream --deadline 45
-    part layer-cuda-graph "${layer[@]}" --protocol graph --deadline 40
-    part layer-cuda-kernels layer --device cuda --tf32 on --protocol kernels \
-      --dtype float32 bfloat16 --contenders lstm ours --deadline 30
-    part grid-layer-cuda grid layer --device cuda --tf32 on --dtype float32 bfloat16 \
-      --seconds 0.1 --rounds 5 --contenders lstm ours --deadline 420
+      --dtype float32 bfloat16 float16 "${cell[@]}" --sizes 256,1024,2048 4096,1024,4096
+    timed=("${layer[@]}" ours-again --seconds 0.3 --rounds 7)
+    part layer-cuda "${timed[@]}" --deadline 45
+    part layer-cuda-stream "${timed[@]}" --protocol stream --deadline 45
+    part layer-cuda-graph "${timed[@]}" --protocol graph --deadline 40
+    part layer-cuda-kernels "${layer[@]}" --protocol kernels --deadline 30
+    part grid-layer-cuda grid "${layer[@]}" --seconds 0.1 --rounds 5 --deadline 420
     part grid-cuda-compile grid --device cuda --seconds 0.15 --rounds 7 --deadline 150 \
       --contenders compile ours
     ;;
   cpu)
-    part grid-cpu grid --seconds 0.3 --rounds 7 --deadline 420 \
-      --contenders python cpp lstmcell ours ours-again
+    part grid-cpu grid --seconds 0.3 --rounds 7 --deadline 420 "${cell[@]}" ours-again
     part grid-cpu-compile grid --seconds 0.3 --rounds 7 --deadline 1200 --contenders compile ours
     part layer-cpu layer --seconds 1 --rounds 7 --contenders lstm ours-loop ours ours-again
     part layer-cpu-2 layer --threads 2 --seconds 1 --rounds 7 --contenders lstm ours ours-again
-    part cell-cpu-memory cell --protocol memory --sizes 16,32,128 \
-      --contenders python cpp lstmcell ours
+    part cell-cpu-memory cell --protocol memory --sizes 16,32,128 "${cell[@]}"
     ;;
   *)
     echo "the device is cuda or cpu, not '$device'" >&2

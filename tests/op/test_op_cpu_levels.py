@@ -15,8 +15,10 @@ import pytest
 import torch
 
 HERE = Path(__file__).parent
+LEVELS = ("default", "avx2", "avx512", "avx512_bf16")
 BEST = torch.backends.cpu.get_cpu_capability().lower()  # default, avx2, avx512, ...
-LEVELS = ("default", "avx2", "avx512")
+if BEST == "avx512" and "avx512_bf16" in Path("/proc/cpuinfo").read_text().split():
+    BEST = "avx512_bf16"
 
 
 @pytest.fixture

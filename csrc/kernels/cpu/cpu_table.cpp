@@ -32,7 +32,7 @@ constexpr const char* kUnknownLevel =
 #ifdef __aarch64__
     "bf16 or sve, or unset it";
 #else
-    "avx2 or avx512, or unset it";
+    "avx2, avx512 or avx512_bf16, or unset it";
 #endif
 
 // Returns the best level of this processor or, if `wanted` is not NULL, the best up to the level of
@@ -44,6 +44,8 @@ Level choose_level(const char* wanted) {
 #ifdef __aarch64__
                     {"bf16", nullptr},
                     {"sve", nullptr}
+#else
+                    {"avx512_bf16", nullptr}
 #endif
   };
 #ifdef __x86_64__
@@ -53,6 +55,9 @@ Level choose_level(const char* wanted) {
   if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     levels[2].kernels = CpuLevels::avx512;
+#ifdef LLTM_HAS_AVX512_BF16
+    if (__builtin_cpu_supports("avx512bf16")) levels[3].kernels = CpuLevels::avx512_bf16;
+#endif
   }
 #elif defined(__aarch64__)
   constexpr unsigned long kConvertsBfloat16 = 1ul << 14;  // HWCAP2_BF16, not in every asm/hwcap.h

@@ -12,6 +12,9 @@ struct Sequence {
   static constexpr int64_t kLanes = Lanes<C>::kCount;
   static constexpr int64_t kTileColumns = kTileVectors * kLanes;
   static constexpr bool kHas16Bits = sizeof(T) == 2;
+  // Whether forward multiplies pairs: then old h and the panels hold bfloat16.
+  static constexpr bool kPairs = kMultipliesPairs && std::is_same_v<T, bfloat16>;
+  using H = std::conditional_t<kPairs, T, C>;
 
   // The fewest multiply-adds for which it pays to wake another thread.
   static constexpr int64_t kProductsPerThread = 1 << 19;
@@ -176,9 +179,10 @@ struct Sequence {
   class Parts {
    public:
     explicit Parts(void* workspace) : next_(on_line(reinterpret_cast<uintptr_t>(workspace))) {}
-    C* take(int64_t count) {
-      C* const part = reinterpret_cast<C*>(next_);
-      next_ = on_line(next_ + static_cast<uintptr_t>(count) * sizeof(C));
+    template <typename Element = C>
+    Element* take(int64_t count) {
+      Element* const part = reinterpret_cast<Element*>(next_);
+      next_ = on_line(next_ + static_cast<uintptr_t>(count) * sizeof(Element));
       return part;
     }
     int64_t bytes() const { return static_cast<int64_t>(next_) + 64; }
@@ -190,7 +194,8 @@ struct Sequence {
 
   // Copies a state (B, S) into rows of `stride` elements, or writes zeros if `from` is NULL. The
   // rest of each row becomes zero.
-  static void load_state(const void* from, C* to, int64_t stride, const lltm_layer_sizes& sizes) {
+  template <typename To>
+  static void load_state(const void* from, To* to, int64_t stride, const lltm_layer_sizes& sizes) {
     const int64_t count = from != nullptr ? sizes.state_size : 0;
     for (int64_t n = 0; n < sizes.batch_size; ++n) {
       load_row(static_cast<const T*>(from) + n * count, count, to + n * stride, stride);
@@ -220,8 +225,8 @@ struct Sequence {
     Parts parts = Parts(a.workspace);
     C* const panels = parts.take(stride * columns * kGateCount);  // (panels, columns, 3, kLanes)
     // (B, stride): the old h of even and odd steps
-    C* const states[2] = {parts.take(sizes.batch_size * stride),
-                          parts.take(sizes.batch_size * stride)};
+    H* const states[2] = {parts.template take<H>(sizes.batch_size * stride),
+                          parts.template take<H>(sizes.batch_size * stride)};
     C* const cell = parts.take(sizes.batch_size * stride);  // (B, stride)
 
     // Packs panels [begin, end) of the weights, transposed.
@@ -230,16 +235,16 @@ struct Sequence {
         for (int64_t gate = 0; gate < kGateCount; ++gate) {
           const T* const rows =
               static_cast<const T*>(a.weights) + (gate * state_size + first) * sizes.weight_stride;
-          pack_transposed(rows, sizes.weight_stride, state_size - first, columns,
-                          panels + (first * columns * kGateCount + gate * kLanes),
-                          kGateCount * kLanes);
+          pack_transposed<kPairs>(rows, sizes.weight_stride, state_size - first, columns,
+                                  panels + (first * columns * kGateCount + gate * kLanes),
+                                  kGateCount * kLanes);
         }
       }
     }
 
     void run(int64_t step, const Part& part) const {
       const T* const input = static_cast<const T*>(a.input);
-      const C* const old_h = states[step % 2];
+      const H* const old_h = states[step % 2];
       const int64_t depth_of_h = step > 0 || a.initial_h != nullptr ? state_size : 0;
       for (int64_t column = part.first * kLanes; column < part.last * kLanes; column += kLanes) {
         const C* const panel = panels + column * columns * kGateCount;
@@ -248,8 +253,12 @@ struct Sequence {
           alignas(64) C products[kTileRows][kGateCount][kLanes];
           with_constant<kTileRows>(rows, [&](auto constant) {
             Tile<C, constant, kGateCount> sum = {};
-            multiply<C, constant, kGateCount>(depth_of_h, old_h + n * stride, stride, 1, panel,
-                                              kGateCount * kLanes, sum);
+            if constexpr (kPairs) {
+              multiply_pairs(ceiling(depth_of_h, 2), old_h + n * stride, stride, panel, sum);
+            } else {
+              multiply<C, constant, kGateCount>(depth_of_h, old_h + n * stride, stride, 1, panel,
+                                                kGateCount * kLanes, sum);
+            }
             if constexpr (!kHas16Bits) {
               const int64_t depth = columns - state_size;  // the width of x, or 0
               multiply<C, constant, kGateCount>(

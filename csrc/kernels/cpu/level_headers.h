@@ -14,6 +14,10 @@
 #ifdef __aarch64__
 #include <arm_neon.h>
 #endif
+#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 10)
+#define LLTM_HAS_AVX512_BF16
+#include <immintrin.h>
+#endif
 
 #include "../../engine/kernels/parallel.h"
 #include "../lltm_kernels.h"
@@ -45,7 +49,7 @@ struct CpuKernels {
 // The kernels of each level, by lltm_dtype_index. Each level_*.cpp defines one array, if the
 // platform and the compiler support the level. On Arm, the baseline is NEON.
 struct CpuLevels {
-  static const CpuKernels baseline[4], avx2[4], avx512[4], neon_bf16[4], sve[4];
+  static const CpuKernels baseline[4], avx2[4], avx512[4], avx512_bf16[4], neon_bf16[4], sve[4];
 };
 
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

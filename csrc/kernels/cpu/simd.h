@@ -74,6 +74,8 @@ LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
 LLTM_INLINE Halves narrow_lanes(Vector<float> value, bfloat16) {
 #ifdef LLTM_HAS_BFCVTN
   return reinterpret<Halves>(vcvt_bf16_f32(reinterpret<float32x4_t>(value)));
+#elif defined(LLTM_MULTIPLIES_PAIRS)
+  return reinterpret<Halves>(_mm512_cvtneps_pbh(reinterpret<__m512>(value)));
 #else
   return __builtin_convertvector(bfloat_of_float<Bits32>(value), Halves);
 #endif

@@ -105,6 +105,31 @@ LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_de
 }
 #endif  // LLTM_MULTIPLIES_BY_SVE
 
+#ifdef LLTM_MULTIPLIES_PAIRS
+constexpr bool kMultipliesPairs = true;
+
+// multiply() for pairs of bfloat16: k counts pairs, and a lane of b holds a pair.
+template <int rows, int vectors>
+LLTM_INLINE void multiply_pairs(int64_t depth, const bfloat16* a, int64_t a_row, const float* b,
+                                Tile<float, rows, vectors>& sum) {
+#pragma GCC unroll 1
+  for (int64_t k = 0; k < depth; ++k) {
+    __m512bh right[vectors];
+    std::memcpy(right, b + k * vectors * Lanes<float>::kCount, sizeof(right));
+#pragma GCC unroll 16
+    for (int m = 0; m < rows; ++m) {
+      int pair;
+      std::memcpy(&pair, a + m * a_row + 2 * k, sizeof(pair));
+      const auto left = reinterpret<__m512bh>(_mm512_set1_epi32(pair));
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; ++v) sum[m][v] = _mm512_dpbf16_ps(sum[m][v], left, right[v]);
+    }
+  }
+}
+#else
+constexpr bool kMultipliesPairs = false;
+#endif
+
 // Calls `body` with min(count, kMost) as a compile-time constant. `count` must be at least 1.
 template <int kMost, typename Body>
 LLTM_INLINE void with_constant(int64_t count, const Body& body) {
@@ -149,31 +174,34 @@ LLTM_INLINE void transpose(Vector<C> (&square)[Lanes<C>::kCount]) {
 }
 
 // to[k * to_stride + m] = from[m * from_stride + k] for k < columns and m < kCount, or zero if
-// m >= rows.
-template <typename T>
+// m >= rows. With kPairs, k counts pairs of 16-bit elements, which keep their bits.
+template <bool kPairs = false, typename T>
 LLTM_INLINE void pack_transposed(const T* from, int64_t from_stride, int64_t rows, int64_t columns,
                                  compute_t<T>* to, int64_t to_stride) {
   using C = compute_t<T>;
   constexpr int kCount = Lanes<C>::kCount;
-  for (int64_t k = 0; k < columns; k += kCount) {
-    const int64_t count = least(kCount, columns - k);
+  constexpr int kInLane = kPairs ? 2 : 1;  // elements
+  for (int64_t k = 0; k < columns; k += kInLane * kCount) {
+    const int64_t count = least(kInLane * kCount, columns - k);
     Vector<C> square[kCount];
 #pragma GCC unroll 16
     for (int m = 0; m < kCount; ++m) {
-      square[m] = m < rows ? load(from + m * from_stride + k, count) : Vector<C>{};
+      const T* const row = from + m * from_stride + k;
+      square[m] = kPairs || m >= rows ? Vector<C>{} : load(row, count);
+      if (kPairs && m < rows) std::memcpy(&square[m], row, static_cast<size_t>(count) * sizeof(T));
     }
     transpose<C>(square);
 #pragma GCC unroll 16
     for (int m = 0; m < kCount; ++m) {
-      if (m < count) store(to + (k + m) * to_stride, square[m]);
+      if (kInLane * m < count) store(to + (k / kInLane + m) * to_stride, square[m]);
     }
   }
 }
 
 // Copies `width` elements of a row, with zeros in place of elements past the first `count`. Stores
 // whole registers: the last register may reach beyond `width`.
-template <typename T>
-LLTM_INLINE void load_row(const T* from, int64_t count, compute_t<T>* to, int64_t width) {
+template <typename T, typename To>
+LLTM_INLINE void load_row(const T* from, int64_t count, To* to, int64_t width) {
   using C = compute_t<T>;
   for (int64_t k = 0; k < width; k += Lanes<C>::kCount) {
     store(to + k, k < count ? load(from + k, count - k) : Vector<C>{});

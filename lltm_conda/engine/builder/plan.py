@@ -316,8 +316,8 @@ def _by_nvcc(
     # nvcc's -ccbin takes one program. In CXX, a launcher may stand before it and options after it.
     programs = list(takewhile(lambda word: not word.startswith("-"), compiler.command))
     options = [f"-Xcompiler={option}" for option in compiler.command[len(programs) :]]
-    ccbin = ["-ccbin", env.get("CUDAHOSTCXX") or programs[-1]]
-    ccbin += [] if env.get("CUDAHOSTCXX") else options
+    other = env.get("CUDAHOSTCXX")
+    ccbin = ["-ccbin", other] if other else ["-ccbin", programs[-1], *options]
     here = platform.machine()
     if compiler.machine not in ("", here):
         # With a cross compiler, nvcc would look for a toolkit of the compiler's platform, which is
