@@ -7,6 +7,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
@@ -24,7 +25,8 @@ from release.tasks import Context, SkipTask
 from release.verify_steps import run_installed
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
-BOOTSTRAP_WHEELS = ("setuptools", "pip")
+# The tool's own setuptools, because its version is written into every package.
+BOOTSTRAP_WHEELS = (f"setuptools=={version('setuptools')}", "pip")
 PATHS = f"{REPO / 'scripts'}:{REPO}"
 # Only one task at a time may index, since indexing reads and writes the whole channel.
 _INDEX = threading.Lock()

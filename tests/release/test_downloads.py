@@ -6,10 +6,12 @@ import hashlib
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from release import ReleaseError, environments
+from release import ReleaseError, conda_steps, environments
 from release.paths import tool
 from release.shell import Log
 from wheel_makers import make_wheel
@@ -115,3 +117,13 @@ def test_passwords_of_an_index_reach_no_log(index, log, monkeypatch) -> None:
     texts = [path.read_text() for path in log.path.parent.glob("*.log")]
     assert len(texts) == 2 and not any("pa55word" in text for text in texts)
     assert "http://***@127.0.0.1" in texts[0] + texts[1]
+
+
+def test_the_bootstrap_channel_gets_the_setuptools_of_the_tool(tmp_path, monkeypatch) -> None:
+    """Every package names the setuptools that made it: with the newest one, bytes would change."""
+    asked: list[object] = []
+    monkeypatch.setattr(conda_steps, "pip", lambda _, words: asked.extend(words))
+    monkeypatch.setattr(conda_steps, "BUILD", tmp_path)
+    conda_steps.download(SimpleNamespace(log=None), release="2.13.0")
+    named = [str(word) for word in asked if str(word).startswith("setuptools")]
+    assert named == [f"setuptools=={version('setuptools')}"]
