@@ -112,10 +112,7 @@ setup(
         *(f"{PACKAGE}.csrc.{name}" for name in find_namespace_packages("csrc")),
     ],
     package_dir={f"{PACKAGE}.csrc": "csrc"},
-    package_data={
-        PACKAGE: ["py.typed"],
-        "": ["*.h", "*.cpp", "*.cu", "*.json", "*.cmake"],
-    },
+    package_data={PACKAGE: ["py.typed"], "": ["*.h", "*.cpp", "*.cu", "*.json", "*.cmake"]},
     # Without an extension, setuptools would make a pure wheel and not run BuildBinaries.
     ext_modules=[Extension(f"{PACKAGE}.lib.binaries", sources=[])],
     cmdclass={

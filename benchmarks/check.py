@@ -14,12 +14,7 @@ from torch import Tensor
 
 from .contender import Cell, Inputs, State
 
-TOLERANCE = {
-    torch.float64: 1e-11,
-    torch.float32: 5e-5,
-    torch.float16: 5e-3,
-    torch.bfloat16: 3e-2,
-}
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 5e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 """The largest allowed ||out - ref|| / ||ref|| of an output or gradient of one step."""
 TF32_TOLERANCE = 3e-3
 """The tolerance for one step in float32 where torch's flags allow tf32 products."""

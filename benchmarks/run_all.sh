@@ -3,10 +3,9 @@
 #
 #   benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]
 #
-# The most important parts come first; name parts to run only those parts. A part that fails does not
-# stop the others; the exit status is the highest of all parts. If a part has a deadline, its file
-# names the sizes that the deadline cut off. Except for `import`, the file is written after each
-# size, so that a killed run loses only one size. $PYTHON names the interpreter.
+# Without names all parts run, the most important ones first. A part that fails does not stop the
+# others; the exit status is the highest of all. A file names the sizes that a deadline cut off, and
+# is written after each size (`import` at its end). $PYTHON names the interpreter.
 set -uo pipefail
 
 out=${1:?"usage: benchmarks/run_all.sh DIRECTORY [cuda|cpu] [PART...]: name the directory for results"}
@@ -71,10 +70,7 @@ esac
 part cell-cpu cell --seconds 0.5 --contenders python cpp compile lstmcell ours ours-again
 part import import --rounds 5
 
-if ((ran == 0)); then
-  echo "no part is named$only: see the names in benchmarks/run_all.sh" >&2
-  exit 2
-fi
+((ran > 0)) || { echo "no part is named$only: see the names in benchmarks/run_all.sh" >&2 && exit 2; }
 echo
 "$python" -m benchmarks targets "$out"/*.json
 exit "$worst"

@@ -125,8 +125,7 @@ def _run_for(platform: str, selectors: Sequence[str], every: Collection[str], *,
     """Runs this command again for one platform, with only the selectors for that platform."""
     words = [word for word in sys.argv[1:] if word not in every]
     # By its path: `-m release` would prefer a folder `release` in the current folder.
-    tool = str(REPO / "scripts" / "release_tool.py")
-    command = [sys.executable, tool, "release", *words, *selectors]
+    command = [sys.executable, f"{REPO}/scripts/release_tool.py", "release", *words, *selectors]
     env = {**os.environ, "RELEASE_PLATFORM": platform}
     if last:  # in place of this process, so that signals reach only the new program
         os.execve(command[0], command, env)

@@ -25,8 +25,7 @@ from release.tasks import Context, SkipTask
 from release.verify_steps import run_installed
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
-# The tool's own setuptools, because its version is written into every package.
-BOOTSTRAP_WHEELS = (f"setuptools=={version('setuptools')}", "pip")
+BOOTSTRAP_WHEELS = (f"setuptools=={version('setuptools')}", "pip")  # packages tell its version
 PATHS = f"{REPO / 'scripts'}:{REPO}"
 # Only one task at a time may index, since indexing reads and writes the whole channel.
 _INDEX = threading.Lock()

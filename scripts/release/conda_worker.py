@@ -125,10 +125,7 @@ def install(prefix: Path, specs: list[str], channels: list[str]) -> None:
 
 
 def solve(
-    channels: Sequence[str],
-    specs: Sequence[str],
-    virtual: Sequence[Any],
-    cache: Path | None = None,
+    channels: Sequence[str], specs: Sequence[str], virtual: Sequence[Any], cache: Path | None = None
 ) -> dict[str, Any]:
     """The packages that a solver would install, by name; installs nothing.
 

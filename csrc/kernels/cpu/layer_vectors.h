@@ -179,10 +179,9 @@ struct Sequence {
   class Parts {
    public:
     explicit Parts(void* workspace) : next_(on_line(reinterpret_cast<uintptr_t>(workspace))) {}
-    template <typename Element = C>
-    Element* take(int64_t count) {
-      Element* const part = reinterpret_cast<Element*>(next_);
-      next_ = on_line(next_ + static_cast<uintptr_t>(count) * sizeof(Element));
+    C* take(int64_t count) {
+      C* const part = reinterpret_cast<C*>(next_);
+      next_ = on_line(next_ + static_cast<uintptr_t>(count) * sizeof(C));
       return part;
     }
     int64_t bytes() const { return static_cast<int64_t>(next_) + 64; }
@@ -225,8 +224,8 @@ struct Sequence {
     Parts parts = Parts(a.workspace);
     C* const panels = parts.take(stride * columns * kGateCount);  // (panels, columns, 3, kLanes)
     // (B, stride): the old h of even and odd steps
-    H* const states[2] = {parts.template take<H>(sizes.batch_size * stride),
-                          parts.template take<H>(sizes.batch_size * stride)};
+    H* const states[2] = {reinterpret_cast<H*>(parts.take(sizes.batch_size * stride)),
+                          reinterpret_cast<H*>(parts.take(sizes.batch_size * stride))};
     C* const cell = parts.take(sizes.batch_size * stride);  // (B, stride)
 
     // Packs panels [begin, end) of the weights, transposed.

@@ -107,7 +107,6 @@ LLTM_INLINE void multiply(int64_t depth, const C* a, int64_t a_row, int64_t a_de
 
 #ifdef LLTM_MULTIPLIES_PAIRS
 constexpr bool kMultipliesPairs = true;
-
 // multiply() for pairs of bfloat16: k counts pairs, and a lane of b holds a pair.
 template <int rows, int vectors>
 LLTM_INLINE void multiply_pairs(int64_t depth, const bfloat16* a, int64_t a_row, const float* b,

@@ -149,10 +149,7 @@ def _numbers(command: list[str]) -> frozenset[str]:
 
 
 def find_cuda_toolkit(
-    env: Mapping[str, str],
-    site_packages: Iterable[Path] | None = None,
-    *,
-    major: int | None = None,
+    env: Mapping[str, str], site_packages: Iterable[Path] | None = None, *, major: int | None = None
 ) -> CudaToolkit | None:
     """The toolkit that CUDA_HOME or CUDA_PATH names, else the first one that is found, or None.
 

@@ -28,10 +28,7 @@ _RTLD_DI_LINKMAP = 2
 
 
 def probe_runtime(
-    torch: TorchInstall | Path | str | None = None,
-    *,
-    gpu: bool = True,
-    project: Project = NOBODY,
+    torch: TorchInstall | Path | str | None = None, *, gpu: bool = True, project: Project = NOBODY
 ) -> Runtime:
     """Collect the facts, without importing torch and without initialising CUDA.
 
