@@ -62,10 +62,7 @@ case $device in
     part layer-cpu-2 layer --threads 2 --seconds 1 --rounds 7 --contenders lstm ours ours-again
     part cell-cpu-memory cell --protocol memory --sizes 16,32,128 "${cell[@]}"
     ;;
-  *)
-    echo "the device is cuda or cpu, not '$device'" >&2
-    exit 2
-    ;;
+  *) echo "the device is cuda or cpu, not '$device'" >&2 && exit 2 ;;
 esac
 part cell-cpu cell --seconds 0.5 --contenders python cpp compile lstmcell ours ours-again
 part import import --rounds 5

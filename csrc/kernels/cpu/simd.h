@@ -74,9 +74,12 @@ LLTM_INLINE Halves narrow_lanes(Vector<float> value, float16) {
 LLTM_INLINE Halves narrow_lanes(Vector<float> value, bfloat16) {
 #ifdef LLTM_HAS_BFCVTN
   return reinterpret<Halves>(vcvt_bf16_f32(reinterpret<float32x4_t>(value)));
-#elif defined(LLTM_MULTIPLIES_PAIRS)
-  return reinterpret<Halves>(_mm512_cvtneps_pbh(reinterpret<__m512>(value)));
 #else
+#ifdef LLTM_MULTIPLIES_PAIRS  // one instruction, which would make subnormal numbers zero
+  if (_mm512_fpclass_ps_mask(value, 0x20) == 0) {  // 0x20: subnormal
+    return reinterpret<Halves>(_mm512_cvtneps_pbh(value));
+  }
+#endif
   return __builtin_convertvector(bfloat_of_float<Bits32>(value), Halves);
 #endif
 }
