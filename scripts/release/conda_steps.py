@@ -25,7 +25,6 @@ from release.tasks import Context, SkipTask
 from release.verify_steps import run_installed
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
-BOOTSTRAP_WHEELS = (f"setuptools=={version('setuptools')}", "pip")  # packages tell its version
 PATHS = f"{REPO / 'scripts'}:{REPO}"
 # Only one task at a time may index, since indexing reads and writes the whole channel.
 _INDEX = threading.Lock()
@@ -58,7 +57,9 @@ def download(context: Context, *, release: str | None) -> Sequence[Path]:
     folder = fresh(BUILD / "wheelhouse")
     # pip takes wheels for the tool's Python; in a run for another platform, all are pure Python.
     words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
-    words += [*BOOTSTRAP_WHEELS, *([f"torch=={release}", "ninja", "numpy"] if release else [])]
+    # The tool's own setuptools, because packages tell its version.
+    words += [f"setuptools=={version('setuptools')}", "pip"]
+    words += [f"torch=={release}", "ninja", "numpy"] if release else []
     pip(context.log, words)
     return [folder]
 

@@ -41,11 +41,10 @@ Level choose_level(const char* wanted) {
   Level levels[] = {{"default", CpuLevels::baseline},
                     {"avx2", nullptr},
                     {"avx512", nullptr},
+                    {"avx512_bf16", nullptr},
 #ifdef __aarch64__
                     {"bf16", nullptr},
                     {"sve", nullptr}
-#else
-                    {"avx512_bf16", nullptr}
 #endif
   };
 #ifdef __x86_64__
@@ -62,13 +61,13 @@ Level choose_level(const char* wanted) {
 #elif defined(__aarch64__)
   constexpr unsigned long kConvertsBfloat16 = 1ul << 14;  // HWCAP2_BF16, not in every asm/hwcap.h
   const bool has_bf16 = (getauxval(AT_HWCAP2) & kConvertsBfloat16) != 0;
-  if (has_bf16) levels[3].kernels = CpuLevels::neon_bf16;
+  if (has_bf16) levels[4].kernels = CpuLevels::neon_bf16;
 #ifdef LLTM_HAS_SVE
   // SVE with vectors of 16 bytes is no wider than NEON, so lltm then uses SVE only on request.
   constexpr int kGetVectorBytes = 51;  // PR_SVE_GET_VL, not in every sys/prctl.h
   if (has_bf16 && (getauxval(AT_HWCAP) & HWCAP_SVE) != 0 &&
       (wanted != nullptr || (prctl(kGetVectorBytes) & 0xffff) > 16)) {
-    levels[4].kernels = CpuLevels::sve;
+    levels[5].kernels = CpuLevels::sve;
   }
 #endif
 #endif
