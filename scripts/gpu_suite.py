@@ -141,6 +141,8 @@ def main() -> int:
         for tool in SANITIZERS:
             sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", *pytest]
             command = [*sanitizer, "tests/cuda/test_cuda_sanitizer_subset.py"]
+            if tool == "initcheck":  # it misses the bulk stores of cuBLAS's kernels
+                command += ["-k", "not planes"]
             parts.append((tool, command, NO_CACHING))
         with ThreadPoolExecutor(len(parts)) as pool:  # a single part leaves the GPU mostly idle
             list(pool.map(lambda part: suite.run(*part[:2], 420, **part[2]), parts))

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ import lltm_conda
 pytestmark = pytest.mark.cuda
 
 OP_TESTS = Path(__file__).resolve().parents[1] / "op"
-PATHS = ("gemm", "cublas", "rows4", "rows16", "rows32", "rows64", "tensor")
+PATHS = ("gemm", "cublas", "rows4", "rows16", "rows32", "rows64", "tensor", "planes")
 # (batch, features, state): either side of a tile's rows and columns, with vectors and without.
 SHAPES = [
     (1, 8, 16),
@@ -37,6 +38,10 @@ SHAPES = [
     (33, 32, 128),
     (65, 8, 72),
     (130, 24, 40),
+    (21, 61, 40),  # from here on, rows that are no vectors, while S is
+    (37, 70, 72),
+    (9, 68, 64),
+    (11, 62, 70),  # the other way round
 ]
 
 
@@ -44,6 +49,14 @@ SHAPES = [
 def path(request, monkeypatch) -> str:
     monkeypatch.setenv("LLTM_CUDA_CELL", request.param)
     return request.param
+
+
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def launches(step) -> list[str]:
@@ -70,9 +83,26 @@ def test_path_agrees_with_the_reference(gpu, path, dtype, shape) -> None:
     assert_agree(got, want, TOLERANCE[dtype], NAMES)
 
 
+@pytest.mark.parametrize("shape", [(21, 61, 40), (37, 70, 72), (100, 131, 256)], ids=str)
+def test_planes_in_tf32_agree_with_the_reference(gpu, monkeypatch, tf32, shape) -> None:
+    monkeypatch.setenv("LLTM_CUDA_CELL", "planes")
+    inputs = make_inputs(*shape, dtype=torch.float32, device=gpu, requires_grad=True)
+    exact = [t.detach().double().requires_grad_() for t in inputs]
+    outputs, wanted = through_function(*inputs), lltm_conda.reference(*exact)
+    incoming = like(outputs)
+    tolerance = TOLERANCE[torch.float16]  # tf32 has its mantissa
+    assert_agree(outputs, wanted, tolerance, ("new_h", "new_cell"))
+    names = launches(lambda: through_function(*inputs))
+    assert any("finish" in name for name in names), names
+    got = torch.autograd.grad(outputs, inputs, incoming)
+    want = torch.autograd.grad(wanted, exact, [g.double() for g in incoming])
+    assert_agree(got, want, tolerance, NAMES)
+
+
 @every_dtype
-def test_path_takes_views_that_begin_anywhere(gpu, path, dtype) -> None:
-    aligned = make_inputs(19, 16, 32, dtype=dtype, device=gpu)
+@pytest.mark.parametrize("features", [16, 49])
+def test_path_takes_views_that_begin_anywhere(gpu, path, dtype, features) -> None:
+    aligned = make_inputs(19, features, 32, dtype=dtype, device=gpu)
     odd = []
     for tensor in aligned:
         memory = torch.empty(tensor.numel() + 1, dtype=dtype, device=gpu)
@@ -111,9 +141,10 @@ def test_path_reads_gradients_wherever_they_lie(gpu, path, dtype) -> None:
 
 
 @every_dtype
+@pytest.mark.parametrize("features", [8, 21])
 @pytest.mark.parametrize("needs", [1, 2, 4, 8, 16, 6, 9, 31])
-def test_path_makes_what_is_wanted_and_no_more(gpu, path, dtype, needs) -> None:
-    inputs = make_inputs(20, 8, 48, dtype=dtype, device=gpu)
+def test_path_makes_what_is_wanted_and_no_more(gpu, path, dtype, needs, features) -> None:
+    inputs = make_inputs(20, features, 48, dtype=dtype, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
     incoming, saved = like(results), saved_for_backward(inputs, results)
     everything = torch.ops.lltm.backward(*incoming, *saved, 31)
@@ -137,9 +168,10 @@ def test_path_makes_missing_gates_again(gpu, path, dtype, shape) -> None:
     assert_agree(got, want, TOLERANCE[dtype], NAMES)
 
 
+@pytest.mark.parametrize("features", [64, 61])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_path_gives_the_same_bits_every_time(gpu, path, dtype) -> None:
-    inputs = make_inputs(150, 64, 256, dtype=dtype, device=gpu)
+def test_path_gives_the_same_bits_every_time(gpu, path, dtype, features) -> None:
+    inputs = make_inputs(150, features, 256, dtype=dtype, device=gpu)
 
     def run() -> tuple[torch.Tensor, ...]:
         results = torch.ops.lltm.forward(*inputs)
@@ -219,6 +251,18 @@ def test_large_step_is_four_launches_backward_and_five_in_parts(gpu, dtype, shap
     assert sum("backward_strips" in n for n in names) == 1, names
     assert sum("sum_columns" in n for n in names) == sums, names
     assert sum(bool(PRODUCT.search(n)) for n in names) == len(names) - 1 - sums <= 3, names
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+def test_large_weights_of_unaligned_rows_are_not_copied(gpu, dtype) -> None:
+    inputs = make_inputs(16, 1001, 2000, dtype=dtype, device=gpu)
+    results = torch.ops.lltm.forward(*inputs)
+    incoming, saved = like(results), saved_for_backward(inputs, results)
+    forward = launches(lambda: torch.ops.lltm.forward(*inputs))
+    assert "join" in forward[0], forward
+    assert "finish" in forward[-1], forward
+    of_data = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 1 + 8))
+    assert not any("copy" in name for name in of_data), of_data
 
 
 @every_dtype

@@ -36,6 +36,7 @@ CASES = [
     *((path, s) for path in ("gemm", "cublas", "tensor") for s in (*SHAPES[2:], STATE_VECTORS)),
     *((path, VECTORS) for path in ("rows4", "rows16", "rows32", "rows64", "tensor")),
     ("tensor", WORDS),
+    ("planes", (67, 43, 24)),
 ]
 
 

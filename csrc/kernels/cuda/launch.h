@@ -69,4 +69,40 @@ const char* launch_on(const lltm_execution& execution, const char* kernel, lltm_
   });
 }
 
+// Waits until earlier kernels in the stream have ended and their results can be read. A kernel that
+// starts early calls this first.
+LLTM_DEVICE void wait_for_earlier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Whether `kernel` may start early, which code for compute capability 9.0 or later can do. During
+// the capture of a graph it may not, since older runtimes refuse to capture early launches.
+inline bool may_start_early(const void* kernel, const lltm_execution& execution) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const auto stream = static_cast<cudaStream_t>(execution.stream);
+  if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) {
+    cudaGetLastError();
+    return false;
+  }
+  return capture == cudaStreamCaptureStatusNone && compiled_for(kernel, 90, execution.device_index);
+}
+
+// Launches a kernel that calls wait_for_earlier first. A launch that starts early overlaps the end
+// of the previous kernel in the stream: a short kernel after a GEMM then starts more than a
+// microsecond earlier.
+template <typename... Parameters>
+void launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                  const lltm_execution& execution, Parameters... arguments) {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  const unsigned attributes =
+      may_start_early(reinterpret_cast<const void*>(kernel), execution) ? 1 : 0;
+  const cudaLaunchConfig_t config = {
+      grid, block, 0, static_cast<cudaStream_t>(execution.stream), &early, attributes};
+  cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
 }  // namespace lltm

@@ -14,14 +14,6 @@ inline namespace pointwise_cu {
 
 constexpr int kThreads = 256;
 
-// Waits until earlier kernels in the stream have ended and their results can be read. A kernel that
-// starts early calls this first.
-LLTM_DEVICE void wait_for_earlier() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // Each thread makes N neighbouring elements of the state. It reads the pre-activations from `from`,
 // and copies them to `gates` if `gates` is other memory. kRunning: the arguments have float32 cell
 // states, which take more registers.
@@ -96,10 +88,6 @@ inline int64_t copy_blocks(const lltm_copy& copy) {
   return std::min(divide_up(copy.planes * copy.to_rows, kCopyRows), kMostBlocks);
 }
 
-struct Copies {
-  lltm_copy at[LLTM_MOST_COPIES];
-};
-
 template <typename T>
 __global__ void __launch_bounds__(kThreads) copy_all(const Copies copies) {
   copy_rows<T>(copies.at[blockIdx.y], blockIdx.x, gridDim.x);
@@ -153,7 +141,7 @@ struct Strips {
   int64_t rows_per_part;
   int64_t to_stride;  // of d_gates
   unsigned count;     // of strips; blocks from this x on copy
-  CopiesBeside copies;
+  Copies copies;
 };
 
 template <typename T, int N>
@@ -294,7 +282,7 @@ bool takes_vectors(const lltm_step_backward_arguments& a, int64_t to_stride) {
 
 template <typename T, int N>
 void launch_backward(const lltm_step_backward_arguments& arguments, int64_t to_stride,
-                     const CopiesBeside& copies, cudaStream_t stream) {
+                     const Copies& copies, cudaStream_t stream) {
   const auto& sizes = arguments.sizes;
   const bool sums = arguments.d_bias != nullptr;
   const StripGeometry geometry(sizes.batch_size, sizes.state_size / N, N * sizeof(T), sums);
@@ -314,18 +302,6 @@ void launch_backward(const lltm_step_backward_arguments& arguments, int64_t to_s
              stream);
 }
 
-// Whether `kernel` may start early, which code for compute capability 9.0 or later can do. During
-// the capture of a graph it may not, since older runtimes refuse to capture early launches.
-bool may_start_early(const void* kernel, const lltm_execution& execution) {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  const auto stream = static_cast<cudaStream_t>(execution.stream);
-  if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess) {
-    cudaGetLastError();
-    return false;
-  }
-  return capture == cudaStreamCaptureStatusNone && compiled_for(kernel, 90, execution.device_index);
-}
-
 template <typename T, int N>
 void launch_forward(const lltm_step_forward_arguments& arguments, const void* from,
                     int64_t from_stride, const lltm_execution& execution) {
@@ -340,16 +316,7 @@ void launch_forward(const lltm_step_forward_arguments& arguments, const void* fr
   if constexpr (kSixteenBits<T>) {
     if (arguments.running.new_cell != nullptr) kernel = forward_plane<T, N, true>;
   }
-  // A launch that starts early overlaps the end of the previous kernel in the stream: a short
-  // kernel after a GEMM then starts more than a microsecond earlier.
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  const unsigned attributes =
-      may_start_early(reinterpret_cast<const void*>(kernel), execution) ? 1 : 0;
-  const cudaLaunchConfig_t config = {
-      grid, block, 0, static_cast<cudaStream_t>(execution.stream), &early, attributes};
-  cudaLaunchKernelEx(&config, kernel, arguments, from, from_stride);
+  launch_early(kernel, grid, block, execution, arguments, from, from_stride);
 }
 
 }  // namespace pointwise_cu
@@ -376,7 +343,7 @@ const char* cuda_cell_forward(lltm_dtype dtype, const lltm_step_forward_argument
 }
 
 const char* cell_backward_to(lltm_dtype dtype, const lltm_step_backward_arguments& arguments,
-                             int64_t to_stride, const CopiesBeside& copies,
+                             int64_t to_stride, const Copies& copies,
                              const lltm_execution& execution) {
   return launch_on(execution, "cell_backward", dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
@@ -419,6 +386,7 @@ const char* cuda_copy(lltm_dtype dtype, int32_t count, const lltm_copy* copies,
                       const lltm_execution* execution) {
   return launch_on(*execution, "copy", dtype, [&](auto zero, cudaStream_t stream) {
     Copies all = {};
+    all.count = count;
     std::copy_n(copies, count, all.at);
     int64_t blocks = 1;
     for (int32_t i = 0; i < count; ++i) blocks = std::max(blocks, copy_blocks(copies[i]));

@@ -66,10 +66,14 @@ bool torch_allows_tf32(const lltm_execution& execution) {
 
 const char* cuda_product(lltm_dtype dtype, const lltm_product_arguments* arguments,
                          const lltm_execution*) {
-  const lltm_product_arguments& a = *arguments;
+  return product_to(dtype, dtype, *arguments);
+}
+
+const char* product_to(lltm_dtype dtype, lltm_dtype to_dtype, const lltm_product_arguments& a) {
   if (a.blas_handle == nullptr) return "lltm: torch gave no cuBLAS handle";
   const Library& blas = library();
   const int type = kTypes[lltm_dtype_index(dtype)];
+  const int to_type = kTypes[lltm_dtype_index(to_dtype)];
   const bool wide = dtype == LLTM_FLOAT64;
   const float one32 = 1.0f;
   const float sum32 = a.adds != 0 ? 1.0f : 0.0f;
@@ -92,12 +96,12 @@ const char* cuda_product(lltm_dtype dtype, const lltm_product_arguments* argumen
   }
   if (status == 0 && a.planes == 1) {
     status = blas.gemm(a.blas_handle, of_right, of_left, m, n, k, one, a.right, type,
-                       number(a.right_stride), a.left, type, number(a.left_stride), sum, a.to, type,
-                       number(a.to_stride), compute, kDefaultAlgorithm);
+                       number(a.right_stride), a.left, type, number(a.left_stride), sum, a.to,
+                       to_type, number(a.to_stride), compute, kDefaultAlgorithm);
   } else if (status == 0) {
     status = blas.gemms(a.blas_handle, of_right, of_left, m, n, k, one, a.right, type,
                         number(a.right_stride), a.right_plane, a.left, type, number(a.left_stride),
-                        a.left_plane, sum, a.to, type, number(a.to_stride), a.to_plane,
+                        a.left_plane, sum, a.to, to_type, number(a.to_stride), a.to_plane,
                         number(a.planes), compute, kDefaultAlgorithm);
   }
   if (status == 0) return nullptr;

@@ -202,6 +202,7 @@ const char* cuda_step_backward(lltm_dtype dtype, int32_t family,
                                const lltm_step_backward_arguments* arguments,
                                const lltm_execution* execution) {
   if (family == kCublas) return cublas_step_backward(dtype, *arguments, *execution);
+  if (family == kPlanes) return planes_step_backward(dtype, *arguments, *execution);
   return launch_on(*execution, "step_backward", dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
     const lltm_step_backward_arguments a = with_strides(*arguments);

@@ -8,21 +8,13 @@
 #include <cmath>
 #include <utility>
 
-#include "cell.h"
-#include "launch.h"
+#include "step_launches.h"
 
 namespace lltm {
 namespace {
 
-struct Matrix {
-  const void* data;
-  int64_t stride;
-  bool transposed = false;
-};
-
-// A step: its sizes, the layout of its workspace, and its launches. After a failed launch, it
-// launches nothing more.
-class CublasStep {
+// A step: its sizes, the layout of its workspace, and its launches.
+class CublasStep : public StepLaunches {
  public:
   int64_t rows, state, inputs, gates;  // B, S, I, 3S
   int64_t depth, lines;                // S + I and 3S; with `pads`, rounded up to 32 bytes
@@ -36,20 +28,15 @@ class CublasStep {
   void* d_weights = nullptr;  // (lines, depth), with `pads`
   void* sums = nullptr;       // for cell_backward
 
-  // `workspace` may be NULL, to learn only its size.
   CublasStep(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution,
              void* workspace)
-      : rows(sizes.batch_size),
+      : StepLaunches(dtype, execution, workspace),
+        rows(sizes.batch_size),
         state(sizes.state_size),
         inputs(sizes.input_size),
         gates(3 * state),
         depth(state + inputs),
-        lines(gates),
-        dtype_(dtype),
-        bytes_(lltm_dtype_bytes(dtype)),
-        allows_tf32_(dtype == LLTM_FLOAT32 && torch_allows_tf32(execution)),
-        execution_(execution),
-        workspace_(static_cast<char*>(workspace)) {
+        lines(gates) {
     const int64_t vector = 16 / bytes_;
     const auto whole = [&](int64_t size) { return divide_up(size, 2 * vector) * 2 * vector; };
     const bool aligned = state % vector == 0 && inputs % vector == 0;
@@ -82,10 +69,6 @@ class CublasStep {
     return taken_;
   }
 
-  void* element(const void* data, int64_t index) const {
-    return static_cast<char*>(const_cast<void*>(data)) + index * bytes_;
-  }
-
   // Adds a copy of `from_rows` rows of `from`, which may be NULL if from_rows is 0. The copy fills
   // the rest of (to_rows, to_columns) with zeros. `copy` launches the copies that were added.
   void add(const void* from, int64_t from_stride, int64_t from_rows, int64_t columns, void* to,
@@ -101,41 +84,17 @@ class CublasStep {
     add(from, stride, gates, state + inputs, weights, depth, lines, depth);
   }
   void copy() {
-    const CopiesBeside copies = take_copies();
+    const Copies copies = take_copies();
     if (copies.count == 0) return;
     run([&] { return cuda_copy(dtype_, copies.count, copies.at, &execution_); });
   }
   // Returns the copies that were added, for a launch that makes them in addition to its own work.
-  CopiesBeside take_copies() { return std::exchange(copies_, {}); }
+  Copies take_copies() { return std::exchange(copies_, {}); }
 
-  // to (to_rows, columns) = left right, or with `adds` to += left right
   void multiply(int64_t to_rows, int64_t columns, int64_t inner, const Matrix& left,
                 const Matrix& right, void* to, int64_t to_stride, bool adds = false) {
-    if (handle_ == nullptr) handle_ = execution_.blas_handle();
-    lltm_product_arguments product = {};
-    product.planes = 1;
-    product.rows = to_rows;
-    product.columns = columns;
-    product.depth = inner;
-    product.left = left.data;
-    product.left_stride = left.stride;
-    product.left_transposed = left.transposed;
-    product.right = right.data;
-    product.right_stride = right.stride;
-    product.right_transposed = right.transposed;
-    product.to = to;
-    product.to_stride = to_stride;
-    product.adds = adds;
-    product.allow_tf32 = allows_tf32_;
-    product.blas_handle = handle_;
-    run([&] { return cuda_product(dtype_, &product, &execution_); });
+    StepLaunches::multiply(to_rows, columns, inner, left, right, {to, to_stride}, dtype_, 1, adds);
   }
-
-  template <typename Launch>
-  void run(const Launch& launch) {
-    if (error_ == nullptr) error_ = launch();
-  }
-  const char* error() const { return error_; }
 
  private:
   // From this number of rows on, padding saves more time than the copy of the weights costs. The
@@ -149,24 +108,8 @@ class CublasStep {
     }
     return allows_tf32_ ? std::clamp(2.4 * megabytes, 8.0, 192.0) : HUGE_VAL;  // never without tf32
   }
-  void* take(int64_t elements) { return take_bytes(elements * bytes_); }
-  void* take_bytes(int64_t count) {
-    // A product takes 1.5 times as long if its matrices are aligned to only 4 bytes.
-    constexpr int64_t kAligned = 256;
-    void* const place = workspace_ == nullptr ? nullptr : workspace_ + taken_;
-    taken_ += divide_up(count, kAligned) * kAligned;
-    return place;
-  }
 
-  lltm_dtype dtype_;
-  int64_t bytes_;  // of an element
-  bool allows_tf32_;
-  const lltm_execution& execution_;
-  char* workspace_;
-  int64_t taken_ = 0;
-  void* handle_ = nullptr;
-  CopiesBeside copies_ = {};
-  const char* error_ = nullptr;
+  Copies copies_ = {};
 };
 
 }  // namespace

@@ -109,6 +109,7 @@ const char* cuda_step_forward(lltm_dtype dtype, int32_t family,
                               const lltm_step_forward_arguments* arguments,
                               const lltm_execution* execution) {
   if (family == kCublas) return cublas_step_forward(dtype, *arguments, *execution);
+  if (family == kPlanes) return planes_step_forward(dtype, *arguments, *execution);
   return launch_on(*execution, "step_forward", dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
     launch_of(family, StepOperands<T>(*arguments))(*arguments, stream);

@@ -149,11 +149,32 @@ int32_t backward_family(lltm_dtype dtype, int32_t needs, const lltm_step_sizes& 
   return work > limit || rows > 256 ? kGemm : kRows16;
 }
 
+// Whether a step in planes is quicker than one on a padded copy of the weights. The larger the
+// weights, the more the copy costs; the more rows, the more the planes' other kernels cost.
+bool prefers_planes(lltm_dtype dtype, lltm_pass pass, const lltm_step_sizes& sizes,
+                    const lltm_execution& execution) {
+  const int64_t bytes = lltm_dtype_bytes(dtype);
+  const int64_t vector = 16 / bytes;
+  const bool aligned = sizes.state_size % vector == 0 && sizes.input_size % vector == 0;
+  if (aligned || !can_take_planes(dtype, sizes, execution)) return false;
+  const double megabytes = 3e-6 * sizes.state_size * sizes.weight_stride * bytes;
+  double least = 32;
+  if (pass == LLTM_FORWARD) {
+    // Up to 4 rows, our own kernel is one launch. In tf32, each plane is a launch.
+    if (sizes.batch_size <= 4)
+      least = bytes == 2 ? 50 : HUGE_VAL;
+    else
+      least = bytes == 2 ? 16 : sizes.weight_stride % 2 == 0 ? 64 : 128;
+  }
+  return megabytes >= least && sizes.batch_size <= (bytes == 2 ? 6 : 2) * megabytes;
+}
+
 int32_t preferred_family(lltm_dtype dtype, lltm_pass pass, int32_t needs,
                          const lltm_step_sizes& sizes, const lltm_execution& execution) {
   const int64_t depth = sizes.state_size + sizes.input_size;
   constexpr int64_t kLargest = 1 << 20;  // products of larger sizes may overflow
   if (sizes.batch_size > kLargest || depth > kLargest) return kGemm;
+  if (prefers_planes(dtype, pass, sizes, execution)) return kPlanes;
   const int64_t work = 3 * sizes.batch_size * sizes.state_size * depth;  // multiplications
   const int32_t family = pass == LLTM_FORWARD
                              ? forward_family(dtype, sizes, work, execution)
@@ -189,8 +210,8 @@ int32_t split_k(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execu
 // The family that LLTM_CUDA_CELL names, or -1.
 int32_t named_family(const char* name) {
   static const char* const names[] = {"gemm",   "rows4",  "rows16", "rows32",
-                                      "rows64", "cublas", "tensor"};
-  for (int32_t family = kGemm; family <= kTensor; ++family) {
+                                      "rows64", "cublas", "tensor", "planes"};
+  for (int32_t family = kGemm; family <= kPlanes; ++family) {
     if (std::strcmp(name, names[family]) == 0) return family;
   }
   return -1;
@@ -202,6 +223,8 @@ void describe(lltm_dtype dtype, lltm_pass pass, int32_t needs, const lltm_step_s
   const int64_t elements = sizes.batch_size * sizes.state_size;
   if (plan->family == kCublas) {
     plan->workspace_bytes = cublas_step_workspace(dtype, pass, needs, sizes, execution);
+  } else if (plan->family == kPlanes) {
+    plan->workspace_bytes = planes_step_workspace(dtype, pass, needs, sizes, execution);
   } else if (plan->family == kGemm) {
     plan->calls_product = sizes.input_size == 0 && elements != 0 && can_multiply(execution);
     if (pass == LLTM_BACKWARD) plan->split_k = split_k(dtype, sizes, execution);
@@ -229,6 +252,9 @@ const char* cuda_step_plan(lltm_dtype dtype, lltm_pass pass, int32_t needs,
   } else {
     plan->family = named_family(forced);
     const bool sequence = sizes->input_size == 0;
+    if (plan->family == kPlanes && !can_take_planes(dtype, *sizes, *execution)) {
+      plan->family = kCublas;
+    }
     if (plan->family == kCublas && (sequence || !can_multiply(*execution))) plan->family = kGemm;
     const bool exact = dtype == LLTM_FLOAT32 && !allows_tf32(dtype, *sizes, *execution);
     if (plan->family == kTensor &&
@@ -239,7 +265,7 @@ const char* cuda_step_plan(lltm_dtype dtype, lltm_pass pass, int32_t needs,
       thread_local char text[200];
       std::snprintf(text, sizeof(text),
                     "lltm: LLTM_CUDA_CELL names no kernels, got '%.40s'; set it to gemm, rows4, "
-                    "rows16, rows32, rows64, cublas or tensor, or unset it",
+                    "rows16, rows32, rows64, cublas, tensor or planes, or unset it",
                     forced);
       return text;
     }

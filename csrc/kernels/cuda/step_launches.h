@@ -1,0 +1,88 @@
+// What steps by cuBLAS share: their workspace, their products and the error of a launch.
+#pragma once
+
+#include "cell.h"
+#include "launch.h"
+
+namespace lltm {
+
+// A matrix, or several of one size, the planes, whose first elements are `plane` elements apart.
+struct Matrix {
+  const void* data;
+  int64_t stride;  // elements between rows
+  bool transposed = false;
+  int64_t plane = 0;
+};
+
+// After a failed launch, it launches nothing more.
+class StepLaunches {
+ public:
+  // `workspace` may be NULL, to learn only its size.
+  StepLaunches(lltm_dtype dtype, const lltm_execution& execution, void* workspace)
+      : dtype_(dtype),
+        bytes_(lltm_dtype_bytes(dtype)),
+        allows_tf32_(dtype == LLTM_FLOAT32 && torch_allows_tf32(execution)),
+        execution_(execution),
+        workspace_(static_cast<char*>(workspace)) {}
+
+  void* element(const void* data, int64_t index) const {
+    return static_cast<char*>(const_cast<void*>(data)) + index * bytes_;
+  }
+
+  // to (rows, columns) = left right for each plane, or with `adds` to += left right. The result has
+  // the type `to_dtype`.
+  void multiply(int64_t rows, int64_t columns, int64_t inner, const Matrix& left,
+                const Matrix& right, const Matrix& to, lltm_dtype to_dtype, int64_t planes = 1,
+                bool adds = false) {
+    if (handle_ == nullptr) handle_ = execution_.blas_handle();
+    lltm_product_arguments product = {};
+    product.planes = planes;
+    product.rows = rows;
+    product.columns = columns;
+    product.depth = inner;
+    product.left = left.data;
+    product.left_stride = left.stride;
+    product.left_plane = left.plane;
+    product.left_transposed = left.transposed;
+    product.right = right.data;
+    product.right_stride = right.stride;
+    product.right_plane = right.plane;
+    product.right_transposed = right.transposed;
+    product.to = const_cast<void*>(to.data);
+    product.to_stride = to.stride;
+    product.to_plane = to.plane;
+    product.adds = adds;
+    product.allow_tf32 = allows_tf32_;
+    product.blas_handle = handle_;
+    run([&] { return product_to(dtype_, to_dtype, product); });
+  }
+
+  template <typename Launch>
+  void run(const Launch& launch) {
+    if (error_ == nullptr) error_ = launch();
+  }
+  const char* error() const { return error_; }
+
+ protected:
+  void* take(int64_t elements) { return take_bytes(elements * bytes_); }
+  void* take_bytes(int64_t count) {
+    // A product takes 1.5 times as long if its matrices are aligned to only 4 bytes.
+    constexpr int64_t kAligned = 256;
+    void* const place = workspace_ == nullptr ? nullptr : workspace_ + taken_;
+    taken_ += divide_up(count, kAligned) * kAligned;
+    return place;
+  }
+
+  lltm_dtype dtype_;
+  int64_t bytes_;  // of an element
+  bool allows_tf32_;
+  const lltm_execution& execution_;
+  int64_t taken_ = 0;
+
+ private:
+  char* workspace_;
+  void* handle_ = nullptr;
+  const char* error_ = nullptr;
+};
+
+}  // namespace lltm

@@ -1,0 +1,342 @@
+// One LLTM step by cuBLAS, for weights whose rows of K = S + I elements are not aligned to vectors.
+// cuBLAS is several times slower on such rows, and a padded copy takes as long as a product.
+//
+// But every P-th row begins at the same place in a vector, if P = V / gcd(K, V) for vectors of V
+// elements. So rows j, j + P, j + 2P, ... are an aligned matrix, plane j, with P K elements between
+// its rows. It begins s = K mod V elements early for each row before it, at j (K - s), so that the
+// planes are a batch. What lies before a row belongs to the row before, and meets zeros in [h, x]:
+// a weight that is not finite makes neighbouring rows NaN, too.
+//
+// cuBLAS also wants the contiguous sides of matrices to be whole vectors. So forward's products lie
+// transposed, (P, 3S / P, B), with B rounded up. The gradients of the weights are written in place:
+// plane j begins V - s elements late for each row before it, and its rows end where those of plane
+// j + 1 begin. A small product makes what lies before, the heads of the rows, which are copied in.
+#include <algorithm>
+#include <numeric>
+#include <type_traits>
+
+#include "cell.h"
+#include "cell_element.h"
+#include "step_launches.h"
+
+namespace lltm {
+inline namespace step_planes_cu {
+
+constexpr int kThreads = 256;
+constexpr int kTile = 32;  // rows and columns of a tile that a block transposes
+
+// Writes [h, x], its columns moved to the right by `shift` per plane, into planes of gridDim.x
+// rows. The other elements become zero.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    join(const T* h, const T* x, T* to, int64_t rows, int64_t state, int64_t inputs, int64_t stride,
+         int64_t shift, int planes) {
+  const int64_t row = blockIdx.x;
+  const int64_t to_column = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (to_column >= stride) return;
+  const T* const h_row = h + row * state;
+  const T* const x_row = x + row * inputs - state;
+#pragma unroll 4
+  for (int plane = 0; plane < planes; ++plane) {
+    const int64_t column = to_column - plane * shift;
+    const bool inside = row < rows && column >= 0 && column < state + inputs;
+    const T* const from = column < state ? h_row : x_row;
+    to[(int64_t{plane} * gridDim.x + row) * stride + to_column] = inside ? from[column] : T{};
+  }
+}
+
+// (rows, lines) becomes (planes, lines / planes, aligned_rows), with zeros for the added rows.
+template <typename T>
+__global__ void __launch_bounds__(kTile* kTile)
+    transpose(const T* from, T* to, unsigned rows, unsigned aligned_rows, unsigned lines,
+              unsigned planes) {
+  __shared__ T tile[kTile][kTile + 1];
+  const unsigned from_row = blockIdx.y * kTile + threadIdx.y;
+  const unsigned from_line = blockIdx.x * kTile + threadIdx.x;
+  const bool inside = from_row < rows && from_line < lines;
+  tile[threadIdx.y][threadIdx.x] = inside ? from[int64_t{from_row} * lines + from_line] : T{};
+  __syncthreads();
+  const unsigned row = blockIdx.y * kTile + threadIdx.x;
+  const unsigned line = blockIdx.x * kTile + threadIdx.y;
+  if (row >= aligned_rows || line >= lines) return;
+  const int64_t place = line % planes * (lines / planes) + line / planes;
+  to[place * aligned_rows + row] = tile[threadIdx.x][threadIdx.y];
+}
+
+// The pointwise part of forward, for `products` (planes, 3S / planes, aligned_rows) in float32.
+template <typename T>
+__global__ void __launch_bounds__(kTile* kTile)
+    finish(const lltm_step_forward_arguments arguments, const float* products,
+           unsigned aligned_rows, unsigned planes) {
+  wait_for_earlier();
+  __shared__ float tile[kGateCount][kTile][kTile + 1];
+  const auto rows = static_cast<unsigned>(arguments.sizes.batch_size);
+  const auto state = static_cast<unsigned>(arguments.sizes.state_size);
+  const unsigned from_row = blockIdx.y * kTile + threadIdx.x;
+  const unsigned from_column = blockIdx.x * kTile + threadIdx.y;
+  if (from_row < rows && from_column < state) {
+    const unsigned gate_lines = state / planes;  // in a plane
+    const unsigned first = from_column % planes * kGateCount * gate_lines + from_column / planes;
+    unrolled<kGateCount>([&](int gate) {
+      const int64_t place = first + gate * gate_lines;
+      tile[gate][threadIdx.y][threadIdx.x] = products[place * aligned_rows + from_row];
+    });
+  }
+  __syncthreads();
+  const unsigned row = blockIdx.y * kTile + threadIdx.y;
+  const unsigned column = blockIdx.x * kTile + threadIdx.x;
+  if (row >= rows || column >= state) return;
+  const T* const bias = static_cast<const T*>(arguments.bias);
+  float z[kGateCount];
+  unrolled<kGateCount>([&](int gate) {
+    const float addend = bias == nullptr ? 0.0f : widen(bias[gate * state + column]);
+    const T stored = narrow<T>(tile[gate][threadIdx.x][threadIdx.y] + addend);
+    store_gate(arguments.gates, row, state, gate, column, Pack<T, 1>{stored});
+    z[gate] = widen(stored);  // forward computes with the value that backward will read
+  });
+  const int64_t element = int64_t{row} * state + column;
+  const auto old_cell = load_cell<T, 1>(arguments.old_cell, nullptr, element);
+  const auto made = CellFormulas<DeviceMath<T>>::forward(z[kInputGate], z[kOutputGate],
+                                                         z[kCandidate], old_cell.element[0]);
+  static_cast<T*>(arguments.new_h)[element] = narrow<T>(made.h);
+  store_cell<T, 1>(arguments.new_cell, nullptr, element, {made.cell});
+}
+
+// Adds up planes of `aligned_rows` rows, in which the columns of [d_h, d_x] begin `shift` later
+// from plane to plane.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    add_up(const float* from, T* d_h, T* d_x, int64_t aligned_rows, int64_t state, int64_t inputs,
+           int64_t stride, int64_t shift, int planes) {
+  const int64_t row = blockIdx.x;
+  const int64_t column = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  const bool is_h = column < state;
+  if (column >= state + inputs || (is_h ? d_h : d_x) == nullptr) return;
+  float sum = 0.0f;
+#pragma unroll 8
+  for (int plane = 0; plane < planes; ++plane) {
+    sum += from[(plane * aligned_rows + row) * stride + plane * shift + column];
+  }
+  (is_h ? d_h[row * state + column] : d_x[row * inputs + column - state]) = narrow<T>(sum);
+}
+
+// P for rows of `depth` elements.
+int64_t plane_count(int64_t depth, int64_t vector) { return vector / std::gcd(depth, vector); }
+
+// A step: its sizes, the layout of its workspace, and its launches.
+class PlanesStep : public StepLaunches {
+ public:
+  int64_t rows, state, inputs, depth, lines;  // B, S, I, S + I, 3S
+  int64_t aligned_rows;                       // B, rounded up to vectors
+  int64_t planes = 1;
+  int64_t each;                 // lines of a plane
+  int64_t early = 0, late = 0;  // elements between a plane's begin and its row, per plane before
+  int64_t width;                // of a plane of the weights: depth + (planes - 1) early
+  int64_t stride;               // of `joined`
+  int64_t head_columns;
+  // The workspace.
+  void* joined = nullptr;    // (planes, aligned_rows, stride)
+  void* products = nullptr;  // forward: (planes, each, aligned_rows) in float32
+  void* d_z = nullptr;       // backward: (B, 3S)
+  void* turned = nullptr;    // d_z as (planes, each, aligned_rows)
+  void* sums = nullptr;      // for cell_backward
+  void* d_joined = nullptr;  // (planes, aligned_rows, width) in float32
+  void* heads = nullptr;     // (3S, head_columns): what weights_gradient copies
+
+  // If `aligned` is false, the weights begin within a vector. Then all rows are one plane, slowly.
+  PlanesStep(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution,
+             void* workspace, bool aligned = true)
+      : StepLaunches(dtype, execution, workspace),
+        rows(sizes.batch_size),
+        state(sizes.state_size),
+        inputs(sizes.input_size),
+        depth(state + inputs),
+        lines(kGateCount * state) {
+    const int64_t vector = 16 / bytes_;
+    const auto whole = [&](int64_t size) { return divide_up(size, vector) * vector; };
+    if (aligned) {
+      planes = plane_count(depth, vector);
+      early = depth % vector;
+      late = (vector - early) % vector;
+    }
+    aligned_rows = whole(rows);
+    each = lines / planes;
+    width = depth + (planes - 1) * early;
+    stride = whole(std::max(width, depth + late));
+    head_columns = whole((planes - 1) * late);
+  }
+
+  // Lay out the workspace for a pass, and return its size in bytes.
+  int64_t lay_out_forward() {
+    joined = take(planes * aligned_rows * stride);
+    products = take_bytes(lines * aligned_rows * 4);
+    return taken_;
+  }
+  int64_t lay_out_backward(bool of_weights, bool of_data, bool of_bias) {
+    d_z = take(rows * lines);
+    turned = take(lines * aligned_rows);
+    if (of_bias) sums = take_bytes(cell_backward_workspace(dtype_, rows, state));
+    if (of_data) d_joined = take_bytes(planes * aligned_rows * width * 4);
+    if (of_weights) {
+      joined = take(planes * aligned_rows * stride);
+      heads = take(lines * head_columns);
+    }
+    return taken_;
+  }
+
+  // Launches a kernel of this file: launch(T{}, stream).
+  template <typename Launch>
+  void launch(const char* kernel, const Launch& launch) {
+    run([&] {
+      return launch_on(execution_, kernel, dtype_, [&](auto zero, cudaStream_t stream) {
+        if constexpr (!std::is_same_v<decltype(zero), double>) launch(zero, stream);
+      });
+    });
+  }
+  void join_planes(const void* h, const void* x, int64_t shift) {
+    launch("join", [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      join<T><<<blocks(aligned_rows, stride), kThreads, 0, stream>>>(
+          static_cast<const T*>(h), static_cast<const T*>(x), static_cast<T*>(joined), rows, state,
+          inputs, stride, shift, static_cast<int>(planes));
+    });
+  }
+
+  void forward(const lltm_step_forward_arguments& a);
+  void backward(const lltm_step_backward_arguments& a);
+
+ private:
+  static dim3 blocks(int64_t rows, int64_t columns) {
+    return dim3(static_cast<unsigned>(rows), static_cast<unsigned>(divide_up(columns, kThreads)));
+  }
+  static dim3 tiles(int64_t columns, int64_t rows) {
+    return dim3(static_cast<unsigned>(divide_up(columns, kTile)),
+                static_cast<unsigned>(divide_up(rows, kTile)));
+  }
+  Matrix weight_planes(const void* weights) const {
+    return {weights, planes * depth, false, depth - early};
+  }
+  void weights_gradient(const lltm_step_backward_arguments& a);
+};
+
+void PlanesStep::forward(const lltm_step_forward_arguments& a) {
+  join_planes(a.old_h, a.input, early);
+  const Matrix weights = weight_planes(a.weights);
+  const int64_t operand = aligned_rows * stride;
+  const int64_t product = each * aligned_rows;
+  // cuBLAS has slow kernels for batches of these products in tf32.
+  const int64_t at_once = allows_tf32_ ? 1 : planes;
+  for (int64_t plane = 0; plane < planes; plane += at_once) {
+    multiply(each, aligned_rows, width,
+             {element(weights.data, plane * weights.plane), weights.stride, false, weights.plane},
+             {element(joined, plane * operand), stride, true, operand},
+             {static_cast<float*>(products) + plane * product, aligned_rows, false, product},
+             LLTM_FLOAT32, at_once);
+  }
+  launch("finish", [&](auto zero, cudaStream_t) {
+    launch_early(finish<decltype(zero)>, tiles(state, rows), dim3(kTile, kTile), execution_, a,
+                 static_cast<const float*>(products), static_cast<unsigned>(aligned_rows),
+                 static_cast<unsigned>(planes));
+  });
+}
+
+void PlanesStep::backward(const lltm_step_backward_arguments& a) {
+  lltm_step_backward_arguments cell = a;
+  cell.d_gates = d_z;
+  cell.workspace = sums;
+  run([&] { return cell_backward_to(dtype_, cell, lines, {}, execution_); });
+  launch("transpose", [&](auto zero, cudaStream_t stream) {
+    using T = decltype(zero);
+    transpose<T><<<tiles(lines, aligned_rows), dim3(kTile, kTile), 0, stream>>>(
+        static_cast<const T*>(d_z), static_cast<T*>(turned), static_cast<unsigned>(rows),
+        static_cast<unsigned>(aligned_rows), static_cast<unsigned>(lines),
+        static_cast<unsigned>(planes));
+  });
+  if (a.d_old_h != nullptr || a.d_input != nullptr) {
+    multiply(aligned_rows, width, each, {turned, aligned_rows, true, each * aligned_rows},
+             weight_planes(a.weights), {d_joined, width, false, aligned_rows * width}, LLTM_FLOAT32,
+             planes);
+    launch("add_up", [&](auto zero, cudaStream_t stream) {
+      using T = decltype(zero);
+      add_up<T><<<blocks(rows, depth), kThreads, 0, stream>>>(
+          static_cast<const float*>(d_joined), static_cast<T*>(a.d_old_h),
+          static_cast<T*>(a.d_input), aligned_rows, state, inputs, width, early,
+          static_cast<int>(planes));
+    });
+  }
+  if (a.d_weights != nullptr) weights_gradient(a);
+}
+
+void PlanesStep::weights_gradient(const lltm_step_backward_arguments& a) {
+  join_planes(a.old_h, a.input, -late);
+  const int64_t last = planes - 1;  // its rows end where those of plane 0 begin
+  const int64_t between = planes * depth;
+  const int64_t columns = depth + late;
+  const Matrix left = {turned, aligned_rows, false, each * aligned_rows};
+  const Matrix right = {joined, stride, false, aligned_rows * stride};
+  if (last != 0) {
+    multiply(each, columns, aligned_rows, left, right, {a.d_weights, between, false, columns},
+             dtype_, last);
+  }
+  multiply(each, depth - last * late, aligned_rows,
+           {element(left.data, last * left.plane), left.stride},
+           {element(right.data, last * right.plane), right.stride},
+           {element(a.d_weights, last * columns), between}, dtype_);
+  if (last == 0) return;
+  multiply(lines, head_columns, rows, {d_z, lines, true}, right, {heads, head_columns}, dtype_);
+  lltm_copy copies[LLTM_MOST_COPIES] = {};
+  for (int64_t plane = 1; plane <= last; ++plane) {
+    lltm_copy& copy = copies[plane - 1];
+    copy.planes = 1;
+    copy.from = element(heads, plane * head_columns);
+    copy.from_stride = planes * head_columns;
+    copy.to = element(a.d_weights, plane * depth);
+    copy.to_stride = between;
+    copy.from_rows = copy.to_rows = each;
+    copy.from_columns = copy.to_columns = plane * late;
+  }
+  run([&] { return cuda_copy(dtype_, static_cast<int32_t>(last), copies, &execution_); });
+}
+
+}  // namespace step_planes_cu
+
+bool can_take_planes(lltm_dtype dtype, const lltm_step_sizes& sizes,
+                     const lltm_execution& execution) {
+  const int64_t bytes = lltm_dtype_bytes(dtype);
+  constexpr int64_t kLeastDepth = 64;  // more than the elements before a row of any plane
+  constexpr int64_t kMost = 1 << 20;   // rows, columns; the kernels count in 32 bits
+  const int64_t depth = sizes.weight_stride;
+  const bool tensor_cores = bytes == 2 || (dtype == LLTM_FLOAT32 && torch_allows_tf32(execution));
+  return tensor_cores && can_multiply(execution) && sizes.input_size != 0 &&
+         depth == sizes.state_size + sizes.input_size && depth >= kLeastDepth && depth <= kMost &&
+         sizes.batch_size <= kMost && sizes.state_size % plane_count(depth, 16 / bytes) == 0;
+}
+
+int64_t planes_step_workspace(lltm_dtype dtype, lltm_pass pass, int32_t needs,
+                              const lltm_step_sizes& sizes, const lltm_execution& execution) {
+  PlanesStep step(dtype, sizes, execution, nullptr);
+  if (pass == LLTM_FORWARD) return step.lay_out_forward();
+  return step.lay_out_backward((needs & LLTM_NEEDS_WEIGHTS) != 0,
+                               (needs & (LLTM_NEEDS_INPUT | LLTM_NEEDS_OLD_H)) != 0,
+                               (needs & LLTM_NEEDS_BIAS) != 0);
+}
+
+const char* planes_step_forward(lltm_dtype dtype, const lltm_step_forward_arguments& a,
+                                const lltm_execution& execution) {
+  PlanesStep step(dtype, a.sizes, execution, a.workspace, aligned_for_vectors(a.weights));
+  step.lay_out_forward();
+  step.forward(a);
+  return step.error();
+}
+
+const char* planes_step_backward(lltm_dtype dtype, const lltm_step_backward_arguments& a,
+                                 const lltm_execution& execution) {
+  PlanesStep step(dtype, a.sizes, execution, a.workspace,
+                  aligned_for_vectors(a.weights, a.d_weights));
+  step.lay_out_backward(a.d_weights != nullptr, a.d_old_h != nullptr || a.d_input != nullptr,
+                        a.d_bias != nullptr);
+  step.backward(a);
+  return step.error();
+}
+
+}  // namespace lltm
