@@ -15,6 +15,7 @@
 #include <initializer_list>
 
 #include "../kernel_table.h"
+#include "../large_pages.h"
 
 // Declared here because torch's header for this function includes CUDA's headers. The reference is
 // weak because a CPU build of torch lacks the function.
@@ -42,10 +43,10 @@ struct AtenTorch {
   }
 
   static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
-    return at::empty(at::IntArrayRef(sizes), like.options());
+    return with_large_pages<AtenTorch>(at::empty(at::IntArrayRef(sizes), like.options()));
   }
   static Tensor empty_like(const Tensor& model) {
-    return at::empty(model.sizes(), model.options());
+    return with_large_pages<AtenTorch>(at::empty(model.sizes(), model.options()));
   }
 
   // Returns a view that starts `offset` elements after the start of `tensor`.

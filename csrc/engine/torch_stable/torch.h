@@ -14,6 +14,7 @@
 #include <string>
 
 #include "../kernel_table.h"
+#include "../large_pages.h"
 
 // Declared here, not included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h, because
 // the CUDA functions must be weak: a CPU build of torch lacks them. These aoti_torch functions are
@@ -140,7 +141,7 @@ struct StableTorch {
     check(aoti_torch_empty_strided(static_cast<int64_t>(rank), sizes, strides.data(),
                                    scalar_type(like), device_type, device_index(like), &handle),
           "allocation");
-    return Tensor(handle);
+    return with_large_pages<StableTorch>(Tensor(handle));
   }
 
   // Throws if `error` reports a failure. `what` names the call to torch.
