@@ -74,11 +74,7 @@ def _steps_of_cells(
     initial_h: Tensor | None,
     initial_cell: Tensor | None,
 ) -> Sequence:
-    """`lltm_sequence` as a loop over the cell: slower, but differentiable to any order.
-
-    A final state has the shape of the initial state, (B, S) or (1, B, S); without an initial state,
-    the final state is (B, S).
-    """
+    """`lltm_sequence` as a loop over the cell: slower, but differentiable to any order."""
     state_size = weights.shape[0] // 3
     if bias is None:
         bias = weights.new_zeros(3 * state_size)
@@ -211,19 +207,10 @@ _apply = apply_in_c(_LayerFunction)
 
 def _operands(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any, ...]:
     """The arguments of the raw op: contiguous tensors, cast under autocast, and three options."""
-    input, weights, bias, initial_h, initial_cell = (
-        autocast(tensors) if autocast_is_active() else tensors
-    )
-    return (
-        input.contiguous(),
-        weights.contiguous(),
-        None if bias is None else bias.contiguous(),
-        None if initial_h is None else initial_h.contiguous(),
-        None if initial_cell is None else initial_cell.contiguous(),
-        reverse,
-        keep_cells,
-        _tf32_allowed(input),
-    )
+    if autocast_is_active():
+        tensors = autocast(tensors)
+    operands = [contiguous(tensor) for tensor in tensors]
+    return (*operands, reverse, keep_cells, _tf32_allowed(tensors[0]))
 
 
 def _tf32_allowed(input: Tensor) -> bool:
