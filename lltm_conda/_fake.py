@@ -78,9 +78,8 @@ def _check_one(
         )
 
 
-def _gradients(needs: int, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+def _gradients(needs: int, *inputs: Any) -> tuple[Tensor, ...]:
     """Uninitialised gradients of `inputs`, empty where an input is None or not in `needs`."""
-    assert inputs[0] is not None
     return tuple(
         inputs[0].new_empty(like.shape if like is not None and needs & bit else (0,))
         for like, bit in zip(inputs, NEEDS, strict=True)
