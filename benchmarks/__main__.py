@@ -137,8 +137,6 @@ def _draws(arguments: argparse.Namespace) -> list[Draw]:
         return sizes.draw(arguments.what, arguments.seed, arguments.count, arguments.device)
     elif arguments.command == "grid":
         found = sizes.layer_grid() if is_layer else sizes.cell_grid()
-    elif not is_layer and arguments.protocol == "kernels":
-        found = sizes.KERNELS
     else:
         found = sizes.DEFAULTS[arguments.what, arguments.device]
     for size in found:

@@ -1,7 +1,6 @@
-"""Compares the outputs and gradients of a contender with formulas in float64.
+"""Compares the outputs and gradients of a contender with the formulas of this file, in float64.
 
-The formulas of the cells are in this file. They share no code with the package; `results/README.md`
-describes the comparison.
+The formulas share no code with the package; `results/README.md` describes the comparison.
 """
 
 import math

@@ -79,13 +79,6 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
     return constants
 
 
-def _serves(family: str, one: Draw) -> bool:
-    """Whether LLTM_CUDA_CELL can make the family run this unaligned step."""
-    if family not in ("tensor", "few") or one.dtype != "tf32":
-        return True
-    return (one.size.batch <= FEW_ROWS) == (family == "few")
-
-
 def _measure(one: Draw, family: str) -> tuple[float, float]:
     """Microseconds of a step in a CUDA graph, and of an eager step, host time included."""
     dtype = DTYPES[one.dtype]
@@ -113,7 +106,10 @@ def show(seed: int, count: int, console: Console) -> None:
     table.add_row("all", "launch", f"{launch:.1f}")
     for dtype, families in KINDS.items():
         drawn = [d for d in found if d.dtype == dtype and forward_flops(d.size) <= MOST_WORK]
-        steps = {f: [d for d in drawn if _serves(f, d)][:count] for f in families}
+        few = [d for d in drawn if d.size.batch <= FEW_ROWS]
+        many = [d for d in drawn if d.size.batch > FEW_ROWS]
+        served = {"few": few, "tensor": many} if dtype == "tf32" else {}
+        steps = {family: served.get(family, drawn)[:count] for family in families}
         measured = {
             f: torch.tensor([_measure(one, f) for one in steps[f]]).double() for f in families
         }

@@ -104,10 +104,7 @@ def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Input
 
 
 class Calls:
-    """The calls of a contender on one set of inputs.
-
-    In ``forward()`` inputs and parameters need gradients, in ``plain()`` only parameters.
-    """
+    """The calls of a contender. In ``plain()`` the parameters need gradients, the inputs do not."""
 
     def __init__(self, cell: Cell, inputs: Inputs) -> None:
         x, state = inputs.detached(requires_grad=True)

@@ -38,26 +38,19 @@ def describe_machine(device: str) -> Machine:
 
 
 def describe_software() -> Software:
-    binaries = loaded_binaries()
-    glue = [n.removeprefix("glue-").removesuffix(".so") for n in binaries if n.startswith("glue-")]
+    package = sys.modules.get("lltm_conda")
+    loaded = package.loader.loaded() if package else None
+    paths = filter(None, loaded.paths) if loaded else ()
     return Software(
         python=platform.python_version(),
         torch=torch.__version__,
         torch_cuda=torch.version.cuda,
         cudnn=torch.backends.cudnn.version() if torch.cuda.is_available() else None,
         commit=commit(),
-        lltm=sys.modules["lltm_conda"].__version__ if binaries else None,
-        door="+".join(glue) or None,
-        binaries=binaries,
+        lltm=package.__version__ if loaded else None,
+        door=loaded.glue.name if loaded else None,
+        binaries={path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths},
     )
-
-
-def loaded_binaries() -> dict[str, str]:
-    """The SHA-256 of our glue and kernels in this process, by file name."""
-    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    paths = {Path(parts[5]) for line in lines if len(parts := line.split(maxsplit=5)) == 6}
-    ours = [p for p in paths if p.suffix == ".so" and p.name.startswith(("glue-", "kernels-"))]
-    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(ours)}
 
 
 def commit() -> str:

@@ -1,8 +1,4 @@
-"""The protocols `kernels` and `memory`.
-
-`kernels` lists the kernels that run, and times them. `memory` finds the peak of a training loop,
-and the bytes that one step keeps for backward.
-"""
+"""The protocols `kernels` and `memory`, which `results/README.md` defines."""
 
 import re
 from collections.abc import Callable
@@ -162,19 +158,14 @@ def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
     else:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             training_loop(cell, x, state)
-        peak = _peak_of_profile(profiler)
+        events: Any = profiler.profiler.kineto_results.events()
+        changes = [
+            e for e in events if e.name() == "[memory]" and e.device_type() == DeviceType.CPU
+        ]
+        changes.sort(key=lambda change: change.start_ns())
+        peak = max(accumulate(change.nbytes() for change in changes))
     cell.module.zero_grad(set_to_none=True)
     return peak
-
-
-def _peak_of_profile(profiler: Any) -> int:
-    changes = [
-        (event.start_ns(), event.nbytes())
-        for event in profiler.profiler.kineto_results.events()
-        if event.name() == "[memory]" and event.device_type() == DeviceType.CPU
-    ]
-    changes.sort(key=lambda change: change[0])
-    return max(accumulate(size for _, size in changes))
 
 
 def saved_for_backward(cell: Cell, inputs: Inputs) -> int:

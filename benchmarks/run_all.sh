@@ -39,7 +39,7 @@ case $device in
     part cell-cuda-graph cell --device cuda --protocol graph --seconds 0.2 --deadline 40 \
       "${cell[@]}" ours-again
     part cell-cuda-kernels cell --device cuda --protocol kernels --dtype float32 bfloat16 \
-      "${with_cuda[@]}"
+      --sizes 16,32,128 4096,1024,4096 "${with_cuda[@]}"
     part cell-cuda-memory cell --device cuda --protocol memory --sizes 16,32,128 64,512,1024 \
       "${with_cuda[@]}"
     part grid-cuda grid --device cuda --seconds 0.15 --rounds 7 --deadline 60 \

@@ -1,6 +1,7 @@
 """The content of a result file, a :class:`Report`, and the functions that write and read it."""
 
 import json
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -28,16 +29,12 @@ class Size:
     @classmethod
     def parse(cls, text: str) -> "Size":
         """Read ``B,I,S`` or ``B,I,S,T``, positive integers."""
-        try:
-            numbers = [int(part) for part in text.split(",")]
-        except ValueError:
-            numbers = []
-        if len(numbers) not in (3, 4) or min(numbers, default=0) < 1:
+        if re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*){2,3}", text) is None:
             raise ValueError(
                 f"size {text!r} is not B,I,S or B,I,S,T with positive integers: "
                 "write for example 16,32,128"
             )
-        return cls(*numbers)
+        return cls(*map(int, text.split(",")))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -35,8 +36,6 @@ WRONG = "WRONG RESULT"
 """How a skip's reason begins if the contender failed the check; the exit status is then 1."""
 PEERS = {"layer": "lstm", "step": "lstmcell"}
 """The contender that `random` measures beside ours by default."""
-TORCH = "import torch"
-ADDED = "added by lltm_conda"
 PROGRAM = f"""\
 import sys
 from time import perf_counter
@@ -140,9 +139,7 @@ def _measure(
             report.skipped.append(Skip(name, reason, size, dtype))
             print(f"  {name} skipped: {reason}")
 
-    def checked(cell: Cell, inputs: Inputs) -> float:
-        return check(cell, inputs, input_gradients=protocol != "tutorial")
-
+    checked = partial(check, input_gradients=protocol != "tutorial")
     if "torch._dynamo" in sys.modules:  # to import this module would take seconds
         torch._dynamo.reset()  # otherwise, a few sizes would reach torch's recompile limit
     # A long sequence is first checked on a few steps, where rounding errors are small and the check
@@ -220,7 +217,8 @@ def run_import(report: Report, rounds: int) -> None:
     """Measure in fresh processes what `import lltm_conda` adds to `import torch`."""
     _import()  # warm-up: fills the page cache, writes byte code
     samples = [_import() for _ in range(rounds)]
-    for name, values in zip((TORCH, ADDED), zip(*samples, strict=True), strict=True):
+    parts = ("import torch", "added by lltm_conda")
+    for name, values in zip(parts, zip(*samples, strict=True), strict=True):
         measured = Measured("ms", [[value] for value in values], {})
         fields = {"size": Size(1, 1, 1), "dtype": "-", "contender": name, "metric": "time"}
         report.results.append(schema.summarised(measured, **fields))

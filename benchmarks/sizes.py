@@ -19,8 +19,6 @@ DEFAULTS = {
         Size(128, 2048, 2048, 256),
     ),
 }
-KERNELS = (Size(16, 32, 128), Size(4096, 1024, 4096))
-"""The default sizes of `cell --protocol kernels`."""
 STATES = (100, 200, 300, 500, 650, 700, 1000, 1150, 1500, 2000, 2400, 3000)
 """State sizes that papers use; about half of the drawn layers have one of these."""
 KINDS = {"cuda": ("float32", "tf32", "float16", "bfloat16"), "cpu": ("float32", "bfloat16")}

@@ -55,30 +55,27 @@ class Target:
     ratio: float
 
 
-def _goals(
-    command: str, device: str, protocol: str, size: Size, dtype: str, against: str, *ratios: float
-) -> list[Target]:
+def _goals(kind: str, size: Size, dtype: str, against: str, *ratios: float) -> Iterator[Target]:
     """A target for forward, and one for backward if there is a second ratio."""
-    kind = (command, device, protocol, size, dtype)
-    pairs = zip(PASSES, ratios, strict=False)
-    return [Target(*kind, metric, against, ratio) for metric, ratio in pairs]
+    for metric, ratio in zip(PASSES, ratios, strict=False):
+        yield Target(*kind.split(), size, dtype, metric, against, ratio)
 
 
 def _targets() -> Iterator[Target]:
     small, middle, large = Size(16, 32, 128), Size(256, 512, 1024), Size(4096, 1024, 4096)
-    yield from _goals("cell", "cpu", "tutorial", small, "float32", "cpp", 2.3, 2.5)
-    yield from _goals("cell", "cpu", "tutorial", small, "float32", "python", 2.0, 1.5)
-    yield from _goals("cell", "cpu", "tutorial", middle, "float32", "python", 1.1, 1.1)
-    yield from _goals("cell", "cuda", "tutorial", small, "float32", "cuda", 3.0, 3.0)
-    yield from _goals("cell", "cuda", "graph", small, "float32", "python", 3.0)
+    yield from _goals("cell cpu tutorial", small, "float32", "cpp", 2.3, 2.5)
+    yield from _goals("cell cpu tutorial", small, "float32", "python", 2.0, 1.5)
+    yield from _goals("cell cpu tutorial", middle, "float32", "python", 1.1, 1.1)
+    yield from _goals("cell cuda tutorial", small, "float32", "cuda", 3.0, 3.0)
+    yield from _goals("cell cuda graph", small, "float32", "python", 3.0)
     for dtype in ("float32", "bfloat16"):
-        yield from _goals("cell", "cuda", "kernels", large, dtype, "copy", 0.8, 0.8)
+        yield from _goals("cell cuda kernels", large, dtype, "copy", 0.8, 0.8)
     for device, ratio in (("cpu", 1.6), ("cuda", 2.0)):
         common = ("cell", device, "memory", small, "float32", "peak of training loop")
         yield Target(*common, "cpp", ratio)
     for size in (Size(256, 1024, 2048), large):
         for dtype in ("bfloat16", "float16"):
-            yield from _goals("cell", "cuda", "split", size, dtype, "float32", 1.0, 1.0)
+            yield from _goals("cell cuda split", size, dtype, "float32", 1.0, 1.0)
     for batch, state, dtype, forward, backward in (
         (16, 128, "float32", 5.0, 2.5),
         (16, 512, "bfloat16", 8.0, 5.0),
@@ -90,8 +87,8 @@ def _targets() -> Iterator[Target]:
         size = Size(batch, state, state, 256)
         # `stream` times a training loop; `split` times each call alone, host time included.
         for protocol in ("stream", "split"):
-            yield from _goals("layer", "cuda", protocol, size, dtype, "lstm", forward, backward)
-        yield from _goals("layer", "cuda", "graph", size, dtype, "lstm", forward)
+            yield from _goals(f"layer cuda {protocol}", size, dtype, "lstm", forward, backward)
+        yield from _goals("layer cuda graph", size, dtype, "lstm", forward)
     for metric in ("forward", TRAINING):
         common = ("layer", "cpu", "split", Size(16, 32, 128, 100), "float32", metric)
         for against, ratio in (("lstm", 1.4), ("ours-loop", 1.0), (ONE_THREAD, 1.0)):
@@ -116,10 +113,7 @@ def reached(target: Target, reports: list[Report]) -> float | None:
 
 
 def _measured(target: Target, reports: list[Report], threads: int) -> Iterator[dict[str, Result]]:
-    """The results by contender of each report of the target's kind that has ours, newest first.
-
-    The contender "float32" is ours in float32.
-    """
+    """The results by contender of each report of the target's kind that has ours, newest first."""
     kind = (target.command, target.device, target.protocol, threads)
     for report in sorted(reports, key=lambda report: report.created, reverse=True):
         if (report.command, report.device, report.protocol, report.threads) == kind:

@@ -46,8 +46,8 @@ def backward(ctx: Any, *grads: Tensor | None, op: Op | None = None) -> Gradients
     return by_kernels(op or torch.ops.lltm.backward.default, grads, saved, wanted)
 
 
-def contiguous(grad: Tensor | None) -> Tensor | None:
-    return None if grad is None else grad.contiguous()
+def contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
 
 
 def by_kernels(

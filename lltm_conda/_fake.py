@@ -1,6 +1,7 @@
 """The raw ops for fake and meta tensors: shapes, dtypes and refusals, but no data.
 
-Each `fake_...` has the arguments of one operator, which ``csrc/ops`` declares.
+`fake_NAME` has the arguments of ``torch.ops.lltm.NAME``, which ``csrc/ops`` declares, and returns
+uninitialised results.
 """
 
 from typing import Any
@@ -45,11 +46,11 @@ def _check(
     sizes = {"1": 1, "3": 3, "T": steps[0] if steps else 0, "B": batch_size, "S": state_size}
     sizes |= {"3S": 3 * state_size, "S + I": state_size + features}
     for argument, tensor in zip(arguments.split("; "), tensors, strict=True):
-        name, _, letters = argument.partition(" ")
-        shapes = [tuple(sizes[x] for x in text[1:-1].split(", ")) for text in letters.split(" or ")]
         if tensor is not None:
-            shape = next((shape for shape in shapes if len(shape) == tensor.dim()), shapes[0])
-            _check_one(name, tensor, input, shape, letters, origin)
+            name, _, letters = argument.partition(" ")
+            texts = [text[1:-1].split(", ") for text in letters.split(" or ")]
+            text = next((text for text in texts if len(text) == tensor.dim()), texts[0])
+            _check_one(name, tensor, input, tuple(sizes[x] for x in text), letters, origin)
 
 
 def _check_one(
@@ -77,9 +78,8 @@ def _check_one(
         )
 
 
-def _gradients(needs: int, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+def _gradients(needs: int, *inputs: Any) -> tuple[Tensor, ...]:
     """Uninitialised gradients of `inputs`, empty where an input is None or not in `needs`."""
-    assert inputs[0] is not None
     return tuple(
         inputs[0].new_empty(like.shape if like is not None and needs & bit else (0,))
         for like, bit in zip(inputs, NEEDS, strict=True)
@@ -96,7 +96,6 @@ def _check_cell(arguments: str, input: Tensor, old_h: Tensor, *others: Tensor | 
 def fake_forward(
     input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Uninitialised results of ``torch.ops.lltm.forward``."""
     _check_cell(f"{_CELL}; old_cell (B, S)", input, old_h, weights, bias, old_cell)
     batch_size, state_size = old_h.shape
     new_h, new_cell = (input.new_empty(old_h.shape) for _ in range(2))
@@ -104,7 +103,6 @@ def fake_forward(
 
 
 def fake_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    """Uninitialised results of ``torch.ops.lltm.backward``."""
     *grads, input, weights, bias, old_h, new_cell, gates, needs = arguments
     _check_cell(_CELL_BACKWARD, input, old_h, weights, bias, new_cell, gates, *grads)
     return _gradients(needs, input, weights, bias, old_h, new_cell)
@@ -130,7 +128,6 @@ def _check_layer(*inputs: Any) -> tuple[int, int, int]:
 
 
 def fake_layer_forward(*arguments: Any) -> tuple[Tensor, ...]:
-    """Uninitialised results of ``torch.ops.lltm.layer_forward``."""
     *inputs, _reverse, keep_cells, _allow_tf32 = arguments
     steps, *state = _check_layer(*inputs)
     batch_size, state_size = state
@@ -141,7 +138,6 @@ def fake_layer_forward(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def fake_layer_backward(*arguments: Any) -> tuple[Tensor, ...]:
-    """Uninitialised results of ``torch.ops.lltm.layer_backward``."""
     *grads, input, weights, bias, h, cell, output, gates, cells, needs, _, _ = arguments
     state_size = _check_layer(input, weights, bias, h, cell)[2]
     kept = cells if cells.dim() == 3 else None  # forward may have left out the cell states

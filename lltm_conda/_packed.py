@@ -41,12 +41,7 @@ class Rectangle:
             data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
         )
 
-    def sort(self, state: Tensor) -> Tensor:
-        """Reorders the batch of ``(L, B, S)`` from the caller's order to the rectangle's."""
-        order = self._packed.sorted_indices
-        return state if order is None else state.index_select(1, order)
-
-    def unsort(self, state: Tensor) -> Tensor:
-        """Reorders the batch of ``(L, B, S)`` from the rectangle's order to the caller's."""
-        order = self._packed.unsorted_indices
+    def sort(self, state: Tensor, *, back: bool = False) -> Tensor:
+        """The batch of ``(L, B, S)`` in the rectangle's order or, with `back`, in the caller's."""
+        order = self._packed.unsorted_indices if back else self._packed.sorted_indices
         return state if order is None else state.index_select(1, order)

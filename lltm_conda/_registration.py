@@ -21,25 +21,18 @@ def register(
     setup_context: Callable[..., None] | None = None,
 ) -> None:
     """Registers the rules of ``torch.ops.lltm.<name>``, except for vmap; to be called once per op.
-
-    `fake` is the operator for meta and fake tensors. `backward` and `setup_context` are the
-    arguments of ``torch.library.register_autograd``.
-    """
+    `fake` is the operator for meta and fake tensors."""
     op = getattr(torch.ops.lltm, name).default
     # `torch.library.register_fake` would do, too, but adds 3 ms to the import.
     _library.impl(name, fake, "Meta")
     torch.library.register_autograd(op, backward, setup_context=setup_context, lib=_library)
 
     # Torch's own fallback passes on one expanded zero, but most operands must be contiguous.
-    def with_memory(*arguments: Any) -> Any:
-        return op(
-            *(
-                a.new_zeros(a.shape) if isinstance(a, Tensor) and is_zero_tensor(a) else a
-                for a in arguments
-            )
-        )
+    def with_memory(value: Any) -> Any:
+        is_zero = isinstance(value, Tensor) and is_zero_tensor(value)
+        return value.new_zeros(value.shape) if is_zero else value
 
-    _library.impl(name, with_memory, "ZeroTensor")
+    _library.impl(name, lambda *arguments: op(*map(with_memory, arguments)), "ZeroTensor")
 
 
 def batching_rule(

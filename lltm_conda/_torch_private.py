@@ -20,14 +20,20 @@ def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
 
-def in_c(op: torch._ops.OpOverload) -> Callable[..., Any]:
-    """``op`` without its Python part, which only dynamo needs."""
-    return op._op
+def below_autograd(op: torch._ops.OpOverload) -> Callable[..., Any]:
+    """``op`` without the autograd rules of `register`, and without its Python part for dynamo.
 
+    Inside an autograd Function these rules record nothing, but take as long as a tiny step. Dynamo
+    cannot trace the result.
+    """
+    call, context = op._op, torch._C._AutoDispatchBelowAutograd
 
-# In this context raw ops run without the autograd rules of `register`. Inside an autograd Function
-# these rules record nothing, but take as long as a tiny step. Dynamo cannot trace the context.
-below_autograd: Any = torch._C._AutoDispatchBelowAutograd
+    def run(*arguments: Any) -> Any:
+        with context():
+            return call(*arguments)
+
+    return run
+
 
 # Whether autocast is on for any device. `torch.is_autocast_enabled` tells this of one device only,
 # and takes a thousand instructions to parse the device's name.

@@ -36,7 +36,6 @@ from ._torch_private import (
     autocast_is_active,
     below_autograd,
     functorch_is_active,
-    in_c,
     is_forward_over_reverse,
 )
 from .loader import check_cuda
@@ -47,8 +46,8 @@ __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
 register("forward", fake_forward, _derivatives.backward, _derivatives.setup_context)
 register("backward", fake_backward, _derivatives.backward_of_backward, _derivatives.save_inputs)
 _forward_op = torch.ops.lltm.forward.default
-_eager_forward = in_c(_forward_op)
-_eager_backward = in_c(torch.ops.lltm.backward.default)
+_eager_forward = below_autograd(_forward_op)
+_eager_backward = below_autograd(torch.ops.lltm.backward.default)
 
 
 def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
@@ -161,8 +160,7 @@ class LLTMFunction(torch.autograd.Function):
             _derivatives.setup_context(ctx, inputs, output)
             return output[0], output[1]
         input, weights, bias, old_h, old_cell = inputs
-        with below_autograd():
-            new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
+        new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
         if input.is_cuda and new_h.numel() * 3 * weights.size(1) <= _MOST_WORK_TO_RECOMPUTE:
             gates = None
         ctx.save_for_backward(input, weights, bias, old_h, new_cell, gates)
@@ -175,7 +173,7 @@ class LLTMFunction(torch.autograd.Function):
     ) -> _derivatives.Gradients:
         if is_compiling():
             return _derivatives.backward(ctx, grad_h, grad_cell, None)
-        return _derivatives.backward(ctx, grad_h, grad_cell, None, op=_backward_below_autograd)
+        return _derivatives.backward(ctx, grad_h, grad_cell, None, op=_eager_backward)
 
     apply = staticmethod(lltm)
 
@@ -184,11 +182,6 @@ class _EagerLLTMFunction(LLTMFunction):
     """`LLTMFunction` with a `jvp`, for eager mode: dynamo cannot trace a Function with a `jvp`."""
 
     jvp = staticmethod(refuse_forward_mode)
-
-
-def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
-    with below_autograd():
-        return _eager_backward(*arguments)  # type: ignore[no-any-return]
 
 
 _apply = apply_in_c(_EagerLLTMFunction)

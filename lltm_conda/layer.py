@@ -155,7 +155,8 @@ class LLTMLayer(Recurrent):
             if hx is not None:
                 hx = (rectangle.sort(hx[0]), rectangle.sort(hx[1]))
             output, (h, cell) = self._run(rectangle.padded, hx, rectangle)
-            return rectangle.pack(output), (rectangle.unsort(h), rectangle.unsort(cell))
+            final = rectangle.sort(h, back=True), rectangle.sort(cell, back=True)
+            return rectangle.pack(output), final
 
         if input.dim() == 2:
             self._check_features(input, 2, "input", "(T, I)")
@@ -351,33 +352,17 @@ class LLTMLayer(Recurrent):
         return rectangle.mirror(output) if reverse else output, h, cell
 
     def _checkpointed(
-        self,
-        input: Tensor,
-        weights: Tensor,
-        bias: Tensor | None,
-        h: Tensor | None,
-        cell: Tensor | None,
-        reverse: bool = False,
-        keep_cells: bool = True,
+        self, input: Tensor, *operands: Any, reverse: bool = False, keep_cells: bool = True
     ) -> Results:
         """`lltm_sequence` in runs of steps; the graph keeps only the states before each run."""
         assert self.checkpoint is not None
-        steps = partial(
-            checkpoint,
-            partial(lltm_sequence, reverse=reverse, keep_cells=keep_cells),
-            use_reentrant=False,
-            preserve_rng_state=False,
-        )
-        runs, order = input.split(self.checkpoint), -1 if reverse else 1
+        weights, bias, *state = operands
+        steps = partial(lltm_sequence, reverse=reverse, keep_cells=keep_cells)
+        call = partial(checkpoint, steps, use_reentrant=False, preserve_rng_state=False)
+        order = -1 if reverse else 1
         found = []
-        for run in runs[::order]:
-            output, h, cell, cells = steps(run, weights, bias, h, cell)
+        for run in input.split(self.checkpoint)[::order]:
+            output, *state, cells = call(run, weights, bias, *state)
             found.append((output, cells))
-        assert h is not None and cell is not None
-        found = found[::order]
-        return (
-            torch.cat([pair[0] for pair in found]),
-            h,
-            cell,
-            torch.cat([pair[1] for pair in found]),
-        )
+        output, cells = (torch.cat(parts) for parts in zip(*found[::order], strict=True))
+        return output, state[0], state[1], cells

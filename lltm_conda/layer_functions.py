@@ -28,7 +28,6 @@ from ._torch_private import (
     below_autograd,
     forward_mode_is_active,
     functorch_is_active,
-    in_c,
 )
 from .functions import autocast, lltm, refusal, refuse_forward_mode
 from .loader import check_cuda
@@ -74,17 +73,13 @@ def _steps_of_cells(
     initial_h: Tensor | None,
     initial_cell: Tensor | None,
 ) -> Sequence:
-    """`lltm_sequence` as a loop over the cell: slower, but differentiable to any order.
-
-    A final state has the shape of the initial state, (B, S) or (1, B, S); without an initial state,
-    the final state is (B, S).
-    """
+    """`lltm_sequence` as a loop over the cell: slower, but differentiable to any order."""
     state_size = weights.shape[0] // 3
     if bias is None:
         bias = weights.new_zeros(3 * state_size)
     zeros = input.new_zeros(input.shape[1], state_size)
-    h = zeros if initial_h is None else _matrix(initial_h)
-    cell = zeros if initial_cell is None else _matrix(initial_cell)
+    h, cell = (zeros if state is None else state for state in (initial_h, initial_cell))
+    h, cell = (state.squeeze(0) if state.dim() == 3 else state for state in (h, cell))
     states, order = [], -1 if reverse else 1
     for x in input.unbind(0)[::order]:
         h, cell = lltm(x, weights, bias, h, cell)
@@ -93,10 +88,6 @@ def _steps_of_cells(
     final_h = h if initial_h is None else h.reshape(initial_h.shape)
     final_cell = cell if initial_cell is None else cell.reshape(initial_cell.shape)
     return output, final_h, final_cell, cells
-
-
-def _matrix(state: Tensor) -> Tensor:
-    return state.squeeze(0) if state.dim() == 3 else state
 
 
 def _refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
@@ -110,8 +101,8 @@ def _refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
 register("layer_forward", fake_layer_forward, _backward, _setup_context)
 register("layer_backward", fake_layer_backward, _refuse_backward_of_backward)
 _forward_op = torch.ops.lltm.layer_forward.default
-_forward_in_c = in_c(_forward_op)
-_backward_in_c = in_c(torch.ops.lltm.layer_backward.default)
+_eager_forward = below_autograd(_forward_op)
+_eager_backward = below_autograd(torch.ops.lltm.layer_backward.default)
 # From torch 2.9 on, reading `allow_tf32` raises an error if `fp32_precision` was set. The next line
 # compares versions, not text: "2.10" is newer than "2.9".
 _NEWER_TF32_FLAG = torch.__version__ >= "2.9"
@@ -169,8 +160,7 @@ def lltm_sequence(
         operands = _operands(tensors, reverse, keep_cells)
         if torch.is_grad_enabled() or forward_mode_is_active():
             return _apply(*operands)  # type: ignore[no-any-return]
-        with below_autograd():
-            return _without_gates(_forward_in_c(*operands))
+        return _without_gates(_eager_forward(*operands))
     except (RuntimeError, AttributeError, TypeError) as error:
         named = zip(_NAMES, tensors, strict=True)
         reason = refusal(**{name: tensor for name, tensor in named if tensor is not None})
@@ -184,24 +174,18 @@ def _without_gates(results: tuple[Tensor, ...]) -> Sequence:
     return output, final_h, final_cell, cells
 
 
-def _backward_below_autograd(*arguments: Any) -> tuple[Tensor, ...]:
-    with below_autograd():
-        return _backward_in_c(*arguments)  # type: ignore[no-any-return]
-
-
 class _LayerFunction(torch.autograd.Function):
     """`lltm_sequence` in eager mode. As in `LLTMFunction`, the gates are saved, not returned."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Sequence:
-        with below_autograd():
-            results = _forward_in_c(*arguments)
+        results = _eager_forward(*arguments)
         _setup_context(ctx, arguments, results)
         return _without_gates(results)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-        return _backward(ctx, *grads[:3], None, grads[3], op=_backward_below_autograd)
+        return _backward(ctx, *grads[:3], None, grads[3], op=_eager_backward)
 
     jvp = staticmethod(refuse_forward_mode)
 
@@ -211,19 +195,10 @@ _apply = apply_in_c(_LayerFunction)
 
 def _operands(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any, ...]:
     """The arguments of the raw op: contiguous tensors, cast under autocast, and three options."""
-    input, weights, bias, initial_h, initial_cell = (
-        autocast(tensors) if autocast_is_active() else tensors
-    )
-    return (
-        input.contiguous(),
-        weights.contiguous(),
-        None if bias is None else bias.contiguous(),
-        None if initial_h is None else initial_h.contiguous(),
-        None if initial_cell is None else initial_cell.contiguous(),
-        reverse,
-        keep_cells,
-        _tf32_allowed(input),
-    )
+    if autocast_is_active():
+        tensors = autocast(tensors)
+    operands = [contiguous(tensor) for tensor in tensors]
+    return (*operands, reverse, keep_cells, _tf32_allowed(tensors[0]))
 
 
 def _tf32_allowed(input: Tensor) -> bool:

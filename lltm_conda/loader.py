@@ -5,12 +5,8 @@ from .engine.loader import BinariesCudaError, BinariesImportError, Loader
 
 
 class LLTMImportError(BinariesImportError):
-    """The binaries of the package cannot be loaded here.
-
-    Attributes:
-        finding: the cause.
-        selection: the verdicts that led to the cause; None if the loader stopped before judging.
-    """
+    """The binaries of the package cannot be loaded here. `finding` is the cause. `selection` holds
+    the verdicts that led to it, or is None if the loader stopped before judging."""
 
 
 class LLTMCudaError(BinariesCudaError):

@@ -31,11 +31,9 @@ class _Aliases(MetaPathFinder, Loader):
         module.__spec__, module.__loader__ = module.__spec__.loader_state
 
 
-_aliases = _Aliases()
+sys.meta_path.insert(0, _Aliases())
 
 
 def add(alias: str, module: str) -> None:
     """Makes `import ALIAS` and `import ALIAS.x` find `MODULE` and `MODULE.x`."""
-    _aliases.names[alias] = module
-    if _aliases not in sys.meta_path:
-        sys.meta_path.insert(0, _aliases)
+    _Aliases.names[alias] = module

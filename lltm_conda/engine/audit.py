@@ -41,7 +41,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
         pins = [pin for info in Path(place).glob("*.dist-info") for pin in torch_requirements(info)]
     problems = [text for row in served for text in _broken(row, wheel.name, pins)]
     if as_json:
-        render.print_json(serves=render.plain(served), problems=render.plain(problems))
+        render.print_json(serves=served, problems=problems)
         return 1 if problems else 0
     words = ("object", "torch", "python", "cuda", "gpus", "glibc")
     rows = [[", ".join(row[w]) if w != "object" else row[w] for w in words] for row in served]

@@ -89,16 +89,16 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     ran_well = smoke is None or (not smoke["error"] and all(d["ok"] for d in smoke["devices"]))
     works = cause is None and ran_well
     copies = installed_copies(project.folder)
-    problems = [render.shorten(text) for text in package_problems(project)]
+    problems = package_problems(project)
     if options.json:
         render.print_json(
             package={"name": name, "version": project.version, "problems": problems},
-            runtime=render.plain({k: v for k, v in runtime._asdict().items() if k != "project"}),
+            runtime={k: v for k, v in runtime._asdict().items() if k != "project"},
             binaries=[_plain_verdict(verdict) for verdict in selection.considered],
             chosen=selection.variant,
-            cause=render.plain(cause),
-            other_copies=[render.shorten(str(path)) for path in copies],
-            build_cache=render.plain(distrusted),
+            cause=cause,
+            other_copies=copies,
+            build_cache=distrusted,
             smoke=smoke,
             works=works,
         )
@@ -108,7 +108,7 @@ def _report(options: argparse.Namespace, runtime: Runtime) -> int:
     if selection.considered:
         print("\n" + render.selection_table(selection))
     for problem in problems:
-        print(f"\npackage files: {problem}")
+        print(f"\npackage files: {render.shorten(problem)}")
     for path in copies if paths else ():  # without binaries here, the cause names the copies
         print(f"\n{render.shorten(describe_copy(path, project.folder))}")
     if distrusted:
@@ -186,12 +186,12 @@ def _print_verdicts(options: argparse.Namespace, verdicts: list[Verdict]) -> Non
 def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
     binary = verdict.binary
     return {
-        "path": render.shorten(str(binary.path)),
+        "path": binary.path,
         "kind": binary.kind,
         "name": binary.name,
         "accepted": verdict.accepted,
         "record": json.loads(binary.record.text) if binary.record else None,
-        "layout": render.plain(dict(binary.layout)) if binary.layout else None,
-        "cuda_archs": list(binary.cuda_archs),
-        "findings": [render.plain(finding) for finding in verdict.findings],
+        "layout": binary.layout or None,
+        "cuda_archs": binary.cuda_archs,
+        "findings": verdict.findings,
     }

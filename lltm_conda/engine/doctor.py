@@ -64,7 +64,7 @@ def _doctor(options: argparse.Namespace, project: Project) -> int:
             said = {"path": verdict.binary.path, "package": package, "version": version}
             extensions.append({**said, "state": _state(verdict), "cause": verdict.cause})
         torch = runtime.torch.version if runtime.torch else None
-        render.print_json(torch=torch, extensions=render.plain(extensions))
+        render.print_json(torch=torch, extensions=extensions)
     else:
         looked = f"{len(files)} file{'s' * (len(files) != 1)} looked at"
         _print_table(verdicts, runtime, f"{looked} in {time.monotonic() - start:.1f} s")

@@ -57,12 +57,8 @@ def describe(finding: Finding, project: Project, subject: str = "cannot be loade
 
 
 class BinariesImportError(ImportError):
-    """The binaries of the package cannot be loaded here.
-
-    Attributes:
-        finding: the cause.
-        selection: the verdicts that led to the cause; None if the loader stopped before judging.
-    """
+    """The binaries of the package cannot be loaded here. `finding` is the cause. `selection` holds
+    the verdicts that led to it, or is None if the loader stopped before judging."""
 
     def __init__(
         self, finding: Finding, project: Project, selection: Selection | None = None
@@ -275,11 +271,8 @@ class Loader:
 
     def registered_by(self, torch: Any) -> str | None:
         """Names the library that has registered the operators already; None if there is none."""
-        try:
-            project = self.project
-            if not torch._C._dispatch_has_kernel(f"{project.namespace}::{project.operator}"):
-                return None
-        except (AttributeError, RuntimeError):
+        project = self.project
+        if not torch._C._dispatch_has_kernel(f"{project.namespace}::{project.operator}"):
             return None
         for path in mapped_files("glue-"):
             record = read_binary(path, light=True).record

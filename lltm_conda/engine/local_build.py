@@ -1,7 +1,4 @@
-"""Compiles the variant that fits here into the user's cache: `python -m PACKAGE build`.
-
-A client's `jit.load` calls `load`, which then also loads the variant into this process.
-"""
+"""Compiles the variant that fits into the user's cache: `python -m PACKAGE build`, `jit.load`."""
 
 import argparse
 import importlib

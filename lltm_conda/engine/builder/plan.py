@@ -1,7 +1,4 @@
-"""Tells which binaries fit a torch, and plans the commands that compile and link them.
-
-This module compiles nothing; it runs compilers only to ask for versions, targets and architectures.
-"""
+"""Tells which binaries fit a torch, and plans the commands that compile and link them."""
 
 import json
 import os
@@ -127,7 +124,6 @@ def fitting_request(
     The variant has CUDA kernels if the project has them, torch is a CUDA build, and there is an
     nvcc that is not too old and whose CUDA major is not newer than torch's. FORCE_CUDA=1 demands
     CUDA kernels, even by a newer nvcc or for a torch without CUDA; FORCE_CUDA=0 leaves them out.
-    No GPU is needed: build machines often have none.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)
@@ -173,11 +169,8 @@ def _toolkit(torch: TorchInstall, env: Mapping[str, str], log: Log) -> CudaToolk
 
 
 def plan(request: BuildRequest) -> list[Step]:
-    """All steps of a request, in an order in which they can run.
-
-    Raises:
-        BuildError: a compiler, torch, CUDA toolkit or source is missing or does not fit.
-    """
+    """All steps of a request, in an order in which they can run. Raises BuildError if a compiler,
+    torch, CUDA toolkit or source is missing or does not fit."""
     # ninja runs the steps in another folder, so paths must be absolute.
     request = replace(request, out_dir=request.out_dir.absolute())
     compiler = find_host_compiler(request.env)
@@ -223,10 +216,7 @@ def _steps(request: BuildRequest, compiler: HostCompiler, file: str, recipe: _Re
 def _record(
     request: BuildRequest, compiler: HostCompiler, file: str, facts: Mapping[str, object]
 ) -> str:
-    """The C++ source of the build record.
-
-    The record is in an ELF section of its own, and an exported function returns it.
-    """
+    """The C++ source of the build record."""
     kind, _, name = file.removesuffix(".so").partition("-")
     project, env = request.project, request.env
     record = {
@@ -381,17 +371,12 @@ def cxx_standard(torch: tuple[int, int]) -> int:
 
 def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Recipe:
     torch = request.torch
-    if torch is None:
-        raise BuildError(
-            f"the glue {glue} needs a torch to compile against, got none; install torch, or pass "
-            "the one to build for"
-        )
-    if not glue.serves(torch):
+    if torch is None or not glue.serves(torch):
         more = "or newer" if glue.lane == "stable" else f"with C++ ABI {glue.cxx11_abi}"
+        got = f"{torch.version} with C++ ABI {torch.cxx11_abi} in {torch.root}" if torch else "none"
         raise BuildError(
             f"the glue {glue} must be compiled against torch {dotted(glue.torch)} {more}, got "
-            f"torch {torch.version} with C++ ABI {torch.cxx11_abi} in {torch.root}; pass a "
-            "torch that fits"
+            f"{got}; pass a torch that fits"
         )
     if glue.lane == "stable":
         # The newest torch whose functions the object may call, in the encoding of torch's headers.

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 #: A function that gets the lines of a progress report.
@@ -17,11 +18,8 @@ class BuildError(RuntimeError):
 
 
 def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None = None) -> str:
-    """A program's standard output, followed by its standard error.
-
-    Raises:
-        BuildError: the program does not run, fails or takes over 60 s; the text ends with `repair`.
-    """
+    """A program's standard output, then its standard error. Raises BuildError, whose text ends with
+    `repair`, if the program does not run, fails or takes over 60 s."""
     try:
         run = subprocess.run(command, capture_output=True, timeout=60, env=env, check=True)
     except (OSError, subprocess.SubprocessError) as error:
@@ -83,10 +81,9 @@ def _identify(command: tuple[str, ...], env: Mapping[str, str]) -> HostCompiler:
     first = text.partition("\n")[0]
     version = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b(?!.*\b\d+\.\d+\.\d+\b)", first)
     name = "clang++" if "clang" in first else "g++"
-    try:
+    target = ""
+    with suppress(BuildError):  # a wrapper may not know this option
         target = output_of([*command, "-dumpmachine"], "set CXX to g++ or clang++", env)
-    except BuildError:
-        target = ""  # a wrapper may not know this option
     machine = target.partition("-")[0].strip()
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
     return HostCompiler(command, name, version.group(1) if version else "unknown", machine)

@@ -53,13 +53,11 @@ def _nvml_devices(nvml: ctypes.CDLL) -> list[tuple[str, str, tuple[int, int]]]:
         major, minor = ctypes.c_int(0), ctypes.c_int(0)
         name, uuid = ctypes.create_string_buffer(96), ctypes.create_string_buffer(96)
         numbers = ctypes.byref(major), ctypes.byref(minor)
-        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
-            continue
-        if nvml.nvmlDeviceGetCudaComputeCapability(handle, *numbers) != 0:
-            continue
-        nvml.nvmlDeviceGetName(handle, name, 96)
-        nvml.nvmlDeviceGetUUID(handle, uuid, 96)
-        found.append((printable(uuid.value), printable(name.value), (major.value, minor.value)))
+        failed = nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
+        if not failed and nvml.nvmlDeviceGetCudaComputeCapability(handle, *numbers) == 0:
+            nvml.nvmlDeviceGetName(handle, name, 96)
+            nvml.nvmlDeviceGetUUID(handle, uuid, 96)
+            found.append((printable(uuid.value), printable(name.value), (major.value, minor.value)))
     return found
 
 

@@ -112,10 +112,7 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
 
 
 def package_problems(project: Project) -> tuple[str, ...]:
-    """One sentence for each kind of problem that the installer's list of files (RECORD) shows.
-
-    The result is empty for an undamaged package, and for a source folder, which has no list.
-    """
+    """One sentence for each kind of problem that the installer's list of files (RECORD) shows."""
     package, lists = project.folder, list[Path]()
     with suppress(OSError):
         lists = sorted(package.parent.glob(f"{project.distribution}-*.dist-info/RECORD"))

@@ -32,11 +32,8 @@ class Code(NamedTuple):
 
 
 def architectures(elf: Elf) -> tuple[str, ...]:
-    """`("sm_80", "sm_90", "compute_90")`: machine code first, then PTX, each ascending.
-
-    Raises:
-        ElfError: the section is corrupt or truncated.
-    """
+    """`("sm_80", "sm_90", "compute_90")`: machine code first, then PTX, each ascending. Raises
+    ElfError for a corrupt section."""
     found = {code[:3]: str(code) for code in codes(elf)}
     return tuple(found[key] for key in sorted(found))
 

@@ -118,8 +118,7 @@ def reinstall(runtime: Runtime, unpublished: str = "") -> str:
 
 def install_once(environment: Environment, project: Project) -> str:
     """Remove every copy of the package, then install it once."""
-    name = project.distribution
-    flags = "--force-reinstall"
+    name, flags = project.distribution, "--force-reinstall"
     again = _published(environment, project, f"{flags} --no-deps {name}", f"{flags} {name}")
     again = again or _at_hand(environment)
     again = again or "install it again from the wheel or the package that you have"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -460,15 +460,3 @@ class Verdict(Record):
         """The first rejection, else the first unknown, else None."""
         unknown = (finding for finding in self.findings if finding.status == UNKNOWN)
         return self.rejection or next(unknown, None)
-
-
-def as_plain(value: Any, text: Callable[[str], str] = str) -> Any:
-    """The value for JSON: a dict for a record, a list for a tuple or a set, a string for a path.
-    `text` is applied to every string except the keys."""
-    if isinstance(value, Record):
-        value = value._asdict()
-    if isinstance(value, Mapping):
-        return {str(key): as_plain(item, text) for key, item in value.items()}
-    if isinstance(value, (tuple, list, frozenset, set)):
-        return [as_plain(item, text) for item in value]
-    return text(str(value)) if isinstance(value, (str, Path)) else value

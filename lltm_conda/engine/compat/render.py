@@ -4,11 +4,13 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from ..project import Record
 from .dimensions import driver_cuda
-from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, as_plain, dotted
+from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, dotted
 from .selection import Selection
 from .text import printable
 
@@ -26,14 +28,20 @@ def shorten(text: str) -> str:
     return text
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON-ready data, with private folders shortened."""
-    return as_plain(value, shorten)
-
-
 def print_json(**fields: Any) -> None:
     """Print a report as JSON (docs/fails/compat.md). While `schema` is 1, no field is removed."""
-    print(json.dumps({"schema": 1, **fields}, indent=2))
+    print(json.dumps({"schema": 1, **_plain(fields)}, indent=2))
+
+
+def _plain(value: Any) -> Any:
+    """A dict for a record, a list for a tuple, a shortened string for a path or a string."""
+    if isinstance(value, Record):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return shorten(str(value)) if isinstance(value, (str, Path)) else value
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

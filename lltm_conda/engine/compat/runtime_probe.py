@@ -1,7 +1,4 @@
-"""Probe: facts about this process and machine that `judge` looks at.
-
-The facts about torch and the driver come from `torch_probe` and `driver_probe`.
-"""
+"""Probe: the facts about this process and machine, except torch and the driver."""
 
 import ctypes
 import json
