@@ -272,7 +272,10 @@ class Loader:
     def registered_by(self, torch: Any) -> str | None:
         """Names the library that has registered the operators already; None if there is none."""
         project = self.project
-        if not torch._C._dispatch_has_kernel(f"{project.namespace}::{project.operator}"):
+        try:
+            if not torch._C._dispatch_has_kernel(f"{project.namespace}::{project.operator}"):
+                return None
+        except (AttributeError, RuntimeError):
             return None
         for path in mapped_files("glue-"):
             record = read_binary(path, light=True).record

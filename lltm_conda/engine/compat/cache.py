@@ -54,9 +54,10 @@ class Entry(Record):
     def size(self) -> int:
         """The size of all files together, in bytes."""
         total = 0
-        for path in self.path.rglob("*"):
-            with suppress(OSError):  # a running build may remove its files meanwhile
-                total += path.lstat().st_size if path.is_file() else 0
+        for place, _, names in os.walk(self.path):
+            for name in names:
+                with suppress(OSError):  # a running build may remove its files meanwhile
+                    total += (Path(place) / name).lstat().st_size
         return total
 
 

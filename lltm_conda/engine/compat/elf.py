@@ -128,9 +128,10 @@ class Elf:
         self.machine = MACHINES.get(machine, f"machine {machine}")
         if kind != 3:
             raise ElfError(f"ELF type {kind} is not a shared object")
-        odd = (phnum and phentsize != 56) or (shnum and shentsize != 64)
-        if odd or max(phnum, shnum) > _MAX_ENTRIES:
-            raise ElfError("an implausible number or size of headers")
+        if phnum > _MAX_ENTRIES or shnum > _MAX_ENTRIES:
+            raise ElfError("an implausible number of headers")
+        if (phnum and phentsize != 56) or (shnum and shentsize != 64):
+            raise ElfError(f"program headers of {phentsize} bytes, section headers of {shentsize}")
         segments = self.read(phoff, phnum * 56, "the program header table")
         sections = self.read(shoff, shnum * 64, "the section header table") if shnum else b""
         self._sections = list(struct.iter_unpack("<IIQQQQIIQQ", sections))
