@@ -102,21 +102,14 @@ LLTM_DEVICE void store_cell(void* new_cell, void* running, int64_t element,
   }
 }
 
-// How the gradients from the later step and d_old_cell are stored.
-struct FromLater {
-  int64_t planes = 1;      // more_grad_h is stored as this number of planes, to be added up
-  int64_t plane_size = 0;  // in elements
-  lltm_float32_gradients float32 = {0, 0};
-};
-
 // Computes the gradients `d_z` of the N pre-activations `z`, grad_gates included. Writes d_old_cell
-// if `writes` is true and d_old_cell is not NULL.
-template <typename T, int N>
+// if `writes` is true and d_old_cell is not NULL. Only in a sequence does more_grad_h come in
+// several planes, and only with kFloat32 are gradients of cell states kept in float32.
+template <typename T, int N, bool kFloat32, int kMostPlanes>
 LLTM_DEVICE void backward_elements(const lltm_step_backward_arguments& arguments,
                                    const Incoming<T, N>& incoming, int64_t row, int64_t state_size,
                                    int64_t column, const compute_t<T> (&z)[kGateCount][N],
-                                   bool writes, compute_t<T> (&d_z)[kGateCount][N],
-                                   const FromLater& later) {
+                                   bool writes, compute_t<T> (&d_z)[kGateCount][N]) {
   using C = compute_t<T>;
   const int64_t element = row * state_size + column;
   C grad_h[N];
@@ -131,12 +124,13 @@ LLTM_DEVICE void backward_elements(const lltm_step_backward_arguments& arguments
   };
   if (arguments.more_grad_h != nullptr) {
     const T* const more = static_cast<const T*>(arguments.more_grad_h) + element;
-    unrolled<LLTM_MOST_SPLIT_K>([&](int plane) {
-      if (plane < later.planes) add(grad_h, more + plane * later.plane_size);
+    unrolled<kMostPlanes>([&](int plane) {
+      if (plane > 0 && plane >= arguments.more_grad_h_planes) return;
+      add(grad_h, more + plane * arguments.sizes.batch_size * state_size);
     });
   }
   if (arguments.more_grad_cell != nullptr) {
-    if (kSixteenBits<T> && later.float32.more_grad_cell != 0) {
+    if (kSixteenBits<T> && kFloat32 && arguments.float32.more_grad_cell != 0) {
       add(grad_cell, static_cast<const C*>(arguments.more_grad_cell) + element);
     } else {
       add(grad_cell, static_cast<const T*>(arguments.more_grad_cell) + element);
@@ -157,7 +151,7 @@ LLTM_DEVICE void backward_elements(const lltm_step_backward_arguments& arguments
     });
   }
   if (writes && arguments.d_old_cell != nullptr) {
-    if (kSixteenBits<T> && later.float32.d_old_cell != 0) {
+    if (kSixteenBits<T> && kFloat32 && arguments.float32.d_old_cell != 0) {
       store_pack(static_cast<C*>(arguments.d_old_cell) + element, d_old_cell);
     } else {
       store_pack(static_cast<T*>(arguments.d_old_cell) + element, narrow_pack<T>(d_old_cell));

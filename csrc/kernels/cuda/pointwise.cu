@@ -191,12 +191,6 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const int64_t state_size = arguments.sizes.state_size;
-  // In a sequence another kernel makes the bias gradient. So kernels with kSums need no planes and
-  // no float32 gradients from the next step, which would take too many registers.
-  const FromLater later =
-      kSums ? FromLater{}
-            : FromLater{arguments.more_grad_h_planes, arguments.sizes.batch_size * state_size,
-                        arguments.float32};
   const int64_t column = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * N;
   const int64_t begin = blockIdx.y * strips.rows_per_part;
   const int64_t end = min(begin + strips.rows_per_part, arguments.sizes.batch_size);
@@ -213,8 +207,10 @@ __global__ void __launch_bounds__(kThreads)
       C d_z[kGateCount][N];
       unrolled<kGateCount, N>(
           [&](int gate, int e) { z[gate][e] = widen(loads.z[gate].element[e]); });
-      backward_elements<T, N>(arguments, loads.incoming, row, state_size, column, z, true, d_z,
-                              later);
+      // In a sequence another kernel makes the bias gradient. This one would take too many
+      // registers.
+      backward_elements<T, N, !kSums, kSums ? 1 : LLTM_MOST_SPLIT_K>(
+          arguments, loads.incoming, row, state_size, column, z, true, d_z);
       unrolled<kGateCount>([&](int gate) {
         Pack<T, N> stored;
         unrolled<N>([&](int e) {
@@ -347,8 +343,7 @@ const char* cell_backward_to(lltm_dtype dtype, const lltm_step_backward_argument
                              const lltm_execution& execution) {
   return launch_on(execution, "cell_backward", dtype, [&](auto zero, cudaStream_t stream) {
     using T = decltype(zero);
-    lltm_step_backward_arguments a = with_strides(arguments);
-    if (a.more_grad_h_planes == 0) a.more_grad_h_planes = 1;
+    const lltm_step_backward_arguments a = with_strides(arguments);
     if (a.sizes.batch_size == 0 || a.sizes.state_size == 0) return;
     const auto launch = takes_vectors<T>(a, to_stride) ? launch_backward<T, kBackwardVector<T>>
                                                        : launch_backward<T, 1>;

@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
           }
         });
         const auto incoming = Incoming<T, 1>::load(arguments, row, state_size, column);
-        backward_elements<T, 1>(arguments, incoming, row, state_size, column, z, is_first, d,
-                                {1, 0, arguments.float32});
+        backward_elements<T, 1, true, 1>(arguments, incoming, row, state_size, column, z, is_first,
+                                         d);
         if (is_first && d_gates != nullptr) {
           unrolled<Tile::kGates>([&](int gate) {
             store_gate(d_gates, row, state_size, gate, column, Pack<T, 1>{narrow<T>(d[gate][0])});

@@ -314,11 +314,7 @@ bool can_take_planes(lltm_dtype dtype, const lltm_step_sizes& sizes,
 
 int64_t planes_step_workspace(lltm_dtype dtype, lltm_pass pass, int32_t needs,
                               const lltm_step_sizes& sizes, const lltm_execution& execution) {
-  PlanesStep step(dtype, sizes, execution, nullptr);
-  if (pass == LLTM_FORWARD) return step.lay_out_forward();
-  return step.lay_out_backward((needs & LLTM_NEEDS_WEIGHTS) != 0,
-                               (needs & (LLTM_NEEDS_INPUT | LLTM_NEEDS_OLD_H)) != 0,
-                               (needs & LLTM_NEEDS_BIAS) != 0);
+  return workspace_of(PlanesStep(dtype, sizes, execution, nullptr), pass, needs);
 }
 
 const char* planes_step_forward(lltm_dtype dtype, const lltm_step_forward_arguments& a,
