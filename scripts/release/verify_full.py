@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -74,9 +74,6 @@ class Target:
     @property
     def name(self) -> str:
         return f"torch-{self.torch}-py{self.python}"
-
-
-Results = Mapping[Target, Environment | None]
 
 
 def targets(matrix: Matrix, given: Sequence[Path] = ()) -> list[Target]:
@@ -136,11 +133,14 @@ def verify(
         old = evidence.load(path) if join and PLATFORM == FIRST else None
         evidence.save(joined(old, wheel, known) if old else gathered(wheel, matrix, known), path)
         console.print(f"stored in {path.relative_to(REPO)}; now run:\n{WRITE}")
-    return 0 if all(seen and seen.state == "ran" for seen in found.values()) else 1
+    ran = ((seen := found.get(target)) and seen.state == "ran" for target in wanted)
+    return 0 if all(ran) else 1
 
 
-def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) -> Results:
-    """Runs the environments that have no result yet; None stands for a result that is missing."""
+def tried(
+    wheel: Path, wanted: Sequence[Target], console: Console, jobs: int
+) -> dict[Target, Environment]:
+    """Runs the environments that have no result yet; returns all results."""
     read_wheel(wheel)  # raises for a file that is not a wheel
     console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
     tasks = {}
@@ -163,11 +163,10 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
                     outcomes |= run_tasks(group, WORK, reporter, jobs)
             finally:
                 shutil.rmtree(CACHE, ignore_errors=True)
-    found: dict[Target, Environment | None] = {}
+    found: dict[Target, Environment] = {}
     for target, task in tasks.items():
-        texts = (path.read_text(encoding="utf-8") for path in outcomes[task.name].outputs)
-        seen = found[target] = next(map(Environment.model_validate_json, texts), None)
-        if seen:
+        for path in outcomes[task.name].outputs:
+            seen = found[target] = Environment.model_validate_json(path.read_text(encoding="utf-8"))
             style = "green" if seen.state == "ran" else "bold red"
             text = f"[{style}]{seen.state:9}[/] torch {seen.torch_version or target.release}"
             text += f", Python {seen.python_version or target.python}: {seen.variant or '-'}"
