@@ -11,12 +11,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from email.parser import HeaderParser
 from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
-from packaging.requirements import Requirement
+from packaging.metadata import Metadata
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from release import FOREIGN, MACHINE, NATIVE_SUBDIR, SUBDIR
@@ -90,17 +89,12 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
 
 
 def depends_of(archive: ZipFile, minor: str) -> list[str]:
-    metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-    headers = HeaderParser().parsestr(archive.read(metadata).decode())
+    name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+    needs = Metadata.from_email(archive.read(name), validate=False).requires_dist or ()
     environment = {"python_version": minor, "platform_machine": MACHINE, "extra": ""}
-    found = [f"python {minor}.*"]
-    for line in headers.get_all("Requires-Dist", []):
-        need = Requirement(line)
-        if need.marker and not need.marker.evaluate(environment):
-            continue
-        spec = str(need.specifier).replace(" ", "")
-        found.append(f"{conda_name(need.name)} {spec}".strip())
-    return found
+    wanted = [n for n in needs if n.marker is None or n.marker.evaluate(environment)]
+    found = (f"{conda_name(need.name)} {need.specifier}".strip() for need in wanted)
+    return [f"python {minor}.*", *found]
 
 
 def compiler() -> Stub:
