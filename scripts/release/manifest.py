@@ -264,7 +264,11 @@ def render(manifest: Manifest, dist: Path) -> str:
         for step, took in cell.steps.items():
             own[name] += took if counted.setdefault(step, name) == name else 0.0
     rows, columns = grid(manifest)
-    logs = {name: _log(dist / str(cell.log)) for name, cell in manifest.cells.items()}
+    logs = {
+        name: path.read_text(encoding="utf-8", errors="replace")
+        for name, cell in manifest.cells.items()
+        if cell.log and (path := dist / cell.log).is_file()
+    }
     totals = Counter(cell.state for cell in manifest.cells.values())
     shown = {"logs": logs, "totals": totals, "counted": counted, "own": own}
     template = environment.get_template("report.html.j2")
@@ -281,10 +285,3 @@ def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:
     order = sorted(rows, key=lambda glue: (glue.lane != "stable", glue.torch, str(glue)))
     columns = sorted({device for row in rows.values() for device in row})
     return {str(glue): rows[glue] for glue in order}, columns
-
-
-def _log(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
