@@ -8,13 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.builder import (
-    BuildError,
-    ClangToolkit,
-    CudaToolkit,
-    find_cuda_toolkit,
-    find_cuda_toolkits,
-)
+from engine import builder
 from release import BUILD, REPO
 from release.environments import apt, uv
 from release.paths import fresh
@@ -31,7 +25,7 @@ NEWEST_CLANG = 30  # the tool looks for clang++-NN with NN below this number
 class Compilers:
     """The installed nvccs, the installed clang++s (major, path), and the clang packages of apt."""
 
-    nvccs: tuple[CudaToolkit, ...] = ()
+    nvccs: tuple[builder.CudaToolkit, ...] = ()
     clangs: tuple[tuple[int, str], ...] = ()
     debian: frozenset[str] = frozenset()
 
@@ -46,7 +40,7 @@ class Toolchain:
     """
 
     version: str
-    nvcc: CudaToolkit | None = None
+    nvcc: builder.CudaToolkit | None = None
     clang: str | None = None
 
     @property
@@ -66,8 +60,8 @@ class Toolchain:
 def probe(matrix: Matrix) -> Compilers:
     """Finds the CUDA compilers of this machine, and the matrix's clang packages in apt."""
     try:
-        nvccs = tuple(find_cuda_toolkits(os.environ))
-    except BuildError:
+        nvccs = tuple(builder.find_cuda_toolkits(os.environ))
+    except builder.BuildError:
         nvccs = ()
     wanted = [toolkit.clang for toolkit in matrix.toolkits.values() if toolkit.clang]
     debian = frozenset(clang.debian for clang in wanted if can_fetch(clang.debian))
@@ -156,17 +150,17 @@ def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
     return [home_of(folder) / "lib"]
 
 
-def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolkit:
+def resolve(
+    toolchain: Toolchain, made: Path | None
+) -> builder.CudaToolkit | builder.ClangToolkit | None:
     """The toolkit for the builder; `made` is the folder from :func:`toolkit`, or None."""
     if toolchain.nvcc:
         return toolchain.nvcc
     if toolchain.clang is not None:
         major, minor = map(int, toolchain.version.split("."))
         clang = toolchain.clang or str(made / "clang" / "bin" / "clang++")
-        return ClangToolkit(clang, made / "cuda", (major, minor))
-    found = find_cuda_toolkit({**os.environ, "CUDA_HOME": str(home_of(made))})
-    assert found is not None, made
-    return found
+        return builder.ClangToolkit(clang, made / "cuda", (major, minor))
+    return builder.find_cuda_toolkit({**os.environ, "CUDA_HOME": str(home_of(made))})
 
 
 def _merge(wheels: Path, home: Path) -> Path:
