@@ -7,6 +7,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,11 +33,9 @@ _INDEX = threading.Lock()
 
 def conda_forge_in_reach(timeout: float = 5.0) -> bool:
     request = urllib.request.Request(f"{CONDA_FORGE}/noarch/repodata.json.zst", method="HEAD")
-    try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
+    with suppress(OSError), urllib.request.urlopen(request, timeout=timeout) as answer:
+        return answer.status == 200
+    return False
 
 
 def worker(command: str, **arguments: object) -> list[str]:
@@ -66,8 +65,6 @@ def download(context: Context, *, release: str | None) -> Sequence[Path]:
 
 def bootstrap(context: Context, *, wheels: Path, python: str) -> Sequence[Path]:
     _work(context.log, "bootstrap", out=fresh(BOOTSTRAP), wheels=wheels, python=python)
-    shutil.rmtree(BOOTSTRAP / "bld", ignore_errors=True)
-    shutil.rmtree(BOOTSTRAP / "src_cache", ignore_errors=True)
     return sorted(BOOTSTRAP.glob("*/*.conda"))
 
 

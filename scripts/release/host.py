@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,19 +39,16 @@ class Host:
 
 def probe(python: str, matrix: Matrix) -> Host:
     """Looks at this machine; `python` is the interpreter of the calling environment."""
-    try:
+    compiler = torch = None
+    with suppress(BuildError):
         compiler = find_host_compiler(emulation.compilers(os.environ))
-    except BuildError:
-        compiler = None
     cuda = toolchains.probe(matrix)
     if FOREIGN:
         minor = emulation.python_minor()
         return Host(str(emulation.PYTHON), minor, None, compiler, cuda, False, emulation.version())
     facts = python_facts(python)
-    try:
+    with suppress(TorchNotFoundError):
         torch = find_torch(python=python)
-    except TorchNotFoundError:
-        torch = None
     driver = Path("/proc/driver/nvidia/version").exists()
     return Host(facts["exe"], facts["minor"], torch, compiler, cuda, driver)
 
