@@ -148,43 +148,39 @@ class Manifest(Strict):
         return f", which lacks {', '.join(names)}" if names else ""
 
 
-class ManifestError(ReleaseError):
-    """A manifest is missing, is damaged, or contradicts its files or another manifest."""
-
-
 def parse(path: Path) -> Manifest:
-    """The manifest at `path`; raises ManifestError if it is missing or damaged."""
+    """The manifest at `path`; raises ReleaseError if it is missing or damaged."""
     try:
         return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         text = f"{path}: cannot be read ({error.strerror})"
-        raise ManifestError(f"{text}; run scripts/build_all.sh first") from error
+        raise ReleaseError(f"{text}; run scripts/build_all.sh first") from error
     except (ValidationError, UnicodeDecodeError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"msg": str(error)}
         where = ".".join(map(str, first.get("loc", ())))
         text = f"{path}: is no whole manifest ({where + ': ' if where else ''}{first['msg']})"
-        raise ManifestError(f"{text}; delete it and build again") from error
+        raise ReleaseError(f"{text}; delete it and build again") from error
 
 
 def of_shards(folders: Iterable[Path]) -> dict[Path, Manifest]:
     """The manifests in the `dist` folders of shards.
 
-    Raises ManifestError if a file is missing or damaged, if a checkout changed during the run of
+    Raises ReleaseError if a file is missing or damaged, if a checkout changed during the run of
     its shard, or if the shards' packages, versions, sources or numbers of cells differ.
     """
     shards = {folder: parse(folder / "manifest.json") for folder in folders}
     (first, wanted), *_ = shards.items()
     for folder, found in shards.items():
         if found.changed:
-            raise ManifestError(f"{folder}: {found.changed}; build the shard again")
+            raise ReleaseError(f"{folder}: {found.changed}; build the shard again")
         if wrong := wrong_files(found.artefacts, folder):
             text = f"{folder}: {wrong[0]}"
-            raise ManifestError(f"{text}; copy the whole folder again, or build the shard again")
+            raise ReleaseError(f"{text}; copy the whole folder again, or build the shard again")
         for name in ("package", "version", "commit", "sources", "total"):
             got, needs = getattr(found, name), getattr(wanted, name)
             if got != needs:
                 text = f"{folder}: {name} is {got}, {first} has {needs}"
-                raise ManifestError(f"{text}; build every shard from the same commit")
+                raise ReleaseError(f"{text}; build every shard from the same commit")
     return shards
 
 
@@ -196,7 +192,7 @@ def of_binaries(packed: Mapping[str, bytes], shards: Iterable[Manifest]) -> dict
         name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()
         if (name, sha256) not in known:
             text = f"{name}: no manifest has the hash of the packed binary ({sha256})"
-            raise ManifestError(f"{text}; build the shards again")
+            raise ReleaseError(f"{text}; build the shards again")
         found[name] = known[name, sha256]
     return found
 
@@ -207,7 +203,7 @@ def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | Non
         return None
     try:
         return parse(path)
-    except ManifestError as error:
+    except ReleaseError as error:
         number = 1
         while (aside := path.with_name(f"{path.name}.set-aside-{number}")).exists():
             number += 1
