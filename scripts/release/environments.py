@@ -118,17 +118,11 @@ def make_venv(
     borrowed: Path | None = None,
     find_links: bool = True,
 ) -> Path:
-    """Makes a new environment and returns the path of its interpreter.
+    """Makes an environment in `folder`, over an older one; returns the path of its interpreter.
 
-    Args:
-        folder: the new environment's folder; an existing folder is deleted first.
-        python: the interpreter from which the environment is made.
-        requirements: the packages to install, and options of `uv pip install`.
-        cache: uv's cache, None for the user's cache. The files of the environment are hard links
-            into the cache, so only the deletion of both frees the disk.
-        borrowed: a site-packages folder whose torch the environment uses, so that uv installs no
-            torch; or None.
-        find_links: whether uv uses the folders of wheels in PIP_FIND_LINKS.
+    `requirements` may hold options of `uv pip install`. The files of the environment are hard links
+    into uv's `cache` (None: the user's), so only the deletion of both frees the disk. `borrowed` is
+    a site-packages folder whose torch the environment uses, so that uv installs no torch.
     """
     log.run([tool("uv"), "venv", "--quiet", "--python", python, fresh(folder)])
     interpreter = folder / "bin" / "python"

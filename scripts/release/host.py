@@ -21,11 +21,9 @@ from release.toolchains import Compilers, Toolchain
 class Host:
     """The facts about this machine that a run needs.
 
-    Attributes:
-        python: the interpreter for new environments: the base interpreter of the calling
-            environment, or the emulated interpreter of another platform.
-        driver: whether there is an NVIDIA driver; False in a run for another platform.
-        emulator: qemu's name and version in a run for another platform, if qemu is installed.
+    New environments are made from `python`: the base interpreter of the calling environment, or the
+    emulated one of another platform. `emulator` is qemu's name and version in a run for another
+    platform, in which `driver` (is there an NVIDIA driver?) is False.
     """
 
     python: str

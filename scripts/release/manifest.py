@@ -46,12 +46,10 @@ class Binary(Strict):
 
 
 class Run(Strict):
-    """The run of an installed artefact, or the reason why the artefact did not run.
+    """The run of a thin wheel (`venv`), a fat wheel or a conda package, or why it did not run.
 
-    Attributes:
-        kind: `venv` (the thin wheel), `fat` (the fat wheel), `conda` (the package); `gpu` for an
-            entry that says that no run used the CUDA kernels.
-        facts: the smoke test's findings; for a conda package also the `pytorch` package beside it.
+    An entry of the kind `gpu` says that no run used the CUDA kernels. `facts` are the smoke test's
+    findings; for a conda package also the `pytorch` package beside it.
     """
 
     kind: str
@@ -61,14 +59,11 @@ class Run(Strict):
 
 
 class CellEntry(Strict):
-    """One variant of the matrix.
+    """One variant of the matrix, and the reason why it is not `done`.
 
-    Attributes:
-        state: `partial` means that the wheel was packed, but another step was skipped.
-        reason: why the cell is not done.
-        binaries: the names of the shared objects, which are keys of `Manifest.binaries`.
-        steps: the duration of each finished step in seconds, also if an earlier run did the step.
-        host: the key in `Manifest.hosts` of the machine that built or skipped the cell.
+    In the state `partial`, the wheel was packed, but another step was skipped. `steps` has the
+    seconds of each finished step, also if an earlier run did it. `binaries` has keys of
+    `Manifest.binaries`; `host` is a key of `Manifest.hosts`: who built or skipped the cell.
     """
 
     state: State
@@ -103,13 +98,10 @@ class HostFacts(Strict):
 class Manifest(Strict):
     """The whole file.
 
-    Attributes:
-        changed: the change of the checkout during the run, or "". After a change, the sources of
-            the artefacts are not known, so `artefacts` is empty.
-        sources: a hash of the commit and of the files from which the source distribution is made.
-        base_channel: the base conda channel's URL (several after some merges); None for bootstrap.
-        missing: the cells of the matrix that the fat wheel lacks, each with the reason.
-        optional: the cells of the matrix that a whole fat wheel may lack.
+    `changed` is the change of the checkout during the run, or "": after a change, the sources of
+    the artefacts are not known, so `artefacts` is empty. `sources` is a hash of the commit and the
+    files. `base_channel` is a URL (several after some merges); None for bootstrap. `missing` says
+    why the fat wheel lacks cells; a whole one may lack those in `optional`.
     """
 
     schema_: Literal[1] = Field(1, alias="schema")

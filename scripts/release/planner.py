@@ -31,10 +31,8 @@ ROOM = 2 * CUDA_TORCH
 class Plan:
     """All tasks of a run, in an order in which they can run.
 
-    Args:
-        channel: the URL of the base channel; None for the bootstrap channel.
-        carried: thin wheels of other cells that an earlier run made from this run's sources.
-        pack: whether to pack and run the binaries that pass the checks.
+    Without a `channel`, they make a bootstrap channel. `carried` are thin wheels of other cells,
+    which an earlier run made from the same sources. Without `pack`, nothing is packed or run.
     """
 
     def __init__(

@@ -32,11 +32,9 @@ class Compilers:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The tools that compile a CUDA kernel object.
+    """The tools that compile a CUDA kernel object: nvcc, or clang++ if `clang` is not None.
 
-    Attributes:
-        nvcc: the installed toolkit; None for a toolkit from PyPI's wheels.
-        clang: the clang++ command; "" for the clang++ of Debian's package; None for nvcc.
+    `nvcc` is None for a toolkit from PyPI's wheels, `clang` is "" for Debian's clang++.
     """
 
     version: str

@@ -1,10 +1,9 @@
 """Runs the fat wheel with every torch on every Python for which PyPI has a wheel of that torch.
 
-Once every environment of `--verify full` has a result, the tool stores all results for the support
-tables, in `benchmarks/results/environments.json`. `--python PATH` tries only the environments of
-that interpreter, and adds their results to the stored ones. On a platform other than the first of
-the matrix, the tool tries each torch on one Python by default and stores the results that it gets:
-under qemu an environment takes minutes, and some torches crash.
+Once every environment has a result, the tool stores all in `benchmarks/results/environments.json`,
+for the support tables. `--python PATH` tries only the environments of that interpreter, and adds
+their results. On a platform other than the first of the matrix, the tool tries each torch on one
+Python and stores what it gets: under qemu an environment takes minutes, and some torches crash.
 
 The environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
 `build/verify-full` keeps finished results, so a stopped run continues if it is started again.
