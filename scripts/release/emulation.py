@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.builder import HostCompiler
 from release import BUILD, FOREIGN, MACHINE, PLATFORM
 from release.environments import apt
-from release.paths import fresh
+from release.paths import fresh, write_script
 from release.shell import output_of
 from release.tasks import Context
 
@@ -75,8 +75,8 @@ def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
     log, place = context.log, fresh(ROOT)
     apt(log, place, [f"python{minor}", "libstdc++6", "libgomp1"], debian)
     (loader,) = place.glob("lib/ld-linux-*.so.*")
-    _script(PYTHON, f'exec {QEMU} -L "{place}" -0 "$0" "{place}/usr/bin/python{minor}" "$@"')
-    _script(
+    write_script(PYTHON, f'exec {QEMU} -L "{place}" -0 "$0" "{place}/usr/bin/python{minor}" "$@"')
+    write_script(
         Path(LDD),  # this script replaces `ldd -r FILE`
         "libraries=$LD_LIBRARY_PATH; unset LD_LIBRARY_PATH; shift\n"
         f'exec {QEMU} -L "{place}" -E LD_TRACE_LOADED_OBJECTS=1 -E LD_WARN=yes -E LD_BIND_NOW=yes '
@@ -84,8 +84,3 @@ def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
     )
     log.run([PYTHON, "-c", "import platform; print(platform.platform())"])
     return [PYTHON, Path(LDD)]
-
-
-def _script(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    path.chmod(0o755)

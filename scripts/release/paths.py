@@ -50,6 +50,12 @@ def write_atomically(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
+def write_script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
 def publish(source: Path, target: Path) -> Path:
     """Copies a finished file to `target` in one step, over an older file; returns `target`."""
     with replacing(target) as part:

@@ -11,7 +11,7 @@ from pathlib import Path
 from engine import builder
 from release import BUILD, REPO
 from release.environments import apt, uv
-from release.paths import fresh
+from release.paths import fresh, write_script
 from release.schema import Kernels, Matrix, Toolkit
 from release.shell import Log, output_of
 from release.tasks import Context
@@ -179,15 +179,13 @@ def _debian_clang(log: Log, package: str, folder: Path) -> None:
     apt(log, root, [package])
     (program,) = root.glob("usr/lib/llvm-*/bin/clang++")
     wrapper = folder / "bin" / "clang++"
-    wrapper.parent.mkdir()
     # The dynamic linker does not search these two folders by default.
     folders = (LIBRARIES, program.parents[1].relative_to(root) / "lib")
     paths = [f"$here/debian/{name}" for name in folders]
-    wrapper.write_text(
-        '#!/bin/sh\nhere=$(dirname "$(dirname "$0")")\n'
+    write_script(
+        wrapper,
+        'here=$(dirname "$(dirname "$0")")\n'
         f'export LD_LIBRARY_PATH="{":".join(paths)}"\n'
-        f'exec "$here/{program.relative_to(folder)}" "$@"\n',
-        encoding="utf-8",
+        f'exec "$here/{program.relative_to(folder)}" "$@"',
     )
-    wrapper.chmod(0o755)
     log.run([wrapper, "--version"])
