@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
@@ -120,32 +120,28 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     A channel for another platform has two Pythons: this machine's, which builds our package,
     and `python`, which runs our package in a prefix of that platform.
     """
+    from rattler_build import assemble_package
+
     write_channel(out, [sysroot(), *([] if FOREIGN else [compiler()])])
     own = sys._base_executable  # the interpreter from which the tool's environment was made
     for subdir, interpreter in {NATIVE_SUBDIR: own, SUBDIR: python}.items():
         facts = python_facts(interpreter, modules="sys")
         stages: list[Callable[[Path], Stub]] = [partial(stage_python, facts=facts)]
         stages += [partial(stage_wheel, wheel=wheel, minor=facts["minor"]) for wheel in wheels]
-        _stage(out, subdir, stages)
-
-
-def _stage(out: Path, subdir: str, stages: Sequence[Callable[[Path], Stub]]) -> None:
-    from rattler_build import assemble_package
-
-    (out / subdir).mkdir(parents=True, exist_ok=True)
-    for stage in stages:
-        with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:
-            package = stage(Path(folder))
-            assemble_package(
-                package.name,
-                package.version,
-                subdir,
-                package.build,
-                out / subdir,
-                files_dir=folder,
-                depends=list(package.depends),
-                summary=SUMMARY,
-                compression_level=1,
-                detect_prefix=False,
-            )
-        print(f"{package.name} {package.version}", flush=True)
+        (out / subdir).mkdir(parents=True, exist_ok=True)
+        for stage in stages:
+            with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:
+                package = stage(Path(folder))
+                assemble_package(
+                    package.name,
+                    package.version,
+                    subdir,
+                    package.build,
+                    out / subdir,
+                    files_dir=folder,
+                    depends=list(package.depends),
+                    summary=SUMMARY,
+                    compression_level=1,
+                    detect_prefix=False,
+                )
+            print(f"{package.name} {package.version}", flush=True)
