@@ -72,7 +72,6 @@ def open_file(path: Path) -> dict[str, Any]:
     if path.name.removeprefix(name) not in importlib.machinery.EXTENSION_SUFFIXES:
         raise ModuleNotFoundError(f"No module named {name!r} ({path.name} is not for this Python)")
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return {"module": module}
