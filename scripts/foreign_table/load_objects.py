@@ -2,9 +2,8 @@
 
     python load_objects.py < tasks > outcomes
 
-The script imports torch once. For each task, a new fork loads the object and evaluates the call, so
-that a crash ends only the fork. The script does not import our package, so no checker of ours
-rejects an object before the loader sees it.
+For each task, a new fork loads the object and evaluates the call, so that a crash ends only the
+fork. Our package is not imported, so no checker of ours rejects an object first.
 
 Each task and each outcome is a JSON object on one line. A task has `root` (a folder for sys.path),
 `object` and `preloads` (paths inside root), `load` ("file" or "import"), `beside` (more folders for

@@ -147,9 +147,8 @@ def package_tests(
 def driver(cell: Cell) -> dict[str, str]:
     """The variable that tells the solver which driver to assume; none if the solver detects it.
 
-    The tool tries a CPU package beside a CPU pytorch, so the solver assumes no driver. For a CUDA
-    package on a machine without a driver, the solver assumes one all the same, so that it accepts
-    the package, which then computes on the CPU.
+    A CPU package is tried beside a CPU pytorch, without a driver. For a CUDA package, the solver
+    assumes a driver where there is none; the package then computes on the CPU.
     """
     if cell.cuda_major is None:
         return {"CONDA_OVERRIDE_CUDA": ""}
@@ -163,8 +162,7 @@ def prefix(
 ) -> Sequence[Path]:
     """Installs the package into a new conda prefix and runs the package there.
 
-    The last output is the smoke test's report, to which the step adds the name of the `pytorch`
-    package.
+    The last output is the smoke test's report, with the name of the `pytorch` package.
     """
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     specs = [f"{PROJECT.distribution} =={version} {build}", f"python {python}.*"]

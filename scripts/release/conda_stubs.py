@@ -1,7 +1,6 @@
 """Channels of packages with few files; the channel of `stubs` looks like conda-forge to a solver.
 
-With that channel, tests render the recipe and solve for every kind of machine in seconds, without a
-network or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). The channel
+With it, tests render the recipe and solve for every kind of machine in seconds. The channel
 copies these facts of conda-forge: the run_exports of pytorch pin its minor; pytorch needs one build
 of libtorch; a CUDA build of pytorch needs `__cuda`, binds `cuda-version` to one major, and has a
 build number higher by 200 than a CPU build has; `cuda-version` constrains `__cuda`. Build strings

@@ -139,8 +139,7 @@ def drifted(matrix: Matrix) -> dict[str, str]:
 
 def check(matrix: Matrix) -> None:
     if stale := drifted(matrix):
-        text = f"{', '.join(stale)}: not what build_matrix.yaml says"
-        raise ReleaseError(f"{text}; run {WRITE}")
+        raise ReleaseError(f"{', '.join(stale)}: not what build_matrix.yaml says; run {WRITE}")
 
 
 def write(matrix: Matrix, console: Console) -> None:
