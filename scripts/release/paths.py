@@ -17,6 +17,7 @@ NATIVE_BINARIES = REPO / "build" / BINARIES.name  # binaries for this machine's 
 BOOTSTRAP = BUILD / "bootstrap-channel"
 LINKED = BUILD / "linked-channels"
 TEMPORARY = BUILD / "tmp"
+VERIFIED = BUILD / "verify-full"
 CHANNEL = DIST / "channel"
 INDEX = DIST / "simple"
 WHEELS = INDEX / PROJECT.distribution

@@ -25,35 +25,21 @@ from typing import Any
 
 from rich.console import Console
 
-from release import (
-    BUILD,
-    DIST,
-    FOREIGN,
-    MACHINE,
-    PACKAGE,
-    PLATFORM,
-    PROJECT,
-    REPO,
-    SMOKE,
-    WRITE,
-    ReleaseError,
-    emulation,
-    evidence,
-)
+from release import FOREIGN, PLATFORM, PROJECT, SMOKE, WRITE, ReleaseError, emulation, evidence
 from release.environments import interpreter, make_venv, python_facts
 from release.evidence import Environment, Evidence
 from release.listing import Reporter
 from release.manifest import parse
-from release.paths import MANIFEST, fresh, write_atomically
+from release.paths import MANIFEST, VERIFIED, fresh, write_atomically
 from release.run import only_run
 from release.schema import FIRST, Matrix
 from release.shell import CommandFailed, Log, clean_env
-from release.store import digest
+from release.store import digest, relative
 from release.tasks import Context, Outcome, SkipTask, Task, run_tasks
+from release.verify_steps import smoke_test
 from release.wheels import commits, read_wheel
 
-WORK = BUILD / "verify-full"
-CACHE = WORK / "cache"
+WORK, CACHE = VERIFIED, VERIFIED / "cache"
 # Bytes for the cache of one torch, CUDA libraries included, and for its environments' own files.
 DISK_NEEDED = 15_000_000_000
 # Exit codes after SIGINT, SIGKILL and SIGTERM, which say nothing about the wheel.
@@ -103,7 +89,7 @@ def verify_built(matrix: Matrix, console: Console, jobs: int, given: Sequence[Pa
         if PLATFORM != FIRST and not given:
             own = os.environ.get("RELEASE_PYTHON", sys.executable)
             given = [emulation.PYTHON if FOREIGN else Path(own)]
-        wheel, wanted = DIST / manifest.fat.path, targets(matrix, given)
+        wheel, wanted = MANIFEST.parent / manifest.fat.path, targets(matrix, given)
         return verify(wheel, wanted, matrix, console, jobs, join=bool(given))
 
 
@@ -127,11 +113,11 @@ def verify(
     path, missing = evidence.results(PLATFORM), len(every) - len(known)
     if missing and (PLATFORM == FIRST or not known):
         text = f"{missing} of {len(every)} environments have no result in this run"
-        console.print(f"{text}, so {path.relative_to(REPO)} stays as it was")
+        console.print(f"{text}, so {relative(path)} stays as it was")
     else:
         old = evidence.load(path) if join and PLATFORM == FIRST else None
         evidence.save(joined(old, wheel, known) if old else gathered(wheel, matrix, known), path)
-        console.print(f"stored in {path.relative_to(REPO)}; now run:\n{WRITE}")
+        console.print(f"stored in {relative(path)}; now run:\n{WRITE}")
     ran = ((seen := found.get(target)) and seen.state == "ran" for target in wanted)
     return 0 if all(ran) else 1
 
@@ -197,7 +183,7 @@ def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evide
             rows.append(Environment(date=date, **absent))
     selector = how = ""
     if PLATFORM != FIRST:
-        selector = f"'*-{MACHINE}' "
+        selector = f"'*{PLATFORM.removeprefix('linux')}' "
         how = f"; runs under {emulation.version()}" if FOREIGN else "; native"
     return Evidence(
         wheel=wheel.name,
@@ -251,7 +237,7 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
         return {"state": "rejected", "reason": cause, **facts}
     problems = [f"{PROJECT.command}: {problem}"] if problem else []
     numbers = folder / "smoke.json"
-    if problem := _tried(log, [python, SMOKE, "--outside", PACKAGE, "--json", numbers], empty):
+    if problem := _tried(log, smoke_test(python, numbers), empty):
         problems.append(f"{SMOKE.name}: {problem}: {_last(log)}")
     facts |= computed(numbers)
     if not facts.get("gradcheck"):

@@ -40,11 +40,15 @@ def run_installed(
         log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)
-    words = ["--outside", PACKAGE, "--json", report]
-    words += ["--glue", glue] if glue else []
+    command = smoke_test(python, report) + (["--glue", glue] if glue else [])
     remedy = "the lines in the log that begin with FAILED say what is wrong"
-    log.run([python, SMOKE, *words], env=env, cwd=empty, remedy=remedy)
+    log.run(command, env=env, cwd=empty, remedy=remedy)
     return report
+
+
+def smoke_test(python: Path, report: Path) -> list[str | Path]:
+    """The command that tries the installed package, not that of the sources."""
+    return [python, SMOKE, "--outside", PACKAGE, "--json", report]
 
 
 def folder_of(cell: Cell) -> Path:
