@@ -126,7 +126,7 @@ def page() -> str:
     for name, draw in (("pair", pairs), ("foreign", foreign)):
         data = HERE / f"{name}_table" / f"{name}_table.json"
         drawn = draw(json.loads(data.read_text(encoding="utf-8")))
-        text = filled(PAGE, f"{name}-table", f"\n{drawn}\n\n", old=text)
+        text = filled(PAGE, text, f"{name}-table", f"\n{drawn}\n\n")
     return text
 
 
