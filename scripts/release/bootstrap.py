@@ -52,17 +52,14 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
     shutil.copy(facts["exe"], binary)
     for name in ("python3", "python"):
         (root / "bin" / name).symlink_to(binary.name)
-    build = f"bootstrap_{minor.replace('.', '')}_0"
-    found = Stub("python", facts["version"], build)
     for library in Path(facts["prefix"], "lib").glob(f"libpython{minor}*.so*"):
         shutil.copy(library, root / "lib" / library.name, follow_symlinks=False)
     if Path(facts["include"]).is_dir():
         shutil.copytree(facts["include"], root / "include" / f"python{minor}")
-    if binary.read_bytes()[:2] == b"#!":  # the script that starts the interpreter under qemu
-        return found
-    rpath = ["--force-rpath", "--set-rpath", "$ORIGIN/../lib"]
-    subprocess.run([tool("patchelf"), *rpath, binary], check=True)
-    return found
+    if binary.read_bytes()[:2] != b"#!":  # not the script that starts the interpreter under qemu
+        rpath = ["--force-rpath", "--set-rpath", "$ORIGIN/../lib"]
+        subprocess.run([tool("patchelf"), *rpath, binary], check=True)
+    return Stub("python", facts["version"], f"bootstrap_{minor.replace('.', '')}_0")
 
 
 def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
