@@ -32,10 +32,9 @@ def compilers(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def settings() -> dict[str, str]:
-    """The environment variables for a program under qemu; none for this machine's own platform.
+    """The environment variables for programs under qemu, which is slow; none in a native run.
 
-    qemu is slow: EMULATED makes the smoke test leave out its largest size, and OMP_WAIT_POLICY
-    keeps waiting threads out of busy loops, which qemu would emulate.
+    With EMULATED, the smoke test leaves out its largest size. Waiting threads do not spin.
     """
     return {"EMULATED": "1", "OMP_WAIT_POLICY": "passive"} if FOREIGN else {}
 

@@ -46,8 +46,7 @@ print(json.dumps({
 def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str]:
     """The path, the version and the folders of the base interpreter of `python`.
 
-    Raises ReleaseError if `python` does not run or lacks one of `modules`. The default names the
-    modules that make environments.
+    Raises ReleaseError if `python` does not run or lacks one of `modules`.
     """
     code = f"import {modules}{_CODE}"
     try:
@@ -169,8 +168,7 @@ def _fetch(log: Log, command: Sequence[str | Path], no_cache: str, **settings: s
 def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> None:
     """Unpacks Debian's packages and their dependencies into the folder `place`, without root.
 
-    With an architecture in `debian`, apt sees no installed packages, so the function unpacks all
-    dependencies. Otherwise it leaves out dependencies that this machine has.
+    It leaves out what this machine has, unless `debian` names an architecture.
     """
     state = fresh(place.with_name("apt"))
     (state / "status").touch()

@@ -124,10 +124,7 @@ def _devices(
 
 
 def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
-    """The checked matrix with the values of a platform.
-
-    Raises ReleaseError if it is unusable, with a line `file:line: problem` for each mistake.
-    """
+    """The checked matrix of a platform; raises ReleaseError, with a line for each mistake."""
     try:
         tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -219,9 +219,8 @@ class Plan:
     ) -> tuple[str, tuple[Task, ...]]:
         """The URL of a channel with a pytorch for the cell's package, and the tasks that make it.
 
-        The torch that stable glue is compiled against may have no CUDA, or another CUDA major than
-        the kernels. So a stable CUDA package is installed beside a torch of the kernels' major,
-        which the tool fetches only if the package was made.
+        The torch that stable glue is compiled against may have another CUDA than the kernels, or
+        none. So a stable CUDA package gets a torch of its major, fetched once the package is made.
         """
         if cell.stable and cell.cuda_major is not None:
             env, torch = self._torch_of_cuda(cell, package)

@@ -148,9 +148,7 @@ def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
     return [home_of(folder) / "lib"]
 
 
-def resolve(
-    toolchain: Toolchain, made: Path | None
-) -> builder.CudaToolkit | builder.ClangToolkit | None:
+def resolve(toolchain: Toolchain, made: Path | None) -> builder.CudaToolkit | builder.ClangToolkit:
     """The toolkit for the builder; `made` is the folder from :func:`toolkit`, or None."""
     if toolchain.nvcc:
         return toolchain.nvcc

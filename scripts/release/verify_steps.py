@@ -24,10 +24,9 @@ def run_installed(
 ) -> Path:
     """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
 
-    Both run in an empty folder, from which Python does not find the source tree. `site` is a folder
-    with a package that hides the installed package, and `glue` the glue that the loader must choose
-    (None allows any). Without `gpu`, a CUDA build of torch sees no GPU; without `checker`, only the
-    smoke test runs.
+    Both run in an empty folder, from which Python does not find the source tree. A package in the
+    folder `site` hides the installed one; the loader must choose `glue`, if it is given. Without
+    `gpu`, torch sees no GPU; without `checker`, only the smoke test runs.
     """
     empty = fresh(TEMPORARY / "run" / name)
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
