@@ -13,15 +13,12 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from release.generated import filled  # noqa: E402
+from release.support_table import row  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "fails" / "compat.md"
 OUTCOMES = ("works", "import error", "call error", "abort", "wrong result")
 LETTERS = dict(zip(OUTCOMES, "WicX!", strict=True))
 Cells = list[dict[str, Any]]
-
-
-def row(*words: object) -> str:
-    return f"| {' | '.join(map(str, words))} |"
 
 
 def pairs(table: dict[str, Any]) -> str:
@@ -129,7 +126,7 @@ def page() -> str:
     for name, draw in (("pair", pairs), ("foreign", foreign)):
         data = HERE / f"{name}_table" / f"{name}_table.json"
         drawn = draw(json.loads(data.read_text(encoding="utf-8")))
-        text = filled(PAGE, f"{name}-table", f"\n{drawn}\n\n", old=text)
+        text = filled(PAGE, text, f"{name}-table", f"\n{drawn}\n\n")
     return text
 
 

@@ -2,12 +2,10 @@
 
     python engine_smoke.py [--outside DIR] [--glue NAME] [--json FILE]
 
-The release tool and cibuildwheel.sh run this script, which reads the package's name from
-build_matrix.yaml. It does more than `python -m PACKAGE`: it compares 16-bit types and every shape
-of `smoke.SHAPES`, checks gradients by finite differences, counts OpenMP runtimes and can require
-one glue. The exit code is 0 if every check passes, else 1. For a slow emulator, if EMULATED is set
-in the environment, the script leaves out the last of several shapes, which is the largest, and does
-the live run of `python -m PACKAGE` in its own process, which has imported torch.
+More than `python -m PACKAGE`, it compares 16-bit types and every shape of `smoke.SHAPES`, checks
+gradients by finite differences, counts OpenMP runtimes and can require one glue. The exit code is 0
+if every check passes, else 1. If EMULATED is set, for a slow emulator, the script leaves out the
+last and largest of several shapes, and does the live run of `python -m PACKAGE` in its own process.
 """
 
 import argparse

@@ -54,8 +54,7 @@ def target(text: str) -> tuple[str, str]:
     found = next(filter(None, map(interpreter, wanted)), None)
     if found is None:
         text = f"torch {version} needs a Python {' or '.join(wanted)} with venv"
-        text += ", and none is on PATH or in pyenv; install one (uv python install)"
-        raise ReleaseError(text)
+        raise ReleaseError(f"{text}; none is on PATH or in pyenv; install one (uv python install)")
     return entry.release if version == minor else version, found
 
 

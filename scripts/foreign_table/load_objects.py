@@ -2,9 +2,8 @@
 
     python load_objects.py < tasks > outcomes
 
-The script imports torch once. For each task, a new fork loads the object and evaluates the call, so
-that a crash ends only the fork. The script does not import our package, so no checker of ours
-rejects an object before the loader sees it.
+For each task, a new fork loads the object and evaluates the call, so that a crash ends only the
+fork. Our package is not imported, so no checker of ours rejects an object first.
 
 Each task and each outcome is a JSON object on one line. A task has `root` (a folder for sys.path),
 `object` and `preloads` (paths inside root), `load` ("file" or "import"), `beside` (more folders for
@@ -72,7 +71,6 @@ def open_file(path: Path) -> dict[str, Any]:
     if path.name.removeprefix(name) not in importlib.machinery.EXTENSION_SUFFIXES:
         raise ModuleNotFoundError(f"No module named {name!r} ({path.name} is not for this Python)")
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return {"module": module}

@@ -10,13 +10,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from email.parser import HeaderParser
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
-from packaging.requirements import Requirement
+from packaging.metadata import Metadata
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from release import FOREIGN, MACHINE, NATIVE_SUBDIR, SUBDIR
@@ -53,17 +52,14 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
     shutil.copy(facts["exe"], binary)
     for name in ("python3", "python"):
         (root / "bin" / name).symlink_to(binary.name)
-    build = f"bootstrap_{minor.replace('.', '')}_0"
-    found = Stub("python", facts["version"], build)
     for library in Path(facts["prefix"], "lib").glob(f"libpython{minor}*.so*"):
         shutil.copy(library, root / "lib" / library.name, follow_symlinks=False)
     if Path(facts["include"]).is_dir():
         shutil.copytree(facts["include"], root / "include" / f"python{minor}")
-    if binary.read_bytes()[:2] == b"#!":  # the script that starts the interpreter under qemu
-        return found
-    rpath = ["--force-rpath", "--set-rpath", "$ORIGIN/../lib"]
-    subprocess.run([tool("patchelf"), *rpath, binary], check=True)
-    return found
+    if binary.read_bytes()[:2] != b"#!":  # not the script that starts the interpreter under qemu
+        rpath = ["--force-rpath", "--set-rpath", "$ORIGIN/../lib"]
+        subprocess.run([tool("patchelf"), *rpath, binary], check=True)
+    return Stub("python", facts["version"], f"bootstrap_{minor.replace('.', '')}_0")
 
 
 def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
@@ -90,17 +86,12 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
 
 
 def depends_of(archive: ZipFile, minor: str) -> list[str]:
-    metadata = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-    headers = HeaderParser().parsestr(archive.read(metadata).decode())
+    name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+    needs = Metadata.from_email(archive.read(name), validate=False).requires_dist or ()
     environment = {"python_version": minor, "platform_machine": MACHINE, "extra": ""}
-    found = [f"python {minor}.*"]
-    for line in headers.get_all("Requires-Dist", []):
-        need = Requirement(line)
-        if need.marker and not need.marker.evaluate(environment):
-            continue
-        spec = str(need.specifier).replace(" ", "")
-        found.append(f"{conda_name(need.name)} {spec}".strip())
-    return found
+    wanted = [n for n in needs if n.marker is None or n.marker.evaluate(environment)]
+    found = (f"{conda_name(need.name)} {need.specifier}".strip() for need in wanted)
+    return [f"python {minor}.*", *found]
 
 
 def compiler() -> Stub:
@@ -126,32 +117,28 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     A channel for another platform has two Pythons: this machine's, which builds our package,
     and `python`, which runs our package in a prefix of that platform.
     """
+    from rattler_build import assemble_package
+
     write_channel(out, [sysroot(), *([] if FOREIGN else [compiler()])])
     own = sys._base_executable  # the interpreter from which the tool's environment was made
     for subdir, interpreter in {NATIVE_SUBDIR: own, SUBDIR: python}.items():
         facts = python_facts(interpreter, modules="sys")
         stages: list[Callable[[Path], Stub]] = [partial(stage_python, facts=facts)]
         stages += [partial(stage_wheel, wheel=wheel, minor=facts["minor"]) for wheel in wheels]
-        _stage(out, subdir, stages)
-
-
-def _stage(out: Path, subdir: str, stages: Sequence[Callable[[Path], Stub]]) -> None:
-    from rattler_build import assemble_package
-
-    (out / subdir).mkdir(parents=True, exist_ok=True)
-    for stage in stages:
-        with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:
-            package = stage(Path(folder))
-            assemble_package(
-                package.name,
-                package.version,
-                subdir,
-                package.build,
-                out / subdir,
-                files_dir=folder,
-                depends=list(package.depends),
-                summary=SUMMARY,
-                compression_level=1,
-                detect_prefix=False,
-            )
-        print(f"{package.name} {package.version}", flush=True)
+        (out / subdir).mkdir(parents=True, exist_ok=True)
+        for stage in stages:
+            with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:
+                package = stage(Path(folder))
+                assemble_package(
+                    package.name,
+                    package.version,
+                    subdir,
+                    package.build,
+                    out / subdir,
+                    files_dir=folder,
+                    depends=list(package.depends),
+                    summary=SUMMARY,
+                    compression_level=1,
+                    detect_prefix=False,
+                )
+            print(f"{package.name} {package.version}", flush=True)

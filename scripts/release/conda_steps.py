@@ -7,6 +7,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,11 +33,9 @@ _INDEX = threading.Lock()
 
 def conda_forge_in_reach(timeout: float = 5.0) -> bool:
     request = urllib.request.Request(f"{CONDA_FORGE}/noarch/repodata.json.zst", method="HEAD")
-    try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
+    with suppress(OSError), urllib.request.urlopen(request, timeout=timeout) as answer:
+        return answer.status == 200
+    return False
 
 
 def worker(command: str, **arguments: object) -> list[str]:
@@ -66,8 +65,6 @@ def download(context: Context, *, release: str | None) -> Sequence[Path]:
 
 def bootstrap(context: Context, *, wheels: Path, python: str) -> Sequence[Path]:
     _work(context.log, "bootstrap", out=fresh(BOOTSTRAP), wheels=wheels, python=python)
-    shutil.rmtree(BOOTSTRAP / "bld", ignore_errors=True)
-    shutil.rmtree(BOOTSTRAP / "src_cache", ignore_errors=True)
     return sorted(BOOTSTRAP.glob("*/*.conda"))
 
 
@@ -150,9 +147,8 @@ def package_tests(
 def driver(cell: Cell) -> dict[str, str]:
     """The variable that tells the solver which driver to assume; none if the solver detects it.
 
-    The tool tries a CPU package beside a CPU pytorch, so the solver assumes no driver. For a CUDA
-    package on a machine without a driver, the solver assumes one all the same, so that it accepts
-    the package, which then computes on the CPU.
+    A CPU package is tried beside a CPU pytorch, without a driver. For a CUDA package, the solver
+    assumes a driver where there is none; the package then computes on the CPU.
     """
     if cell.cuda_major is None:
         return {"CONDA_OVERRIDE_CUDA": ""}
@@ -166,8 +162,7 @@ def prefix(
 ) -> Sequence[Path]:
     """Installs the package into a new conda prefix and runs the package there.
 
-    The last output is the smoke test's report, to which the step adds the name of the `pytorch`
-    package.
+    The last output is the smoke test's report, with the name of the `pytorch` package.
     """
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     specs = [f"{PROJECT.distribution} =={version} {build}", f"python {python}.*"]

@@ -1,7 +1,6 @@
 """Channels of packages with few files; the channel of `stubs` looks like conda-forge to a solver.
 
-With that channel, tests render the recipe and solve for every kind of machine in seconds, without a
-network or a GPU (`tests/release/test_conda_solve.py`, `test_conda_installs.py`). The channel
+With it, tests render the recipe and solve for every kind of machine in seconds. The channel
 copies these facts of conda-forge: the run_exports of pytorch pin its minor; pytorch needs one build
 of libtorch; a CUDA build of pytorch needs `__cuda`, binds `cuda-version` to one major, and has a
 build number higher by 200 than a CPU build has; `cuda-version` constrains `__cuda`. Build strings
@@ -18,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.compat.records import TorchInstall
 from engine.compat.torch_probe import find_torch
 from release import SUBDIR
 from release.schema import Matrix, pair
@@ -166,25 +164,25 @@ def write_channel(folder: Path, packages: Iterable[Stub]) -> Path:
 
 
 def link_torch(folder: Path, env: Path, python: str) -> Path:
-    return write_channel(folder, _linked(find_torch(env), python))
-
-
-def _linked(torch: TorchInstall, python: str) -> Iterator[Stub]:
-    """The pytorch packages of an installed torch, with the `cuda-version` of a CUDA build.
+    """Writes a channel with packages of an installed torch, and its `cuda-version` if it has one.
 
     For x86-64, PyPI has no CPU builds. So a CUDA build becomes a CPU package, too: without a driver
     it computes on the CPU. The build string of the CPU package (`cpu_linked_cu128_py311_0`) must
     not contain `cuda`, by which our CUDA packages recognise a CUDA build.
     """
+    torch = find_torch(env)
     release, tag = torch.version.split("+")[0], f"py{python.replace('.', '')}_0"
+    packages = []
     builds: dict[str, tuple[str, ...]] = {f"cpu_linked_{tag}": ()}
     if torch.cuda:
         flavour, after = torch.cuda.replace(".", ""), int(torch.cuda.split(".")[0]) + 1
-        yield cuda_version(torch.cuda)
+        packages.append(cuda_version(torch.cuda))
         needs = ("__cuda", f"cuda-version >={torch.cuda},<{after}")
         builds = {f"cuda{flavour}_linked_{tag}": needs, f"cpu_linked_cu{flavour}_{tag}": ()}
     # One .pth file is enough: it names a folder with torch, its dependencies and CUDA's libraries.
     files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
     for build, needs in builds.items():
         needs, exports = (f"python {python}.*", *needs), exports_of_pytorch(release)
-        yield Stub("pytorch", release, build, 0, needs, run_exports=exports, files=files)
+        stub = Stub("pytorch", release, build, 0, needs, run_exports=exports, files=files)
+        packages.append(stub)
+    return write_channel(folder, packages)

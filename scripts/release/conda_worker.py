@@ -129,13 +129,8 @@ def solve(
 ) -> dict[str, Any]:
     """The packages that a solver would install, by name; installs nothing.
 
-    Args:
-        channels: the URLs of the channels, the preferred channel first.
-        specs: the packages to install, such as `pytorch` and `python 3.11.*`.
-        virtual: the virtual packages of the machine, such as `__cuda` and `__glibc`.
-        cache: a folder for the index of the channels, None for the library's own folder.
-
-    Raises ReleaseError if no set of packages fits.
+    The preferred channel is first in `channels`. `virtual` has the virtual packages of the machine,
+    such as `__cuda`. Raises ReleaseError if no set of packages fits.
     """
     import rattler
     from rattler.exceptions import SolverError

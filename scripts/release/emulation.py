@@ -13,7 +13,7 @@ from pathlib import Path
 from engine.builder import HostCompiler
 from release import BUILD, FOREIGN, MACHINE, PLATFORM
 from release.environments import apt
-from release.paths import fresh
+from release.paths import fresh, write_script
 from release.shell import output_of
 from release.tasks import Context
 
@@ -32,10 +32,9 @@ def compilers(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def settings() -> dict[str, str]:
-    """The environment variables for a program under qemu; none for this machine's own platform.
+    """The environment variables for programs under qemu, which is slow; none in a native run.
 
-    qemu is slow: EMULATED makes the smoke test leave out its largest size, and OMP_WAIT_POLICY
-    keeps waiting threads out of busy loops, which qemu would emulate.
+    With EMULATED, the smoke test leaves out its largest size. Waiting threads do not spin.
     """
     return {"EMULATED": "1", "OMP_WAIT_POLICY": "passive"} if FOREIGN else {}
 
@@ -75,8 +74,8 @@ def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
     log, place = context.log, fresh(ROOT)
     apt(log, place, [f"python{minor}", "libstdc++6", "libgomp1"], debian)
     (loader,) = place.glob("lib/ld-linux-*.so.*")
-    _script(PYTHON, f'exec {QEMU} -L "{place}" -0 "$0" "{place}/usr/bin/python{minor}" "$@"')
-    _script(
+    write_script(PYTHON, f'exec {QEMU} -L "{place}" -0 "$0" "{place}/usr/bin/python{minor}" "$@"')
+    write_script(
         Path(LDD),  # this script replaces `ldd -r FILE`
         "libraries=$LD_LIBRARY_PATH; unset LD_LIBRARY_PATH; shift\n"
         f'exec {QEMU} -L "{place}" -E LD_TRACE_LOADED_OBJECTS=1 -E LD_WARN=yes -E LD_BIND_NOW=yes '
@@ -84,8 +83,3 @@ def root(context: Context, *, debian: str, minor: str) -> Sequence[Path]:
     )
     log.run([PYTHON, "-c", "import platform; print(platform.platform())"])
     return [PYTHON, Path(LDD)]
-
-
-def _script(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    path.chmod(0o755)

@@ -46,8 +46,7 @@ print(json.dumps({
 def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str]:
     """The path, the version and the folders of the base interpreter of `python`.
 
-    Raises ReleaseError if `python` does not run or lacks one of `modules`. The default names the
-    modules that make environments.
+    Raises ReleaseError if `python` does not run or lacks one of `modules`.
     """
     code = f"import {modules}{_CODE}"
     try:
@@ -118,17 +117,11 @@ def make_venv(
     borrowed: Path | None = None,
     find_links: bool = True,
 ) -> Path:
-    """Makes a new environment and returns the path of its interpreter.
+    """Makes an environment in `folder`, over an older one; returns the path of its interpreter.
 
-    Args:
-        folder: the new environment's folder; an existing folder is deleted first.
-        python: the interpreter from which the environment is made.
-        requirements: the packages to install, and options of `uv pip install`.
-        cache: uv's cache, None for the user's cache. The files of the environment are hard links
-            into the cache, so only the deletion of both frees the disk.
-        borrowed: a site-packages folder whose torch the environment uses, so that uv installs no
-            torch; or None.
-        find_links: whether uv uses the folders of wheels in PIP_FIND_LINKS.
+    `requirements` may hold options of `uv pip install`. The files of the environment are hard links
+    into uv's `cache` (None: the user's), so only the deletion of both frees the disk. `borrowed` is
+    a site-packages folder whose torch the environment uses, so that uv installs no torch.
     """
     log.run([tool("uv"), "venv", "--quiet", "--python", python, fresh(folder)])
     interpreter = folder / "bin" / "python"
@@ -175,8 +168,7 @@ def _fetch(log: Log, command: Sequence[str | Path], no_cache: str, **settings: s
 def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> None:
     """Unpacks Debian's packages and their dependencies into the folder `place`, without root.
 
-    With an architecture in `debian`, apt sees no installed packages, so the function unpacks all
-    dependencies. Otherwise it leaves out dependencies that this machine has.
+    It leaves out what this machine has, unless `debian` names an architecture.
     """
     state = fresh(place.with_name("apt"))
     (state / "status").touch()

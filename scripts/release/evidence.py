@@ -24,14 +24,11 @@ State = Literal["ran", "failed", "rejected", "unsupported"]
 class Environment(Strict):
     """The result for a torch minor and a Python.
 
-    Attributes:
-        state: `ran` (the numbers and gradients are right), `failed` (the run or a check failed),
-            `rejected` (the checker chose no variant, so the op was not run), `unsupported` (PyPI
-            has no wheel of that torch for that Python).
-        wheel, commit: the wheel and its commit if `verify_full.joined` set the row, else "".
-        accepted: the names of the accepted binaries.
-        rejected: the other binaries' names, each with its first rejecting dimension or `unknown`.
-        worst: the largest relative error for each dtype.
+    The state is `ran` (the numbers and gradients are right), `failed` (the run or a check failed),
+    `rejected` (the checker chose no variant, so the op was not run), or `unsupported` (PyPI has no
+    wheel of that torch for that Python). Only `verify_full.joined` sets `wheel` and `commit`.
+    `rejected` has each rejected binary's first rejecting dimension, or `unknown`; `worst` has the
+    largest relative error for each dtype.
     """
 
     torch: Minor

@@ -45,19 +45,21 @@ def expected(matrix: Matrix) -> dict[Path, str]:
     for path in (REPO / "environment.yml", REPO / "recipe" / "recipe.yaml", PYPROJECT):
         files[path] = named(path.read_text(encoding="utf-8"), matrix)
     parts = {
-        PYPROJECT: ("cibuildwheel", cibuildwheel.table(matrix), ("# ", "")),
+        PYPROJECT: ("cibuildwheel", cibuildwheel.table(matrix), "# {}"),
         README_FILE: ("support-table", support_table.brief(matrix)),
         RELEASE_PAGE: ("glibc", floors(matrix)),
     }
     # A project may lack some of these files.
     for path, part in parts.items():
         if path.exists():
-            files[path] = filled(path, *part, old=files.get(path))
+            old = files.get(path) or path.read_text(encoding="utf-8")
+            files[path] = filled(path, old, *part)
     for name in matrix.platforms if SUPPORT_PAGE.exists() else ():
         seen = evidence.load(evidence.results(name))
         text = support_table.full(matrix.on(name), seen, evidence.suites(name))
         marks = "environments" if name == FIRST else f"environments-{name}"
-        files[SUPPORT_PAGE] = filled(SUPPORT_PAGE, marks, text, old=files.get(SUPPORT_PAGE))
+        old = files.get(SUPPORT_PAGE) or SUPPORT_PAGE.read_text(encoding="utf-8")
+        files[SUPPORT_PAGE] = filled(SUPPORT_PAGE, old, marks, text)
     return files
 
 
@@ -108,16 +110,9 @@ def floors(matrix: Matrix) -> str:
 """
 
 
-def filled(
-    path: Path,
-    name: str,
-    text: str,
-    comment: tuple[str, str] = ("<!-- ", " -->"),
-    old: str | None = None,
-) -> str:
-    """`old` (default: the file's text) with `text` between the markers NAME:begin and NAME:end."""
-    begin, end = (f"{comment[0]}{name}:{which}{comment[1]}\n" for which in ("begin", "end"))
-    old = path.read_text(encoding="utf-8") if old is None else old
+def filled(path: Path, old: str, name: str, text: str, comment: str = "<!-- {} -->") -> str:
+    """The text `old` of a file, with `text` between the comments NAME:begin and NAME:end."""
+    begin, end = (comment.format(f"{name}:{which}") + "\n" for which in ("begin", "end"))
     before, found, rest = old.partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed or begin in rest or end in before + after:
@@ -139,8 +134,7 @@ def drifted(matrix: Matrix) -> dict[str, str]:
 
 def check(matrix: Matrix) -> None:
     if stale := drifted(matrix):
-        text = f"{', '.join(stale)}: not what build_matrix.yaml says"
-        raise ReleaseError(f"{text}; run {WRITE}")
+        raise ReleaseError(f"{', '.join(stale)}: not what build_matrix.yaml says; run {WRITE}")
 
 
 def write(matrix: Matrix, console: Console) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,11 +21,9 @@ from release.toolchains import Compilers, Toolchain
 class Host:
     """The facts about this machine that a run needs.
 
-    Attributes:
-        python: the interpreter for new environments: the base interpreter of the calling
-            environment, or the emulated interpreter of another platform.
-        driver: whether there is an NVIDIA driver; False in a run for another platform.
-        emulator: qemu's name and version in a run for another platform, if qemu is installed.
+    New environments are made from `python`: the base interpreter of the calling environment, or the
+    emulated one of another platform. `emulator` is qemu's name and version in a run for another
+    platform, in which `driver` (is there an NVIDIA driver?) is False.
     """
 
     python: str
@@ -38,19 +37,16 @@ class Host:
 
 def probe(python: str, matrix: Matrix) -> Host:
     """Looks at this machine; `python` is the interpreter of the calling environment."""
-    try:
+    compiler = torch = None
+    with suppress(BuildError):
         compiler = find_host_compiler(emulation.compilers(os.environ))
-    except BuildError:
-        compiler = None
     cuda = toolchains.probe(matrix)
     if FOREIGN:
         minor = emulation.python_minor()
         return Host(str(emulation.PYTHON), minor, None, compiler, cuda, False, emulation.version())
     facts = python_facts(python)
-    try:
+    with suppress(TorchNotFoundError):
         torch = find_torch(python=python)
-    except TorchNotFoundError:
-        torch = None
     driver = Path("/proc/driver/nvidia/version").exists()
     return Host(facts["exe"], facts["minor"], torch, compiler, cuda, driver)
 

@@ -46,12 +46,10 @@ class Binary(Strict):
 
 
 class Run(Strict):
-    """The run of an installed artefact, or the reason why the artefact did not run.
+    """The run of a thin wheel (`venv`), a fat wheel or a conda package, or why it did not run.
 
-    Attributes:
-        kind: `venv` (the thin wheel), `fat` (the fat wheel), `conda` (the package); `gpu` for an
-            entry that says that no run used the CUDA kernels.
-        facts: the smoke test's findings; for a conda package also the `pytorch` package beside it.
+    An entry of the kind `gpu` says that no run used the CUDA kernels. `facts` are the smoke test's
+    findings; for a conda package also the `pytorch` package beside it.
     """
 
     kind: str
@@ -61,14 +59,11 @@ class Run(Strict):
 
 
 class CellEntry(Strict):
-    """One variant of the matrix.
+    """One variant of the matrix, and the reason why it is not `done`.
 
-    Attributes:
-        state: `partial` means that the wheel was packed, but another step was skipped.
-        reason: why the cell is not done.
-        binaries: the names of the shared objects, which are keys of `Manifest.binaries`.
-        steps: the duration of each finished step in seconds, also if an earlier run did the step.
-        host: the key in `Manifest.hosts` of the machine that built or skipped the cell.
+    In the state `partial`, the wheel was packed, but another step was skipped. `steps` has the
+    seconds of each finished step, also if an earlier run did it. `binaries` has keys of
+    `Manifest.binaries`; `host` is a key of `Manifest.hosts`: who built or skipped the cell.
     """
 
     state: State
@@ -103,13 +98,10 @@ class HostFacts(Strict):
 class Manifest(Strict):
     """The whole file.
 
-    Attributes:
-        changed: the change of the checkout during the run, or "". After a change, the sources of
-            the artefacts are not known, so `artefacts` is empty.
-        sources: a hash of the commit and of the files from which the source distribution is made.
-        base_channel: the base conda channel's URL (several after some merges); None for bootstrap.
-        missing: the cells of the matrix that the fat wheel lacks, each with the reason.
-        optional: the cells of the matrix that a whole fat wheel may lack.
+    `changed` is the change of the checkout during the run, or "": after a change, the sources of
+    the artefacts are not known, so `artefacts` is empty. `sources` is a hash of the commit and the
+    files. `base_channel` is a URL (several after some merges); None for bootstrap. `missing` says
+    why the fat wheel lacks cells; a whole one may lack those in `optional`.
     """
 
     schema_: Literal[1] = Field(1, alias="schema")
@@ -148,43 +140,39 @@ class Manifest(Strict):
         return f", which lacks {', '.join(names)}" if names else ""
 
 
-class ManifestError(ReleaseError):
-    """A manifest is missing, is damaged, or contradicts its files or another manifest."""
-
-
 def parse(path: Path) -> Manifest:
-    """The manifest at `path`; raises ManifestError if it is missing or damaged."""
+    """The manifest at `path`; raises ReleaseError if it is missing or damaged."""
     try:
         return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         text = f"{path}: cannot be read ({error.strerror})"
-        raise ManifestError(f"{text}; run scripts/build_all.sh first") from error
+        raise ReleaseError(f"{text}; run scripts/build_all.sh first") from error
     except (ValidationError, UnicodeDecodeError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else {"msg": str(error)}
         where = ".".join(map(str, first.get("loc", ())))
         text = f"{path}: is no whole manifest ({where + ': ' if where else ''}{first['msg']})"
-        raise ManifestError(f"{text}; delete it and build again") from error
+        raise ReleaseError(f"{text}; delete it and build again") from error
 
 
 def of_shards(folders: Iterable[Path]) -> dict[Path, Manifest]:
     """The manifests in the `dist` folders of shards.
 
-    Raises ManifestError if a file is missing or damaged, if a checkout changed during the run of
+    Raises ReleaseError if a file is missing or damaged, if a checkout changed during the run of
     its shard, or if the shards' packages, versions, sources or numbers of cells differ.
     """
     shards = {folder: parse(folder / "manifest.json") for folder in folders}
     (first, wanted), *_ = shards.items()
     for folder, found in shards.items():
         if found.changed:
-            raise ManifestError(f"{folder}: {found.changed}; build the shard again")
+            raise ReleaseError(f"{folder}: {found.changed}; build the shard again")
         if wrong := wrong_files(found.artefacts, folder):
             text = f"{folder}: {wrong[0]}"
-            raise ManifestError(f"{text}; copy the whole folder again, or build the shard again")
+            raise ReleaseError(f"{text}; copy the whole folder again, or build the shard again")
         for name in ("package", "version", "commit", "sources", "total"):
             got, needs = getattr(found, name), getattr(wanted, name)
             if got != needs:
                 text = f"{folder}: {name} is {got}, {first} has {needs}"
-                raise ManifestError(f"{text}; build every shard from the same commit")
+                raise ReleaseError(f"{text}; build every shard from the same commit")
     return shards
 
 
@@ -196,7 +184,7 @@ def of_binaries(packed: Mapping[str, bytes], shards: Iterable[Manifest]) -> dict
         name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()
         if (name, sha256) not in known:
             text = f"{name}: no manifest has the hash of the packed binary ({sha256})"
-            raise ManifestError(f"{text}; build the shards again")
+            raise ReleaseError(f"{text}; build the shards again")
         found[name] = known[name, sha256]
     return found
 
@@ -207,7 +195,7 @@ def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | Non
         return None
     try:
         return parse(path)
-    except ManifestError as error:
+    except ReleaseError as error:
         number = 1
         while (aside := path.with_name(f"{path.name}.set-aside-{number}")).exists():
             number += 1
@@ -264,7 +252,11 @@ def render(manifest: Manifest, dist: Path) -> str:
         for step, took in cell.steps.items():
             own[name] += took if counted.setdefault(step, name) == name else 0.0
     rows, columns = grid(manifest)
-    logs = {name: _log(dist / str(cell.log)) for name, cell in manifest.cells.items()}
+    logs = {
+        name: path.read_text(encoding="utf-8", errors="replace")
+        for name, cell in manifest.cells.items()
+        if cell.log and (path := dist / cell.log).is_file()
+    }
     totals = Counter(cell.state for cell in manifest.cells.values())
     shown = {"logs": logs, "totals": totals, "counted": counted, "own": own}
     template = environment.get_template("report.html.j2")
@@ -281,10 +273,3 @@ def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:
     order = sorted(rows, key=lambda glue: (glue.lane != "stable", glue.torch, str(glue)))
     columns = sorted({device for row in rows.values() for device in row})
     return {str(glue): rows[glue] for glue in order}, columns
-
-
-def _log(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -123,24 +123,20 @@ def _devices(
             yield gcc, f"{text}, which takes {[low, high]}"
 
 
-class MatrixError(ReleaseError):
-    """The matrix cannot be used; a mistake inside the file is a line `file:line: problem`."""
-
-
 def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
-    """The checked matrix with the values of a platform; raises MatrixError if it is unusable."""
+    """The checked matrix of a platform; raises ReleaseError, with a line for each mistake."""
     try:
         tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise MatrixError(f"{path}: cannot be read ({error.strerror}); restore it") from error
+        raise ReleaseError(f"{path}: cannot be read ({error.strerror}); restore it") from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = (error.problem or "unreadable").splitlines()[0].split(" with value")[0]
         text = f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {problem}"
-        raise MatrixError(f"{text}; correct the line") from error
+        raise ReleaseError(f"{text}; correct the line") from error
     if not isinstance(tree, dict):
         text = f"{path}:1: got {str(tree)[:40]!r}, needs a mapping with `schema: 1`"
-        raise MatrixError(f"{text}; write one")
+        raise ReleaseError(f"{text}; write one")
     problems: list[str] = []
     found: dict[str, Matrix] = {}
     name = FIRST
@@ -153,9 +149,9 @@ def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
     except ValidationError as error:
         problems += [f"{path}:{_schema_problem(tree, name, detail)}" for detail in error.errors()]
     if problems:
-        raise MatrixError("\n".join(dict.fromkeys(problems)))
+        raise ReleaseError("\n".join(dict.fromkeys(problems)))
     if platform not in found:
-        raise MatrixError(f"{path}: has no platform {platform}; there are {', '.join(found)}")
+        raise ReleaseError(f"{path}: has no platform {platform}; there are {', '.join(found)}")
     return found[platform]
 
 

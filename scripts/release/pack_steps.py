@@ -33,10 +33,7 @@ PAGE = """\
 
 
 def package_sources() -> tuple[Path, ...]:
-    """The files of the checkout that a distribution may hold, without tests, docs and tools.
-
-    The function asks git which files to skip; without git, it skips the folders of build products.
-    """
+    """The files that a distribution may hold: git's, or without git, all but build products."""
     listed = output_of("git", "ls-files", "-co", "--exclude-standard", "-z")
     names = [name for name in (listed or "").split("\0") if name]
     if listed is None:

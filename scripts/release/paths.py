@@ -17,6 +17,7 @@ NATIVE_BINARIES = REPO / "build" / BINARIES.name  # binaries for this machine's 
 BOOTSTRAP = BUILD / "bootstrap-channel"
 LINKED = BUILD / "linked-channels"
 TEMPORARY = BUILD / "tmp"
+VERIFIED = BUILD / "verify-full"
 CHANNEL = DIST / "channel"
 INDEX = DIST / "simple"
 WHEELS = INDEX / PROJECT.distribution
@@ -48,6 +49,12 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_atomically(path: Path, text: str) -> None:
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def write_script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
 
 
 def publish(source: Path, target: Path) -> Path:

@@ -31,10 +31,8 @@ ROOM = 2 * CUDA_TORCH
 class Plan:
     """All tasks of a run, in an order in which they can run.
 
-    Args:
-        channel: the URL of the base channel; None for the bootstrap channel.
-        carried: thin wheels of other cells that an earlier run made from this run's sources.
-        pack: whether to pack and run the binaries that pass the checks.
+    Without a `channel`, they make a bootstrap channel. `carried` are thin wheels of other cells,
+    which an earlier run made from the same sources. Without `pack`, nothing is packed or run.
     """
 
     def __init__(
@@ -221,9 +219,8 @@ class Plan:
     ) -> tuple[str, tuple[Task, ...]]:
         """The URL of a channel with a pytorch for the cell's package, and the tasks that make it.
 
-        The torch that stable glue is compiled against may have no CUDA, or another CUDA major than
-        the kernels. So a stable CUDA package is installed beside a torch of the kernels' major,
-        which the tool fetches only if the package was made.
+        The torch that stable glue is compiled against may have another CUDA than the kernels, or
+        none. So a stable CUDA package gets a torch of its major, fetched once the package is made.
         """
         if cell.stable and cell.cuda_major is not None:
             env, torch = self._torch_of_cuda(cell, package)

@@ -5,10 +5,9 @@ from a signal handler may leave a lock held for which a worker waits. So while s
 the first signal only sets a flag, which the main thread polls.
 
 `kill -9` ends only the tool. Compilers and installers continue, and could write into the files of
-the next run. The next run finds these processes by the build folder, which every process of a run
-has in its environment. A forked process has that environment from its exec on, and until then holds
-the tool's lock. `Log.run` starts commands with `close_fds=False`, as closing all descriptors would
-release the lock before the exec. So a run that has the lock finds the commands of earlier runs.
+the next run, which finds them by the build folder in their environment. A forked process has that
+environment from its exec on, and until then holds the tool's lock: `Log.run` starts commands with
+`close_fds=False`, as closing all descriptors would release the lock before the exec.
 """
 
 import contextlib

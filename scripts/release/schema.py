@@ -6,6 +6,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
 from engine.builder import cxx_standard
+from engine.compat.records import parse_minor as pair
 
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 Python = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+t?$")]  # t: free-threaded
@@ -17,12 +18,6 @@ KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
 PlatformName = Annotated[str, StringConstraints(pattern=r"^linux-[a-z0-9_]+$")]
 Abi = Literal[0, 1]
 FIRST = "linux-x86_64"  # the names of cells leave out this platform
-
-
-def pair(version: str) -> tuple[int, int]:
-    """`2.10` or `2.10.1` as (2, 10)."""
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
 
 
 def merged(values: Any, differs: Any) -> Any:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 from urllib.parse import unquote
@@ -92,7 +93,7 @@ class CommandFailed(ReleaseError):
         self.said = said
 
 
-class Log:
+class Log(AbstractContextManager["Log"]):
     """The log file of one step, which gets every line without secrets."""
 
     def __init__(self, path: Path) -> None:
@@ -100,9 +101,6 @@ class Log:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="utf-8", buffering=1, errors="replace")
         self._failed: OSError | None = None  # why the output of a command could not be written
-
-    def __enter__(self) -> "Log":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
@@ -141,7 +139,6 @@ class Log:
         except OSError as error:
             text = f"{words[0]} does not start: {error.strerror}. {remedy}"
             raise ReleaseError(text.removesuffix(". ")) from error
-        assert process.stdout is not None
         copier = threading.Thread(target=self._copy, args=(process.stdout,), daemon=True)
         copier.start()
         code = process.wait()

@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,45 +27,32 @@ _digests: dict[tuple[int, ...], str] = {}
 
 def digest(path: Path) -> str:
     """The hash of a file, or of all names, files and links in a folder except `__pycache__`."""
+    found = hashlib.sha256()
     if path.is_dir():
-        return _tree_digest(os.fspath(path))
-    return _file_digest(os.fspath(path), path.stat())
-
-
-def _file_digest(path: str, stat: os.stat_result) -> str:
+        for entry in sorted(path.iterdir()):
+            if entry.name != "__pycache__":
+                content = str(entry.readlink()) if entry.is_symlink() else digest(entry)
+                found.update(os.fsencode(f"{entry.name}\0{content}\0"))
+        return found.hexdigest()
     # Hard links share an inode, so the file is read once. Every change of a file changes its ctime.
+    stat = path.stat()
     which = stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns
     if which not in _digests:
-        found = hashlib.sha256()
-        with Path(path).open("rb", buffering=0) as file:
+        with path.open("rb", buffering=0) as file:
             while chunk := file.read(min(stat.st_size, 1 << 20)):
                 found.update(chunk)
         _digests[which] = found.hexdigest()
     return _digests[which]
 
 
-def _tree_digest(root: str) -> str:
-    found = hashlib.sha256()
-    for entry in sorted(os.scandir(root), key=attrgetter("name")):
-        if entry.name == "__pycache__":
-            continue
-        if entry.is_symlink():
-            content = str(Path(entry.path).readlink())
-        elif entry.is_dir():
-            content = _tree_digest(entry.path)
-        else:
-            content = _file_digest(entry.path, entry.stat())
-        found.update(os.fsencode(f"{entry.name}\0{content}\0"))
-    return found.hexdigest()
-
-
 def sources(pattern: str) -> tuple[Path, ...]:
     return tuple(sorted(path for path in REPO.glob(pattern) if path.is_file()))
 
 
-def relative(path: Path) -> str:
-    """The path, relative if inside the checkout, so that stamps survive a move of the checkout."""
-    return str(path.relative_to(REPO)) if path.is_relative_to(REPO) else str(path)
+def relative(value: object) -> str:
+    """The value as text; a path in the checkout is relative, so that stamps survive its move."""
+    inside = isinstance(value, Path) and value.is_relative_to(REPO)
+    return str(value.relative_to(REPO) if inside else value)
 
 
 def code() -> tuple[Path, ...]:
@@ -81,13 +67,9 @@ def tool() -> str:
 
 def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, Any]) -> str:
     """The hash of a task's name, inputs and facts, and of the tool's code."""
-    lines = [name, tool(), json.dumps(facts, sort_keys=True, default=_plain)]
+    lines = [name, tool(), json.dumps(facts, sort_keys=True, default=relative)]
     lines += [f"{relative(path)}\0{digest(path)}" for path in inputs]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
-
-
-def _plain(value: object) -> str:
-    return relative(value) if isinstance(value, Path) else str(value)
 
 
 @dataclass(frozen=True)

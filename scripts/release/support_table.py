@@ -16,7 +16,7 @@ LEGEND = {
 
 def brief(matrix: Matrix) -> str:
     """The table of platforms, torches and Pythons for the README."""
-    lines = [_row(["platform", "torch", "Python", "runs on", "by"]), "|---" * 5 + "|\n"]
+    lines = [row("platform", "torch", "Python", "runs on", "by"), "|---" * 5 + "|"]
     for name, found in ((name, matrix.on(name)) for name in matrix.platforms):
         platform, minors = name.replace("linux-", "Linux ").replace("_", "-"), found.minors()
         first = minors.index(found.stable.target)
@@ -28,8 +28,8 @@ def brief(matrix: Matrix) -> str:
             (newer, found.stable.devices, "one stable glue"),
         ):
             on = ", ".join(d.upper().replace("CU", "CUDA ") for d in devices)
-            lines.append(_row([platform, versions, pythons, on, by]))
-    return "".join(lines)
+            lines.append(row(platform, versions, pythons, on, by))
+    return "\n".join(lines) + "\n"
 
 
 def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
@@ -40,14 +40,14 @@ def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> s
         pythons = [python for python in pythons if python in tried]
     head = ["torch", "CUDA of PyPI's build", "C++ ABI (PyPI / conda)", "served by"]
     head += [*(f"Python {python}" for python in pythons), "tests of the operator"]
-    lines = [_row(head), "|---" * len(head) + "|\n"]
+    lines = [row(*head), "|---" * len(head) + "|"]
     seen: dict[str, None] = {}
     for minor, torch in matrix.torch.items():
         words = [_word(matrix, evidence, minor, python) for python in pythons]
         seen.update(dict.fromkeys(words))
         cuda = torch.cuda.version if torch.cuda else "none"
-        row = [minor, cuda, f"{torch.abi.pypi} / {torch.abi.conda}", _glue(matrix, minor)]
-        lines.append(_row([*row, *words, suites.get(minor, "")]))
+        facts = [minor, cuda, f"{torch.abi.pypi} / {torch.abi.conda}", _glue(matrix, minor)]
+        lines.append(row(*facts, *words, suites.get(minor, "")))
     legend = [f"*{word}*: {text}" for word, text in LEGEND.items() if word in seen]
     if matrix.platform != FIRST:  # the stored results are from qemu
         fat = "installed from the fat wheel,"
@@ -57,14 +57,14 @@ def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> s
     if any(len(torch.abis) > 1 for torch in matrix.torch.values()):
         legend.append("*optional*: for conda's builds; in the fat wheel if it was built")
     legend += [f"**{word}**: tried, and it does not work" for word in seen if "fails" in word]
-    lines.append("\n" + "; ".join(legend) + ".\n")
+    lines += ["", "; ".join(legend) + "."]
     if evidence:
         lines.append(_origin(evidence, results(matrix.platform).relative_to(REPO)))
-    return "".join(lines)
+    return "\n".join(lines) + "\n"
 
 
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |\n"
+def row(*words: object) -> str:
+    return f"| {' | '.join(map(str, words))} |"
 
 
 def _glue(matrix: Matrix, minor: str) -> str:
@@ -104,4 +104,4 @@ def _origin(evidence: Evidence, stored: Path) -> str:
             f" Python {', '.join(pythons)}: on {date} with `{wheel}` of {commit[:12]}, "
             "by the same command with `--python`."
         )
-    return f"{text}\n"
+    return text

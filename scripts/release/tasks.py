@@ -40,13 +40,10 @@ class SkipTask(Exception):
 class Task:
     """One step of a run; the tool's code, `run`, `inputs`, `facts` and `needs` decide the result.
 
-    Attributes:
-        run: a function or `partial`; a task among the arguments becomes that task's first output.
-        needs: the tasks that run before this one. Unless all of them succeed, this task is skipped.
-        anyway: whether this task runs even if tasks in `needs` failed or were skipped. It may
-            find the temporary outputs of `needs` deleted.
-        temporary: the outputs and other folders that are deleted after the last reader.
-        disk: the approximate size of the temporary outputs in bytes.
+    A task among the arguments of the partial `run` becomes that task's first output. The task runs
+    after all of `needs`, and is skipped unless they succeed. A task that runs `anyway` may find
+    their temporary outputs deleted. `temporary` has the folders that are deleted after the last
+    reader, `disk` their approximate size in bytes.
     """
 
     name: str
@@ -69,12 +66,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a task ended.
-
-    Attributes:
-        seconds: the duration in the run that did the task.
-        reason: why the task failed or was skipped; `blocked` is true if the task was not tried.
-    """
+    """How a task ended, and how long the run that did it took; `blocked` if it was not tried."""
 
     task: str
     status: Status

@@ -8,16 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.builder import (
-    BuildError,
-    ClangToolkit,
-    CudaToolkit,
-    find_cuda_toolkit,
-    find_cuda_toolkits,
-)
+from engine import builder
 from release import BUILD, REPO
 from release.environments import apt, uv
-from release.paths import fresh
+from release.paths import fresh, write_script
 from release.schema import Kernels, Matrix, Toolkit
 from release.shell import Log, output_of
 from release.tasks import Context
@@ -31,22 +25,20 @@ NEWEST_CLANG = 30  # the tool looks for clang++-NN with NN below this number
 class Compilers:
     """The installed nvccs, the installed clang++s (major, path), and the clang packages of apt."""
 
-    nvccs: tuple[CudaToolkit, ...] = ()
+    nvccs: tuple[builder.CudaToolkit, ...] = ()
     clangs: tuple[tuple[int, str], ...] = ()
     debian: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The tools that compile a CUDA kernel object.
+    """The tools that compile a CUDA kernel object: nvcc, or clang++ if `clang` is not None.
 
-    Attributes:
-        nvcc: the installed toolkit; None for a toolkit from PyPI's wheels.
-        clang: the clang++ command; "" for the clang++ of Debian's package; None for nvcc.
+    `nvcc` is None for a toolkit from PyPI's wheels, `clang` is "" for Debian's clang++.
     """
 
     version: str
-    nvcc: CudaToolkit | None = None
+    nvcc: builder.CudaToolkit | None = None
     clang: str | None = None
 
     @property
@@ -66,8 +58,8 @@ class Toolchain:
 def probe(matrix: Matrix) -> Compilers:
     """Finds the CUDA compilers of this machine, and the matrix's clang packages in apt."""
     try:
-        nvccs = tuple(find_cuda_toolkits(os.environ))
-    except BuildError:
+        nvccs = tuple(builder.find_cuda_toolkits(os.environ))
+    except builder.BuildError:
         nvccs = ()
     wanted = [toolkit.clang for toolkit in matrix.toolkits.values() if toolkit.clang]
     debian = frozenset(clang.debian for clang in wanted if can_fetch(clang.debian))
@@ -156,17 +148,15 @@ def runtime(context: Context, *, version: str, python: str) -> Sequence[Path]:
     return [home_of(folder) / "lib"]
 
 
-def resolve(toolchain: Toolchain, made: Path | None) -> CudaToolkit | ClangToolkit:
+def resolve(toolchain: Toolchain, made: Path | None) -> builder.CudaToolkit | builder.ClangToolkit:
     """The toolkit for the builder; `made` is the folder from :func:`toolkit`, or None."""
     if toolchain.nvcc:
         return toolchain.nvcc
     if toolchain.clang is not None:
         major, minor = map(int, toolchain.version.split("."))
         clang = toolchain.clang or str(made / "clang" / "bin" / "clang++")
-        return ClangToolkit(clang, made / "cuda", (major, minor))
-    found = find_cuda_toolkit({**os.environ, "CUDA_HOME": str(home_of(made))})
-    assert found is not None, made
-    return found
+        return builder.ClangToolkit(clang, made / "cuda", (major, minor))
+    return builder.find_cuda_toolkit({**os.environ, "CUDA_HOME": str(home_of(made))})
 
 
 def _merge(wheels: Path, home: Path) -> Path:
@@ -187,15 +177,13 @@ def _debian_clang(log: Log, package: str, folder: Path) -> None:
     apt(log, root, [package])
     (program,) = root.glob("usr/lib/llvm-*/bin/clang++")
     wrapper = folder / "bin" / "clang++"
-    wrapper.parent.mkdir()
     # The dynamic linker does not search these two folders by default.
     folders = (LIBRARIES, program.parents[1].relative_to(root) / "lib")
     paths = [f"$here/debian/{name}" for name in folders]
-    wrapper.write_text(
-        '#!/bin/sh\nhere=$(dirname "$(dirname "$0")")\n'
+    write_script(
+        wrapper,
+        'here=$(dirname "$(dirname "$0")")\n'
         f'export LD_LIBRARY_PATH="{":".join(paths)}"\n'
-        f'exec "$here/{program.relative_to(folder)}" "$@"\n',
-        encoding="utf-8",
+        f'exec "$here/{program.relative_to(folder)}" "$@"',
     )
-    wrapper.chmod(0o755)
     log.run([wrapper, "--version"])

@@ -37,7 +37,7 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
         if any(artefact.kind == "conda" for artefact in artefacts):
             console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
         artefacts = [artefact for artefact in artefacts if artefact.kind != "conda"]
-    if refusals := [*_general(manifest, artefacts), *_of_target(name, manifest, artefacts)]:
+    if refusals := _refusals(name, manifest, artefacts):
         raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
     files = [str(DIST / artefact.path) for artefact in artefacts]
     with Log(LOGS / "upload.log") as log:
@@ -59,8 +59,8 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
     return 0
 
 
-def _general(manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
-    """The reasons why no target may get these artefacts."""
+def _refusals(name: str, manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
+    """The reasons why no target, or why this target, may get these artefacts."""
     found = []
     if manifest.changed:
         found.append(f"{manifest.changed}; build again, and leave the checkout alone meanwhile")
@@ -74,12 +74,8 @@ def _general(manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
     if failed := [name for name, cell in manifest.cells.items() if cell.state == "failed"]:
         found.append(f"{', '.join(failed)} failed; repair and build again")
     found += [f"{text}; build again" for text in wrong_files(artefacts, DIST)]
-    return found if artefacts else [*found, "there is nothing to upload; build first"]
-
-
-def _of_target(name: str, manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
-    """The reasons why this target does not take these artefacts."""
-    found = []
+    if not artefacts:
+        found.append("there is nothing to upload; build first")
     if name == "anaconda":
         if manifest.base_channel is None:
             found.append(BOOTSTRAPPED)

@@ -1,10 +1,9 @@
 """Runs the fat wheel with every torch on every Python for which PyPI has a wheel of that torch.
 
-Once every environment of `--verify full` has a result, the tool stores all results for the support
-tables, in `benchmarks/results/environments.json`. `--python PATH` tries only the environments of
-that interpreter, and adds their results to the stored ones. On a platform other than the first of
-the matrix, the tool tries each torch on one Python by default and stores the results that it gets:
-under qemu an environment takes minutes, and some torches crash.
+Once every environment has a result, the tool stores all in `benchmarks/results/environments.json`,
+for the support tables. `--python PATH` tries only the environments of that interpreter, and adds
+their results. On a platform other than the first of the matrix, the tool tries each torch on one
+Python and stores what it gets: under qemu an environment takes minutes, and some torches crash.
 
 The environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
 `build/verify-full` keeps finished results, so a stopped run continues if it is started again.
@@ -17,7 +16,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -26,35 +25,21 @@ from typing import Any
 
 from rich.console import Console
 
-from release import (
-    BUILD,
-    DIST,
-    FOREIGN,
-    MACHINE,
-    PACKAGE,
-    PLATFORM,
-    PROJECT,
-    REPO,
-    SMOKE,
-    WRITE,
-    ReleaseError,
-    emulation,
-    evidence,
-)
+from release import FOREIGN, PLATFORM, PROJECT, SMOKE, WRITE, ReleaseError, emulation, evidence
 from release.environments import interpreter, make_venv, python_facts
 from release.evidence import Environment, Evidence
 from release.listing import Reporter
 from release.manifest import parse
-from release.paths import MANIFEST, fresh, write_atomically
+from release.paths import MANIFEST, VERIFIED, fresh, write_atomically
 from release.run import only_run
 from release.schema import FIRST, Matrix
 from release.shell import CommandFailed, Log, clean_env
-from release.store import digest
+from release.store import digest, relative
 from release.tasks import Context, Outcome, SkipTask, Task, run_tasks
+from release.verify_steps import smoke_test
 from release.wheels import commits, read_wheel
 
-WORK = BUILD / "verify-full"
-CACHE = WORK / "cache"
+WORK, CACHE = VERIFIED, VERIFIED / "cache"
 # Bytes for the cache of one torch, CUDA libraries included, and for its environments' own files.
 DISK_NEEDED = 15_000_000_000
 # Exit codes after SIGINT, SIGKILL and SIGTERM, which say nothing about the wheel.
@@ -74,9 +59,6 @@ class Target:
     @property
     def name(self) -> str:
         return f"torch-{self.torch}-py{self.python}"
-
-
-Results = Mapping[Target, Environment | None]
 
 
 def targets(matrix: Matrix, given: Sequence[Path] = ()) -> list[Target]:
@@ -107,7 +89,7 @@ def verify_built(matrix: Matrix, console: Console, jobs: int, given: Sequence[Pa
         if PLATFORM != FIRST and not given:
             own = os.environ.get("RELEASE_PYTHON", sys.executable)
             given = [emulation.PYTHON if FOREIGN else Path(own)]
-        wheel, wanted = DIST / manifest.fat.path, targets(matrix, given)
+        wheel, wanted = MANIFEST.parent / manifest.fat.path, targets(matrix, given)
         return verify(wheel, wanted, matrix, console, jobs, join=bool(given))
 
 
@@ -131,16 +113,19 @@ def verify(
     path, missing = evidence.results(PLATFORM), len(every) - len(known)
     if missing and (PLATFORM == FIRST or not known):
         text = f"{missing} of {len(every)} environments have no result in this run"
-        console.print(f"{text}, so {path.relative_to(REPO)} stays as it was")
+        console.print(f"{text}, so {relative(path)} stays as it was")
     else:
         old = evidence.load(path) if join and PLATFORM == FIRST else None
         evidence.save(joined(old, wheel, known) if old else gathered(wheel, matrix, known), path)
-        console.print(f"stored in {path.relative_to(REPO)}; now run:\n{WRITE}")
-    return 0 if all(seen and seen.state == "ran" for seen in found.values()) else 1
+        console.print(f"stored in {relative(path)}; now run:\n{WRITE}")
+    ran = ((seen := found.get(target)) and seen.state == "ran" for target in wanted)
+    return 0 if all(ran) else 1
 
 
-def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) -> Results:
-    """Runs the environments that have no result yet; None stands for a result that is missing."""
+def tried(
+    wheel: Path, wanted: Sequence[Target], console: Console, jobs: int
+) -> dict[Target, Environment]:
+    """Runs the environments that have no result yet; returns all results."""
     read_wheel(wheel)  # raises for a file that is not a wheel
     console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
     tasks = {}
@@ -163,11 +148,10 @@ def tried(wheel: Path, wanted: Sequence[Target], console: Console, jobs: int) ->
                     outcomes |= run_tasks(group, WORK, reporter, jobs)
             finally:
                 shutil.rmtree(CACHE, ignore_errors=True)
-    found: dict[Target, Environment | None] = {}
+    found: dict[Target, Environment] = {}
     for target, task in tasks.items():
-        texts = (path.read_text(encoding="utf-8") for path in outcomes[task.name].outputs)
-        seen = found[target] = next(map(Environment.model_validate_json, texts), None)
-        if seen:
+        for path in outcomes[task.name].outputs:
+            seen = found[target] = Environment.model_validate_json(path.read_text(encoding="utf-8"))
             style = "green" if seen.state == "ran" else "bold red"
             text = f"[{style}]{seen.state:9}[/] torch {seen.torch_version or target.release}"
             text += f", Python {seen.python_version or target.python}: {seen.variant or '-'}"
@@ -199,7 +183,7 @@ def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evide
             rows.append(Environment(date=date, **absent))
     selector = how = ""
     if PLATFORM != FIRST:
-        selector = f"'*-{MACHINE}' "
+        selector = f"'*{PLATFORM.removeprefix('linux')}' "
         how = f"; runs under {emulation.version()}" if FOREIGN else "; native"
     return Evidence(
         wheel=wheel.name,
@@ -253,7 +237,7 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
         return {"state": "rejected", "reason": cause, **facts}
     problems = [f"{PROJECT.command}: {problem}"] if problem else []
     numbers = folder / "smoke.json"
-    if problem := _tried(log, [python, SMOKE, "--outside", PACKAGE, "--json", numbers], empty):
+    if problem := _tried(log, smoke_test(python, numbers), empty):
         problems.append(f"{SMOKE.name}: {problem}: {_last(log)}")
     facts |= computed(numbers)
     if not facts.get("gradcheck"):

@@ -24,10 +24,9 @@ def run_installed(
 ) -> Path:
     """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
 
-    Both run in an empty folder, from which Python does not find the source tree. `site` is a folder
-    with a package that hides the installed package, and `glue` the glue that the loader must choose
-    (None allows any). Without `gpu`, a CUDA build of torch sees no GPU; without `checker`, only the
-    smoke test runs.
+    Both run in an empty folder, from which Python does not find the source tree. A package in the
+    folder `site` hides the installed one; the loader must choose `glue`, if it is given. Without
+    `gpu`, torch sees no GPU; without `checker`, only the smoke test runs.
     """
     empty = fresh(TEMPORARY / "run" / name)
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
@@ -40,11 +39,15 @@ def run_installed(
         log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)
-    words = ["--outside", PACKAGE, "--json", report]
-    words += ["--glue", glue] if glue else []
+    command = smoke_test(python, report) + (["--glue", glue] if glue else [])
     remedy = "the lines in the log that begin with FAILED say what is wrong"
-    log.run([python, SMOKE, *words], env=env, cwd=empty, remedy=remedy)
+    log.run(command, env=env, cwd=empty, remedy=remedy)
     return report
+
+
+def smoke_test(python: Path, report: Path) -> list[str | Path]:
+    """The command that tries the installed package, not that of the sources."""
+    return [python, SMOKE, "--outside", PACKAGE, "--json", report]
 
 
 def folder_of(cell: Cell) -> Path:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from release import NATIVE, PROJECT, audit, emulation
+from release import NATIVE, PROJECT, ReleaseError, audit, emulation
 from release.cells import all_cells, arch_list, by_platform, required, select
 from release.host import Host
 from release.listing import json_list
-from release.matrix import MatrixError, load
+from release.matrix import load
 from shared_objects import KERNELS_RECORD, fake_torch, gpu_object, shared_object
 
 from lltm_conda.engine.builder import (
@@ -116,12 +116,12 @@ def test_a_mistake_in_what_differs_is_found_at_its_line(matrix_text, tmp_path) -
     path = tmp_path / "matrix.yaml"
     for new, needed in (("abi: {pypi: 0}", "C++11 ABI 1, got 0"), ("abi: {pypi: 5}", "0 or 1")):
         path.write_text(matrix_text.replace(old, old.replace("abi: {pypi: 1}", new)))
-        with pytest.raises(MatrixError) as error:
+        with pytest.raises(ReleaseError) as error:
             load(path)
         assert f"matrix.yaml:{number}:" in str(error.value)
         assert needed in str(error.value)
     path.write_text(matrix_text)
-    with pytest.raises(MatrixError, match="has no platform linux-ppc64le"):
+    with pytest.raises(ReleaseError, match="has no platform linux-ppc64le"):
         load(path, "linux-ppc64le")
 
 

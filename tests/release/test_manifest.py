@@ -19,7 +19,6 @@ from release.manifest import (
     CellEntry,
     HostFacts,
     Manifest,
-    ManifestError,
     Run,
     carried,
     grid,
@@ -355,7 +354,7 @@ def test_a_binary_that_no_manifest_knows_is_refused(
 ) -> None:
     wrong = {name: binary(b"other") for name in ("glue-stable210.so", "kernels-cpu.so")}
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects, binaries=wrong)
-    with pytest.raises(ManifestError, match="no manifest has the hash"):
+    with pytest.raises(ReleaseError, match="no manifest has the hash"):
         run.merge([tmp_path / "0"], matrix, console)
     assert not (dist / "manifest.json").exists()
 
@@ -363,7 +362,7 @@ def test_a_binary_that_no_manifest_knows_is_refused(
 def test_a_shard_with_a_changed_wheel_is_refused(matrix, objects, tmp_path, dist, console) -> None:
     made = make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     (tmp_path / "0" / made.cells["stable210-cpu"].wheel).write_bytes(b"torn")
-    with pytest.raises(ManifestError, match="hash differs"):
+    with pytest.raises(ReleaseError, match="hash differs"):
         run.merge([tmp_path / "0"], matrix, console)
 
 
@@ -372,7 +371,7 @@ def test_a_folder_without_a_whole_manifest_is_refused_and_left_alone(
 ) -> None:
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "manifest.json").write_text("{")
-    with pytest.raises(ManifestError, match="no whole manifest"):
+    with pytest.raises(ReleaseError, match="no whole manifest"):
         run.merge([tmp_path / "0"], matrix, console)
     assert (tmp_path / "0" / "manifest.json").read_text() == "{"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from release.matrix import MatrixError, load
+from release import ReleaseError
+from release.matrix import load
 
 from lltm_conda.engine.compat.dimensions import runs_on
 
@@ -49,7 +50,7 @@ MISTAKES = [
 def broken(tmp_path: Path, text: str) -> str:
     path = tmp_path / "matrix.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(MatrixError) as error:
+    with pytest.raises(ReleaseError) as error:
         load(path)
     return str(error.value)
 
@@ -79,7 +80,7 @@ def test_every_mistake_is_reported_at_once(matrix_text, tmp_path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path) -> None:
-    with pytest.raises(MatrixError, match=r"none\.yaml: cannot be read"):
+    with pytest.raises(ReleaseError, match=r"none\.yaml: cannot be read"):
         load(tmp_path / "none.yaml")
 
 

@@ -38,10 +38,8 @@ def world(tmp_path, monkeypatch) -> list:
     monkeypatch.setattr(verify_full, "MANIFEST", wheel)
     monkeypatch.setattr(verify_full, "python_facts", lambda _: {"minor": "3.11"})
     monkeypatch.setattr(verify_full, "tried", pretended)
-    for name, value in (("PLATFORM", ARM), ("MACHINE", "aarch64"), ("FOREIGN", ARM)):
-        monkeypatch.setattr(verify_full, name, value)
-    for name in ("DIST", "REPO"):
-        monkeypatch.setattr(verify_full, name, tmp_path)
+    for name in ("PLATFORM", "FOREIGN"):
+        monkeypatch.setattr(verify_full, name, ARM)
     monkeypatch.setattr(verify_full.emulation, "version", lambda: "qemu-aarch64 7.2")
     monkeypatch.setattr(evidence, "results", lambda platform: tmp_path / f"{platform}.json")
     return tried

@@ -50,7 +50,6 @@ class World:
         monkeypatch.setattr(verify_full, "_run", self.run)
         monkeypatch.setattr(verify_full, "interpreter", lambda python: f"python{python}")
         monkeypatch.setattr(evidence, "results", lambda platform: self.results)
-        monkeypatch.setattr(verify_full, "REPO", root)
 
     def run(self, log, target: Target, wheel: Path, folder: Path) -> dict:
         self.tried.append(target.name)
