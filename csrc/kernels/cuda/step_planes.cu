@@ -30,18 +30,18 @@ constexpr int kTile = 32;  // rows and columns of a tile that a block transposes
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     join(const T* h, const T* x, T* to, int64_t rows, int64_t state, int64_t inputs, int64_t stride,
-         int64_t shift, int planes) {
+         int64_t shift, int64_t planes) {
   const int64_t row = blockIdx.x;
   const int64_t to_column = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (to_column >= stride) return;
   const T* const h_row = h + row * state;
   const T* const x_row = x + row * inputs - state;
 #pragma unroll 4
-  for (int plane = 0; plane < planes; ++plane) {
+  for (int64_t plane = 0; plane < planes; ++plane) {
     const int64_t column = to_column - plane * shift;
     const bool inside = row < rows && column >= 0 && column < state + inputs;
     const T* const from = column < state ? h_row : x_row;
-    to[(int64_t{plane} * gridDim.x + row) * stride + to_column] = inside ? from[column] : T{};
+    to[(plane * gridDim.x + row) * stride + to_column] = inside ? from[column] : T{};
   }
 }
 
@@ -107,14 +107,14 @@ __global__ void __launch_bounds__(kTile* kTile)
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     add_up(const float* from, T* d_h, T* d_x, int64_t aligned_rows, int64_t state, int64_t inputs,
-           int64_t stride, int64_t shift, int planes) {
+           int64_t stride, int64_t shift, int64_t planes) {
   const int64_t row = blockIdx.x;
   const int64_t column = int64_t{blockIdx.y} * kThreads + threadIdx.x;
   const bool is_h = column < state;
   if (column >= state + inputs || (is_h ? d_h : d_x) == nullptr) return;
   float sum = 0.0f;
 #pragma unroll 8
-  for (int plane = 0; plane < planes; ++plane) {
+  for (int64_t plane = 0; plane < planes; ++plane) {
     sum += from[(plane * aligned_rows + row) * stride + plane * shift + column];
   }
   (is_h ? d_h[row * state + column] : d_x[row * inputs + column - state]) = narrow<T>(sum);
@@ -198,7 +198,7 @@ class PlanesStep : public StepLaunches {
       using T = decltype(zero);
       join<T><<<blocks(aligned_rows, stride), kThreads, 0, stream>>>(
           static_cast<const T*>(h), static_cast<const T*>(x), static_cast<T*>(joined), rows, state,
-          inputs, stride, shift, static_cast<int>(planes));
+          inputs, stride, shift, planes);
     });
   }
 
@@ -260,8 +260,7 @@ void PlanesStep::backward(const lltm_step_backward_arguments& a) {
       using T = decltype(zero);
       add_up<T><<<blocks(rows, depth), kThreads, 0, stream>>>(
           static_cast<const float*>(d_joined), static_cast<T*>(a.d_old_h),
-          static_cast<T*>(a.d_input), aligned_rows, state, inputs, width, early,
-          static_cast<int>(planes));
+          static_cast<T*>(a.d_input), aligned_rows, state, inputs, width, early, planes);
     });
   }
   if (a.d_weights != nullptr) weights_gradient(a);
