@@ -38,24 +38,15 @@ LLTM_BEGIN_TARGET(LLTM_LEVEL_TARGET)
 
 namespace lltm::LLTM_LEVEL {
 
+// In the order of the members of CpuKernels.
 template <typename T>
-constexpr CpuKernels kernels_of() {
-  CpuKernels kernels = {};
-  kernels.cell_forward = Cell<T>::forward;
-  kernels.cell_backward = Cell<T>::backward;
-  kernels.column_sum = Cell<T>::column_sum;
-  kernels.layer_forward = Sequence<T>::forward;
-  kernels.layer_backward = Sequence<T>::backward;
-  kernels.layer_cells = Sequence<T>::cells;
-  kernels.step_forward = Step<T>::forward;
-  kernels.step_backward = Step<T>::backward;
-  kernels.layer_plan = Sequence<T>::plan;
-  return kernels;
-}
+constexpr CpuKernels kKernels = {Cell<T>::forward,     Cell<T>::backward,     Cell<T>::column_sum,
+                                 Sequence<T>::forward, Sequence<T>::backward, Sequence<T>::cells,
+                                 Step<T>::forward,     Step<T>::backward,     Sequence<T>::plan};
 
 }  // namespace lltm::LLTM_LEVEL
 
 const lltm::CpuKernels lltm::CpuLevels::LLTM_LEVEL[4] = {
-    lltm::LLTM_LEVEL::kernels_of<lltm::float16>(), lltm::LLTM_LEVEL::kernels_of<float>(),
-    lltm::LLTM_LEVEL::kernels_of<double>(), lltm::LLTM_LEVEL::kernels_of<lltm::bfloat16>()};
+    lltm::LLTM_LEVEL::kKernels<lltm::float16>, lltm::LLTM_LEVEL::kKernels<float>,
+    lltm::LLTM_LEVEL::kKernels<double>, lltm::LLTM_LEVEL::kKernels<lltm::bfloat16>};
 LLTM_END_TARGET
