@@ -52,11 +52,12 @@ struct Text {
     } while (number != 0);
     while (count > 0) data[length++] = digits[--count];
   }
-  constexpr void field(const char* name, unsigned long long number) {
+  template <typename Number>
+  constexpr void field(const char* name, Number number) {
     add(length == 0 ? "{\"" : ", \"");
     add(name);
     add("\": ");
-    add(number);
+    add(static_cast<unsigned long long>(number));
   }
 };
 
@@ -104,16 +105,14 @@ __attribute__((section(".torch_extension.record"), used)) const auto record_text
 // differ in every such case that was measured.
 constexpr auto layout() {
   Text<384> text;
-  text.field("dispatch_key_cpu", static_cast<unsigned long long>(c10::DispatchKey::CPU));
-  text.field("dispatch_key_composite_implicit",
-             static_cast<unsigned long long>(c10::DispatchKey::CompositeImplicitAutograd));
+  text.field("dispatch_key_cpu", c10::DispatchKey::CPU);
+  text.field("dispatch_key_composite_implicit", c10::DispatchKey::CompositeImplicitAutograd);
   text.field("sizeof_tensor_impl", sizeof(c10::TensorImpl));
   text.field("sizeof_storage_impl", sizeof(c10::StorageImpl));
   text.field("sizeof_function_schema", sizeof(c10::FunctionSchema));
   text.field("sizeof_library", sizeof(torch::Library));
   text.field("sizeof_cpp_function", sizeof(torch::CppFunction));
-  text.field("scalar_type_num_options",
-             static_cast<unsigned long long>(c10::ScalarType::NumOptions));
+  text.field("scalar_type_num_options", c10::ScalarType::NumOptions);
   text.add("}");
   return text.data;
 }

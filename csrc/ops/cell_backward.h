@@ -35,8 +35,8 @@ class CellBackward {
     const auto gate_matrix = {sizes.batch, int64_t{3}, sizes.state};
     Check::like_input(new_cell, "new_cell", input, sizes, matrix, "(B, S)");
     Check::like_input(given_gates, "gates", input, sizes, gate_matrix, "(B, 3, S)");
-    Check::like_input(grad_h, "grad_h", input, sizes, matrix, "(B, S)", kStrides);
-    Check::like_input(grad_cell, "grad_cell", input, sizes, matrix, "(B, S)", kStrides);
+    Check::like_input(grad_h, "grad_h", input, sizes, matrix, "(B, S)", kAnyStrides);
+    Check::like_input(grad_cell, "grad_cell", input, sizes, matrix, "(B, S)", kAnyStrides);
     Check::like_input(grad_gates, "grad_gates", input, sizes, gate_matrix, "(B, 3, S)");
     Check::needs(needs, "8 old_h, 16 old_cell");
 
@@ -44,14 +44,15 @@ class CellBackward {
     const lltm_execution where = Calls::execution(input);
     lltm_step_backward_arguments step = {};
     step.sizes = sizes.step();
-    const lltm_step_plan plan = Calls::plan_step(LLTM_BACKWARD, needs, sizes, where);
+    const lltm_step_plan plan =
+        Calls::plan_step(sizes.dtype, LLTM_BACKWARD, needs, step.sizes, where);
     OptionalTensor gates = given_gates;
     if (!gates && plan.makes_gates == 0) {
       // Gates do not depend on the old cell state, so new_cell, which has the same shape, takes its
       // place.
       gates = std::get<2>(CellForward<Torch, device>::run(input, weights, bias, old_h, new_cell));
     }
-    Gradients<Torch> d(needs, input, weights, bias, old_h, new_cell);
+    Gradients<Torch> d(needs, {input, weights, bias, old_h, new_cell});
     step.grad_h = Calls::data_or_null(grad_h);
     step.grad_cell = Calls::data_or_null(grad_cell);
     step.grad_gates = Calls::data_or_null(grad_gates);
@@ -66,7 +67,7 @@ class CellBackward {
     step.d_bias = Calls::data_or_null(d.bias);
     step.d_old_h = Calls::data_or_null(d.h);
     step.d_old_cell = Calls::data_or_null(d.cell);
-    step.strides.given = kStrides == Strides::kAny;
+    step.strides.given = kAnyStrides;
     if (grad_h) std::copy_n(Torch::strides(*grad_h), 2, step.strides.grad_h);
     if (grad_cell) std::copy_n(Torch::strides(*grad_cell), 2, step.strides.grad_cell);
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, input);
@@ -84,8 +85,7 @@ class CellBackward {
   using Check = OperandChecks<Torch, device>;
   using View = Views<Torch>;
   // The cell's CUDA kernels read grad_h and grad_cell with any strides.
-  static constexpr Strides kStrides =
-      device == Device::kCUDA ? Strides::kAny : Strides::kContiguous;
+  static constexpr bool kAnyStrides = device == Device::kCUDA;
 
   // Computes the gradients for which `d` has tensors. Kernels make the pointwise part and d_bias,
   // and torch makes the products.

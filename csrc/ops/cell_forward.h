@@ -32,7 +32,7 @@ class CellForward {
     const lltm_execution where = Calls::execution(input);
     lltm_step_forward_arguments step = {};
     step.sizes = sizes.step();
-    const lltm_step_plan plan = Calls::plan_step(LLTM_FORWARD, 0, sizes, where);
+    const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step.sizes, where);
     const Tensor gates = Torch::empty({sizes.batch, 3, sizes.state}, input);
     const Tensor new_h = Torch::empty({sizes.batch, sizes.state}, input);
     const Tensor new_cell = Torch::empty({sizes.batch, sizes.state}, input);

@@ -44,8 +44,7 @@ class LayerBackward {
     const auto gate_sequence = {sizes.steps, sizes.batch, int64_t{3}, sizes.state};
     Check::like_input(output, "output", input, sizes, sequence, "(T, B, S)");
     Check::like_input(gates, "gates", input, sizes, gate_sequence, "(T, B, 3, S)");
-    if (View::elements(cells) > 0)
-      Check::like_input(cells, "cells", input, sizes, sequence, "(T, B, S)");
+    if (cells.numel() > 0) Check::like_input(cells, "cells", input, sizes, sequence, "(T, B, S)");
     Check::like_input(grad_output, "grad_output", input, sizes, sequence, "(T, B, S)");
     Check::like_input(grad_cells, "grad_cells", input, sizes, sequence, "(T, B, S)");
     Check::state(grad_final_h, "grad_final_h", input, sizes);
@@ -55,23 +54,22 @@ class LayerBackward {
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);
     const lltm_layer_plan plan = Calls::plan_layer(LLTM_BACKWARD, sizes, where);
-    Gradients<Torch> d(needs, input, weights, bias, initial_h, initial_cell);
+    const Operands<Tensor> given = {input, weights, bias, initial_h, initial_cell};
+    Gradients<Torch> d(needs, given);
     if (plan.padded_state == 0) {
-      compute(sizes, plan, where, {input, weights, bias, initial_h, initial_cell},
+      compute(sizes, plan, where, given,
               {grad_output, grad_final_h, grad_final_cell, grad_cells, output, gates, cells}, d);
       return d.take(input);
     }
     const LayerSizes larger = sizes.padded(plan);
     LayerPadding<Torch, device> in(sizes, larger, where);
-    const Operands padded = {in.input(input), in.weights(weights), in.states(bias),
-                             in.states(initial_h), in.states(initial_cell)};
+    const Operands<Tensor> padded = in.operands(given);
     const Saved padded_saved = {in.states(grad_output),     in.states(grad_final_h),
                                 in.states(grad_final_cell), in.states(grad_cells),
                                 *in.states(output),         *in.states(gates),
                                 *in.states(cells)};
     in.run();
-    Gradients<Torch> padded_d(needs, padded.input, padded.weights, padded.bias, padded.initial_h,
-                              padded.initial_cell);
+    Gradients<Torch> padded_d(needs, padded);
     compute(larger, Calls::plan_layer(LLTM_BACKWARD, larger, where), where, padded, padded_saved,
             padded_d);
     LayerPadding<Torch, device> out(larger, sizes, where);
@@ -88,7 +86,6 @@ class LayerBackward {
   using Calls = KernelCalls<Torch, device>;
   using Check = OperandChecks<Torch, device>;
   using View = Views<Torch>;
-  using Operands = LayerOperands<Tensor>;
 
   // The gradients of forward's results, and the results of forward that backward reads.
   struct Saved {
@@ -103,10 +100,10 @@ class LayerBackward {
 
   // Computes the gradients for which `d` has tensors.
   static void compute(const LayerSizes& sizes, const lltm_layer_plan& plan,
-                      const lltm_execution& where, const Operands& given, const Saved& saved,
-                      const Gradients<Torch>& d) {
+                      const lltm_execution& where, const Operands<Tensor>& given,
+                      const Saved& saved, const Gradients<Torch>& d) {
     const Tensor cells =
-        View::elements(saved.cells) > 0 ? saved.cells : make_cells(sizes, given, saved, where);
+        saved.cells.numel() > 0 ? saved.cells : make_cells(sizes, given, saved, where);
     const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, given.input);
     lltm_layer_backward_arguments layer = {};
     layer.sizes = sizes.layer();
@@ -121,22 +118,19 @@ class LayerBackward {
     layer.d_initial_h = Calls::data_or_null(d.h);
     layer.d_initial_cell = Calls::data_or_null(d.cell);
     layer.input = Torch::data(given.input);
-    layer.initial_h = Calls::data_or_null(given.initial_h);
+    layer.initial_h = Calls::data_or_null(given.h);
     layer.output = Torch::data(saved.output);
     layer.d_input = Calls::data_or_null(d.input);
     layer.d_weights = Calls::data_or_null(d.weights);
-    const auto products = [&](int64_t first, int64_t last) {
-      if (plan.makes_all_products == 0) {
-        multiply(sizes, first, last, given, saved.output, d_gates, d);
-      }
-    };
     if (plan.family != 0) {
       const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, given.input);
       layer.workspace = Calls::data_or_null(workspace);
       Calls::check(Calls::kernels().layer_backward(sizes.dtype, plan.family, &layer, &where));
-      products(0, sizes.steps);
+      if (plan.makes_all_products == 0) {
+        multiply(sizes, 0, sizes.steps, given, saved.output, d_gates, d);
+      }
     } else {
-      loop(sizes, layer, plan, where, given.weights, d_gates, d.h, products);
+      loop(sizes, layer, plan.part_starts, where, given, saved.output, d_gates, d);
     }
     if (d.bias) {
       Calls::sum_columns(sizes.dtype, sizes.rows(), 3 * sizes.state, d_gates, *d.bias, where);
@@ -144,16 +138,15 @@ class LayerBackward {
   }
 
   // Runs the recurrence step by step, if no family of the kernels runs the whole recurrence. The
-  // loop starts at step T - 1, and calls `products(first, last)` after each planned part of steps.
-  template <typename Products>
+  // loop starts at step T - 1. After each planned part of steps, it makes their products over time.
   static void loop(const LayerSizes& sizes, const lltm_layer_backward_arguments& layer,
-                   const lltm_layer_plan& layer_plan, const lltm_execution& where,
-                   const Tensor& weights, const Tensor& d_gates, const OptionalTensor& d_initial_h,
-                   const Products& products) {
+                   const int64_t* part_start, const lltm_execution& where,
+                   const Operands<Tensor>& given, const Tensor& output, const Tensor& d_gates,
+                   const Gradients<Torch>& d) {
     lltm_step_backward_arguments step = {};
     step.sizes = sizes.step();
-    const lltm_step_plan plan =
-        Calls::plan_step(LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL, sizes, where);
+    const lltm_step_plan plan = Calls::plan_step(
+        sizes.dtype, LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL, step.sizes, where);
     const StepProducts<Torch, device> of_step(sizes, plan, where);
     const int32_t planes = of_step.planes();  // of d_old_h
     // A 16-bit gradient of the cell state would lose small addends. So with a 16-bit dtype, steps
@@ -167,12 +160,11 @@ class LayerBackward {
     const int64_t cell_planes = float32_cells ? 2 : 1;
     const Tensor d_cells[] = {empty(cell_planes), empty(cell_planes)};
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, d_gates);
-    step.weights = Torch::data(weights);
+    step.weights = layer.weights;
     step.workspace = Calls::data_or_null(workspace);
     step.more_grad_h = layer.grad_final_h;
     step.more_grad_cell = layer.grad_final_cell;
     int64_t last = sizes.steps;
-    const int64_t* part_start = layer_plan.part_starts;
     for (int64_t n = sizes.steps - 1; n >= 0; --n) {
       const int64_t t = sizes.time(n);
       step.grad_h = sizes.plane_at(layer.grad_output, t);
@@ -190,15 +182,15 @@ class LayerBackward {
         step.more_grad_h_planes = n + 1 < sizes.steps ? planes : 1;
         Calls::check(Calls::kernels().cell_backward(sizes.dtype, &step, &where));
         if (n > 0) {
-          of_step.of_gates(d_h[n % 2], planes, d_gates, t, weights);
-        } else if (d_initial_h) {
-          of_step.of_gates(*d_initial_h, 1, d_gates, t, weights);
+          of_step.of_gates(d_h[n % 2], planes, d_gates, t, given.weights);
+        } else if (d.h) {
+          of_step.of_gates(*d.h, 1, d_gates, t, given.weights);
         }
       }
       step.more_grad_h = step.d_old_h;
       step.more_grad_cell = step.d_old_cell;
       if (n == *part_start) {
-        products(n, last);
+        multiply(sizes, n, last, given, output, d_gates, d);
         last = n;
         ++part_start;
       }
@@ -206,11 +198,10 @@ class LayerBackward {
   }
 
   // Computes the cell states that forward did not keep.
-  static Tensor make_cells(const LayerSizes& sizes, const Operands& given, const Saved& saved,
-                           const lltm_execution& where) {
+  static Tensor make_cells(const LayerSizes& sizes, const Operands<Tensor>& given,
+                           const Saved& saved, const lltm_execution& where) {
     const Tensor cells = Torch::empty({sizes.steps, sizes.batch, sizes.state}, saved.gates);
-    const lltm_layer_cells_arguments arguments = {sizes.layer(),
-                                                  Calls::data_or_null(given.initial_cell),
+    const lltm_layer_cells_arguments arguments = {sizes.layer(), Calls::data_or_null(given.cell),
                                                   Torch::data(saved.gates), Torch::data(cells)};
     Calls::check(Calls::kernels().layer_cells(sizes.dtype, &arguments, &where));
     return cells;
@@ -218,8 +209,9 @@ class LayerBackward {
 
   // Computes d_input of the steps [first, last), and adds the share of these steps to d_weights. If
   // `last` is the number of steps, the call overwrites d_weights, so this call must come first.
-  static void multiply(const LayerSizes& sizes, int64_t first, int64_t last, const Operands& given,
-                       const Tensor& output, const Tensor& d_gates, const Gradients<Torch>& d) {
+  static void multiply(const LayerSizes& sizes, int64_t first, int64_t last,
+                       const Operands<Tensor>& given, const Tensor& output, const Tensor& d_gates,
+                       const Gradients<Torch>& d) {
     // Returns the steps [begin, end) of a sequence as one matrix, which `view` makes.
     const auto steps = [&](const auto& view, const Tensor& tensor, int64_t begin, int64_t end,
                            int64_t columns) {
@@ -246,9 +238,9 @@ class LayerBackward {
     const Tensor of_h = View::h_columns(*d.weights, sizes);
     add(of_h, d_z_transposed(second, last),
         steps(View::rows, output, second - 1, last - 1, sizes.state));
-    if (first == 0 && given.initial_h) {
+    if (first == 0 && given.h) {
       Torch::addmm_out(of_h, of_h, d_z_transposed(0, 1),
-                       View::rows(*given.initial_h, 0, sizes.batch, sizes.state));
+                       View::rows(*given.h, 0, sizes.batch, sizes.state));
     }
   }
 };

@@ -19,6 +19,7 @@ class LayerForward {
  public:
   using Tensor = typename Torch::Tensor;
   using OptionalTensor = std::optional<Tensor>;
+  using Results = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 
   static constexpr const char* kSchema =
       "layer_forward(Tensor input, Tensor weights, Tensor? bias, Tensor? initial_h, "
@@ -30,23 +31,21 @@ class LayerForward {
   //
   // Returns output (T, B, S), final_h and final_cell with the shapes of the initial states (default
   // (B, S)), gates (T, B, 3, S), and cells: (T, B, S), or no elements if not `keep_cells`.
-  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> run(
-      const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
-      const OptionalTensor& initial_h, const OptionalTensor& initial_cell, bool reverse,
-      bool keep_cells, bool allow_tf32) {
+  static Results run(const Tensor& input, const Tensor& weights, const OptionalTensor& bias,
+                     const OptionalTensor& initial_h, const OptionalTensor& initial_cell,
+                     bool reverse, bool keep_cells, bool allow_tf32) {
     const LayerSizes sizes =
         Check::layer(input, weights, bias, initial_h, initial_cell, reverse, allow_tf32);
 
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);
     const lltm_layer_plan plan = Calls::plan_layer(LLTM_FORWARD, sizes, where);
-    const Operands given = {input, weights, bias, initial_h, initial_cell};
+    const Operands<Tensor> given = {input, weights, bias, initial_h, initial_cell};
     if (plan.padded_state == 0) return compute(sizes, plan, where, given, keep_cells);
 
     const LayerSizes larger = sizes.padded(plan);
     LayerPadding<Torch, device> in(sizes, larger, where);
-    const Operands padded = {in.input(input), in.weights(weights), in.states(bias),
-                             in.states(initial_h), in.states(initial_cell)};
+    const Operands<Tensor> padded = in.operands(given);
     in.run();
     const auto [output, final_h, final_cell, gates, cells] =
         compute(larger, Calls::plan_layer(LLTM_FORWARD, larger, where), where, padded, keep_cells);
@@ -67,13 +66,10 @@ class LayerForward {
   using Calls = KernelCalls<Torch, device>;
   using Check = OperandChecks<Torch, device>;
   using View = Views<Torch>;
-  using Operands = LayerOperands<Tensor>;
 
-  static std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> compute(const LayerSizes& sizes,
-                                                                    const lltm_layer_plan& plan,
-                                                                    const lltm_execution& where,
-                                                                    const Operands& given,
-                                                                    bool keep_cells) {
+  static Results compute(const LayerSizes& sizes, const lltm_layer_plan& plan,
+                         const lltm_execution& where, const Operands<Tensor>& given,
+                         bool keep_cells) {
     const auto& [input, weights, bias, initial_h, initial_cell] = given;
     const Tensor gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
     const Tensor output = Torch::empty({sizes.steps, sizes.batch, sizes.state}, input);
@@ -127,7 +123,7 @@ class LayerForward {
 
   // gates = input W_x^T for all steps, plus a given bias if the plan says product_adds_bias.
   static void multiply_input(const LayerSizes& sizes, const lltm_layer_plan& plan,
-                             const Operands& given, const Tensor& gates) {
+                             const Operands<Tensor>& given, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
     const Tensor z = View::rows(gates, 0, sizes.rows(), rows);
     const Tensor x = View::rows(given.input, 0, sizes.rows(), sizes.features);
@@ -143,11 +139,11 @@ class LayerForward {
   // Runs one step at a time, for every size and dtype: by a family of the kernels, or by a GEMM and
   // then the pointwise kernel. A first step without initial_h needs the pointwise kernel alone.
   static void loop(const LayerSizes& sizes, const lltm_layer_forward_arguments& layer,
-                   const lltm_execution& where, const Operands& given, const Tensor& gates,
+                   const lltm_execution& where, const Operands<Tensor>& given, const Tensor& gates,
                    const Tensor& output, const Tensor& cells) {
     lltm_step_forward_arguments step = {};
     step.sizes = sizes.step();
-    const lltm_step_plan plan = Calls::plan_step(LLTM_FORWARD, 0, sizes, where);
+    const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step.sizes, where);
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, output);
     const StepProducts<Torch, device> products(sizes, plan, where);
     step.weights = layer.weights;
@@ -161,9 +157,8 @@ class LayerForward {
     const auto running_cell = [&](int64_t n) {
       return n >= 0 ? sizes.plane_at(Calls::data_or_null(running), n % 2 * 2) : nullptr;
     };
-    const Tensor first_cell =
-        given.initial_cell ? *given.initial_cell : state_like(std::nullopt, sizes, output);
-    if (!given.initial_cell) Torch::zero(first_cell);
+    const Tensor first_cell = given.cell ? *given.cell : state_like(std::nullopt, sizes, output);
+    if (!given.cell) Torch::zero(first_cell);
     step.old_cell = Torch::data(first_cell);
     step.old_h = layer.initial_h;
     for (int64_t n = 0; n < sizes.steps; ++n) {
@@ -179,7 +174,7 @@ class LayerForward {
       } else {
         if (step.old_h != nullptr) {
           const bool first = n == 0;
-          products.add_h(gates, t, first ? *given.initial_h : output, first ? 0 : sizes.time(n - 1),
+          products.add_h(gates, t, first ? *given.h : output, first ? 0 : sizes.time(n - 1),
                          given.weights);
         }
         Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));

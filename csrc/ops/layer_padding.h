@@ -27,38 +27,22 @@ class LayerPadding {
   }
   void weights(const OptionalTensor& from, const OptionalTensor& to) {
     if (!from) return;
-    const auto columns = [&](int64_t from_first, int64_t to_first, int64_t from_columns,
-                             int64_t to_columns) {
-      copies_[count_++] = {from_.at(Torch::data(*from), from_first),
-                           to_.at(Torch::data(*to), to_first),
-                           3,
-                           from_.state,
-                           to_.state,
-                           from_columns,
-                           to_columns,
-                           from_.columns(),
-                           to_.columns()};
-    };
-    columns(0, 0, from_.state, to_.state);
-    columns(from_.state, to_.state, from_.features, to_.features);
+    lltm_copy copy = {Torch::data(*from), Torch::data(*to), 3,
+                      from_.state,        to_.state,        from_.state,
+                      to_.state,          from_.columns(),  to_.columns()};
+    copies_[count_++] = copy;  // the columns of h
+    copy.from = from_.at(copy.from, from_.state);
+    copy.to = to_.at(copy.to, to_.state);
+    copy.from_columns = from_.features;
+    copy.to_columns = to_.features;
+    copies_[count_++] = copy;  // the columns of the input
   }
   void states(const OptionalTensor& from, const OptionalTensor& to) {
-    if (from) rows(*from, *to, View::elements(*from) / from_.state, from_.state, to_.state);
+    if (from) rows(*from, *to, from->numel() / from_.state, from_.state, to_.state);
   }
 
-  // Return a new tensor, which `run` fills with the copy. An input or states whose rows keep their
+  // Return new tensors, which `run` fills with the copies. An input or states whose rows keep their
   // length are returned without a copy.
-  Tensor input(const Tensor& tensor) {
-    if (from_.features == to_.features) return tensor;
-    const Tensor copy = Torch::empty({to_.steps, to_.batch, to_.features}, tensor);
-    input(tensor, copy);
-    return copy;
-  }
-  Tensor weights(const Tensor& tensor) {
-    const Tensor copy = Torch::empty({3 * to_.state, to_.columns()}, tensor);
-    weights(tensor, copy);
-    return copy;
-  }
   Tensor states(const Tensor& tensor, std::initializer_list<int64_t> shape) {
     if (from_.state == to_.state) return tensor;
     const Tensor copy = Torch::empty(shape, tensor);
@@ -68,7 +52,19 @@ class LayerPadding {
   // Without a shape, the new tensor is one matrix with rows of S elements.
   OptionalTensor states(const OptionalTensor& tensor) {
     if (!tensor) return tensor;
-    return states(*tensor, {View::elements(*tensor) / from_.state, to_.state});
+    return states(*tensor, {tensor->numel() / from_.state, to_.state});
+  }
+
+  Operands<Tensor> operands(const Operands<Tensor>& given) {
+    const Tensor weights_copy = Torch::empty({3 * to_.state, to_.columns()}, given.weights);
+    weights(given.weights, weights_copy);
+    Operands<Tensor> padded = {given.input, weights_copy, states(given.bias), states(given.h),
+                               states(given.cell)};
+    if (from_.features != to_.features) {
+      padded.input = Torch::empty({to_.steps, to_.batch, to_.features}, given.input);
+      input(given.input, padded.input);
+    }
+    return padded;
   }
 
   void run() const {
@@ -78,7 +74,6 @@ class LayerPadding {
 
  private:
   using Calls = KernelCalls<Torch, device>;
-  using View = Views<Torch>;
 
   void rows(const Tensor& from, const Tensor& to, int64_t rows, int64_t from_columns,
             int64_t to_columns) {

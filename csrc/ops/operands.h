@@ -10,8 +10,8 @@
 namespace lltm {
 
 struct CellSizes {
-  static constexpr const char* kOrigin = "B, I and S are read from input (B, I) and old_h (B, S)";
-
+  // For messages: which operands give the sizes.
+  const char* origin = "B, I and S are read from input (B, I) and old_h (B, S)";
   int64_t batch;
   int64_t features;
   int64_t state;
@@ -29,9 +29,6 @@ struct CellSizes {
 };
 
 struct LayerSizes : CellSizes {
-  static constexpr const char* kOrigin =
-      "T, B and I are read from input (T, B, I), S from weights (3S, S + I)";
-
   int64_t steps;
   bool reverse;
   bool allow_tf32;
@@ -61,8 +58,6 @@ struct LayerSizes : CellSizes {
   lltm_step_sizes step() const { return {batch, 0, state, columns(), allow_tf32}; }
 };
 
-enum class Strides { kContiguous, kAny };
-
 template <typename Torch, Device device>
 struct OperandChecks {
   using Tensor = typename Torch::Tensor;
@@ -88,6 +83,7 @@ struct OperandChecks {
                           const OptionalTensor& initial_h, const OptionalTensor& initial_cell,
                           bool reverse, bool allow_tf32) {
     LayerSizes sizes;
+    sizes.origin = "T, B and I are read from input (T, B, I), S from weights (3S, S + I)";
     sizes.reverse = reverse;
     sizes.allow_tf32 = allow_tf32;
     sizes.dtype = model(input);
@@ -110,15 +106,14 @@ struct OperandChecks {
     return sizes;
   }
 
-  // Checks that an operand has the device and the dtype of input, these strides, and this shape,
-  // which `letters` describe. A missing operand passes.
-  template <typename Sizes>
+  // Checks that an operand has the device and the dtype of input, and this shape, which `letters`
+  // describe. Unless it may have any strides, it must be contiguous. A missing operand passes.
   static void like_input(const OptionalTensor& tensor, const char* name, const Tensor& input,
-                         const Sizes&, std::initializer_list<int64_t> shape, const char* letters,
-                         Strides strides = Strides::kContiguous) {
+                         const CellSizes& sizes, std::initializer_list<int64_t> shape,
+                         const char* letters, bool any_strides = false) {
     if (!tensor) return;
-    like_input(*tensor, name, input, strides);
-    Guard::has_shape(*tensor, name, shape, letters, Sizes::kOrigin);
+    like_input(*tensor, name, input, any_strides);
+    Guard::has_shape(*tensor, name, shape, letters, sizes.origin);
   }
 
   // Checks a state of a layer.
@@ -156,17 +151,16 @@ struct OperandChecks {
   }
 
   static void like_input(const Tensor& tensor, const char* name, const Tensor& input,
-                         Strides strides = Strides::kContiguous) {
+                         bool any_strides = false) {
     Guard::on_device(tensor, name, device);
     Guard::like(tensor, name, input, "input");
-    if (strides == Strides::kContiguous) Guard::contiguous(tensor, name);
+    if (!any_strides) Guard::contiguous(tensor, name);
   }
 
   // Checks an operand that may have either of two shapes. `longer` has one dimension more than
   // `shape`.
-  template <typename Sizes>
   static void one_of(const OptionalTensor& tensor, const char* name, const Tensor& input,
-                     const Sizes& sizes, std::initializer_list<int64_t> shape,
+                     const CellSizes& sizes, std::initializer_list<int64_t> shape,
                      std::initializer_list<int64_t> longer, const char* letters) {
     const bool is_longer = tensor && Torch::dim(*tensor) == static_cast<int64_t>(longer.size());
     like_input(tensor, name, input, sizes, is_longer ? longer : shape, letters);

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
 
 #include "../engine/kernel_calls.h"
 #include "../kernels/lltm_kernels.h"
+#include "operands.h"
 
 namespace lltm {
 
@@ -20,18 +19,14 @@ struct KernelCalls : AttachedKernels<Torch, device, lltm_kernel_functions> {
   using Base::check;
   using Base::kernels;
 
-  template <typename Sizes>
-  static lltm_step_plan plan_step(lltm_pass pass, int64_t needs, const Sizes& sizes,
-                                  const lltm_execution& where) {
-    const lltm_step_sizes step = sizes.step();
+  static lltm_step_plan plan_step(lltm_dtype dtype, lltm_pass pass, int64_t needs,
+                                  const lltm_step_sizes& sizes, const lltm_execution& where) {
     lltm_step_plan plan = {};
-    check(
-        kernels().step_plan(sizes.dtype, pass, static_cast<int32_t>(needs), &step, &where, &plan));
+    check(kernels().step_plan(dtype, pass, static_cast<int32_t>(needs), &sizes, &where, &plan));
     return plan;
   }
 
-  template <typename Sizes>
-  static lltm_layer_plan plan_layer(lltm_pass pass, const Sizes& sizes,
+  static lltm_layer_plan plan_layer(lltm_pass pass, const LayerSizes& sizes,
                                     const lltm_execution& where) {
     const lltm_layer_sizes layer = sizes.layer();
     lltm_layer_plan plan = {};
@@ -48,25 +43,20 @@ struct KernelCalls : AttachedKernels<Torch, device, lltm_kernel_functions> {
   }
 };
 
-// The tensors that a layer is called with.
+// The tensors that a step or a layer is called with.
 template <typename Tensor>
-struct LayerOperands {
+struct Operands {
   Tensor input;
   Tensor weights;
   std::optional<Tensor> bias;
-  std::optional<Tensor> initial_h;
-  std::optional<Tensor> initial_cell;
+  std::optional<Tensor> h;     // before the first step
+  std::optional<Tensor> cell;  // before the first step
 };
 
 // Matrices that are views of tensors, or of parts of tensors.
 template <typename Torch>
 struct Views {
   using Tensor = typename Torch::Tensor;
-
-  static int64_t elements(const Tensor& tensor) {
-    const int64_t* const sizes = Torch::sizes(tensor);
-    return std::accumulate(sizes, sizes + Torch::dim(tensor), int64_t{1}, std::multiplies<>());
-  }
 
   // (count, columns): `count` rows of a contiguous tensor, from row `first` on.
   static Tensor rows(const Tensor& tensor, int64_t first, int64_t count, int64_t columns) {
@@ -79,13 +69,11 @@ struct Views {
   }
 
   // The columns of `weights` (3S, S + I) that multiply h: (3S, S).
-  template <typename Sizes>
-  static Tensor h_columns(const Tensor& weights, const Sizes& sizes) {
+  static Tensor h_columns(const Tensor& weights, const CellSizes& sizes) {
     return Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);
   }
   // The columns of `weights` that multiply the input: (3S, I).
-  template <typename Sizes>
-  static Tensor input_columns(const Tensor& weights, const Sizes& sizes) {
+  static Tensor input_columns(const Tensor& weights, const CellSizes& sizes) {
     return Torch::strided(weights, {3 * sizes.state, sizes.features}, {sizes.columns(), 1},
                           sizes.state);
   }
@@ -104,13 +92,12 @@ struct Gradients {
   OptionalTensor cell;
 
   // Allocates the gradients that the mask `needs` asks for. A missing operand has no gradient.
-  Gradients(int64_t needs, const OptionalTensor& input, const OptionalTensor& weights,
-            const OptionalTensor& bias, const OptionalTensor& h, const OptionalTensor& cell)
-      : input(like(input, needs & LLTM_NEEDS_INPUT)),
-        weights(like(weights, needs & LLTM_NEEDS_WEIGHTS)),
-        bias(like(bias, needs & LLTM_NEEDS_BIAS)),
-        h(like(h, needs & LLTM_NEEDS_OLD_H)),
-        cell(like(cell, needs & LLTM_NEEDS_OLD_CELL)) {}
+  Gradients(int64_t needs, const Operands<Tensor>& of)
+      : input(like(of.input, needs & LLTM_NEEDS_INPUT)),
+        weights(like(of.weights, needs & LLTM_NEEDS_WEIGHTS)),
+        bias(like(of.bias, needs & LLTM_NEEDS_BIAS)),
+        h(like(of.h, needs & LLTM_NEEDS_OLD_H)),
+        cell(like(of.cell, needs & LLTM_NEEDS_OLD_CELL)) {}
 
   // Moves the gradients out, in the operator's order. A gradient that was not allocated becomes a
   // tensor without elements.

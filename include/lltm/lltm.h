@@ -22,7 +22,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <array>
+#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <tuple>
@@ -83,21 +83,17 @@ class CellFunction : public torch::autograd::Function<CellFunction> {
   static Tensors backward(Context* context, const Tensors& grads) {
     const Tensors saved = context->get_saved_variables();
     if (!grads[0].defined() && !grads[1].defined() && !grads[2].defined()) return Tensors(5);
-    std::array<bool, 5> wanted;
-    int64_t needs = 0;
-    for (size_t k = 0; k < wanted.size(); ++k) {
-      wanted[k] = context->needs_input_grad(k);
-      if (wanted[k]) needs |= int64_t{1} << k;
-    }
+    std::bitset<5> wanted;
+    for (size_t k = 0; k < wanted.size(); ++k) wanted[k] = context->needs_input_grad(k);
     // With create_graph, the caller can differentiate these gradients again.
     if (at::GradMode::is_enabled()) return differentiable_backward(grads, saved, wanted);
 
     const auto optional = [](const at::Tensor& grad) {
       return grad.defined() ? std::optional<at::Tensor>(grad.contiguous()) : std::nullopt;
     };
-    auto [d_input, d_weights, d_bias, d_old_h, d_old_cell] =
-        lltm::backward(optional(grads[0]), optional(grads[1]), optional(grads[2]), saved[0],
-                       saved[1], saved[2], saved[3], saved[4], saved[5], needs);
+    auto [d_input, d_weights, d_bias, d_old_h, d_old_cell] = lltm::backward(
+        optional(grads[0]), optional(grads[1]), optional(grads[2]), saved[0], saved[1], saved[2],
+        saved[3], saved[4], saved[5], static_cast<int64_t>(wanted.to_ulong()));
     Tensors result = {d_input, d_weights, d_bias, d_old_h, d_old_cell};
     for (size_t k = 0; k < wanted.size(); ++k) {
       if (!wanted[k]) result[k] = at::Tensor();
@@ -108,7 +104,7 @@ class CellFunction : public torch::autograd::Function<CellFunction> {
  private:
   // Computes the same gradients as lltm::backward, by ATen's differentiable operations.
   static Tensors differentiable_backward(const Tensors& grads, const Tensors& saved,
-                                         const std::array<bool, 5>& wanted) {
+                                         const std::bitset<5>& wanted) {
     const at::Tensor &input = saved[0], &weights = saved[1], &bias = saved[2], &old_h = saved[3];
     const at::ScalarType dtype = input.scalar_type();
     // Like the kernels, compute element-wise operations on 16-bit tensors in float32.

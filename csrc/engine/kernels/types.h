@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "../../project.h"
 
@@ -35,19 +36,7 @@ namespace detail {
 
 // compute_t<T> is the type of arithmetic on values that are stored as T.
 template <typename T>
-struct Compute {
-  using type = T;
-};
-template <>
-struct Compute<float16> {
-  using type = float;
-};
-template <>
-struct Compute<bfloat16> {
-  using type = float;
-};
-template <typename T>
-using compute_t = typename Compute<T>::type;
+using compute_t = std::conditional_t<sizeof(T) == 2, float, T>;
 
 // widen(x) converts x to its compute_t, without rounding.
 PROJECT_HOST_DEVICE float widen(float value) { return value; }
@@ -71,31 +60,22 @@ PROJECT_HOST_DEVICE float widen(bfloat16 value) {
 
 // narrow<T>(x) rounds x to the nearest T, and ties to even.
 template <typename T>
-PROJECT_HOST_DEVICE T narrow(compute_t<T> value);
-
-template <>
-PROJECT_HOST_DEVICE float narrow<float>(float value) {
-  return value;
-}
-template <>
-PROJECT_HOST_DEVICE double narrow<double>(double value) {
-  return value;
-}
-template <>
-PROJECT_HOST_DEVICE float16 narrow<float16>(float value) {
+PROJECT_HOST_DEVICE T narrow(compute_t<T> value) {
+  if constexpr (sizeof(T) > 2) {
+    return value;
+  } else if constexpr (std::is_same_v<T, float16>) {
 #ifdef __CUDA_ARCH__
-  return float16{__half_as_ushort(__float2half_rn(value))};
+    return float16{__half_as_ushort(__float2half_rn(value))};
 #else
-  return float16{static_cast<uint16_t>(detail::half_of_float<uint32_t>(value))};
+    return float16{static_cast<uint16_t>(detail::half_of_float<uint32_t>(value))};
 #endif
-}
-template <>
-PROJECT_HOST_DEVICE bfloat16 narrow<bfloat16>(float value) {
+  } else {
 #ifdef __CUDA_ARCH__
-  return bfloat16{__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+    return bfloat16{__bfloat16_as_ushort(__float2bfloat16_rn(value))};
 #else
-  return bfloat16{static_cast<uint16_t>(detail::bfloat_of_float<uint32_t>(value))};
+    return bfloat16{static_cast<uint16_t>(detail::bfloat_of_float<uint32_t>(value))};
 #endif
+  }
 }
 
 // Calls `function(T{})`, where T is the storage type of torch's dtype code `scalar_type`. The codes

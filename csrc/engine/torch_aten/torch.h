@@ -12,8 +12,6 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
-#include <initializer_list>
-
 #include "../kernel_table.h"
 #include "../large_pages.h"
 
@@ -42,18 +40,15 @@ struct AtenTorch {
     return static_cast<int32_t>(tensor.scalar_type());
   }
 
-  static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
-    return with_large_pages<AtenTorch>(at::empty(at::IntArrayRef(sizes), like.options()));
+  static Tensor empty(at::IntArrayRef sizes, const Tensor& like) {
+    return with_large_pages(at::empty(sizes, like.options()));
   }
-  static Tensor empty_like(const Tensor& model) {
-    return with_large_pages<AtenTorch>(at::empty(model.sizes(), model.options()));
-  }
+  static Tensor empty_like(const Tensor& model) { return empty(model.sizes(), model); }
 
   // Returns a view that starts `offset` elements after the start of `tensor`.
-  static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,
-                        std::initializer_list<int64_t> strides, int64_t offset) {
-    return tensor.as_strided(at::IntArrayRef(sizes), at::IntArrayRef(strides),
-                             tensor.storage_offset() + offset);
+  static Tensor strided(const Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
+                        int64_t offset) {
+    return tensor.as_strided(sizes, strides, tensor.storage_offset() + offset);
   }
 
   static Tensor cat_columns(const Tensor& left, const Tensor& right) {

@@ -48,15 +48,12 @@ struct StableTorch {
   static bool is_contiguous(const Tensor& tensor) { return tensor.is_contiguous(); }
   static int32_t device_index(const Tensor& tensor) { return tensor.get_device_index(); }
   static void* data(const Tensor& tensor) { return tensor.data_ptr(); }
+  static int64_t element_size(const Tensor& tensor) { return tensor.element_size(); }
 
   static int32_t scalar_type(const Tensor& tensor) {
     int32_t code = -1;
     check(aoti_torch_get_dtype(tensor.get(), &code), "dtype query");
     return code;
-  }
-
-  static int64_t element_size(const Tensor& tensor) {
-    return static_cast<int64_t>(aoti_torch_dtype_element_size(scalar_type(tensor)));
   }
 
   static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
@@ -141,7 +138,7 @@ struct StableTorch {
     check(aoti_torch_empty_strided(static_cast<int64_t>(rank), sizes, strides.data(),
                                    scalar_type(like), device_type, device_index(like), &handle),
           "allocation");
-    return with_large_pages<StableTorch>(Tensor(handle));
+    return with_large_pages(Tensor(handle));
   }
 
   // Throws if `error` reports a failure. `what` names the call to torch.

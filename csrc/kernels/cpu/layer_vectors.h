@@ -255,14 +255,12 @@ struct Sequence {
             if constexpr (kPairs) {
               multiply_pairs(ceiling(depth_of_h, 2), old_h + n * stride, stride, panel, sum);
             } else {
-              multiply<C, constant, kGateCount>(depth_of_h, old_h + n * stride, stride, 1, panel,
-                                                kGateCount * kLanes, sum);
+              multiply(depth_of_h, old_h + n * stride, stride, 1, panel, kGateCount * kLanes, sum);
             }
             if constexpr (!kHas16Bits) {
               const int64_t depth = columns - state_size;  // the width of x, or 0
-              multiply<C, constant, kGateCount>(
-                  depth, input + (first_row_of(sizes, step) + n) * depth, depth, 1,
-                  panel + state_size * kGateCount * kLanes, kGateCount * kLanes, sum);
+              multiply(depth, input + (first_row_of(sizes, step) + n) * depth, depth, 1,
+                       panel + state_size * kGateCount * kLanes, kGateCount * kLanes, sum);
             }
             std::memcpy(products, sum, sizeof(sum));
           });
@@ -367,13 +365,12 @@ struct Sequence {
       for (int64_t row = part.first_row; row < part.last_row; row += kTileRows) {
         with_constant<kTileRows>(part.last_row - row, [&](auto rows) {
           Tile<C, rows, kTileVectors> sum = {};
-          multiply<C, rows, kTileVectors>(depth, dz + row * depth, depth, 1, weights, kTileColumns,
-                                          sum);
+          multiply(depth, dz + row * depth, depth, 1, weights, kTileColumns, sum);
           if (is_h) {
-            store_whole_tile<C, rows, kTileVectors>(sum, d_h + row * stride + column, stride);
+            store_whole_tile(sum, d_h + row * stride + column, stride);
           } else {
             T* const to = static_cast<T*>(a.d_input) + (first_row + row) * columns + column;
-            store_tile<T, rows, kTileVectors>(sum, to, columns, columns - column);
+            store_tile(sum, to, columns, columns - column);
           }
         });
       }

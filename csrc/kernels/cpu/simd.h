@@ -7,7 +7,6 @@
 namespace lltm::LLTM_LEVEL {
 
 #define LLTM_INLINE __attribute__((always_inline)) inline
-#define LLTM_INLINE_LAMBDA __attribute__((always_inline))
 
 // The number of lanes of type C in a register, their vector, and integer vectors of the same size.
 template <typename C>

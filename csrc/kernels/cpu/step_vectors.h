@@ -253,11 +253,11 @@ struct Step {
               for (int64_t m = 0; m < columns; m += kRows) {
                 with_constant<kRows>(columns - m, [&](auto tile_rows) {
                   Tile<C, tile_rows, kVectors> sum = {};
-                  multiply<C, tile_rows, kVectors>(part, left[gate] + m * left_stride, left_stride,
-                                                   1, right + from * width, width, sum);
+                  multiply(part, left[gate] + m * left_stride, left_stride, 1, right + from * width,
+                           width, sum);
                   C* const to = z + (gate * kBlock + m) * width;
-                  if (from > 0) add_tile<C, tile_rows, kVectors>(to, width, sum);
-                  store_whole_tile<C, tile_rows, kVectors>(sum, to, width);
+                  if (from > 0) add_tile(to, width, sum);
+                  store_whole_tile(sum, to, width);
                 });
               }
             }
@@ -376,17 +376,16 @@ struct Step {
           C* const sums = kept + (from - column) * rows + n * width;
           with_tile<C>(rows - n, width, [&](auto tile_rows, auto vectors) {
             Tile<C, tile_rows, vectors> sum = {};
-            if (begin > 0) add_tile<C, tile_rows, vectors>(sums, width, sum);
+            if (begin > 0) add_tile(sums, width, sum);
             const C* operand = packed;
             if constexpr (!kHas16Bits) {
               if (direct) operand = right;
             }
-            multiply<C, tile_rows, vectors>(part, left, left_stride, 1, operand,
-                                            direct ? stride : width, sum);
+            multiply(part, left, left_stride, 1, operand, direct ? stride : width, sum);
             if (begin + part == depth) {
-              store_tile<T, tile_rows, vectors>(sum, to + n * columns + from, columns, last - from);
+              store_tile(sum, to + n * columns + from, columns, last - from);
             } else {
-              store_whole_tile<C, tile_rows, vectors>(sum, sums, width);
+              store_whole_tile(sum, sums, width);
             }
           });
         }

@@ -140,17 +140,16 @@ LLTM_INLINE void with_constant(int64_t count, const Body& body) {
 
 // A transpose exchanges lanes between pairs of registers that are `step` apart. Returns the new
 // first register of a pair or, if `upper`, the new second register.
-template <typename C, int step, bool upper, size_t... lane>
-LLTM_INLINE Vector<C> exchanged(Vector<C> first, Vector<C> second, std::index_sequence<lane...>) {
+template <typename C, int step, bool upper, int... lane>
+LLTM_INLINE Vector<C> exchanged(Vector<C> first, Vector<C> second,
+                                std::integer_sequence<int, lane...>) {
   constexpr int kCount = Lanes<C>::kCount;
   // The lanes of `second` are numbered after those of `first`.
-#define LLTM_SOURCE(n)                                                                     \
-  (upper ? (((n) & step) != 0 ? kCount + static_cast<int>(n) : static_cast<int>(n) + step) \
-         : (((n) & step) != 0 ? kCount + static_cast<int>(n) - step : static_cast<int>(n)))
+#define LLTM_SOURCE ((lane & ~step) + (upper ? step : 0) + ((lane & step) != 0 ? kCount : 0))
 #if defined(__clang__)
-  return __builtin_shufflevector(first, second, LLTM_SOURCE(lane)...);
+  return __builtin_shufflevector(first, second, LLTM_SOURCE...);
 #else
-  return __builtin_shuffle(first, second, Mask<C>{LLTM_SOURCE(lane)...});
+  return __builtin_shuffle(first, second, Mask<C>{LLTM_SOURCE...});
 #endif
 #undef LLTM_SOURCE
 }
@@ -158,7 +157,7 @@ LLTM_INLINE Vector<C> exchanged(Vector<C> first, Vector<C> second, std::index_se
 template <typename C, int step = 1>
 LLTM_INLINE void transpose(Vector<C> (&square)[Lanes<C>::kCount]) {
   constexpr int kCount = Lanes<C>::kCount;
-  using Order = std::make_index_sequence<kCount>;
+  using Order = std::make_integer_sequence<int, kCount>;
   if constexpr (step < kCount) {
 #pragma GCC unroll 16
     for (int row = 0; row < kCount; ++row) {
@@ -273,10 +272,10 @@ LLTM_INLINE void store_tile(const Tile<compute_t<T>, rows, vectors>& sum, T* to,
                             int64_t columns) {
   using C = compute_t<T>;
   constexpr int64_t kWidth = vectors * Lanes<C>::kCount;
-  if (columns >= kWidth) return store_whole_tile<T, rows, vectors>(sum, to, stride);
+  if (columns >= kWidth) return store_whole_tile(sum, to, stride);
   // The code takes the address of a copy, not of `sum`, so that `sum` stays in registers.
   alignas(sizeof(Vector<C>)) C values[rows][kWidth];
-  store_whole_tile<C, rows, vectors>(sum, values[0], kWidth);
+  store_whole_tile(sum, values[0], kWidth);
   store_rows(values[0], kWidth, to, stride, rows, columns);
 }
 

@@ -30,8 +30,10 @@ struct ExpParts {
   typename Lanes<C>::Mask exponent;  // n
   Vector<C> p;
 
-  LLTM_INLINE explicit ExpParts(Vector<C> x) {
+  // Of `lowest` for an x below it; NaN stays NaN.
+  LLTM_INLINE ExpParts(Vector<C> x, C lowest) {
     using K = ExpConstants<C>;
+    x = x < broadcast<C>(lowest) ? broadcast<C>(lowest) : x;
     const Vector<C> shifted = x * K::kLog2E + K::kRound;
     const Vector<C> n = shifted - K::kRound;
     exponent = reinterpret<Mask<C>>(shifted) - reinterpret<Mask<C>>(broadcast<C>(K::kRound));
@@ -54,8 +56,7 @@ struct ExpParts {
 // Returns exp(x) for x <= 0. NaN stays NaN.
 template <typename C>
 LLTM_INLINE Vector<C> exp_nonpositive(Vector<C> x) {
-  const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kLowest);
-  const ExpParts<C> parts(x < lowest ? lowest : x);
+  const ExpParts<C> parts(x, ExpConstants<C>::kLowest);
   // 2^n may be too small for a normal number; the two factors of about 2^(n / 2) are not.
   const auto half = parts.exponent >> 1;
   const Vector<C> first = ExpParts<C>::power_of_two(half);
@@ -66,8 +67,7 @@ LLTM_INLINE Vector<C> exp_nonpositive(Vector<C> x) {
 // Returns expm1(x) for x <= 0, to full relative precision near 0. NaN stays NaN.
 template <typename C>
 LLTM_INLINE Vector<C> expm1_nonpositive(Vector<C> x) {
-  const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kMinusOne);
-  const ExpParts<C> parts(x < lowest ? lowest : x);
+  const ExpParts<C> parts(x, ExpConstants<C>::kMinusOne);
   const Vector<C> scale = ExpParts<C>::power_of_two(parts.exponent);
   return scale * parts.p + (scale - C(1));
 }
@@ -99,9 +99,7 @@ struct VectorMath {
   // tanh(|x|) = (1 - d) / (1 + d) with d = exp(-2|x|). Near 0, -expm1(-2|x|) replaces 1 - d and
   // loses no digits; farther from 0, 1 - d is more precise.
   static LLTM_INLINE Value tanh(Value x) {
-    const Value lowest = broadcast<C>(ExpConstants<C>::kMinusOne);
-    const Value argument = C(-2) * absolute<C>(x);
-    const ExpParts<C> parts(argument < lowest ? lowest : argument);
+    const ExpParts<C> parts(C(-2) * absolute<C>(x), ExpConstants<C>::kMinusOne);
     const Value scale = ExpParts<C>::power_of_two(parts.exponent);
     const Value e = scale * parts.p + (scale - C(1));
     const Value d = scale * parts.p + scale;

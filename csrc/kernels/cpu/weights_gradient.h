@@ -84,14 +84,13 @@ struct WeightsGradient {
         const int64_t width = tile_width<C>(last - column);
         with_tile<C>(rows - row, width, [&](auto tile_rows, auto vectors) {
           Tile<C, tile_rows, vectors> sum = {};
-          multiply<C, tile_rows, vectors>(depth, dz + row, 1, dz_stride, panel, width, sum);
+          multiply(depth, dz + row, 1, dz_stride, panel, width, sum);
           C* const sums = kept + row * kTileColumns;
-          if (adds) add_tile<C, tile_rows, vectors>(sums, kTileColumns, sum);
+          if (adds) add_tile(sums, kTileColumns, sum);
           if (is_last) {
-            store_tile<T, tile_rows, vectors>(sum, to + row * stride + column, stride,
-                                              last - column);
+            store_tile(sum, to + row * stride + column, stride, last - column);
           } else {
-            store_whole_tile<C, tile_rows, vectors>(sum, sums, kTileColumns);
+            store_whole_tile(sum, sums, kTileColumns);
           }
         });
         panel += depth * width;
