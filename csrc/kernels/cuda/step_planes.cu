@@ -10,7 +10,7 @@
 // cuBLAS also wants the contiguous sides of matrices to be whole vectors. So forward's products lie
 // transposed, (P, 3S / P, B), with B rounded up. The gradients of the weights are written in place:
 // plane j begins V - s elements late for each row before it, and its rows end where those of plane
-// j + 1 begin. A small product makes what lies before, the heads of the rows, which are copied in.
+// j + 1 begin. A last product of a few columns makes what lies before.
 #include <algorithm>
 #include <numeric>
 #include <type_traits>
@@ -133,7 +133,6 @@ class PlanesStep : public StepLaunches {
   int64_t early = 0, late = 0;  // elements between a plane's begin and its row, per plane before
   int64_t width;                // of a plane of the weights: depth + (planes - 1) early
   int64_t stride;               // of `joined`
-  int64_t head_columns;
   // The workspace.
   void* joined = nullptr;    // (planes, aligned_rows, stride)
   void* products = nullptr;  // forward: (planes, each, aligned_rows) in float32
@@ -141,7 +140,6 @@ class PlanesStep : public StepLaunches {
   void* turned = nullptr;    // d_z as (planes, each, aligned_rows)
   void* sums = nullptr;      // for cell_backward
   void* d_joined = nullptr;  // (planes, aligned_rows, width) in float32
-  void* heads = nullptr;     // (3S, head_columns): what weights_gradient copies
 
   // If `aligned` is false, the weights begin within a vector. Then all rows are one plane, slowly.
   PlanesStep(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution,
@@ -163,7 +161,6 @@ class PlanesStep : public StepLaunches {
     each = lines / planes;
     width = depth + (planes - 1) * early;
     stride = whole(std::max(width, depth + late));
-    head_columns = whole((planes - 1) * late);
   }
 
   // Lay out the workspace for a pass, and return its size in bytes.
@@ -177,10 +174,7 @@ class PlanesStep : public StepLaunches {
     turned = take(lines * aligned_rows);
     if (of_bias) sums = take_bytes(cell_backward_workspace(dtype_, rows, state));
     if (of_data) d_joined = take_bytes(planes * aligned_rows * width * 4);
-    if (of_weights) {
-      joined = take(planes * aligned_rows * stride);
-      heads = take(lines * head_columns);
-    }
+    if (of_weights) joined = take(planes * aligned_rows * stride);
     return taken_;
   }
 
@@ -282,19 +276,7 @@ void PlanesStep::weights_gradient(const lltm_step_backward_arguments& a) {
            {element(right.data, last * right.plane), right.stride},
            {element(a.d_weights, last * columns), between}, dtype_);
   if (last == 0) return;
-  multiply(lines, head_columns, rows, {d_z, lines, true}, right, {heads, head_columns}, dtype_);
-  lltm_copy copies[LLTM_MOST_COPIES] = {};
-  for (int64_t plane = 1; plane <= last; ++plane) {
-    lltm_copy& copy = copies[plane - 1];
-    copy.planes = 1;
-    copy.from = element(heads, plane * head_columns);
-    copy.from_stride = planes * head_columns;
-    copy.to = element(a.d_weights, plane * depth);
-    copy.to_stride = between;
-    copy.from_rows = copy.to_rows = each;
-    copy.from_columns = copy.to_columns = plane * late;
-  }
-  run([&] { return cuda_copy(dtype_, static_cast<int32_t>(last), copies, &execution_); });
+  multiply(lines, last * late, rows, {d_z, lines, true}, right, {a.d_weights, depth}, dtype_);
 }
 
 }  // namespace step_planes_cu

@@ -36,30 +36,19 @@ _OF_OPENMP = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """The binaries to build, the sources, and the tools.
+    """The binaries to build, the sources, and the tools."""
 
-    Attributes:
-        out_dir: the folder for the binaries (`glue-*.so`, `kernels-*.so`).
-        project: the project whose sources to compile.
-        glue: the name of the glue (`stable210`, `aten29-abi1`, ...), or None for kernels alone.
-        torch: the torch whose headers and libraries the glue is compiled against.
-        kernels: the names of the kernels (`cpu`, `cuda12`, `cuda13`).
-        env: the environment. CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, CUDAHOSTCXX, TORCH_CUDA_ARCH_LIST
-            and DEBUG have their usual meanings.
-        cuda: the toolkit for CUDA kernels, by default the one that `find_cuda_toolkit` finds.
-        architectures: the default for TORCH_CUDA_ARCH_LIST, in its syntax.
-        launcher: a compiler cache's command, put before all compilations but those by a CXX of
-            several words.
-    """
-
-    out_dir: Path
-    project: Project
-    glue: str | None = None
-    torch: TorchInstall | None = None
-    kernels: tuple[str, ...] = ("cpu",)
+    out_dir: Path  #: for the binaries (`glue-*.so`, `kernels-*.so`)
+    project: Project  #: whose sources to compile
+    glue: str | None = None  #: its name (`stable210`, `aten29-abi1`, ...); None for kernels alone
+    torch: TorchInstall | None = None  #: whose headers and libraries the glue is compiled against
+    kernels: tuple[str, ...] = ("cpu",)  #: their names (`cpu`, `cuda12`, `cuda13`)
+    #: CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, CUDAHOSTCXX, TORCH_CUDA_ARCH_LIST and DEBUG have their
+    #: usual meanings.
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    cuda: CudaToolkit | ClangToolkit | None = None
-    architectures: str | None = None
+    cuda: CudaToolkit | ClangToolkit | None = None  #: None: what `find_cuda_toolkit` finds
+    architectures: str | None = None  #: the default for TORCH_CUDA_ARCH_LIST, in its syntax
+    #: A compiler cache's command, put before all compilations but those by a CXX of several words.
     launcher: tuple[str, ...] = ()
 
     @property

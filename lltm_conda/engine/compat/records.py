@@ -230,23 +230,17 @@ def dotted(version: tuple[int, ...] | None) -> str:
 
 
 class Owner(Record):
-    """A distribution that owns shared objects.
-
-    Attributes:
-        libraries: the shared objects by file name.
-        built_for: the torch minors that the distribution was built for, each with the source of
-            this knowledge: a file, a requirement or the list of releases.
-        release_for: the releases of a well-known package that go with each torch minor, the best
-            one first; empty for other packages.
-        channel: "pip" or "conda".
-    """
+    """A distribution that owns shared objects."""
 
     name: str
     version: str
-    libraries: Mapping[str, Path]
+    libraries: Mapping[str, Path]  #: the shared objects by file name
+    #: The torch minors that the distribution was built for, each with the source of this knowledge:
+    #: a file, a requirement or the list of releases.
     built_for: tuple[tuple[tuple[int, int], str], ...] = ()
+    #: The releases of a well-known package that go with each torch minor, the best one first.
     release_for: Mapping[tuple[int, int], str] = NOTHING
-    channel: str = "pip"
+    channel: str = "pip"  #: or "conda"
 
 
 class BinaryRecord(Record):
@@ -413,25 +407,15 @@ class Runtime(Record):
 
 
 class Finding(Record):
-    """The result of one dimension of a verdict.
+    """The result of one dimension of a verdict."""
 
-    Attributes:
-        dimension: what was compared, e.g. "torch version".
-        status: `OK`, `NOTE` (accepted, with a remark), `REJECTED`, or `UNKNOWN` (not decided, so
-            not accepted).
-        observed, needed: the value found here, and the value that the binary needs.
-        why: the reason for the status or a remark, in one sentence; may be empty.
-        fix: the command or the step that mends the fault; empty if none is known.
-        fault: the number of the fault's class in the troubleshooting page; None without a class.
-    """
-
-    dimension: str
-    status: str
-    observed: str
-    needed: str
-    why: str = ""
-    fix: str = ""
-    fault: int | None = None
+    dimension: str  #: what was compared, e.g. "torch version"
+    status: str  #: `OK`, `NOTE` (accepted, with a remark), `REJECTED` or `UNKNOWN` (not accepted)
+    observed: str  #: the value found here
+    needed: str  #: the value that the binary needs
+    why: str = ""  #: the reason for the status or a remark, in one sentence
+    fix: str = ""  #: the command or the step that mends the fault; empty if none is known
+    fault: int | None = None  #: the number of the fault's class in the troubleshooting page
 
     @property
     def lines(self) -> tuple[str, ...]:

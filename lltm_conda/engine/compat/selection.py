@@ -25,19 +25,13 @@ Name = GlueName | KernelsName
 
 
 class Selection(Record):
-    """The chosen binaries, and the verdicts on all binaries that were judged.
+    """The verdicts on the chosen binaries, and on all that were judged."""
 
-    Attributes:
-        glue, cpu, cuda: the verdicts on the chosen binaries; None if none of the kind was chosen.
-        considered: every verdict, in order of preference within each kind.
-        forced: the variant that was asked for by name, or None.
-    """
-
-    glue: Verdict | None
+    glue: Verdict | None  #: None if no binary of this kind was chosen, here and in the next two
     cpu: Verdict | None
     cuda: Verdict | None
-    considered: tuple[Verdict, ...]
-    forced: str | None = None
+    considered: tuple[Verdict, ...]  #: in order of preference within each kind
+    forced: str | None = None  #: the variant that was asked for by name
     project: Project = NOBODY
 
     @property

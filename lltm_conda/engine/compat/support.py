@@ -18,24 +18,15 @@ FIRST = "linux-x86_64"
 
 
 class Support(Record):
-    """The variants that the project builds (by default, none) and the versions that they serve.
+    """The variants that the project builds (by default, none) and the versions that they serve."""
 
-    Attributes:
-        variants: the names of the variants for Linux on x86-64.
-        others: the names of the variants for each other platform, such as `linux-aarch64`.
-        torch_min: the oldest torch that is served.
-        torch_max: the newest torch that was tested.
-        python_min: the oldest Python that is served.
-        channel, index: the conda channel and the pip index that hold the packages, or None.
-    """
-
-    variants: tuple[str, ...] = ()
-    torch_min: tuple[int, int] = min(LAYOUTS)
-    torch_max: tuple[int, int] = max(LAYOUTS)
-    python_min: tuple[int, int] = (3, 10)
-    channel: str | None = None
-    index: str | None = None
-    others: Mapping[str, tuple[str, ...]] = NOTHING
+    variants: tuple[str, ...] = ()  #: their names, for Linux on x86-64
+    torch_min: tuple[int, int] = min(LAYOUTS)  #: the oldest torch that is served
+    torch_max: tuple[int, int] = max(LAYOUTS)  #: the newest torch that was tested
+    python_min: tuple[int, int] = (3, 10)  #: the oldest Python that is served
+    channel: str | None = None  #: the conda channel that holds the packages
+    index: str | None = None  #: the pip index that holds the packages
+    others: Mapping[str, tuple[str, ...]] = NOTHING  #: variants of `linux-aarch64` and the like
 
     @property
     def platforms(self) -> tuple[str, ...]:
