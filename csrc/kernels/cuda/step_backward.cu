@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
             if (bias != nullptr) sum += widen(bias[gate * state_size + column]);
             z[gate][0] = widen(narrow<T>(sum));  // rounded as in forward
           } else {
-            const auto* const gates = static_cast<const T*>(arguments.gates);
-            z[gate][0] = widen(gates[(row * Tile::kGates + gate) * state_size + column]);
+            const auto stored = load_gate<T, 1>(arguments.gates, row, state_size, gate, column);
+            z[gate][0] = widen(stored.element[0]);
           }
         });
         const auto incoming = Incoming<T, 1>::load(arguments, row, state_size, column);
@@ -88,14 +88,11 @@ __global__ void __launch_bounds__(Tile::kThreads)
     __syncthreads();  // before d_z is written again
   }
 
-  const auto for_outputs = [&](auto write) {
+  if (arguments.d_weights != nullptr && k < depth) {
     unrolled<kOutputs>([&](int n) {
       const int64_t column = first_column + n % Tile::kColumns;
-      if (column < state_size) write(n, n / Tile::kColumns * state_size + column);
-    });
-  };
-  if (arguments.d_weights != nullptr && k < depth) {
-    for_outputs([&](int n, int64_t line) {
+      if (column >= state_size) return;
+      const int64_t line = n / Tile::kColumns * state_size + column;
       static_cast<T*>(arguments.d_weights)[line * depth + k] = narrow<T>(d_weights[n]);
     });
   }

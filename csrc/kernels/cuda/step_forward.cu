@@ -84,7 +84,7 @@ auto launch_of(int32_t family, const StepOperands<T>& operands) {
   const bool vectors = operands.aligned_to(n);
   if constexpr (!std::is_same_v<T, double>) {
     if (family == kTensor) {
-      const bool few = operands.batch_size <= kFewRows && operands.aligned_to(kWordSize<T>);
+      const bool few = operands.batch_size <= kFewRows && operands.aligned_to(kWordElements<T>);
       return vectors ? launch<TensorTile<T, n>>
              : few   ? launch<FewRowsTensorTile<T>>
                      : launch<TensorTile<T, 1>>;
