@@ -176,8 +176,7 @@ void launch_rows(const lltm_step_backward_arguments& arguments, const void* d_ga
   const int64_t begin_k = arguments.d_old_h != nullptr ? 0 : sizes.state_size;
   const int64_t end_k = sizes.state_size + (arguments.d_input != nullptr ? sizes.input_size : 0);
   if (begin_k == end_k) return;  // CUDA refuses empty grids
-  const dim3 grid(static_cast<unsigned>(divide_up(end_k - begin_k, kLanes)),
-                  static_cast<unsigned>(divide_up(sizes.batch_size, kRows)));
+  const dim3 grid = grid_of(divide_up(end_k - begin_k, kLanes), divide_up(sizes.batch_size, kRows));
   backward_rows<T, kRows><<<grid, kLanes * kWarps, 0, stream>>>(arguments, d_gates, begin_k, end_k);
 }
 
@@ -186,8 +185,7 @@ void launch_columns(const lltm_step_backward_arguments& arguments, void* d_gates
                     cudaStream_t stream) {
   const int64_t depth = arguments.sizes.state_size + arguments.sizes.input_size;
   const int64_t parts = arguments.d_weights != nullptr ? divide_up(depth, Tile::kThreads) : 1;
-  const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)),
-                  static_cast<unsigned>(parts));
+  const dim3 grid = grid_of(divide_up(arguments.sizes.state_size, Tile::kColumns), parts);
   const auto kernel =
       arguments.gates == nullptr ? backward_columns<Tile, true> : backward_columns<Tile, false>;
   kernel<<<grid, Tile::kThreads, 0, stream>>>(arguments, d_gates);

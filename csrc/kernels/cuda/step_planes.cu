@@ -196,7 +196,7 @@ class PlanesStep : public StepLaunches {
   void join_planes(const void* h, const void* x, int64_t shift) {
     launch("join", [&](auto zero, cudaStream_t stream) {
       using T = decltype(zero);
-      join<T><<<blocks(aligned_rows, stride), kThreads, 0, stream>>>(
+      join<T><<<grid_of(aligned_rows, divide_up(stride, kThreads)), kThreads, 0, stream>>>(
           static_cast<const T*>(h), static_cast<const T*>(x), static_cast<T*>(joined), rows, state,
           inputs, stride, shift, planes);
     });
@@ -206,12 +206,8 @@ class PlanesStep : public StepLaunches {
   void backward(const lltm_step_backward_arguments& a);
 
  private:
-  static dim3 blocks(int64_t rows, int64_t columns) {
-    return dim3(static_cast<unsigned>(rows), static_cast<unsigned>(divide_up(columns, kThreads)));
-  }
   static dim3 tiles(int64_t columns, int64_t rows) {
-    return dim3(static_cast<unsigned>(divide_up(columns, kTile)),
-                static_cast<unsigned>(divide_up(rows, kTile)));
+    return grid_of(divide_up(columns, kTile), divide_up(rows, kTile));
   }
   Matrix weight_planes(const void* weights) const {
     return {weights, planes * depth, false, depth - early};
@@ -258,7 +254,7 @@ void PlanesStep::backward(const lltm_step_backward_arguments& a) {
              planes);
     launch("add_up", [&](auto zero, cudaStream_t stream) {
       using T = decltype(zero);
-      add_up<T><<<blocks(rows, depth), kThreads, 0, stream>>>(
+      add_up<T><<<grid_of(rows, divide_up(depth, kThreads)), kThreads, 0, stream>>>(
           static_cast<const float*>(d_joined), static_cast<T*>(a.d_old_h),
           static_cast<T*>(a.d_input), aligned_rows, state, inputs, width, early, planes);
     });
