@@ -1,5 +1,7 @@
-// What steps by cuBLAS share: their workspace, their products and the error of a launch.
+// What steps by cuBLAS share: their workspace, copies and products, and the error of a launch.
 #pragma once
+
+#include <utility>
 
 #include "cell.h"
 #include "launch.h"
@@ -17,9 +19,18 @@ struct Matrix {
 // After a failed launch, it launches nothing more.
 class StepLaunches {
  public:
+  int64_t rows, state, inputs;  // B, S, I
+  int64_t depth, lines;         // S + I and 3S; CublasStep may round them up
+
   // `workspace` may be NULL, to learn only its size.
-  StepLaunches(lltm_dtype dtype, const lltm_execution& execution, void* workspace)
-      : dtype_(dtype),
+  StepLaunches(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution,
+               void* workspace)
+      : rows(sizes.batch_size),
+        state(sizes.state_size),
+        inputs(sizes.input_size),
+        depth(state + inputs),
+        lines(3 * state),
+        dtype_(dtype),
         bytes_(lltm_dtype_bytes(dtype)),
         allows_tf32_(dtype == LLTM_FLOAT32 && torch_allows_tf32(execution)),
         execution_(execution),
@@ -29,15 +40,30 @@ class StepLaunches {
     return static_cast<char*>(const_cast<void*>(data)) + index * bytes_;
   }
 
-  // to (rows, columns) = left right for each plane, or with `adds` to += left right. The result has
-  // the type `to_dtype`.
-  void multiply(int64_t rows, int64_t columns, int64_t inner, const Matrix& left,
+  // Adds a copy of `from_rows` rows of `from`, which may be NULL if from_rows is 0. The copy fills
+  // the rest of (to_rows, to_columns) with zeros. `copy` launches the copies that were added.
+  void add(const void* from, int64_t from_stride, int64_t from_rows, int64_t columns, void* to,
+           int64_t to_stride, int64_t to_rows, int64_t to_columns) {
+    copies_.at[copies_.count++] = {from,    to,         1,           from_rows, to_rows,
+                                   columns, to_columns, from_stride, to_stride};
+  }
+  void copy() {
+    const Copies copies = take_copies();
+    if (copies.count == 0) return;
+    run([&] { return cuda_copy(dtype_, copies.count, copies.at, &execution_); });
+  }
+  // Returns the copies that were added, for a launch that makes them in addition to its own work.
+  Copies take_copies() { return std::exchange(copies_, {}); }
+
+  // to (to_rows, columns) = left right for each plane, or with `adds` to += left right. The result
+  // has the type `to_dtype`.
+  void multiply(int64_t to_rows, int64_t columns, int64_t inner, const Matrix& left,
                 const Matrix& right, const Matrix& to, lltm_dtype to_dtype, int64_t planes = 1,
                 bool adds = false) {
     if (handle_ == nullptr) handle_ = execution_.blas_handle();
     lltm_product_arguments product = {};
     product.planes = planes;
-    product.rows = rows;
+    product.rows = to_rows;
     product.columns = columns;
     product.depth = inner;
     product.left = left.data;
@@ -81,6 +107,7 @@ class StepLaunches {
 
  private:
   char* workspace_;
+  Copies copies_ = {};
   void* handle_ = nullptr;
   const char* error_ = nullptr;
 };

@@ -126,8 +126,7 @@ int64_t plane_count(int64_t depth, int64_t vector) { return vector / std::gcd(de
 // A step: its sizes, the layout of its workspace, and its launches.
 class PlanesStep : public StepLaunches {
  public:
-  int64_t rows, state, inputs, depth, lines;  // B, S, I, S + I, 3S
-  int64_t aligned_rows;                       // B, rounded up to vectors
+  int64_t aligned_rows;  // B, rounded up to vectors
   int64_t planes = 1;
   int64_t each;                 // lines of a plane
   int64_t early = 0, late = 0;  // elements between a plane's begin and its row, per plane before
@@ -146,12 +145,7 @@ class PlanesStep : public StepLaunches {
   // If `aligned` is false, the weights begin within a vector. Then all rows are one plane, slowly.
   PlanesStep(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution,
              void* workspace, bool aligned = true)
-      : StepLaunches(dtype, execution, workspace),
-        rows(sizes.batch_size),
-        state(sizes.state_size),
-        inputs(sizes.input_size),
-        depth(state + inputs),
-        lines(kGateCount * state) {
+      : StepLaunches(dtype, sizes, execution, workspace) {
     const int64_t vector = 16 / bytes_;
     const auto whole = [&](int64_t size) { return divide_up(size, vector) * vector; };
     if (aligned) {
@@ -279,18 +273,11 @@ void PlanesStep::weights_gradient(const lltm_step_backward_arguments& a) {
            {element(a.d_weights, last * columns), between}, dtype_);
   if (last == 0) return;
   multiply(lines, head_columns, rows, {d_z, lines, true}, right, {heads, head_columns}, dtype_);
-  lltm_copy copies[LLTM_MOST_COPIES] = {};
   for (int64_t plane = 1; plane <= last; ++plane) {
-    lltm_copy& copy = copies[plane - 1];
-    copy.planes = 1;
-    copy.from = element(heads, plane * head_columns);
-    copy.from_stride = planes * head_columns;
-    copy.to = element(a.d_weights, plane * depth);
-    copy.to_stride = between;
-    copy.from_rows = copy.to_rows = each;
-    copy.from_columns = copy.to_columns = plane * late;
+    add(element(heads, plane * head_columns), planes * head_columns, each, plane * late,
+        element(a.d_weights, plane * depth), between, each, plane * late);
   }
-  run([&] { return cuda_copy(dtype_, static_cast<int32_t>(last), copies, &execution_); });
+  copy();
 }
 
 }  // namespace step_planes_cu
