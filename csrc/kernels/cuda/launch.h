@@ -56,6 +56,10 @@ constexpr __host__ __device__ int64_t divide_up(int64_t numerator, int64_t denom
   return (numerator + denominator - 1) / denominator;
 }
 
+inline dim3 grid_of(int64_t x, int64_t y = 1) {
+  return {static_cast<unsigned>(x), static_cast<unsigned>(y), 1};
+}
+
 // Calls `launch(T{}, stream)`, with the storage type T of `dtype`, on the device and the stream of
 // `execution`. Returns NULL, or the text of an error, which names `kernel`.
 template <typename Launch>

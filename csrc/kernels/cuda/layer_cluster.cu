@@ -48,7 +48,7 @@ struct ClusterLaunch {
   ClusterLaunch(const ClusterShape& shape, int64_t clusters, cudaStream_t stream) {
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {static_cast<unsigned>(shape.blocks), 1, 1};
-    configuration.gridDim = dim3(static_cast<unsigned>(clusters * shape.blocks));
+    configuration.gridDim = grid_of(clusters * shape.blocks);
     configuration.blockDim = dim3(static_cast<unsigned>(shape.threads));
     configuration.stream = stream;
     configuration.attrs = &attribute;

@@ -121,9 +121,8 @@ static const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
     if (cudaPeekAtLastError() != cudaSuccess) return;
     int slice = shape.slice_rows;
     void* parameters[] = {&copy, &slice};
-    const dim3 blocks(static_cast<unsigned>(shape.unit_blocks),
-                      static_cast<unsigned>(shape.slices));
-    cudaLaunchCooperativeKernel(shape.kernel, blocks, dim3(shape.threads), parameters,
+    cudaLaunchCooperativeKernel(shape.kernel, grid_of(shape.unit_blocks, shape.slices),
+                                dim3(shape.threads), parameters,
                                 static_cast<size_t>(shape.shared_bytes), stream);
   });
 }

@@ -82,10 +82,14 @@ LLTM_DEVICE void copy_rows(const lltm_copy& copy, int64_t block, int64_t blocks)
   }
 }
 
-// The number of blocks for a copy. If there are more rows than warps, a warp copies several rows.
-inline int64_t copy_blocks(const lltm_copy& copy) {
+// The number of blocks for each copy. A warp copies several rows if there are more rows than warps.
+inline int64_t copy_blocks(const Copies& copies) {
   constexpr int64_t kMostBlocks = 1024;
-  return std::min(divide_up(copy.planes * copy.to_rows, kCopyRows), kMostBlocks);
+  int64_t blocks = 0;
+  for (int i = 0; i < copies.count; ++i) {
+    blocks = std::max(blocks, divide_up(copies.at[i].planes * copies.at[i].to_rows, kCopyRows));
+  }
+  return std::min(blocks, kMostBlocks);
 }
 
 template <typename T>
@@ -128,13 +132,6 @@ struct StripGeometry {
 constexpr int backward_vector(int element_bytes) {
   return std::min(kVectorBytes / element_bytes, 4);
 }
-template <typename T>
-constexpr int kBackwardVector = backward_vector(sizeof(T));
-
-// Whether a thread that makes bias gradients reads its next row before it computes the present one.
-// In bfloat16 this takes so many registers that a multiprocessor would hold fewer threads.
-template <typename T>
-constexpr bool kReadsAhead = !std::is_same_v<T, bfloat16>;
 
 // How a backward launch divides its work.
 struct Strips {
@@ -181,7 +178,9 @@ template <typename T, int N, bool kSums>
 __global__ void __launch_bounds__(kThreads)
     backward_strips(const lltm_step_backward_arguments arguments, const Strips strips) {
   using C = compute_t<T>;
-  constexpr bool kAhead = kSums && kReadsAhead<T>;
+  // Whether a thread that makes bias gradients reads its next row before it computes the present
+  // one. In bfloat16 this takes so many registers that a multiprocessor would hold fewer threads.
+  constexpr bool kAhead = kSums && !std::is_same_v<T, bfloat16>;
   if (blockIdx.x >= strips.count) {
     const unsigned block = (blockIdx.x - strips.count) * gridDim.y + blockIdx.y;
     const unsigned blocks = (gridDim.x - strips.count) * gridDim.y;
@@ -263,17 +262,9 @@ __global__ void __launch_bounds__(kSumThreads)
 
 template <typename From, typename To>
 void launch_sum(const From* matrix, To* sums, int64_t rows, int64_t columns, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(divide_up(columns, kSumColumns<From>));
-  sum_columns<From, To>
-      <<<blocks, dim3(kSumColumns<From>, kSumRows<From>), 0, stream>>>(matrix, sums, rows, columns);
-}
-
-template <typename T>
-bool takes_vectors(const lltm_step_backward_arguments& a, int64_t to_stride) {
-  return a.sizes.state_size % kBackwardVector<T> == 0 && to_stride % kBackwardVector<T> == 0 &&
-         has_contiguous_gradients(a) &&
-         aligned_for_vectors(a.grad_h, a.grad_cell, a.grad_gates, a.more_grad_h, a.more_grad_cell,
-                             a.gates, a.new_cell, a.d_gates, a.d_old_cell);
+  const dim3 block(kSumColumns<From>, kSumRows<From>);
+  sum_columns<<<grid_of(divide_up(columns, block.x)), block, 0, stream>>>(matrix, sums, rows,
+                                                                          columns);
 }
 
 template <typename T, int N>
@@ -284,12 +275,8 @@ void launch_backward(const lltm_step_backward_arguments& arguments, int64_t to_s
   const StripGeometry geometry(sizes.batch_size, sizes.state_size / N, N * sizeof(T), sums);
   const Strips strips = {divide_up(sizes.batch_size, geometry.parts), to_stride,
                          static_cast<unsigned>(geometry.strips), copies};
-  int64_t blocks = 0;  // blocks that copy
-  for (int i = 0; i < copies.count; ++i) {
-    blocks = std::max(blocks, copies.count * copy_blocks(copies.at[i]));
-  }
-  const dim3 grid(static_cast<unsigned>(geometry.strips + divide_up(blocks, geometry.parts)),
-                  static_cast<unsigned>(geometry.parts));
+  const int64_t copying = divide_up(copies.count * copy_blocks(copies), geometry.parts);
+  const dim3 grid = grid_of(geometry.strips + copying, geometry.parts);
   const auto kernel = sums ? backward_strips<T, N, true> : backward_strips<T, N, false>;
   kernel<<<grid, geometry.block, 0, stream>>>(arguments, strips);
   if (!sums || geometry.parts == 1) return;
@@ -306,8 +293,8 @@ void launch_forward(const lltm_step_forward_arguments& arguments, const void* fr
   int width = 32;
   while (width < packs && width < kThreads) width *= 2;
   const dim3 block(width, kThreads / width);
-  const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.batch_size, block.y)),
-                  static_cast<unsigned>(divide_up(packs, width)));
+  const dim3 grid =
+      grid_of(divide_up(arguments.sizes.batch_size, block.y), divide_up(packs, width));
   auto kernel = forward_plane<T, N, false>;
   if constexpr (kSixteenBits<T>) {
     if (arguments.running.new_cell != nullptr) kernel = forward_plane<T, N, true>;
@@ -345,8 +332,12 @@ const char* cell_backward_to(lltm_dtype dtype, const lltm_step_backward_argument
     using T = decltype(zero);
     const lltm_step_backward_arguments a = with_strides(arguments);
     if (a.sizes.batch_size == 0 || a.sizes.state_size == 0) return;
-    const auto launch = takes_vectors<T>(a, to_stride) ? launch_backward<T, kBackwardVector<T>>
-                                                       : launch_backward<T, 1>;
+    constexpr int kSize = backward_vector(sizeof(T));
+    const bool vectors =
+        a.sizes.state_size % kSize == 0 && to_stride % kSize == 0 && has_contiguous_gradients(a) &&
+        aligned_for_vectors(a.grad_h, a.grad_cell, a.grad_gates, a.more_grad_h, a.more_grad_cell,
+                            a.gates, a.new_cell, a.d_gates, a.d_old_cell);
+    const auto launch = vectors ? launch_backward<T, kSize> : launch_backward<T, 1>;
     launch(a, to_stride, copies, stream);
   });
 }
@@ -383,9 +374,7 @@ const char* cuda_copy(lltm_dtype dtype, int32_t count, const lltm_copy* copies,
     Copies all = {};
     all.count = count;
     std::copy_n(copies, count, all.at);
-    int64_t blocks = 1;
-    for (int32_t i = 0; i < count; ++i) blocks = std::max(blocks, copy_blocks(copies[i]));
-    const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(count));
+    const dim3 grid = grid_of(std::max(copy_blocks(all), int64_t{1}), count);
     copy_all<decltype(zero)><<<grid, kThreads, 0, stream>>>(all);
   });
 }

@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
             if (bias != nullptr) sum += widen(bias[gate * state_size + column]);
             z[gate][0] = widen(narrow<T>(sum));  // rounded as in forward
           } else {
-            const auto* const gates = static_cast<const T*>(arguments.gates);
-            z[gate][0] = widen(gates[(row * Tile::kGates + gate) * state_size + column]);
+            const auto stored = load_gate<T, 1>(arguments.gates, row, state_size, gate, column);
+            z[gate][0] = widen(stored.element[0]);
           }
         });
         const auto incoming = Incoming<T, 1>::load(arguments, row, state_size, column);
@@ -88,14 +88,11 @@ __global__ void __launch_bounds__(Tile::kThreads)
     __syncthreads();  // before d_z is written again
   }
 
-  const auto for_outputs = [&](auto write) {
+  if (arguments.d_weights != nullptr && k < depth) {
     unrolled<kOutputs>([&](int n) {
       const int64_t column = first_column + n % Tile::kColumns;
-      if (column < state_size) write(n, n / Tile::kColumns * state_size + column);
-    });
-  };
-  if (arguments.d_weights != nullptr && k < depth) {
-    for_outputs([&](int n, int64_t line) {
+      if (column >= state_size) return;
+      const int64_t line = n / Tile::kColumns * state_size + column;
       static_cast<T*>(arguments.d_weights)[line * depth + k] = narrow<T>(d_weights[n]);
     });
   }
@@ -179,8 +176,7 @@ void launch_rows(const lltm_step_backward_arguments& arguments, const void* d_ga
   const int64_t begin_k = arguments.d_old_h != nullptr ? 0 : sizes.state_size;
   const int64_t end_k = sizes.state_size + (arguments.d_input != nullptr ? sizes.input_size : 0);
   if (begin_k == end_k) return;  // CUDA refuses empty grids
-  const dim3 grid(static_cast<unsigned>(divide_up(end_k - begin_k, kLanes)),
-                  static_cast<unsigned>(divide_up(sizes.batch_size, kRows)));
+  const dim3 grid = grid_of(divide_up(end_k - begin_k, kLanes), divide_up(sizes.batch_size, kRows));
   backward_rows<T, kRows><<<grid, kLanes * kWarps, 0, stream>>>(arguments, d_gates, begin_k, end_k);
 }
 
@@ -189,8 +185,7 @@ void launch_columns(const lltm_step_backward_arguments& arguments, void* d_gates
                     cudaStream_t stream) {
   const int64_t depth = arguments.sizes.state_size + arguments.sizes.input_size;
   const int64_t parts = arguments.d_weights != nullptr ? divide_up(depth, Tile::kThreads) : 1;
-  const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)),
-                  static_cast<unsigned>(parts));
+  const dim3 grid = grid_of(divide_up(arguments.sizes.state_size, Tile::kColumns), parts);
   const auto kernel =
       arguments.gates == nullptr ? backward_columns<Tile, true> : backward_columns<Tile, false>;
   kernel<<<grid, Tile::kThreads, 0, stream>>>(arguments, d_gates);

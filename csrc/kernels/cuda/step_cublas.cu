@@ -16,10 +16,9 @@ namespace {
 // A step: its sizes, the layout of its workspace, and its launches.
 class CublasStep : public StepLaunches {
  public:
-  int64_t rows, state, inputs, gates;  // B, S, I, 3S
-  int64_t depth, lines;                // S + I and 3S; with `pads`, rounded up to 32 bytes
-  bool pads = false;
-  bool joins;  // backward: one GEMM instead of two makes d_weights
+  int64_t gates;      // 3S
+  bool pads = false;  // `depth` and `lines` are rounded up to 32 bytes
+  bool joins;         // backward: one GEMM instead of two makes d_weights
   // The workspace.
   void* joined = nullptr;     // (B, depth): [old_h, input]
   void* weights = nullptr;    // (lines, depth), with `pads`
@@ -30,13 +29,7 @@ class CublasStep : public StepLaunches {
 
   CublasStep(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution,
              void* workspace)
-      : StepLaunches(dtype, execution, workspace),
-        rows(sizes.batch_size),
-        state(sizes.state_size),
-        inputs(sizes.input_size),
-        gates(3 * state),
-        depth(state + inputs),
-        lines(gates) {
+      : StepLaunches(dtype, sizes, execution, workspace), gates(lines) {
     const int64_t vector = 16 / bytes_;
     const auto whole = [&](int64_t size) { return divide_up(size, 2 * vector) * 2 * vector; };
     const bool aligned = state % vector == 0 && inputs % vector == 0;
@@ -76,13 +69,6 @@ class CublasStep : public StepLaunches {
     copies_.at[copies_.count++] = {from,    to,         1,           from_rows, to_rows,
                                    columns, to_columns, from_stride, to_stride};
   }
-  void add_joined(const void* old_h, const void* input) {
-    add(old_h, state, rows, state, joined, depth, rows, state);
-    add(input, inputs, rows, inputs, element(joined, state), depth, rows, depth - state);
-  }
-  void add_weights(const void* from, int64_t stride) {
-    add(from, stride, gates, state + inputs, weights, depth, lines, depth);
-  }
   void copy() {
     const Copies copies = take_copies();
     if (copies.count == 0) return;
@@ -90,7 +76,13 @@ class CublasStep : public StepLaunches {
   }
   // Returns the copies that were added, for a launch that makes them in addition to its own work.
   Copies take_copies() { return std::exchange(copies_, {}); }
-
+  void add_joined(const void* old_h, const void* input) {
+    add(old_h, state, rows, state, joined, depth, rows, state);
+    add(input, inputs, rows, inputs, element(joined, state), depth, rows, depth - state);
+  }
+  void add_weights(const void* from, int64_t stride) {
+    add(from, stride, gates, state + inputs, weights, depth, lines, depth);
+  }
   void multiply(int64_t to_rows, int64_t columns, int64_t inner, const Matrix& left,
                 const Matrix& right, void* to, int64_t to_stride, bool adds = false) {
     StepLaunches::multiply(to_rows, columns, inner, left, right, {to, to_stride}, dtype_, 1, adds);

@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
 template <typename Tile>
 void launch(const lltm_step_forward_arguments& arguments, cudaStream_t stream) {
   // The grid's x counts tiles of rows, so that blocks that run together read the same weights.
-  const dim3 grid(static_cast<unsigned>(divide_up(arguments.sizes.batch_size, Tile::kRows)),
-                  static_cast<unsigned>(divide_up(arguments.sizes.state_size, Tile::kColumns)));
+  const dim3 grid = grid_of(divide_up(arguments.sizes.batch_size, Tile::kRows),
+                            divide_up(arguments.sizes.state_size, Tile::kColumns));
   forward_step<Tile><<<grid, Tile::kThreads, 0, stream>>>(arguments);
 }
 
@@ -84,7 +84,7 @@ auto launch_of(int32_t family, const StepOperands<T>& operands) {
   const bool vectors = operands.aligned_to(n);
   if constexpr (!std::is_same_v<T, double>) {
     if (family == kTensor) {
-      const bool few = operands.batch_size <= kFewRows && operands.aligned_to(kWordSize<T>);
+      const bool few = operands.batch_size <= kFewRows && operands.aligned_to(kWordElements<T>);
       return vectors ? launch<TensorTile<T, n>>
              : few   ? launch<FewRowsTensorTile<T>>
                      : launch<TensorTile<T, 1>>;

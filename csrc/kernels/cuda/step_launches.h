@@ -17,9 +17,18 @@ struct Matrix {
 // After a failed launch, it launches nothing more.
 class StepLaunches {
  public:
+  int64_t rows, state, inputs;  // B, S, I
+  int64_t depth, lines;         // S + I and 3S; CublasStep may round them up
+
   // `workspace` may be NULL, to learn only its size.
-  StepLaunches(lltm_dtype dtype, const lltm_execution& execution, void* workspace)
-      : dtype_(dtype),
+  StepLaunches(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution,
+               void* workspace)
+      : rows(sizes.batch_size),
+        state(sizes.state_size),
+        inputs(sizes.input_size),
+        depth(state + inputs),
+        lines(3 * state),
+        dtype_(dtype),
         bytes_(lltm_dtype_bytes(dtype)),
         allows_tf32_(dtype == LLTM_FLOAT32 && torch_allows_tf32(execution)),
         execution_(execution),
@@ -29,15 +38,15 @@ class StepLaunches {
     return static_cast<char*>(const_cast<void*>(data)) + index * bytes_;
   }
 
-  // to (rows, columns) = left right for each plane, or with `adds` to += left right. The result has
-  // the type `to_dtype`.
-  void multiply(int64_t rows, int64_t columns, int64_t inner, const Matrix& left,
+  // to (to_rows, columns) = left right for each plane, or with `adds` to += left right. The result
+  // has the type `to_dtype`.
+  void multiply(int64_t to_rows, int64_t columns, int64_t inner, const Matrix& left,
                 const Matrix& right, const Matrix& to, lltm_dtype to_dtype, int64_t planes = 1,
                 bool adds = false) {
     if (handle_ == nullptr) handle_ = execution_.blas_handle();
     lltm_product_arguments product = {};
     product.planes = planes;
-    product.rows = rows;
+    product.rows = to_rows;
     product.columns = columns;
     product.depth = inner;
     product.left = left.data;

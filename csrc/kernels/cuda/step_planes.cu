@@ -126,8 +126,7 @@ int64_t plane_count(int64_t depth, int64_t vector) { return vector / std::gcd(de
 // A step: its sizes, the layout of its workspace, and its launches.
 class PlanesStep : public StepLaunches {
  public:
-  int64_t rows, state, inputs, depth, lines;  // B, S, I, S + I, 3S
-  int64_t aligned_rows;                       // B, rounded up to vectors
+  int64_t aligned_rows;  // B, rounded up to vectors
   int64_t planes = 1;
   int64_t each;                 // lines of a plane
   int64_t early = 0, late = 0;  // elements between a plane's begin and its row, per plane before
@@ -144,12 +143,7 @@ class PlanesStep : public StepLaunches {
   // If `aligned` is false, the weights begin within a vector. Then all rows are one plane, slowly.
   PlanesStep(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_execution& execution,
              void* workspace, bool aligned = true)
-      : StepLaunches(dtype, execution, workspace),
-        rows(sizes.batch_size),
-        state(sizes.state_size),
-        inputs(sizes.input_size),
-        depth(state + inputs),
-        lines(kGateCount * state) {
+      : StepLaunches(dtype, sizes, execution, workspace) {
     const int64_t vector = 16 / bytes_;
     const auto whole = [&](int64_t size) { return divide_up(size, vector) * vector; };
     if (aligned) {
@@ -190,7 +184,7 @@ class PlanesStep : public StepLaunches {
   void join_planes(const void* h, const void* x, int64_t shift) {
     launch("join", [&](auto zero, cudaStream_t stream) {
       using T = decltype(zero);
-      join<T><<<blocks(aligned_rows, stride), kThreads, 0, stream>>>(
+      join<T><<<grid_of(aligned_rows, divide_up(stride, kThreads)), kThreads, 0, stream>>>(
           static_cast<const T*>(h), static_cast<const T*>(x), static_cast<T*>(joined), rows, state,
           inputs, stride, shift, planes);
     });
@@ -200,12 +194,8 @@ class PlanesStep : public StepLaunches {
   void backward(const lltm_step_backward_arguments& a);
 
  private:
-  static dim3 blocks(int64_t rows, int64_t columns) {
-    return dim3(static_cast<unsigned>(rows), static_cast<unsigned>(divide_up(columns, kThreads)));
-  }
   static dim3 tiles(int64_t columns, int64_t rows) {
-    return dim3(static_cast<unsigned>(divide_up(columns, kTile)),
-                static_cast<unsigned>(divide_up(rows, kTile)));
+    return grid_of(divide_up(columns, kTile), divide_up(rows, kTile));
   }
   Matrix weight_planes(const void* weights) const {
     return {weights, planes * depth, false, depth - early};
@@ -252,7 +242,7 @@ void PlanesStep::backward(const lltm_step_backward_arguments& a) {
              planes);
     launch("add_up", [&](auto zero, cudaStream_t stream) {
       using T = decltype(zero);
-      add_up<T><<<blocks(rows, depth), kThreads, 0, stream>>>(
+      add_up<T><<<grid_of(rows, divide_up(depth, kThreads)), kThreads, 0, stream>>>(
           static_cast<const float*>(d_joined), static_cast<T*>(a.d_old_h),
           static_cast<T*>(a.d_input), aligned_rows, state, inputs, width, early, planes);
     });

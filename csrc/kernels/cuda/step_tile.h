@@ -16,10 +16,6 @@
 
 namespace lltm {
 
-// The elements in 4 bytes, the least that an asynchronous copy moves; 1 for larger elements.
-template <typename T>
-constexpr int kWordSize = sizeof(T) < 4 ? static_cast<int>(4 / sizeof(T)) : 1;
-
 // The operands of a step's products.
 template <typename T>
 struct StepOperands {
@@ -325,7 +321,7 @@ using Rows64Tile = StepTile<T, kVectorSize<T>, 64, 8, 8, 4, 2, 3>;
 template <typename T, int kAtOnce>
 using TensorTile = StepTile<T, kAtOnce, 64, 16, 8, 2, 4, 3, true>;
 template <typename T>
-using FewRowsTensorTile = StepTile<T, kWordSize<T>, kFewRows, 16, 8, 2, 4, 4, true>;
+using FewRowsTensorTile = StepTile<T, kWordElements<T>, kFewRows, 16, 8, 2, 4, 4, true>;
 // Has fewer columns than Rows16Tile: a block of backward also makes the gradients of its weights.
 template <typename T, int kAtOnce>
 using BackwardTile = StepTile<T, kAtOnce, 16, 4, 4, 8, 2, 4>;

@@ -8,9 +8,9 @@
 
 namespace lltm {
 
-// The elements in a word: one tf32 or two 16-bit elements.
+// The elements in a word, the least that an asynchronous copy moves; 1 for larger elements.
 template <typename T>
-constexpr int kWordElements = 4 / sizeof(T);
+constexpr int kWordElements = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
 
 // Changes a float32 so that tensor cores, which cut off its low 13 bits, round it to the nearest
 // tf32. A NaN must have zeros in these bits to stay a NaN. Words of other types stay unchanged.
