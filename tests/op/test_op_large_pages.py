@@ -1,4 +1,4 @@
-"""Large results on a CPU get large pages of memory, so their first writes seldom enter the kernel."""
+"""Large results on a CPU get large pages of memory, so that writing them takes few page faults."""
 
 from __future__ import annotations
 
