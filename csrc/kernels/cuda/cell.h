@@ -61,8 +61,7 @@ const char* cublas_step_forward(lltm_dtype, const lltm_step_forward_arguments&,
 const char* cublas_step_backward(lltm_dtype, const lltm_step_backward_arguments&,
                                  const lltm_execution&);
 
-// step_planes.cu: a step by cuBLAS for weights whose rows are not aligned to vectors, although S
-// is.
+// step_planes.cu: a step by cuBLAS on unaligned weights, without a copy of them.
 bool can_take_planes(lltm_dtype, const lltm_step_sizes&, const lltm_execution&);
 int64_t planes_step_workspace(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes&,
                               const lltm_execution&);

@@ -360,12 +360,17 @@ def cxx_standard(torch: tuple[int, int]) -> int:
 
 def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Recipe:
     torch = request.torch
-    if torch is None or not glue.serves(torch):
+    if torch is None:
+        raise BuildError(
+            f"the glue {glue} needs a torch to compile against, got none; install torch, or pass "
+            "the one to build for"
+        )
+    if not glue.serves(torch):
         more = "or newer" if glue.lane == "stable" else f"with C++ ABI {glue.cxx11_abi}"
-        got = f"{torch.version} with C++ ABI {torch.cxx11_abi} in {torch.root}" if torch else "none"
         raise BuildError(
             f"the glue {glue} must be compiled against torch {dotted(glue.torch)} {more}, got "
-            f"{got}; pass a torch that fits"
+            f"torch {torch.version} with C++ ABI {torch.cxx11_abi} in {torch.root}; pass a "
+            "torch that fits"
         )
     if glue.lane == "stable":
         # The newest torch whose functions the object may call, in the encoding of torch's headers.

@@ -5,6 +5,7 @@ is 0700, and a folder or file that is a symlink, belongs to another user or is w
 is refused. The key of a build is the torch build, the package's version and a hash of the sources.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -189,7 +190,9 @@ def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             held = False
-        except OSError:  # the file system has no locks
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
             held = None
         yield held
     finally:
