@@ -14,7 +14,7 @@ extern "C" {
 
 // Increase this number with every change of a type below, except new members at the end of the
 // table.
-#define LLTM_KERNEL_ABI 10
+#define LLTM_KERNEL_ABI 11
 #define LLTM_MOST_SPLIT_K 4
 #define LLTM_MOST_PARTS 5
 
@@ -95,9 +95,9 @@ typedef struct {
 
 #define LLTM_MOST_COPIES 13
 
-// A whole sequence of steps: one layer in one direction. Unless the plan says makes_all_products,
-// the caller makes the products that batch over time: x W_x^T before forward, and d_input and
-// d_weights from d_gates after backward, or after each of its parts. The caller always sums d_bias.
+// A whole sequence of steps: one layer in one direction. The caller makes the products that batch
+// over time: x W_x^T before forward, and d_input and d_weights from d_gates after backward, or
+// after each of its parts. The caller also sums d_bias.
 
 typedef struct {
   int64_t steps;          // T >= 1
@@ -113,8 +113,8 @@ typedef struct {
 typedef struct {
   int32_t family;           // 0: gemm; otherwise a number that only these kernels know
   int64_t workspace_bytes;  // size of the workspace, which is aligned to 16 bytes
-  // 1: the family also makes the products that batch over time.
-  int32_t makes_all_products;
+  // 1: `product` makes the products that batch over time; 0: torch does.
+  int32_t calls_product;
   // Forward, 1: the product x W_x^T adds the bias; 0: the kernels add the bias.
   int32_t product_adds_bias;
   // Backward by gemm: the first step of each part of the sequence, the last part first. The loop
@@ -140,7 +140,6 @@ typedef struct {
   void* final_h;             // (B, S): h after the last step, written
   void* final_cell;          // (B, S): c after the last step, written
   void* workspace;
-  const void* input;  // (T, B, I): read instead of gates by a family that makes all products
 } lltm_layer_forward_arguments;
 
 typedef struct {
@@ -156,12 +155,6 @@ typedef struct {
   void* d_initial_h;            // (B, S), written unless NULL
   void* d_initial_cell;         // (B, S), written unless NULL
   void* workspace;
-  // For a family that makes all products:
-  const void* input;      // (T, B, I)
-  const void* initial_h;  // (B, S), or NULL for zeros
-  const void* output;     // (T, B, S)
-  void* d_input;          // (T, B, I), written unless NULL
-  void* d_weights;        // (3S, S + I), written unless NULL
 } lltm_layer_backward_arguments;
 
 // A sequence's cell states from its gates, as in forward: c_t = c_{t-1} + elu(z_c) sigmoid(z_i).
@@ -195,7 +188,7 @@ typedef struct {
   // into this number of equal slices, except for d_initial_h; 0 means 1. The product of each slice
   // is a plane, a matrix of its own, and the next call of cell_backward adds up the planes.
   int32_t split_k;
-  // By gemm in a sequence: if 1 and torch gives a cuBLAS handle, `product` makes the products.
+  // By gemm in a sequence, 1: `product` makes the products, on CUDA if torch gives a cuBLAS handle.
   int32_t calls_product;
 } lltm_step_plan;
 

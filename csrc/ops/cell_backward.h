@@ -8,6 +8,7 @@
 #include "cell_forward.h"
 #include "operands.h"
 #include "parts.h"
+#include "products.h"
 
 namespace lltm {
 
@@ -83,7 +84,7 @@ class CellBackward {
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = OperandChecks<Torch, device>;
-  using View = Views<Torch>;
+  using Part = Matrix<Torch>;
   // The cell's CUDA kernels read grad_h and grad_cell with any strides.
   static constexpr bool kAnyStrides = device == Device::kCUDA;
 
@@ -98,13 +99,14 @@ class CellBackward {
     Calls::check(Calls::kernels().cell_backward(sizes.dtype, &step, &where));
 
     const int64_t columns = 3 * sizes.state;
-    const Tensor d_z = View::rows(d_gates, 0, sizes.batch, columns);
-    const Tensor d_z_transposed = View::rows_transposed(d_gates, 0, sizes.batch, columns);
-    if (d.h) Torch::mm_out(*d.h, d_z, View::h_columns(weights, sizes));
-    if (d.input) Torch::mm_out(*d.input, d_z, View::input_columns(weights, sizes));
+    const Part of_z = Part::rows_of(d_gates, 0, sizes.batch, columns);
+    const Tensor d_z = of_z.view();
+    const Tensor d_z_transposed = of_z.transposed().view();
+    if (d.h) Torch::mm_out(*d.h, d_z, Part::h_columns(weights, sizes).view());
+    if (d.input) Torch::mm_out(*d.input, d_z, Part::input_columns(weights, sizes).view());
     if (d.weights) {
-      Torch::mm_out(View::h_columns(*d.weights, sizes), d_z_transposed, old_h);
-      Torch::mm_out(View::input_columns(*d.weights, sizes), d_z_transposed, input);
+      Torch::mm_out(Part::h_columns(*d.weights, sizes).view(), d_z_transposed, old_h);
+      Torch::mm_out(Part::input_columns(*d.weights, sizes).view(), d_z_transposed, input);
     }
     if (d.bias) Calls::sum_columns(sizes.dtype, sizes.batch, columns, d_gates, *d.bias, where);
   }

@@ -8,6 +8,7 @@
 
 #include "operands.h"
 #include "parts.h"
+#include "products.h"
 
 namespace lltm {
 
@@ -67,7 +68,7 @@ class CellForward {
   static void multiply(const CellSizes& sizes, const Tensor& input, const Tensor& weights,
                        const Tensor& bias, const Tensor& old_h, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
-    const Tensor z = Views<Torch>::rows(gates, 0, sizes.batch, rows);
+    const Tensor z = Matrix<Torch>::rows_of(gates, 0, sizes.batch, rows).view();
     // On the CPU, two products cost less than a copy of a wide input. In 16 bits, two products
     // would round z twice, so one product is made.
     if (!kGemmAddsBias && sizes.features > 2 * rows && lltm_dtype_bytes(sizes.dtype) > 2) {
@@ -79,7 +80,8 @@ class CellForward {
       return;
     }
     const Tensor x = Torch::cat_columns(old_h, input);
-    const Tensor transposed = Views<Torch>::rows_transposed(weights, 0, rows, sizes.columns());
+    const Tensor transposed =
+        Matrix<Torch>::rows_of(weights, 0, rows, sizes.columns()).transposed().view();
     if (kGemmAddsBias) {
       Torch::addmm_out(z, Torch::strided(bias, {rows}, {1}, 0), x, transposed);
     } else {

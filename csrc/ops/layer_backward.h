@@ -1,7 +1,7 @@
 // torch.ops.lltm.layer_backward: the gradients of a layer over a whole sequence, in one direction.
 //
 // Only the recurrence is serial. Products over all steps or over a few parts of the sequence make
-// d_input and d_weights, unless a family of the kernels does. A sum over all steps makes d_bias.
+// d_input and d_weights. A sum over all steps makes d_bias.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include "layer_padding.h"
 #include "operands.h"
 #include "parts.h"
-#include "step_products.h"
+#include "products.h"
 
 namespace lltm {
 
@@ -85,7 +85,7 @@ class LayerBackward {
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = OperandChecks<Torch, device>;
-  using View = Views<Torch>;
+  using Part = Matrix<Torch>;
 
   // The gradients of forward's results, and the results of forward that backward reads.
   struct Saved {
@@ -117,20 +117,13 @@ class LayerBackward {
     layer.d_gates = Torch::data(d_gates);
     layer.d_initial_h = Calls::data_or_null(d.h);
     layer.d_initial_cell = Calls::data_or_null(d.cell);
-    layer.input = Torch::data(given.input);
-    layer.initial_h = Calls::data_or_null(given.h);
-    layer.output = Torch::data(saved.output);
-    layer.d_input = Calls::data_or_null(d.input);
-    layer.d_weights = Calls::data_or_null(d.weights);
     if (plan.family != 0) {
       const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, given.input);
       layer.workspace = Calls::data_or_null(workspace);
       Calls::check(Calls::kernels().layer_backward(sizes.dtype, plan.family, &layer, &where));
-      if (plan.makes_all_products == 0) {
-        multiply(sizes, 0, sizes.steps, given, saved.output, d_gates, d);
-      }
+      multiply(sizes, plan, where, 0, sizes.steps, given, saved.output, d_gates, d);
     } else {
-      loop(sizes, layer, plan.part_starts, where, given, saved.output, d_gates, d);
+      loop(sizes, layer, plan, where, given, saved.output, d_gates, d);
     }
     if (d.bias) {
       Calls::sum_columns(sizes.dtype, sizes.rows(), 3 * sizes.state, d_gates, *d.bias, where);
@@ -140,15 +133,24 @@ class LayerBackward {
   // Runs the recurrence step by step, if no family of the kernels runs the whole recurrence. The
   // loop starts at step T - 1. After each planned part of steps, it makes their products over time.
   static void loop(const LayerSizes& sizes, const lltm_layer_backward_arguments& layer,
-                   const int64_t* part_start, const lltm_execution& where,
+                   const lltm_layer_plan& layer_plan, const lltm_execution& where,
                    const Operands<Tensor>& given, const Tensor& output, const Tensor& d_gates,
                    const Gradients<Torch>& d) {
     lltm_step_backward_arguments step = {};
     step.sizes = sizes.step();
     const lltm_step_plan plan = Calls::plan_step(
         sizes.dtype, LLTM_BACKWARD, LLTM_NEEDS_OLD_H | LLTM_NEEDS_OLD_CELL, step.sizes, where);
-    const StepProducts<Torch, device> of_step(sizes, plan, where);
-    const int32_t planes = of_step.planes();  // of d_old_h
+    const Products<Torch, device> products(sizes, plan.calls_product, where);
+    const int32_t planes = products.by_kernels() ? std::max(plan.split_k, 1) : 1;  // of d_old_h
+    // to = d_z W_h, where d_z is plane `t` of d_gates. With several planes, each holds the product
+    // over a part of the depth 3S, and their sum is d_z W_h.
+    const auto multiply_by_h = [&](const Tensor& to, int64_t t, int64_t planes) {
+      const int64_t depth = 3 * sizes.state / planes;
+      products.run(
+          Part::rows_of(to, 0, sizes.batch, sizes.state).in_planes(sizes.plane()),
+          {d_gates, 3 * t * sizes.plane(), sizes.batch, depth, 3 * sizes.state, false, depth},
+          Part::h_columns(given.weights, sizes).in_planes(depth * sizes.columns()), false, planes);
+    };
     // A 16-bit gradient of the cell state would lose small addends. So with a 16-bit dtype, steps
     // pass on this gradient in float32: each element takes the place of two 16-bit elements.
     const bool float32_cells = lltm_dtype_bytes(sizes.dtype) == 2;
@@ -165,6 +167,7 @@ class LayerBackward {
     step.more_grad_h = layer.grad_final_h;
     step.more_grad_cell = layer.grad_final_cell;
     int64_t last = sizes.steps;
+    const int64_t* part_start = layer_plan.part_starts;
     for (int64_t n = sizes.steps - 1; n >= 0; --n) {
       const int64_t t = sizes.time(n);
       step.grad_h = sizes.plane_at(layer.grad_output, t);
@@ -182,15 +185,15 @@ class LayerBackward {
         step.more_grad_h_planes = n + 1 < sizes.steps ? planes : 1;
         Calls::check(Calls::kernels().cell_backward(sizes.dtype, &step, &where));
         if (n > 0) {
-          of_step.of_gates(d_h[n % 2], planes, d_gates, t, given.weights);
+          multiply_by_h(d_h[n % 2], t, planes);
         } else if (d.h) {
-          of_step.of_gates(*d.h, 1, d_gates, t, given.weights);
+          multiply_by_h(*d.h, t, 1);
         }
       }
       step.more_grad_h = step.d_old_h;
       step.more_grad_cell = step.d_old_cell;
       if (n == *part_start) {
-        multiply(sizes, n, last, given, output, d_gates, d);
+        multiply(sizes, layer_plan, where, n, last, given, output, d_gates, d);
         last = n;
         ++part_start;
       }
@@ -209,38 +212,35 @@ class LayerBackward {
 
   // Computes d_input of the steps [first, last), and adds the share of these steps to d_weights. If
   // `last` is the number of steps, the call overwrites d_weights, so this call must come first.
-  static void multiply(const LayerSizes& sizes, int64_t first, int64_t last,
+  static void multiply(const LayerSizes& sizes, const lltm_layer_plan& plan,
+                       const lltm_execution& where, int64_t first, int64_t last,
                        const Operands<Tensor>& given, const Tensor& output, const Tensor& d_gates,
                        const Gradients<Torch>& d) {
-    // Returns the steps [begin, end) of a sequence as one matrix, which `view` makes.
-    const auto steps = [&](const auto& view, const Tensor& tensor, int64_t begin, int64_t end,
-                           int64_t columns) {
-      return view(tensor, sizes.earliest(begin, end) * sizes.batch, (end - begin) * sizes.batch,
-                  columns);
+    const Products<Torch, device> products(sizes, plan.calls_product, where);
+    // Returns the steps [begin, end) of a sequence as one matrix.
+    const auto steps = [&](const Tensor& tensor, int64_t begin, int64_t end, int64_t columns) {
+      return Part::rows_of(tensor, sizes.earliest(begin, end) * sizes.batch,
+                           (end - begin) * sizes.batch, columns);
+    };
+    const auto d_z = [&](int64_t begin, int64_t end) {
+      return steps(d_gates, begin, end, 3 * sizes.state);
     };
     if (d.input) {
-      Torch::mm_out(steps(View::rows, *d.input, first, last, sizes.features),
-                    steps(View::rows, d_gates, first, last, 3 * sizes.state),
-                    View::input_columns(given.weights, sizes));
+      products.run(steps(*d.input, first, last, sizes.features), d_z(first, last),
+                   Part::input_columns(given.weights, sizes));
     }
     if (!d.weights) return;
-    const auto d_z_transposed = [&](int64_t begin, int64_t end) {
-      return steps(View::rows_transposed, d_gates, begin, end, 3 * sizes.state);
-    };
-    const auto add = [&](const Tensor& sum, const Tensor& left, const Tensor& right) {
-      last == sizes.steps ? Torch::mm_out(sum, left, right)
-                          : Torch::addmm_out(sum, sum, left, right);
-    };
-    add(View::input_columns(*d.weights, sizes), d_z_transposed(first, last),
-        steps(View::rows, given.input, first, last, sizes.features));
+    const bool adds = last < sizes.steps;
+    products.run(Part::input_columns(*d.weights, sizes), d_z(first, last).transposed(),
+                 steps(given.input, first, last, sizes.features), adds);
     // In forward, step n has read output n - 1 as h; step 0 has read initial_h.
     const int64_t second = std::max<int64_t>(first, 1);
-    const Tensor of_h = View::h_columns(*d.weights, sizes);
-    add(of_h, d_z_transposed(second, last),
-        steps(View::rows, output, second - 1, last - 1, sizes.state));
+    const Part of_h = Part::h_columns(*d.weights, sizes);
+    products.run(of_h, d_z(second, last).transposed(),
+                 steps(output, second - 1, last - 1, sizes.state), adds);
     if (first == 0 && given.h) {
-      Torch::addmm_out(of_h, of_h, d_z_transposed(0, 1),
-                       View::rows(*given.h, 0, sizes.batch, sizes.state));
+      products.run(of_h, d_z(0, 1).transposed(),
+                   Part::rows_of(*given.h, 0, sizes.batch, sizes.state), true);
     }
   }
 };

@@ -1,7 +1,7 @@
 // torch.ops.lltm.layer_forward: a layer of LLTM cells over a whole sequence, in one direction.
 //
-// Only the recurrence is serial. Before the recurrence, one GEMM multiplies the inputs of all steps
-// by the weights, unless a family of the kernels makes these products too.
+// Only the recurrence is serial. Before the recurrence, one product multiplies the inputs of all
+// steps by the weights.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 #include "layer_padding.h"
 #include "operands.h"
 #include "parts.h"
-#include "step_products.h"
+#include "products.h"
 
 namespace lltm {
 
@@ -65,7 +65,7 @@ class LayerForward {
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = OperandChecks<Torch, device>;
-  using View = Views<Torch>;
+  using Part = Matrix<Torch>;
 
   static Results compute(const LayerSizes& sizes, const lltm_layer_plan& plan,
                          const lltm_execution& where, const Operands<Tensor>& given,
@@ -88,8 +88,7 @@ class LayerForward {
     layer.cells = keep_cells ? Torch::data(cells) : nullptr;
     layer.final_h = Torch::data(final_h);
     layer.final_cell = Torch::data(final_cell);
-    layer.input = Torch::data(input);
-    if (plan.makes_all_products == 0) multiply_input(sizes, plan, given, gates);
+    multiply_input(sizes, plan, where, given, gates);
     if (plan.family != 0) {
       const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, input);
       layer.workspace = Calls::data_or_null(workspace);
@@ -113,7 +112,7 @@ class LayerForward {
 
   // The plane (B, S) at `index` of a sequence.
   static Tensor plane(const Tensor& sequence, int64_t index, const LayerSizes& sizes) {
-    return View::rows(sequence, index * sizes.batch, sizes.batch, sizes.state);
+    return Part::rows_of(sequence, index * sizes.batch, sizes.batch, sizes.state).view();
   }
 
   // The index of the plane that holds the cell state of a step.
@@ -123,16 +122,17 @@ class LayerForward {
 
   // gates = input W_x^T for all steps, plus a given bias if the plan says product_adds_bias.
   static void multiply_input(const LayerSizes& sizes, const lltm_layer_plan& plan,
-                             const Operands<Tensor>& given, const Tensor& gates) {
+                             const lltm_execution& where, const Operands<Tensor>& given,
+                             const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
-    const Tensor z = View::rows(gates, 0, sizes.rows(), rows);
-    const Tensor x = View::rows(given.input, 0, sizes.rows(), sizes.features);
-    const Tensor weights_x =
-        Torch::strided(given.weights, {sizes.features, rows}, {1, sizes.columns()}, sizes.state);
+    const Part z = Part::rows_of(gates, 0, sizes.rows(), rows);
+    const Part x = Part::rows_of(given.input, 0, sizes.rows(), sizes.features);
+    const Part weights_x = Part::input_columns(given.weights, sizes).transposed();
     if (given.bias && plan.product_adds_bias != 0) {
-      Torch::addmm_out(z, Torch::strided(*given.bias, {rows}, {1}, 0), x, weights_x);
+      Torch::addmm_out(z.view(), Torch::strided(*given.bias, {rows}, {1}, 0), x.view(),
+                       weights_x.view());
     } else {
-      Torch::mm_out(z, x, weights_x);
+      Products<Torch, device>(sizes, plan.calls_product, where).run(z, x, weights_x);
     }
   }
 
@@ -145,7 +145,7 @@ class LayerForward {
     step.sizes = sizes.step();
     const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step.sizes, where);
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, output);
-    const StepProducts<Torch, device> products(sizes, plan, where);
+    const Products<Torch, device> products(sizes, plan.calls_product, where);
     step.weights = layer.weights;
     step.bias = layer.bias;
     step.gates_hold_addend = 1;
@@ -174,8 +174,10 @@ class LayerForward {
       } else {
         if (step.old_h != nullptr) {
           const bool first = n == 0;
-          products.add_h(gates, t, first ? *given.h : output, first ? 0 : sizes.time(n - 1),
-                         given.weights);
+          const int64_t row = first ? 0 : sizes.time(n - 1) * sizes.batch;
+          products.run(Part::rows_of(gates, t * sizes.batch, sizes.batch, 3 * sizes.state),
+                       Part::rows_of(first ? *given.h : output, row, sizes.batch, sizes.state),
+                       Part::h_columns(given.weights, sizes).transposed(), true);
         }
         Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));
       }

@@ -1,4 +1,4 @@
-// Code that several operators share: calls of kernels, views of tensors, and the gradients.
+// Code that several operators share: calls of kernels, operands and gradients.
 #pragma once
 
 #include <cstdint>
@@ -51,32 +51,6 @@ struct Operands {
   std::optional<Tensor> bias;
   std::optional<Tensor> h;     // before the first step
   std::optional<Tensor> cell;  // before the first step
-};
-
-// Matrices that are views of tensors, or of parts of tensors.
-template <typename Torch>
-struct Views {
-  using Tensor = typename Torch::Tensor;
-
-  // (count, columns): `count` rows of a contiguous tensor, from row `first` on.
-  static Tensor rows(const Tensor& tensor, int64_t first, int64_t count, int64_t columns) {
-    return Torch::strided(tensor, {count, columns}, {columns, 1}, first * columns);
-  }
-  // (columns, count): the matrix that `rows` returns, transposed.
-  static Tensor rows_transposed(const Tensor& tensor, int64_t first, int64_t count,
-                                int64_t columns) {
-    return Torch::strided(tensor, {columns, count}, {1, columns}, first * columns);
-  }
-
-  // The columns of `weights` (3S, S + I) that multiply h: (3S, S).
-  static Tensor h_columns(const Tensor& weights, const CellSizes& sizes) {
-    return Torch::strided(weights, {3 * sizes.state, sizes.state}, {sizes.columns(), 1}, 0);
-  }
-  // The columns of `weights` that multiply the input: (3S, I).
-  static Tensor input_columns(const Tensor& weights, const CellSizes& sizes) {
-    return Torch::strided(weights, {3 * sizes.state, sizes.features}, {sizes.columns(), 1},
-                          sizes.state);
-  }
 };
 
 // The gradients that a backward operator was asked for, each with the shape of its operand.

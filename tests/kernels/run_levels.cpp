@@ -106,7 +106,6 @@ void run(lltm_dtype dtype) {
 
   // Of a sequence the columns of h alone: its gates are drawn.
   Tensor<T> sequence = drawn<T>(T_ * B * 3 * S), output(T_ * B * S), cells(T_ * B * S);
-  auto features = drawn<T>(T_ * B * I);
   Tensor<T> final_h(B * S), final_cell(B * S), workspace(0);
   lltm_layer_sizes layer = {T_, B, S, S + I, int32_t(draw() % 2), 0};
   lltm_layer_plan plan;
@@ -114,7 +113,7 @@ void run(lltm_dtype dtype) {
   std::vector<double> memory(size_t(plan.workspace_bytes / 8 + 1));
   lltm_layer_forward_arguments all = {};
   all.sizes = layer;
-  all.weights = weights.data(), all.bias = bias.data(), all.input = features.data();
+  all.weights = weights.data(), all.bias = bias.data();
   all.initial_h = old_h.data(), all.initial_cell = old_cell.data();
   all.gates = sequence.data(), all.output = output.data(), all.cells = cells.data();
   all.final_h = final_h.data(), all.final_cell = final_cell.data();
@@ -125,20 +124,29 @@ void run(lltm_dtype dtype) {
   check(kernels.layer_plan(dtype, LLTM_BACKWARD, &layer, &execution, &plan));
   memory.resize(size_t(plan.workspace_bytes / 8 + 1));
   auto grad_output = drawn<T>(T_ * B * S);
-  Tensor<T> d_gates(T_ * B * 3 * S), d_features(T_ * B * I), d_all(3 * S * (S + I));
+  Tensor<T> d_gates(T_ * B * 3 * S);
   lltm_layer_backward_arguments back = {};
   back.sizes = layer;
   back.weights = weights.data(), back.grad_output = grad_output.data();
   back.gates = sequence.data(), back.cells = cells.data(), back.d_gates = d_gates.data();
   back.d_initial_h = d_h.data(), back.d_initial_cell = d_cell.data();
   back.workspace = memory.data();
-  back.input = features.data(), back.initial_h = old_h.data(), back.output = output.data();
-  if (plan.makes_all_products != 0) {
-    back.d_input = d_features.data(), back.d_weights = d_all.data();
-  }
   check(kernels.layer_backward(dtype, plan.family, &back, &execution));
   print("d_gates", d_gates), print("d_initial_h", d_h), print("d_initial_cell", d_cell);
-  if (plan.makes_all_products != 0) print("d_x", d_features), print("d_all_weights", d_all);
+
+  {
+    const int64_t rows = draw_size(1, 300), columns = draw_size(1, 70), depth = draw_size(1, 600);
+    auto left = drawn<T>(rows * depth), right = drawn<T>(depth * columns);
+    auto to = drawn<T>(rows * columns);
+    lltm_product_arguments product = {};
+    product.rows = rows, product.columns = columns, product.depth = depth;
+    product.left_transposed = int32_t(draw() % 2), product.right_transposed = int32_t(draw() % 2);
+    product.left = left.data(), product.left_stride = product.left_transposed ? rows : depth;
+    product.right = right.data(), product.right_stride = product.right_transposed ? depth : columns;
+    product.to = to.data(), product.to_stride = columns, product.adds = int32_t(draw() % 2);
+    check(kernels.product(dtype, &product, &execution));
+    print("product", to);
+  }
 }
 
 }  // namespace

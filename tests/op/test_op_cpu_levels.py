@@ -44,7 +44,8 @@ def test_level_is_accurate(level, in_process) -> None:
         pytest.skip(
             f"this processor's best is {BEST}: the other tests ran it, {level} adds nothing"
         )
-    files = [str(HERE / name) for name in ("test_op_accuracy.py", "test_op_numerics.py")]
+    names = ("test_op_accuracy.py", "test_op_numerics.py", "../kernels/test_kernel_products.py")
+    files = [str(HERE / name) for name in names]
     run = in_process(level, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr
 

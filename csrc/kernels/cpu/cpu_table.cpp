@@ -113,27 +113,34 @@ double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
   return kAny;
 }
 
+// Sets `family` to the one that makes the products of a step: kOwn only if `allowed` or forced.
+// Returns NULL or an error text.
+const char* choose_products(lltm_dtype dtype, const lltm_step_sizes& sizes, bool allowed,
+                            int32_t* family) {
+  static const Family forced = forced_family("LLTM_CPU_PRODUCTS", "own");
+  if (forced == kUnknown) {
+    return "lltm: LLTM_CPU_PRODUCTS must be own or gemm (lltm's or torch's matrix products); set "
+           "the variable to own or gemm, or unset it";
+  }
+  const bool quicker = static_cast<double>(products_of(sizes)) <= most_multiplications(dtype);
+  *family = forced != kNotForced ? forced : quicker && allowed ? kOwn : kGemm;
+  return nullptr;
+}
+
 // Sets only the plan's family; the other fields are for CUDA kernels and stay zero.
 const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step_sizes* sizes,
                       const lltm_execution*, lltm_step_plan* plan) {
   // With more rows, backward takes torch's GEMM: our sum over chunks of rows would lose digits.
   constexpr int64_t kMostSummed = 32768;
-  static const Family forced = forced_family("LLTM_CPU_PRODUCTS", "own");
   *plan = {};
   if (cpu_level().kernels == nullptr) return kUnknownLevel;
-  if (forced == kUnknown) {
-    return "lltm: LLTM_CPU_PRODUCTS must be own or gemm (lltm's or torch's matrix products); set "
-           "the variable to own or gemm, or unset it";
-  }
   if (sizes->batch_size == 0 || sizes->state_size == 0) return nullptr;
   const bool too_long = pass == LLTM_BACKWARD && sizes->batch_size > kMostSummed;
-  const bool quicker = static_cast<double>(products_of(*sizes)) <= most_multiplications(dtype);
-  plan->family = forced != kNotForced ? forced : quicker && !too_long ? kOwn : kGemm;
-  return nullptr;
+  return choose_products(dtype, *sizes, !too_long, &plan->family);
 }
 
 // Returns whether our kernels run a sequence faster than steps with torch's GEMM. Our kernels pack
-// the weights; with few rows and steps, packing takes more time than it saves. On some processors,
+// the weights; with few steps, packing takes more time than it saves. On some processors,
 // torch multiplies bfloat16 with special instructions, which are faster if products are most of the
 // work. benchmarks/NOTES.md has the measurements.
 bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
@@ -142,7 +149,10 @@ bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
   const bool is_bfloat16 = dtype == LLTM_BFLOAT16;
   if (is_bfloat16 && rows * state_size > 8192) return false;
   const int64_t size = dtype == LLTM_FLOAT64 ? 2 * state_size : state_size;
-  return state_size <= 128 || size <= (is_bfloat16 ? 16 : 8) * rows * sizes.steps;
+  // However large the weights are, packing them takes no longer than these steps save.
+  const int64_t enough_steps = is_bfloat16 || rows >= 4 ? 16 : 32;
+  return state_size <= 128 || size <= (is_bfloat16 ? 16 : 8) * rows * sizes.steps ||
+         sizes.steps >= enough_steps;
 }
 
 const char* layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes* sizes,
@@ -150,14 +160,19 @@ const char* layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes*
   *plan = {};
   if (pass == LLTM_BACKWARD) set_part_starts(sizes->steps, plan);
   if (sizes->batch_size == 0 || sizes->state_size == 0) return nullptr;
+  const int64_t features = sizes->weight_stride - sizes->state_size;
+  const lltm_step_sizes all = {sizes->steps * sizes->batch_size, features, sizes->state_size,
+                               sizes->weight_stride, 0};
+  const char* const error = choose_products(dtype, all, true, &plan->calls_product);
+  if (error != nullptr) return error;
   Family family = forced_family("LLTM_LAYER_KERNELS", "fused");
   if (family == kUnknown) {
     return "lltm: LLTM_LAYER_KERNELS names no family of CPU kernels; set it to fused or gemm, or "
            "unset it";
   }
   if (family == kNotForced) family = is_quicker_fused(dtype, *sizes) ? kOwn : kGemm;
-  if (family == kGemm) return nullptr;
   if (cpu_level().kernels == nullptr) return kUnknownLevel;
+  if (family == kGemm) return nullptr;
   plan->family = kOwn;
   cpu_level().kernels[lltm_dtype_index(dtype)].layer_plan(pass, *sizes, plan);
   return nullptr;
@@ -193,6 +208,7 @@ lltm_kernel_functions make_table() {
   table.step_plan = step_plan;
   table.step_forward = run_family<&CpuKernels::step_forward>;
   table.step_backward = run_family<&CpuKernels::step_backward>;
+  table.product = run<&CpuKernels::product>;
   return table;
 }
 

@@ -1,6 +1,7 @@
-// Runs a whole sequence. Forward and backward pack the weights into panels, in the order in which
-// the products read them. Threads divide the rows of the batch and do not wait for one another. If
-// rows are few or a step is long, threads divide the panels instead and wait after each step.
+// Runs the recurrence of a sequence. Forward and backward pack the weights into panels, in the
+// order in which the products read them. Threads divide the rows of the batch and do not wait for
+// one another. If rows are few or a step is long, threads divide the panels instead and wait after
+// each step.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -23,26 +24,13 @@ struct Sequence {
   // From this many multiply-adds per step on, reading all weights costs a thread more than waiting.
   static constexpr int64_t kLongStep = 1 << 23;
 
-  // Returns whether our kernels make all products, not only those of the recurrence. torch's GEMM
-  // is better for 16-bit operands, which our kernels would have to convert, and for few rows with
-  // large weights (in backward, only if I > S), since it reads the weights of x only once.
-  static bool makes_all_products(lltm_pass pass, const lltm_layer_sizes& sizes) {
-    constexpr int64_t kFewRows = 4;
-    constexpr int64_t kCachedWeights = 1 << 18;
-    const int64_t weights = kGateCount * sizes.state_size * sizes.weight_stride;
-    if (kHas16Bits) return false;
-    if (sizes.batch_size >= kFewRows || weights <= kCachedWeights) return true;
-    return pass == LLTM_BACKWARD && input_size(sizes) <= sizes.state_size;
-  }
-
-  // Sets the plan's workspace_bytes and makes_all_products.
+  // Sets the plan's workspace_bytes.
   static void plan(lltm_pass pass, const lltm_layer_sizes& sizes, lltm_layer_plan* plan) {
     lltm_layer_forward_arguments forward = {};
     lltm_layer_backward_arguments backward = {};
     forward.sizes = backward.sizes = sizes;
     plan->workspace_bytes =
         pass == LLTM_BACKWARD ? Backward{backward}.parts.bytes() : Forward{forward}.parts.bytes();
-    plan->makes_all_products = makes_all_products(pass, sizes) ? 1 : 0;
   }
 
   static const char* forward(const lltm_layer_forward_arguments& arguments,
@@ -62,26 +50,16 @@ struct Sequence {
                               const lltm_execution& execution) {
     const Backward work{arguments};
     const lltm_layer_sizes& sizes = arguments.sizes;
-    const int64_t panels = backward_panels(sizes);
+    const int64_t panels = ceiling(sizes.state_size, kTileColumns);
     in_parallel(panels, panels_per_thread(sizes, panels), execution,
                 [&](int64_t begin, int64_t end) { work.pack(begin, end); });
     load_state(arguments.grad_final_h, work.d_h, work.stride, sizes);
     load_state(arguments.grad_final_cell, work.d_cell, work.stride, sizes);
-    // There is one more round than steps: the last round only makes the products of step 0's dz.
+    // There is one more round than steps: the last round only makes d_initial_h.
     share_steps(sizes, sizes.steps + 1, panels, execution,
                 [&](int64_t round, const Part& part) { work.run(sizes.steps - 1 - round, part); });
     store_state(work.d_h, work.stride, arguments.d_initial_h, sizes);
     store_state(work.d_cell, work.stride, arguments.d_initial_cell, sizes);
-    if constexpr (!kHas16Bits) {
-      if (arguments.d_weights == nullptr || !makes_all_products(LLTM_BACKWARD, sizes)) {
-        return nullptr;
-      }
-      const WeightsGradient<T> gradient = weights_gradient(arguments);
-      const int64_t products = sizes.steps * sizes.batch_size * kGateCount * sizes.state_size *
-                               sizes.weight_stride / gradient.units();
-      in_parallel(gradient.units(), kProductsPerThread / at_least_one(products) + 1, execution,
-                  [&](int64_t begin, int64_t end) { gradient.make(begin, end); });
-    }
     return nullptr;
   }
 
@@ -128,8 +106,7 @@ struct Sequence {
   static void share_steps(const lltm_layer_sizes& sizes, int64_t steps, int64_t panels,
                           const lltm_execution& execution, const Run& run) {
     const int64_t rows = sizes.batch_size;
-    const int64_t columns = kHas16Bits ? sizes.state_size : sizes.weight_stride;
-    const int64_t products = rows * kGateCount * sizes.state_size * columns;  // of a step
+    const int64_t products = rows * kGateCount * sizes.state_size * sizes.state_size;  // of a step
     if (rows < 2 * rows_per_thread(sizes) || products >= kLongStep) {
       const int64_t grain = at_least_one(kProductsOfStep * panels / products);
       for (int64_t step = 0; step < steps; ++step) {
@@ -161,19 +138,6 @@ struct Sequence {
   static LLTM_INLINE int64_t first_row_of(const lltm_layer_sizes& sizes, int64_t step) {
     return (sizes.reverse != 0 ? sizes.steps - 1 - step : step) * sizes.batch_size;
   }
-  static int64_t input_size(const lltm_layer_sizes& sizes) {
-    return sizes.weight_stride - sizes.state_size;
-  }
-  // Returns the number of columns of the weights that forward packs.
-  static int64_t packed_columns(const lltm_layer_sizes& sizes) {
-    return makes_all_products(LLTM_FORWARD, sizes) ? sizes.weight_stride : sizes.state_size;
-  }
-  static int64_t backward_panels(const lltm_layer_sizes& sizes) {
-    return ceiling(sizes.state_size, kTileColumns) + (makes_all_products(LLTM_BACKWARD, sizes)
-                                                          ? ceiling(input_size(sizes), kTileColumns)
-                                                          : 0);
-  }
-
   // Divides the workspace into parts that start on cache lines. If the workspace is NULL, only
   // bytes(), the size that the parts need, is meaningful.
   class Parts {
@@ -219,10 +183,9 @@ struct Sequence {
     const lltm_layer_forward_arguments& a;
     const lltm_layer_sizes& sizes = a.sizes;
     const int64_t state_size = sizes.state_size;
-    const int64_t columns = packed_columns(sizes);
     const int64_t stride = round_up(state_size, kLanes);  // of a row of the states
     Parts parts = Parts(a.workspace);
-    C* const panels = parts.take(stride * columns * kGateCount);  // (panels, columns, 3, kLanes)
+    C* const panels = parts.take(stride * state_size * kGateCount);  // (panels, S, 3, kLanes)
     // (B, stride): the old h of even and odd steps
     H* const states[2] = {reinterpret_cast<H*>(parts.take(sizes.batch_size * stride)),
                           reinterpret_cast<H*>(parts.take(sizes.batch_size * stride))};
@@ -234,19 +197,18 @@ struct Sequence {
         for (int64_t gate = 0; gate < kGateCount; ++gate) {
           const T* const rows =
               static_cast<const T*>(a.weights) + (gate * state_size + first) * sizes.weight_stride;
-          pack_transposed<kPairs>(rows, sizes.weight_stride, state_size - first, columns,
-                                  panels + (first * columns * kGateCount + gate * kLanes),
+          pack_transposed<kPairs>(rows, sizes.weight_stride, state_size - first, state_size,
+                                  panels + (first * state_size * kGateCount + gate * kLanes),
                                   kGateCount * kLanes);
         }
       }
     }
 
     void run(int64_t step, const Part& part) const {
-      const T* const input = static_cast<const T*>(a.input);
       const H* const old_h = states[step % 2];
       const int64_t depth_of_h = step > 0 || a.initial_h != nullptr ? state_size : 0;
       for (int64_t column = part.first * kLanes; column < part.last * kLanes; column += kLanes) {
-        const C* const panel = panels + column * columns * kGateCount;
+        const C* const panel = panels + column * state_size * kGateCount;
         for (int64_t n = part.first_row; n < part.last_row; n += kTileRows) {
           const int64_t rows = least(kTileRows, part.last_row - n);
           alignas(64) C products[kTileRows][kGateCount][kLanes];
@@ -256,11 +218,6 @@ struct Sequence {
               multiply_pairs(ceiling(depth_of_h, 2), old_h + n * stride, stride, panel, sum);
             } else {
               multiply(depth_of_h, old_h + n * stride, stride, 1, panel, kGateCount * kLanes, sum);
-            }
-            if constexpr (!kHas16Bits) {
-              const int64_t depth = columns - state_size;  // the width of x, or 0
-              multiply(depth, input + (first_row_of(sizes, step) + n) * depth, depth, 1,
-                       panel + state_size * kGateCount * kLanes, kGateCount * kLanes, sum);
             }
             std::memcpy(products, sum, sizeof(sum));
           });
@@ -277,13 +234,11 @@ struct Sequence {
       const int64_t element = row * state_size + column;
       T* const gates = static_cast<T*>(a.gates) + row * kGateCount * state_size + column;
       const T* const bias = static_cast<const T*>(a.bias);
-      const bool holds_products = !makes_all_products(LLTM_FORWARD, sizes);
       V z[kGateCount];
 #pragma GCC unroll 3
       for (int gate = 0; gate < kGateCount; ++gate) {
         T* const at = gates + gate * state_size;
-        z[gate] = load(products[gate]);
-        if (holds_products) z[gate] += load(at, count);
+        z[gate] = load(products[gate]) + load(at, count);
         if (bias != nullptr) z[gate] += load(bias + gate * state_size + column, count);
         z[gate] = rounded(z[gate]);  // forward computes with the values that backward will read
         store(at, z[gate], count);
@@ -303,17 +258,15 @@ struct Sequence {
     }
   };
 
-  // A panel holds all rows of kTileColumns columns of the weights of h or of x.
+  // A panel holds all rows of kTileColumns columns of the weights of h.
   struct Backward {
     const lltm_layer_backward_arguments& a;
     const lltm_layer_sizes& sizes = a.sizes;
     const int64_t state_size = sizes.state_size;
     const int64_t depth = kGateCount * state_size;
     const int64_t stride = round_up(state_size, kTileColumns);  // of a row of d_h and of d_cell
-    const int64_t panels_of_h = ceiling(state_size, kTileColumns);
     Parts parts = Parts(a.workspace);
-    // (panels, 3S, kTileColumns): the panels of h, then the panels of x
-    C* const panels = parts.take(backward_panels(sizes) * kTileColumns * depth);
+    C* const panels = parts.take(stride * depth);             // (panels, 3S, kTileColumns)
     C* const d_h = parts.take(sizes.batch_size * stride);     // (B, stride)
     C* const d_cell = parts.take(sizes.batch_size * stride);  // (B, stride)
     // (B, 3S): dz of even and odd steps, if the d_gates of the arguments have 16 bits
@@ -322,56 +275,40 @@ struct Sequence {
 
     void pack(int64_t begin, int64_t end) const {
       for (int64_t panel = begin; panel < end; ++panel) {
-        const bool is_h = panel < panels_of_h;
-        const int64_t columns = is_h ? state_size : input_size(sizes);
-        const int64_t column = (is_h ? panel : panel - panels_of_h) * kTileColumns;
-        const T* const weights = static_cast<const T*>(a.weights) + (is_h ? 0 : state_size);
-        pack_rows(weights + column, sizes.weight_stride, depth, columns - column,
-                  panels + panel * depth * kTileColumns, kTileColumns);
+        const int64_t column = panel * kTileColumns;
+        pack_rows(static_cast<const T*>(a.weights) + column, sizes.weight_stride, depth,
+                  state_size - column, panels + column * depth, kTileColumns);
       }
     }
 
-    // Makes the products of dz of step + 1, if that step exists, then dz of `step` if step >= 0.
+    // Makes d_h from dz of step + 1, if that step exists, then dz of `step` if step >= 0.
     void run(int64_t step, const Part& part) const {
       const int64_t before = step + 1;  // backward ran this step before `step`
-      const int64_t first_row = before < sizes.steps ? first_row_of(sizes, before) : 0;
-      const C* dz;  // (B, 3S) of step + 1
+      const C* dz = nullptr;            // (B, 3S) of step + 1
       if constexpr (kHas16Bits) {
         dz = d_gates[before % 2];
-      } else {
-        dz = static_cast<const T*>(a.d_gates) + first_row * depth;
+      } else if (before < sizes.steps) {
+        dz = static_cast<const T*>(a.d_gates) + first_row_of(sizes, before) * depth;
       }
       const bool needs_h = before < sizes.steps && (step >= 0 || a.d_initial_h != nullptr);
-      const bool needs_x = before < sizes.steps && a.d_input != nullptr;
       for (int64_t panel = part.first; panel < part.last; ++panel) {
-        const bool is_h = panel < panels_of_h;
-        if (is_h ? needs_h : needs_x) multiply_panel(panel, dz, first_row, part);
-        if (!is_h || step < 0) continue;
-        const int64_t end = least((panel + 1) * kTileColumns, state_size);
+        const int64_t first = panel * kTileColumns;
+        if (needs_h) multiply_panel(first, dz, part);
+        if (step < 0) continue;
+        const int64_t end = least(first + kTileColumns, state_size);
         for (int64_t row = part.first_row; row < part.last_row; ++row) {
-          for (int64_t column = panel * kTileColumns; column < end; column += kLanes) {
-            finish(step, row, column);
-          }
+          for (int64_t column = first; column < end; column += kLanes) finish(step, row, column);
         }
       }
     }
 
-    // Makes a panel's columns of d_h, or of one step's rows of d_input: these begin at `first_row`.
-    void multiply_panel(int64_t panel, const C* dz, int64_t first_row, const Part& part) const {
-      const C* const weights = panels + panel * kTileColumns * depth;
-      const bool is_h = panel < panels_of_h;
-      const int64_t column = (is_h ? panel : panel - panels_of_h) * kTileColumns;
-      const int64_t columns = input_size(sizes);
+    // Makes a panel's columns of d_h.
+    void multiply_panel(int64_t column, const C* dz, const Part& part) const {
       for (int64_t row = part.first_row; row < part.last_row; row += kTileRows) {
         with_constant<kTileRows>(part.last_row - row, [&](auto rows) {
           Tile<C, rows, kTileVectors> sum = {};
-          multiply(depth, dz + row * depth, depth, 1, weights, kTileColumns, sum);
-          if (is_h) {
-            store_whole_tile(sum, d_h + row * stride + column, stride);
-          } else {
-            T* const to = static_cast<T*>(a.d_input) + (first_row + row) * columns + column;
-            store_tile(sum, to, columns, columns - column);
-          }
+          multiply(depth, dz + row * depth, depth, 1, panels + column * depth, kTileColumns, sum);
+          store_whole_tile(sum, d_h + row * stride + column, stride);
         });
       }
     }
@@ -401,26 +338,6 @@ struct Sequence {
       }
     }
   };
-
-  static WeightsGradient<T> weights_gradient(const lltm_layer_backward_arguments& arguments) {
-    const lltm_layer_sizes& sizes = arguments.sizes;
-    const int64_t rows = sizes.batch_size;
-    const int64_t later = (sizes.steps - 1) * rows;
-    const bool reverse = sizes.reverse != 0;
-    const T* const dz = static_cast<const T*>(arguments.d_gates);
-    const T* const output = static_cast<const T*>(arguments.output);
-    const T* const initial_h = static_cast<const T*>(arguments.initial_h);
-    const int64_t step = kGateCount * sizes.state_size * rows;  // elements of dz
-    // Forward's first step read initial_h; each later step read the output of the step before.
-    return {sizes.state_size,
-            input_size(sizes),
-            {{dz + (reverse ? 0 : step), output + (reverse ? rows * sizes.state_size : 0), later},
-             {dz + (reverse ? (sizes.steps - 1) * step : 0), initial_h,
-              initial_h == nullptr ? 0 : rows}},
-            {dz, static_cast<const T*>(arguments.input), sizes.steps * rows},
-            kGateCount * sizes.state_size,
-            static_cast<T*>(arguments.d_weights)};
-  }
 };
 
 }  // namespace lltm::LLTM_LEVEL

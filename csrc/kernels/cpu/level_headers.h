@@ -38,6 +38,7 @@ struct CpuKernels {
   CpuKernel<lltm_layer_cells_arguments> layer_cells;
   CpuKernel<lltm_step_forward_arguments> step_forward;
   CpuKernel<lltm_step_backward_arguments> step_backward;
+  CpuKernel<lltm_product_arguments> product;
   void (*layer_plan)(lltm_pass, const lltm_layer_sizes&, lltm_layer_plan*);
 };
 

@@ -30,7 +30,7 @@ LLTM_BEGIN_TARGET(LLTM_LEVEL_TARGET)
 //
 #include "tiles.h"
 //
-#include "weights_gradient.h"
+#include "product.h"
 //
 #include "layer_vectors.h"
 //
@@ -49,6 +49,7 @@ constexpr CpuKernels kernels_of() {
   kernels.layer_cells = Sequence<T>::cells;
   kernels.step_forward = Step<T>::forward;
   kernels.step_backward = Step<T>::backward;
+  kernels.product = Product<T, T>::run;
   kernels.layer_plan = Sequence<T>::plan;
   return kernels;
 }

@@ -19,7 +19,6 @@ struct Step {
   static constexpr int kTileColumns = kTileVectors * kLanes;  // columns of a tile
   static constexpr int64_t kChunk = 128 / kTileColumns * kTileColumns;
   static constexpr int64_t kDepth = 512;  // the most terms of a sum whose operands stay in cache
-  static constexpr int64_t kGroup = 8;    // tiles whose sums are kept in cache together
   static constexpr int kEntries = 3;      // batch entries that share a read of the weights
   static constexpr bool kHas16Bits = sizeof(T) == 2;  // operands must be converted
 
@@ -45,6 +44,7 @@ struct Step {
                               const lltm_execution& execution) {
     const lltm_step_sizes& sizes = a.sizes;
     const int64_t batch = sizes.batch_size;
+    const int64_t depth = kGateCount * sizes.state_size;
     Scratch shared(bytes(dz_stride(sizes) * batch));
     if (shared.data() == nullptr) return kNoMemory;
     C* const dz = static_cast<C*>(shared.data());  // (B, 3S) with rows dz_stride apart
@@ -52,23 +52,41 @@ struct Step {
     // An element of the pointwise part costs about as much as 16 multiplications.
     in_parallel(ceiling(sizes.state_size, kLanes), grain(16 * batch * kLanes), execution,
                 [&](int64_t begin, int64_t end) { make_dz(a, dz, begin, end); });
-    if (a.d_weights != nullptr) {
-      const WeightsGradient<T> gradient = {sizes.state_size,
-                                           sizes.input_size,
-                                           {{dz, static_cast<const T*>(a.old_h), batch}},
-                                           {dz, static_cast<const T*>(a.input), batch},
-                                           dz_stride(sizes),
-                                           static_cast<T*>(a.d_weights)};
-      in_parallel(gradient.units(), grain(cost_of(sizes) / gradient.units()), execution,
-                  [&](int64_t begin, int64_t end) { gradient.make(begin, end); });
-    }
-
+    // A product of two views: `weights` and d_weights hold the columns of h first, then those of x.
     const T* const weights = static_cast<const T*>(a.weights);
-    const char* const error =
-        left_product(sizes, dz, weights, sizes.state_size, a.d_old_h, execution);
+    const int64_t columns = sizes.state_size + sizes.input_size;
+    const auto products = [&](const void* right, void* d_right, int64_t first, int64_t count) {
+      if (a.d_weights != nullptr) {
+        Product<T> product = {};
+        product.rows = depth;
+        product.columns = count;
+        product.depth = batch;
+        product.left = dz;
+        product.left_stride = dz_stride(sizes);
+        product.left_transposed = true;
+        product.right = static_cast<const T*>(right);
+        product.right_stride = count;
+        product.to = static_cast<T*>(a.d_weights) + first;
+        product.to_stride = columns;
+        const char* const error = product.run(execution);
+        if (error != nullptr) return error;
+      }
+      if (d_right == nullptr) return static_cast<const char*>(nullptr);
+      Product<T> product = {};
+      product.rows = batch;
+      product.columns = count;
+      product.depth = depth;
+      product.left = dz;
+      product.left_stride = dz_stride(sizes);
+      product.right = weights + first;
+      product.right_stride = sizes.weight_stride;
+      product.to = static_cast<T*>(d_right);
+      product.to_stride = count;
+      return product.run(execution);
+    };
+    const char* const error = products(a.old_h, a.d_old_h, 0, sizes.state_size);
     if (error != nullptr) return error;
-    return left_product(sizes, dz, weights + sizes.state_size, sizes.input_size, a.d_input,
-                        execution);
+    return products(a.input, a.d_input, sizes.state_size, sizes.input_size);
   }
 
  private:
@@ -318,77 +336,6 @@ struct Step {
       if (a.d_bias == nullptr) continue;
       for (int gate = 0; gate < kGateCount; ++gate) {
         store(static_cast<T*>(a.d_bias) + gate * state + first, sums[gate], count);
-      }
-    }
-  }
-
-  // Makes d_old_h or d_input, the product of dz and some columns of `weights`, in units of kChunk
-  // batch entries by one tile of columns. A thread takes neighbouring units together and so reads
-  // long runs of `weights`. Returns NULL or an error text.
-  static const char* left_product(const lltm_step_sizes& sizes, const C* dz, const T* weights,
-                                  int64_t columns, void* to, const lltm_execution& execution) {
-    if (to == nullptr || columns == 0) return nullptr;
-    const int64_t most_rows = least(kChunk, sizes.batch_size);
-    const int64_t tiles = ceiling(columns, kTileColumns);
-    const int64_t units = ceiling(sizes.batch_size, kChunk) * tiles;
-    const int64_t kept_tiles = least(kGroup * (kChunk / most_rows), tiles);
-    const int64_t cost = cost_of(sizes) / (sizes.state_size + sizes.input_size) * kTileColumns;
-    return in_parallel_with_memory(
-        units, grain(cost * tiles / units), bytes(kTileColumns * (kept_tiles * most_rows + kDepth)),
-        execution, [&](void* memory, int64_t begin, int64_t end) {
-          for (int64_t unit = begin; unit < end;) {
-            const int64_t first = unit / tiles * kChunk;
-            const int64_t rows = least(kChunk, sizes.batch_size - first);
-            const int64_t tile = unit % tiles;
-            // The number of tiles whose sums are kept in cache together.
-            const int64_t together =
-                least(least(end - unit, tiles - tile), kGroup * (kChunk / rows));
-            left_unit(sizes, dz + first * dz_stride(sizes), weights, columns,
-                      static_cast<T*>(to) + first * columns, static_cast<C*>(memory), rows,
-                      tile * kTileColumns, least((tile + together) * kTileColumns, columns));
-            unit += together;
-          }
-        });
-  }
-
-  // Computes columns [column, last) of `rows` rows of `to`.
-  static void left_unit(const lltm_step_sizes& sizes, const C* dz, const T* weights,
-                        int64_t columns, T* to, C* scratch, int64_t rows, int64_t column,
-                        int64_t last) {
-    const int64_t depth = kGateCount * sizes.state_size;
-    const int64_t stride = sizes.weight_stride;
-    const int64_t left_stride = dz_stride(sizes);
-    C* const packed = scratch;
-    C* const kept = scratch + kTileColumns * kDepth;
-    // For few batch entries, `weights` are packed only to convert or to pad them. A part then has
-    // few rows of `weights`, so that memory is read in long runs.
-    const bool pack = rows > 4 * kTileRows;
-    const int64_t most = pack ? kDepth : 32;
-    for (int64_t begin = 0; begin < depth; begin += most) {
-      const int64_t part = least(most, depth - begin);
-      for (int64_t from = column; from < last; from += kTileColumns) {
-        const int64_t width = tile_width<C>(last - from);
-        const bool direct = !kHas16Bits && !pack && last - from >= width;
-        const T* const right = weights + begin * stride + from;
-        if (!direct) pack_rows(right, stride, part, last - from, packed, width);
-        for (int64_t n = 0; n < rows; n += kTileRows) {
-          const C* const left = dz + n * left_stride + begin;
-          C* const sums = kept + (from - column) * rows + n * width;
-          with_tile<C>(rows - n, width, [&](auto tile_rows, auto vectors) {
-            Tile<C, tile_rows, vectors> sum = {};
-            if (begin > 0) add_tile(sums, width, sum);
-            const C* operand = packed;
-            if constexpr (!kHas16Bits) {
-              if (direct) operand = right;
-            }
-            multiply(part, left, left_stride, 1, operand, direct ? stride : width, sum);
-            if (begin + part == depth) {
-              store_tile(sum, to + n * columns + from, columns, last - from);
-            } else {
-              store_whole_tile(sum, sums, width);
-            }
-          });
-        }
       }
     }
   }

@@ -114,7 +114,10 @@ LLTM_INLINE void multiply_pairs(int64_t depth, const bfloat16* a, int64_t a_row,
 #pragma GCC unroll 1
   for (int64_t k = 0; k < depth; ++k) {
     __m512bh right[vectors];
-    std::memcpy(right, b + k * vectors * Lanes<float>::kCount, sizeof(right));
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) {
+      right[v] = reinterpret<__m512bh>(load(b + (k * vectors + v) * Lanes<float>::kCount));
+    }
 #pragma GCC unroll 16
     for (int m = 0; m < rows; ++m) {
       int pair;

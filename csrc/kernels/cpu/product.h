@@ -1,0 +1,224 @@
+// Products of matrices: to = left right or, with `adds`, to += left right. Each level_*.cpp
+// includes this file once.
+//
+// A unit is one tile of columns for a chunk of rows. A thread takes neighbouring units together and
+// packs their part of `right` into panels of one tile's columns. Operands of 16 bits are converted.
+
+namespace lltm::LLTM_LEVEL {
+
+// L is the type of `left`: T, or the type in which T computes.
+template <typename T, typename L = compute_t<T>>
+struct Product {
+  using C = compute_t<T>;
+  static constexpr bool kConvertsLeft = !std::is_same_v<L, C>;
+  static constexpr int64_t kLanes = Lanes<C>::kCount;
+  static constexpr int64_t kTileColumns = kTileVectors * kLanes;
+  static constexpr int64_t kChunk = 256;
+  static constexpr int64_t kDepth = 512;    // the most terms of a sum whose operands stay in cache
+  static constexpr int64_t kGroup = 8;      // tiles whose sums are kept in cache together
+  static constexpr int64_t kShallow = 128;  // terms
+  // For few rows, `right` is packed only to convert or to pad it. Parts then have few terms, so
+  // that memory is read in long runs.
+  static constexpr int64_t kFewRows = 4 * kTileRows;
+  static constexpr int64_t kCached = 1 << 20;  // elements of `right` that a cache may hold
+  // The fewest multiplications for which it pays to wake another thread: about 10 us of work.
+  // Reading or writing an element takes as long as about eight multiplications.
+  static constexpr int64_t kProductsPerThread = int64_t{1} << 20;
+
+  int64_t rows;
+  int64_t columns;
+  int64_t depth;
+  const L* left;  // (rows, depth), or transposed: (depth, rows)
+  int64_t left_stride;
+  bool left_transposed;
+  const T* right;  // (depth, columns), or transposed: (columns, depth)
+  int64_t right_stride;
+  bool right_transposed;
+  T* to;  // (rows, columns)
+  int64_t to_stride;
+  bool adds;
+
+  // Runs the first plane of `product`.
+  static const char* run(const lltm_product_arguments& product, const lltm_execution& execution) {
+    Product of = {};
+    of.rows = product.rows;
+    of.columns = product.columns;
+    of.depth = product.depth;
+    of.left = static_cast<const L*>(product.left);
+    of.left_stride = product.left_stride;
+    of.left_transposed = product.left_transposed != 0;
+    of.right = static_cast<const T*>(product.right);
+    of.right_stride = product.right_stride;
+    of.right_transposed = product.right_transposed != 0;
+    of.to = static_cast<T*>(product.to);
+    of.to_stride = product.to_stride;
+    of.adds = product.adds != 0;
+    return of.run(execution);
+  }
+
+  // Returns NULL or an error text.
+  const char* run(const lltm_execution& execution) const {
+    if (rows == 0 || columns == 0) return nullptr;
+    const int64_t tiles = ceiling(columns, kTileColumns);
+    const int64_t cost = (least(kChunk, rows) + 8) * kTileColumns * depth;
+    return in_parallel_with_memory(
+        ceiling(rows, kChunk) * tiles, at_least_one(kProductsPerThread / at_least_one(cost)),
+        scratch_bytes(), execution, [&](void* memory, int64_t begin, int64_t end) {
+          for (int64_t unit = begin; unit < end;) {
+            const int64_t first = unit / tiles * kChunk;
+            const int64_t tile = unit % tiles;
+            const int64_t together = least(least(end - unit, tiles - tile), most_tiles());
+            make(first, tile * kTileColumns, least((tile + together) * kTileColumns, columns),
+                 static_cast<C*>(memory));
+            unit += together;
+          }
+        });
+  }
+
+ private:
+  bool is_few() const { return rows <= kFewRows && !right_transposed; }
+  // With a small depth, a tile of rows meets all panels in turn, so that memory is written in long
+  // runs; else a panel, which is large, meets all rows of the chunk.
+  bool is_shallow() const { return !is_few() && depth <= kShallow; }
+  int64_t most_terms() const {
+    const int64_t few = depth * right_stride > kCached ? 16 : 32;
+    return least(is_few() ? few : kDepth, depth);
+  }
+  int64_t most_tiles() const {
+    if (is_shallow()) return kDepth / at_least_one(depth);
+    return kGroup * (kChunk / least(kChunk, rows));
+  }
+  int64_t packed_elements() const {
+    return kTileColumns * (is_shallow() ? kDepth : at_least_one(most_terms()));
+  }
+  int64_t scratch_bytes() const {
+    const int64_t tiles = least(most_tiles(), ceiling(columns, kTileColumns));
+    const int64_t count = least(kChunk, rows);
+    const int64_t kept = depth > most_terms() ? tiles * kTileColumns * count : 0;
+    const int64_t converted =
+        kConvertsLeft ? round_up(count, kLanes) * round_up(most_terms(), kLanes) : 0;
+    return (packed_elements() + kept + converted) * static_cast<int64_t>(sizeof(C));
+  }
+
+  struct Part {  // terms of the sums
+    int64_t first;
+    int64_t last;
+  };
+  struct Left {  // element (row, term) is at[row * of_row + term * of_term]
+    const C* at;
+    int64_t of_row;
+    int64_t of_term;
+    Left row(int64_t index) const { return {at + index * of_row, of_row, of_term}; }
+  };
+
+  // Returns a part of rows [first, end) of `left`, in memory at `converted` if it has 16 bits.
+  Left left_of(const Part& part, int64_t first, int64_t end, C* converted) const {
+    const L* const at = left + (left_transposed ? part.first * left_stride + first
+                                                : first * left_stride + part.first);
+    if constexpr (!kConvertsLeft) {
+      return {at, left_transposed ? 1 : left_stride, left_transposed ? left_stride : 1};
+    } else {
+      const int64_t terms = part.last - part.first;
+      const int64_t lines = left_transposed ? terms : end - first;
+      const int64_t width = left_transposed ? end - first : terms;
+      const int64_t stride = round_up(width, kLanes);
+      pack_rows(at, left_stride, lines, width, converted, stride);
+      return {converted, left_transposed ? 1 : stride, left_transposed ? stride : 1};
+    }
+  }
+
+  // Computes columns [column, last) of the rows of a chunk that begins at `first`.
+  void make(int64_t first, int64_t column, int64_t last, C* packed) const {
+    const int64_t end = least(first + kChunk, rows);
+    const int64_t converted =
+        kConvertsLeft ? round_up(end - first, kLanes) * round_up(most_terms(), kLanes) : 0;
+    C* const kept = packed + packed_elements() + converted;
+    Part part = {0, 0};
+    do {
+      part = {part.last, least(part.last + most_terms(), depth)};
+      const Left a = left_of(part, first, end, packed + packed_elements());
+      C* panel = packed;
+      for (int64_t from = column; from < last; from += kTileColumns) {
+        const int64_t width = tile_width<C>(columns - from);
+        const C* operand = panel;
+        int64_t stride = width;
+        ready(part, from, width, panel, operand, stride);
+        if (is_shallow()) {
+          panel += depth * width;
+          continue;
+        }
+        C* sums = kept + (from - column) * (end - first);
+        for (int64_t row = first; row < end; row += kTileRows, sums += kTileRows * width) {
+          make_tiles(part, a.row(row - first), row, end, from, from + width, operand, stride, sums);
+        }
+      }
+      for (int64_t row = first; is_shallow() && row < end; row += kTileRows) {
+        make_tiles(part, a.row(row - first), row, end, column, last, packed, 0, nullptr);
+      }
+    } while (part.last < depth);
+  }
+
+  // Makes a tile's columns [from, from + width) of a part of `right` ready: packs them, or
+  // prefetches those of the next part.
+  void ready(const Part& part, int64_t from, int64_t width, C* panel, const C*& operand,
+             int64_t& stride) const {
+    const int64_t terms = part.last - part.first;
+    const T* const at = right + (right_transposed ? from * right_stride + part.first
+                                                  : part.first * right_stride + from);
+    if constexpr (sizeof(T) > 2) {
+      if (is_few() && columns - from >= width) {
+        operand = at;
+        stride = right_stride;
+        for (int64_t k = terms; part.last + terms <= depth && k < 2 * terms; ++k) {
+          __builtin_prefetch(at + k * right_stride, 0, 2);
+          __builtin_prefetch(at + k * right_stride + width - 1, 0, 2);
+        }
+        return;
+      }
+    }
+    if (!right_transposed) {
+      return pack_rows(at, right_stride, terms, columns - from, panel, width);
+    }
+    for (int64_t lane = 0; lane < width; lane += kLanes) {
+      pack_transposed(at + lane * right_stride, right_stride, columns - from - lane, terms,
+                      panel + lane, width);
+    }
+  }
+
+  // Adds a part's terms to one row of tiles, in columns [from, last). The panels, and the sums of
+  // the parts before, follow one another.
+  void make_tiles(const Part part, const Left a, int64_t row, int64_t end, int64_t from,
+                  int64_t last, const C* panel, int64_t panel_stride, C* sums) const {
+    const int64_t terms = part.last - part.first;
+    const bool is_last = part.last == depth;
+    with_constant<kTileRows>(end - row, [=](auto tile_rows) {
+      T* at = to + row * to_stride + from;
+      const int64_t at_stride = to_stride;  // here, since stores might change a member
+      const bool adds_old = adds;
+      const C* operand = panel;
+      const int64_t after = columns - last;
+      for (int64_t count = columns - from; count > after; count -= kTileColumns) {
+        const int64_t width = tile_width<C>(count);
+        with_constant<kTileVectors>(
+            width / kLanes, [&](auto vectors) __attribute__((always_inline)) {
+              Tile<C, tile_rows, vectors> sum = {};
+              multiply(terms, a.at, a.of_row, a.of_term, operand,
+                       panel_stride > 0 ? panel_stride : width, sum);
+              if (part.first > 0) add_tile(sums, width, sum);
+              if (!is_last) return store_whole_tile(sum, sums, width);
+              if (adds_old) {
+                C old[decltype(tile_rows)::value][decltype(vectors)::value * kLanes];
+                for (int m = 0; m < tile_rows; ++m)
+                  load_row(at + m * at_stride, count, old[m], width);
+                add_tile(old[0], width, sum);
+              }
+              store_tile(sum, at, at_stride, count);
+            });
+        operand += terms * width;
+        at += kTileColumns;
+      }
+    });
+  }
+};
+
+}  // namespace lltm::LLTM_LEVEL
