@@ -102,6 +102,24 @@ LLTM_DEVICE void store_cell(void* new_cell, void* running, int64_t element,
   }
 }
 
+// Stores one element's gates, which are `sums` rounded to T, and the new h and cell state.
+template <typename T>
+LLTM_DEVICE void finish_element(const lltm_step_forward_arguments& arguments, int64_t row,
+                                int64_t state_size, int64_t column,
+                                const compute_t<T> (&sums)[kGateCount], compute_t<T> old_cell) {
+  compute_t<T> z[kGateCount];
+  unrolled<kGateCount>([&](int gate) {
+    const T stored = narrow<T>(sums[gate]);
+    store_gate(arguments.gates, row, state_size, gate, column, Pack<T, 1>{stored});
+    z[gate] = widen(stored);  // forward computes with the value that backward will read
+  });
+  const int64_t element = row * state_size + column;
+  const auto made =
+      CellFormulas<DeviceMath<T>>::forward(z[kInputGate], z[kOutputGate], z[kCandidate], old_cell);
+  static_cast<T*>(arguments.new_h)[element] = narrow<T>(made.h);
+  store_cell<T, 1>(arguments.new_cell, arguments.running.new_cell, element, {made.cell});
+}
+
 // Computes the gradients `d_z` of the N pre-activations `z`, grad_gates included. Writes d_old_cell
 // if `writes` is true and d_old_cell is not NULL. Only in a sequence does more_grad_h come in
 // several planes, and only with kFloat32 are gradients of cell states kept in float32.

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const int64_t first_row = int64_t{blockIdx.x} * Tile::kRows;
   const int64_t first_column = int64_t{blockIdx.y} * Tile::kColumns;
   const T* const bias = static_cast<const T*>(arguments.bias);
-  T* const gates = static_cast<T*>(arguments.gates);
+  const T* const gates = static_cast<const T*>(arguments.gates);
 
   // Loads the activations' other operands while the products are computed.
   constexpr int kElements = Tile::kRows * Tile::kColumns;
@@ -54,18 +54,11 @@ __global__ void __launch_bounds__(Tile::kThreads)
   for_elements([&](int item, int tile_row, int tile_column) {
     const int64_t row = first_row + tile_row;
     const int64_t column = first_column + tile_column;
-    C z[Tile::kGates];
+    C sums[Tile::kGates];
     unrolled<Tile::kGates>([&](int gate) {
-      const C sum = Tile::total(shared, gate, tile_row, tile_column) + addends[item][gate];
-      const T stored = narrow<T>(sum);
-      gates[(row * Tile::kGates + gate) * state_size + column] = stored;
-      z[gate] = widen(stored);  // forward computes with the value that backward will read
+      sums[gate] = Tile::total(shared, gate, tile_row, tile_column) + addends[item][gate];
     });
-    const int64_t element = row * state_size + column;
-    const auto state = CellFormulas<DeviceMath<T>>::forward(z[kInputGate], z[kOutputGate],
-                                                            z[kCandidate], cells[item]);
-    static_cast<T*>(arguments.new_h)[element] = narrow<T>(state.h);
-    store_cell<T, 1>(arguments.new_cell, arguments.running.new_cell, element, {state.cell});
+    finish_element<T>(arguments, row, state_size, column, sums, cells[item]);
   });
 }
 

@@ -87,19 +87,13 @@ __global__ void __launch_bounds__(kTile* kTile)
   const unsigned column = blockIdx.x * kTile + threadIdx.x;
   if (row >= rows || column >= state) return;
   const T* const bias = static_cast<const T*>(arguments.bias);
-  float z[kGateCount];
+  float sums[kGateCount];
   unrolled<kGateCount>([&](int gate) {
     const float addend = bias == nullptr ? 0.0f : widen(bias[gate * state + column]);
-    const T stored = narrow<T>(tile[gate][threadIdx.x][threadIdx.y] + addend);
-    store_gate(arguments.gates, row, state, gate, column, Pack<T, 1>{stored});
-    z[gate] = widen(stored);  // forward computes with the value that backward will read
+    sums[gate] = tile[gate][threadIdx.x][threadIdx.y] + addend;
   });
-  const int64_t element = int64_t{row} * state + column;
-  const auto old_cell = load_cell<T, 1>(arguments.old_cell, nullptr, element);
-  const auto made = CellFormulas<DeviceMath<T>>::forward(z[kInputGate], z[kOutputGate],
-                                                         z[kCandidate], old_cell.element[0]);
-  static_cast<T*>(arguments.new_h)[element] = narrow<T>(made.h);
-  store_cell<T, 1>(arguments.new_cell, nullptr, element, {made.cell});
+  const auto old_cell = load_cell<T, 1>(arguments.old_cell, nullptr, int64_t{row} * state + column);
+  finish_element<T>(arguments, row, state, column, sums, old_cell.element[0]);
 }
 
 // Adds up planes of `aligned_rows` rows, in which the columns of [d_h, d_x] begin `shift` later
