@@ -24,13 +24,15 @@ from .timing import GRAPH_STEPS, capture, stopwatch
 KINDS = {
     "float32": ("rows4", "rows16", "cublas"),
     "tf32": ("tensor", "few", "cublas"),
-    "bfloat16": ("rows4", "rows16", "tensor", "cublas"),
+    "bfloat16": ("rows4", "rows16", "elements", "cublas"),
 }
-"""The families that the model compares. "few" is "tensor" for tf32 steps of up to FEW_ROWS rows."""
+"""The families that the model compares. "few" is "tensor" for tf32 steps of up to FEW_ROWS rows,
+"elements" is "tensor" for rows that are not aligned to words of 4 bytes."""
 NAMES = {
     "rows4": ("rows4_depth", "rows4_work"),
     "rows16": ("rows_depth", "rows_work"),
     "tensor": ("tensor_slice", "tensor_block"),
+    "elements": ("tensor_elements", "tensor_block"),
     "few": ("few_slice", "few_block"),
     "cublas": ("cublas", "cublas_work", "cublas_megabyte"),
 }
@@ -49,9 +51,9 @@ def terms(family: str, size: Size, element_bytes: int) -> tuple[float, ...]:
     if family.startswith("rows"):
         tile = int(family.removeprefix("rows"))
         return depth, 1e-6 * math.ceil(size.batch / tile) * tile * lines * depth
-    if family in ("tensor", "few"):
+    if family in ("tensor", "elements", "few"):
         slices = math.ceil(depth * element_bytes / 128)
-        row_tiles = math.ceil(size.batch / 64) if family == "tensor" else 1
+        row_tiles = 1 if family == "few" else math.ceil(size.batch / 64)
         return slices, slices * row_tiles * math.ceil(size.state / 16)
     return 1.0, 1e-6 * size.batch * lines * depth, 1e-6 * lines * depth * element_bytes
 
@@ -84,7 +86,8 @@ def _measure(one: Draw, family: str) -> tuple[float, float]:
     dtype = DTYPES[one.dtype]
     cell = our_cell(Request(one.size, dtype, "cuda", 0))
     call = Calls(cell, make_inputs(one.size, dtype, "cuda", 0)).plain
-    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL="tensor" if family == "few" else family)
+    name = "tensor" if family in ("few", "elements") else family
+    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL=name)
     set_tf32(one.dtype == "tf32")
     with forced, torch.no_grad():
         graph, _ = capture(call, GRAPH_STEPS)

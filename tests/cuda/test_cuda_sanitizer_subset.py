@@ -36,6 +36,7 @@ CASES = [
     *((path, s) for path in ("gemm", "cublas", "tensor") for s in (*SHAPES[2:], STATE_VECTORS)),
     *((path, VECTORS) for path in ("rows4", "rows16", "rows32", "rows64", "tensor")),
     ("tensor", WORDS),
+    ("tensor", (67, *WORDS[1:])),  # more rows than the tile for few of them
     ("planes", (67, 43, 24)),
 ]
 
@@ -69,6 +70,7 @@ SEQUENCES = [
     ("grid", (17, 3, 64)),
     ("grid", (16, 3, 512)),
     ("grid", (600, 3, 64)),  # more rows a slice than one chunk
+    ("grid", (9, 3, 1544)),  # in float32 without all weights on the chip
 ]
 
 

@@ -77,10 +77,12 @@ auto launch_of(int32_t family, const StepOperands<T>& operands) {
   const bool vectors = operands.aligned_to(n);
   if constexpr (!std::is_same_v<T, double>) {
     if (family == kTensor) {
-      const bool few = operands.batch_size <= kFewRows && operands.aligned_to(kWordElements<T>);
-      return vectors ? launch<TensorTile<T, n>>
-             : few   ? launch<FewRowsTensorTile<T>>
-                     : launch<TensorTile<T, 1>>;
+      constexpr int kWord = kWordElements<T>;
+      const bool words = operands.aligned_to(kWord);
+      return vectors                                    ? launch<TensorTile<T, n>>
+             : words && operands.batch_size <= kFewRows ? launch<FewRowsTensorTile<T>>
+             : words                                    ? launch<TensorTile<T, kWord>>
+                                                        : launch<TensorTile<T, 1>>;
     }
   }
   if (!vectors) return family == kRows4 ? launch<Rows4Tile<T, 1>> : launch<Rows16Tile<T, 1>>;
