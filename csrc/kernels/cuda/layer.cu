@@ -93,7 +93,14 @@ Family choose(const LayerProblem& problem) {
                        : half             ? 131072
                                           : 98304;
   const GridShape grid = shape_grid(problem);
-  return grid.kernel != nullptr && grid.slice_rows * sizes.state_size <= most ? kGrid : kGemm;
+  if (grid.kernel == nullptr) return kGemm;
+  // The chunks of a slice for which the weights are read again, rather than by a larger product.
+  const int most_chunks = exact ? (problem.backward || grid.exceeds_l2 ? 2 : 3)
+                          : grid.exceeds_l2 || (half && problem.backward) ? 1
+                                                                          : 2;
+  if (grid.chunks > 0 && grid.chunks <= most_chunks) return kGrid;
+  if (grid.chunks > 0 && !exact) return kGemm;
+  return grid.slice_rows * sizes.state_size <= most ? kGrid : kGemm;
 }
 
 // Sets `family` to the family of this name, the value of LLTM_LAYER_KERNELS. Returns an error if no
@@ -139,10 +146,11 @@ const char* cuda_layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_s
     return nullptr;
   }
   plan->family = family;
-  if (family == kGrid && !backward) {
-    // The workspace is for a copy of initial_h, if the address of initial_h is not a multiple
-    // of 16.
-    plan->workspace_bytes = sizes->batch_size * sizes->state_size * lltm_dtype_bytes(dtype);
+  if (family == kGrid) {
+    plan->workspace_bytes = shape_grid(problem).stream_bytes;
+    // There is also room for a copy of initial_h, if its address is not a multiple of 16.
+    const int64_t state_bytes = sizes->batch_size * sizes->state_size * lltm_dtype_bytes(dtype);
+    if (!backward) plan->workspace_bytes += state_bytes;
   }
   return nullptr;
 }

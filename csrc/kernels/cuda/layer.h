@@ -69,6 +69,14 @@ struct GridShape {
   int unit_blocks = 0;  // blocks that share a slice of the batch, each with its units of the state
   int slices = 0;       // slices of the batch
   int slice_rows = 0;   // batch rows per slice
+  // Of StreamedEngine alone: how often a step reads the weights, and whether L2 is too small for
+  // what is read; then what the kernel needs to know (see GridMemory) and, of the workspace, the
+  // bytes for weights.
+  int chunks = 0;
+  bool exceeds_l2 = false;
+  int resident = 0;
+  int kept = 0;
+  int64_t stream_bytes = 0;
 };
 GridShape shape_grid(const LayerProblem& problem);
 extern LayerFamily grid_family;

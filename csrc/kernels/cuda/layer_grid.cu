@@ -1,5 +1,6 @@
 // The host side of the family `grid`, which chooses a kernel and its blocks, and checks whether the
 // device holds all blocks at once.
+#include <algorithm>
 #include <type_traits>
 
 #include "launch.h"
@@ -8,6 +9,14 @@
 
 namespace lltm {
 namespace {
+
+// Units of the state per block: kManyUnits if there are not enough multiprocessors for kFewUnits.
+constexpr int kFewUnits = 16;
+constexpr int kManyUnits = 24;
+
+int64_t most_shared_bytes(const LayerProblem& problem) {
+  return device_fact(cudaDevAttrMaxSharedMemoryPerBlockOptin, problem.device_index);
+}
 
 template <typename T, bool backward, typename Engine>
 void take_kernel(GridShape* shape) {
@@ -19,26 +28,63 @@ void take_kernel(GridShape* shape) {
 }
 
 template <typename T, bool backward, int kPiecesOfState>
-void choose_engine(bool exact, GridShape* shape) {
+void take_tensor_kernel(GridShape* shape) {
   constexpr int kPieces = kPiecesOfState * (backward ? kGateCount : 1);
-  if constexpr (std::is_same_v<T, float>) {
-    if (exact) return take_kernel<T, backward, ExactEngine<backward, kPieces>>(shape);
-  }
   if (shape->slice_rows <= kTileRows) {
     return take_kernel<T, backward, TensorEngine<T, backward, kPieces, true>>(shape);
   }
   take_kernel<T, backward, TensorEngine<T, backward, kPieces, false>>(shape);
 }
 
-// If a kernel fits the state and slice_rows, sets the shape's kernel, threads and shared_bytes.
+template <typename T, bool backward, bool exact, int kUnits, int kTiles>
+void take_streamed_kernel(const LayerProblem& problem, GridShape* shape) {
+  using Engine = StreamedEngine<T, backward, exact, kUnits, kTiles>;
+  take_kernel<T, backward, Engine>(shape);
+  const int64_t groups = Engine::count_groups(problem.sizes.state_size);
+  const int64_t room = most_shared_bytes(problem) - shape->shared_bytes;
+  // At least one group is streamed. If it is the only one, it stays in registers.
+  const int64_t resident = std::min(groups - 1, std::max<int64_t>(room, 0) / Engine::kGroupBytes);
+  shape->chunks = static_cast<int>(divide_up(shape->slice_rows, GridShared<Engine>::kRows));
+  shape->exceeds_l2 = Engine::kExceedsL2;
+  shape->resident = static_cast<int>(resident);
+  shape->shared_bytes += resident * Engine::kGroupBytes;
+  shape->stream_bytes =
+      int64_t{shape->unit_blocks} * shape->slices * (groups - resident) * Engine::kGroupBytes;
+  // L2 keeps as many words of each group as it has room for; the others come from memory.
+  constexpr double kKeptShare = 0.6;  // of L2, the quickest of 0.4, 0.6, 0.8 and 1 on an H100
+  const double kept =
+      kKeptShare * device_fact(cudaDevAttrL2CacheSize, problem.device_index) / shape->stream_bytes;
+  shape->kept = static_cast<int>(std::min(kept, 1.0) * Engine::kKeepable);
+}
+
+template <typename T, bool backward, int kUnits>
+void choose_streamed_kernel(bool exact, const LayerProblem& problem, GridShape* shape) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (exact) return take_streamed_kernel<T, backward, true, kUnits, 1>(problem, shape);
+  }
+  if (shape->slice_rows <= kTileRows) {
+    return take_streamed_kernel<T, backward, false, kUnits, 1>(problem, shape);
+  }
+  take_streamed_kernel<T, backward, false, kUnits, 2>(problem, shape);
+}
+
+// Sets the shape's kernel, and what depends on it. A block owns `units` units.
 template <typename T, bool backward>
-void find_kernel(const lltm_layer_sizes& sizes, GridShape* shape) {
+void find_kernel(const LayerProblem& problem, int64_t units, GridShape* shape) {
+  const lltm_layer_sizes& sizes = problem.sizes;
+  const bool exact = std::is_same_v<T, float> && sizes.allow_tf32 == 0;
   // The number of pieces per warp in forward, where K = S; layer_grid_pieces.h explains pieces.
   const int64_t pieces = divide_up(sizes.state_size, kWarps * 64 / static_cast<int>(sizeof(T)));
-  const bool exact = sizes.allow_tf32 == 0;
-  if (pieces <= 2) return choose_engine<T, backward, 2>(exact, shape);
-  if (pieces <= 4) return choose_engine<T, backward, 4>(exact, shape);
-  if (pieces <= 8) return choose_engine<T, backward, 8>(exact, shape);
+  if (!exact && units == kFewUnits && pieces <= 8) {
+    const auto take = pieces <= 2   ? take_tensor_kernel<T, backward, 2>
+                      : pieces <= 4 ? take_tensor_kernel<T, backward, 4>
+                                    : take_tensor_kernel<T, backward, 8>;
+    take(shape);
+    if (shape->shared_bytes <= most_shared_bytes(problem)) return;
+  }
+  const auto choose = units == kFewUnits ? choose_streamed_kernel<T, backward, kFewUnits>
+                                         : choose_streamed_kernel<T, backward, kManyUnits>;
+  choose(exact, problem, shape);
 }
 
 cudaError_t allow_memory(const GridShape& shape) {
@@ -69,7 +115,8 @@ GridShape shape_grid(const LayerProblem& problem) {
   if (state % 8 != 0 || state == 0 || batch == 0 || problem.sizes.steps >= (1 << 30)) return {};
   const auto fact = [&](cudaDeviceAttr asked) { return device_fact(asked, problem.device_index); };
   const int64_t multiprocessors = fact(cudaDevAttrMultiProcessorCount);
-  const int64_t unit_blocks = divide_up(state, kUnits);
+  const int64_t units = state <= kFewUnits * multiprocessors ? kFewUnits : kManyUnits;
+  const int64_t unit_blocks = divide_up(state, units);
   const int64_t room = multiprocessors / unit_blocks;
   if (fact(cudaDevAttrCooperativeLaunch) == 0 || room == 0) return {};
   // A slice smaller than a tile is not rounded up: rounding would add rows to read and to compute.
@@ -84,12 +131,11 @@ GridShape shape_grid(const LayerProblem& problem) {
     using T = decltype(zero);
     if constexpr (sizeof(T) <= 4) {
       const auto find = problem.backward ? find_kernel<T, true> : find_kernel<T, false>;
-      find(problem.sizes, &shape);
+      find(problem, units, &shape);
     }
     return nullptr;
   });
-  const int most_bytes = fact(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  if (shape.kernel == nullptr || shape.shared_bytes > most_bytes) return {};
+  if (shape.kernel == nullptr || shape.shared_bytes > most_shared_bytes(problem)) return {};
   const int64_t blocks = remembered(shape.kernel, shape.shared_bytes, problem.device_index,
                                     [&] { return count_blocks(shape, problem.device_index); });
   return blocks * multiprocessors >= unit_blocks * shape.slices ? shape : GridShape{};
@@ -112,15 +158,16 @@ static const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
     } else {
       cudaMemsetAsync(arguments.output, 0xff, all_bytes, stream);
       if (reinterpret_cast<uintptr_t>(arguments.initial_h) % 16 != 0) {
-        copy.initial_h = arguments.workspace;
-        cudaMemcpyAsync(arguments.workspace, arguments.initial_h, plane_bytes,
-                        cudaMemcpyDeviceToDevice, stream);
+        void* const initial_h = static_cast<char*>(arguments.workspace) + shape.stream_bytes;
+        cudaMemcpyAsync(initial_h, arguments.initial_h, plane_bytes, cudaMemcpyDeviceToDevice,
+                        stream);
+        copy.initial_h = initial_h;
       }
     }
     allow_memory(shape);
     if (cudaPeekAtLastError() != cudaSuccess) return;
-    int slice = shape.slice_rows;
-    void* parameters[] = {&copy, &slice};
+    GridShape blocks = shape;
+    void* parameters[] = {&copy, &blocks.slice_rows, &blocks.resident, &blocks.kept};
     cudaLaunchCooperativeKernel(shape.kernel, grid_of(shape.unit_blocks, shape.slices),
                                 dim3(shape.threads), parameters,
                                 static_cast<size_t>(shape.shared_bytes), stream);

@@ -10,18 +10,25 @@ namespace lltm {
 template <typename Engine>
 struct GridShared {
   static constexpr int kRows = Engine::kTiles * kTileRows;  // per chunk
-  static constexpr int kPartial = Engine::kGates * kRows * kUnitPitch;
-  float* partials;  // [2][kWarps][gates][kRows][kUnitPitch]
-  float* stage;     // [kWarps][Engine::kStageFloats]
+  static constexpr int kPartial = Engine::kGates * kRows * kUnitPitch<Engine::kUnits>;
+  // Products of other warps' chunks are finished while the next ones are made.
+  static constexpr int kTurns = Engine::kFinishWarps > 0 ? 2 : 1;
+  float* partials;  // [kTurns][kWarps][gates][kRows][kUnitPitch]
   float* carried;   // [slice][kUnits]: cells in forward, gradients of cells in backward
+  GridMemory memory;
 
+  // Without the resident weights.
   __host__ __device__ static int64_t bytes(int64_t slice) {
-    return (2 * kWarps * kPartial + slice * kUnits + kWarps * Engine::kStageFloats) * 4;
+    return (kTurns * kWarps * kPartial + slice * Engine::kUnits + kWarps * Engine::kStageFloats) *
+           4;
   }
-  LLTM_DEVICE GridShared(float* memory, int slice)
-      : partials(memory),
-        stage(memory + 2 * kWarps * kPartial),
-        carried(stage + kWarps * Engine::kStageFloats) {}
+  LLTM_DEVICE GridShared(float* all, int slice, void* stream, int resident, int kept)
+      : partials(all) {
+    float* const stage = all + kTurns * kWarps * kPartial;
+    carried = stage + kWarps * Engine::kStageFloats;
+    auto* const weights = reinterpret_cast<uint4*>(carried + slice * Engine::kUnits);
+    memory = {stage, weights, static_cast<uint4*>(stream), resident, kept};
+  }
 };
 
 // The position of a multiplier or finisher in its loop over steps and, within a step, over chunks.
@@ -63,7 +70,7 @@ struct GridPlace {
 
   LLTM_DEVICE GridPlace(const lltm_layer_sizes& sizes, int slice)
       : state(static_cast<int>(sizes.state_size)),
-        first_unit(static_cast<int>(blockIdx.x) * kUnits),
+        first_unit(static_cast<int>(blockIdx.x) * Engine::kUnits),
         first_row(int64_t{blockIdx.y} * slice),
         rows(static_cast<int>(min(int64_t{slice}, sizes.batch_size - first_row))),
         steps(static_cast<int>(sizes.steps)),
@@ -103,7 +110,7 @@ class Finisher {
     carried_ = carried + unit_;
     for (int r = row_; owns_ && r < place.rows; r += Place::kRows) {
       unrolled<kEach>([&](int i) {
-        carried_[r * kUnits + i] = load_or_zero<T>(
+        carried_[r * Engine::kUnits + i] = load_or_zero<T>(
             initial, (place.first_row + r) * place.state + place.first_unit + unit_ + i, true);
       });
     }
@@ -121,7 +128,7 @@ class Finisher {
   }
   // The values that the present chunk carries from step to step.
   LLTM_DEVICE float* carried() const {
-    return carried_ + (at_.chunk * Place::kRows + row_) * kUnits;
+    return carried_ + (at_.chunk * Place::kRows + row_) * Engine::kUnits;
   }
 
   LLTM_DEVICE bool valid() const { return owns_ && at_.chunk * Place::kRows + row_ < place_.rows; }
@@ -140,8 +147,8 @@ class Finisher {
 
   // Adds the partial products to `sums`. All reads start before the first addition.
   LLTM_DEVICE void add(const float* partials, float (&sums)[Engine::kGates][kEach]) const {
-    constexpr int kGate = Engine::kTiles * kTileRows * kUnitPitch;
-    const float* const at = partials + row_ * kUnitPitch + unit_;
+    constexpr int kGate = Engine::kTiles * kTileRows * kUnitPitch<Engine::kUnits>;
+    const float* const at = partials + row_ * kUnitPitch<Engine::kUnits> + unit_;
     float parts[kWarps][Engine::kGates][kEach];
     unrolled<Engine::kGates, kWarps>([&](int gate, int warp) {
       const auto part = load_pack<kEach>(at + (warp * Engine::kGates + gate) * kGate);
@@ -162,7 +169,7 @@ class Finisher {
   bool owns_;    // has elements of the state
 
  private:
-  static constexpr int kRowThreads = kUnits / kEach;
+  static constexpr int kRowThreads = Engine::kUnits / kEach;
   static constexpr int kThreads = Engine::kTiles * kTileRows * kRowThreads;
   static_assert(Engine::kFinishWarps == 0 || Engine::kFinishWarps * 32 == kThreads,
                 "there is a finishing thread for each kEach elements of a chunk");

@@ -14,8 +14,8 @@
 #pragma once
 
 #include "layer.h"
-#include "layer_grid_exact.h"
 #include "layer_grid_finish.h"
+#include "layer_grid_streamed.h"
 #include "layer_grid_tensor.h"
 
 namespace lltm {
@@ -85,7 +85,7 @@ class Multiplier {
 
   LLTM_DEVICE Multiplier(const Place& place, const WeightRows<T, backward>& weights,
                          const Shared& shared, const GridProducts<T>& products)
-      : engine_(weights, shared.stage),
+      : engine_(weights, shared.memory),
         place_(place),
         products_(products),
         next_{products.first, 0, place.chunks} {
@@ -130,11 +130,11 @@ class Multiplier {
 
 template <typename T, typename Engine, bool backward, typename Finish>
 __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
-    grid_kernel(const typename Finish::Arguments a, int slice) {
+    grid_kernel(const typename Finish::Arguments a, int slice, int resident, int kept) {
 #if __CUDA_ARCH__ >= 800
   extern __shared__ __align__(16) float memory[];
   using Shared = GridShared<Engine>;
-  const Shared shared(memory, slice);
+  const Shared shared(memory, slice, a.workspace, resident, kept);
   const GridPlace<Engine, backward> place(a.sizes, slice);
   const auto products = GridProducts<T>::of(a, place);
   const WeightRows<T, backward> weights = {static_cast<const T*>(a.weights), a.sizes.weight_stride,
@@ -144,10 +144,10 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
   const auto make_multiplier = [&] {
     return Multiplier<T, Engine, backward>(place, weights, shared, products);
   };
-  const auto partials = [&](int turn) {
-    return shared.partials + turn * (kWarps * Shared::kPartial);
-  };
   if constexpr (Engine::kFinishWarps > 0) {
+    const auto partials = [&](int turn) {
+      return shared.partials + turn * (kWarps * Shared::kPartial);
+    };
     constexpr int kThreads = kGridThreads<Engine>;
     constexpr int kFull = 1;   // barriers 1 and 2: the products of a turn are ready
     constexpr int kEmpty = 3;  // barriers 3 and 4: the finishing warps have read these products
@@ -192,22 +192,21 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
     auto multiplier = make_multiplier();
     Finish finisher(a, place, shared.carried);
     if (products.first == 0) multiplier.issue();
-    int turn = 0;
     for (int step = 0; step < last; ++step) {
       const bool has_product = step >= products.first;
       for (int chunk = 0; chunk < place.chunks; ++chunk) {
         finisher.prepare();
-        if (has_product) multiplier.multiply(partials(turn), many, [] {});
+        // All warps have finished the chunk before, whose products are overwritten.
+        if (has_product) multiplier.multiply(shared.partials, many, [] { __syncthreads(); });
         __syncthreads();
         const uint32_t summed = cycles();
-        finisher.finish(partials(turn), has_product);
+        finisher.finish(shared.partials, has_product);
         const bool next_has_product =
             !multiplier.done() && multiplier.step() <= step + (chunk + 1 == place.chunks ? 1 : 0);
         if (next_has_product && !(has_product && many)) {
           if (!many) wait_since(summed, kPatience + kRowPatience * place.rows);
           multiplier.issue();
         }
-        turn ^= 1;
       }
     }
   }

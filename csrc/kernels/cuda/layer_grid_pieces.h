@@ -50,10 +50,10 @@ LLTM_DEVICE uint4 load_shared_words(const void* address) {
   return words;
 }
 
-constexpr int kWarps = 8;       // warps that multiply
-constexpr int kUnits = 16;      // units of the state per block
-constexpr int kTileRows = 8;    // batch rows
-constexpr int kUnitPitch = 20;  // floats between rows of partial products; avoids bank conflicts
+constexpr int kWarps = 8;     // warps that multiply
+constexpr int kTileRows = 8;  // batch rows
+template <int units>
+constexpr int kUnitPitch = units + 4;  // floats between rows of partial products
 
 // A block's rows of weights. Forward: the rows of W_h for three gates of the block's units, K = S.
 // Backward: the rows of the transposed W_h for the block's units, K = 3S.
@@ -80,6 +80,15 @@ struct WeightRows {
   }
 };
 
+// Where a block keeps what does not fit its registers.
+struct GridMemory {
+  float* stage;    // shared: [kWarps][Engine::kStageFloats]
+  uint4* weights;  // shared: of StreamedEngine, the groups that stay for the whole sequence
+  uint4* stream;   // global: of StreamedEngine, the other groups
+  int resident;    // the number of groups per warp in `weights`
+  int kept;        // see StreamedEngine
+};
+
 // The states that a step reads: rows of K elements, `stride` apart.
 template <typename T>
 struct Source {
@@ -102,8 +111,11 @@ struct LanePiece {
   LLTM_DEVICE static int first_k(int piece) {
     return (piece * kWarps + warp_index()) * kSpan + lane_index() % 4 * kElements;
   }
+  LLTM_DEVICE static bool has_row(const Source<T>& source, int tile) {
+    return row(tile) < source.rows;
+  }
   LLTM_DEVICE static bool exists(const Source<T>& source, int inner, int tile, int piece) {
-    return row(tile) < source.rows && first_k(piece) < inner;
+    return has_row(source, tile) && first_k(piece) < inner;
   }
   LLTM_DEVICE static const T* address(const Source<T>& source, int tile, int piece) {
     return source.data + row(tile) * source.stride + first_k(piece);

@@ -15,6 +15,7 @@ template <typename T, bool backward, int kPieces, bool one_chunk>
 class TensorEngine {
  public:
   static constexpr bool kOneChunk = one_chunk;
+  static constexpr int kUnits = 16;
   static constexpr int kFinishWarps = one_chunk ? 0 : 4;  // in addition to the multiplying warps
   static constexpr int kFinishEach = one_chunk && sizeof(T) == 4 ? 1 : 2;  // at least a word
   static constexpr int kTiles = one_chunk ? 1 : 2;
@@ -35,10 +36,12 @@ class TensorEngine {
  public:
   static constexpr int kStageFloats = kWeightFloats + Piece::kStageWords;  // per warp
 
-  LLTM_DEVICE TensorEngine(const WeightRows<T, backward>& rows, float* stage)
+  LLTM_DEVICE TensorEngine(const WeightRows<T, backward>& rows, const GridMemory& memory)
       : inner_(rows.inner()),
-        shared_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats) + lane_index()),
-        pieces_(reinterpret_cast<uint4*>(stage + warp_index() * kStageFloats + kWeightFloats)) {
+        shared_(reinterpret_cast<uint4*>(memory.stage + warp_index() * kStageFloats) +
+                lane_index()),
+        pieces_(
+            reinterpret_cast<uint4*>(memory.stage + warp_index() * kStageFloats + kWeightFloats)) {
     unrolled<kRegisterPieces, kGates>(
         [&](int piece, int gate) { read(rows, gate, piece, weights_[gate][piece]); });
     // Completely unrolled, this loop would be a large part of the kernel's code.
@@ -71,17 +74,18 @@ class TensorEngine {
     const int lane = lane_index();
     unrolled<kGates, kTiles>([&](int gate, int tile) {
       if (!source.has_tile(tile)) return;
-      float* const at =
-          partial + ((gate * kTiles + tile) * kTileRows + lane % 4 * 2) * kUnitPitch + lane / 4;
+      float* const at = partial +
+                        ((gate * kTiles + tile) * kTileRows + lane % 4 * 2) * kUnitPitch<kUnits> +
+                        lane / 4;
       float total[4];
       unrolled<4>([&](int i) {
         total[i] = sum[tile][gate][i];
         if (kChains > kGates) total[i] += sum[tile][kChains - 1][i];
       });
       at[0] = total[0];
-      at[kUnitPitch] = total[1];
+      at[kUnitPitch<kUnits>] = total[1];
       at[8] = total[2];
-      at[kUnitPitch + 8] = total[3];
+      at[kUnitPitch<kUnits> + 8] = total[3];
     });
   }
 
