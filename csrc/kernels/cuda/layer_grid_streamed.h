@@ -46,10 +46,12 @@ class StreamedEngine {
   static constexpr int kGateEighths = kUnits / 8;
   static constexpr int kEighths = kGates * kGateEighths;
   static constexpr int kPairs = (kEighths + 1) / 2;
-  static constexpr int kGroup =  // pieces; more of them in registers would spill
-      kEighths > 6 && (exact || kTiles > 1) ? 1 : (kEighths > 2 ? 2 : 4) * (exact ? 2 : 1);
-  static constexpr int kBuffers =
-      exact ? (kGroup == 1 ? 4 : 1) : (kTiles == 1 || backward ? 8 : 4) / kGroup;
+  // Pieces of a group, and groups whose states are read at once: as many as registers hold.
+  static constexpr int kGroup = kEighths > 6 && (exact || kTiles > 1) ? 1
+                                : exact || kEighths == 2              ? 4
+                                                                      : 2;
+  static constexpr bool kFew = exact ? kGroup == 1 : kTiles > 1 && !backward;
+  static constexpr int kBuffers = (exact && backward ? 12 : kFew ? 4 : 8) / kGroup;
   static constexpr int kGroupWords = kGroup * kEighths * 32;  // uint4 per warp
   using Lane = LanePiece<T>;
   static constexpr int kPieceStride = kWarps * Lane::kSpan;  // elements of K
@@ -284,11 +286,18 @@ class StreamedEngine {
     };
     const int lane = lane_index();
     if constexpr (exact) {
-      using Sum = LaneSum<4, kTileRows, 2, kPairs>;
-      float own[Sum::kOwnRows][kPairs];
-      Sum::add(sums, lane % 4, own);
-      unrolled<Sum::kOwnRows, kPairs>([&](int row, int pair) {
-        put(2 * pair + Sum::unit(lane % 4), Sum::row(lane % 4) + row, lane / 4, own[row][pair]);
+      using Sum = LaneSum<4, 2, 2, kPairs>;
+      unrolled<kTileRows / 2>([&](int i) {
+        if (i > 0 && 2 * i >= source.rows) return;
+        float two[2][2][kPairs];
+        float own[1][kPairs];
+        unrolled<2, 2, kPairs>([&](int row, int which, int pair) {
+          two[row][which][pair] = sums[2 * i + row][which][pair];
+        });
+        Sum::add(two, lane % 4, own);
+        unrolled<kPairs>([&](int pair) {
+          put(2 * pair + Sum::unit(lane % 4), 2 * i + Sum::row(lane % 4), lane / 4, own[0][pair]);
+        });
       });
     } else {
       unrolled<kTiles, kPairs, 4>([&](int tile, int pair, int i) {
