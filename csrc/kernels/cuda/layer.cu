@@ -94,13 +94,13 @@ Family choose(const LayerProblem& problem) {
                                           : 98304;
   const GridShape grid = shape_grid(problem);
   if (grid.kernel == nullptr) return kGemm;
-  // The chunks of a slice for which the weights are read again, rather than by a larger product.
+  const bool few_rows = grid.slice_rows * sizes.state_size <= most;
+  if (grid.chunks == 0) return few_rows ? kGrid : kGemm;
+  // Each chunk reads the streamed weights again, which a larger product need not.
   const int most_chunks = exact ? (problem.backward || grid.exceeds_l2 ? 2 : 3)
                           : grid.exceeds_l2 || (half && problem.backward) ? 1
                                                                           : 2;
-  if (grid.chunks > 0 && grid.chunks <= most_chunks) return kGrid;
-  if (grid.chunks > 0 && !exact) return kGemm;
-  return grid.slice_rows * sizes.state_size <= most ? kGrid : kGemm;
+  return grid.chunks <= most_chunks || (exact && few_rows) ? kGrid : kGemm;
 }
 
 // Sets `family` to the family of this name, the value of LLTM_LAYER_KERNELS. Returns an error if no

@@ -13,6 +13,7 @@ namespace {
 // Units of the state per block: kManyUnits if there are not enough multiprocessors for kFewUnits.
 constexpr int kFewUnits = 16;
 constexpr int kManyUnits = 24;
+constexpr int kMostExact = 4;  // pieces of the state that ExactEngine takes
 
 int64_t most_shared_bytes(const LayerProblem& problem) {
   return device_fact(cudaDevAttrMaxSharedMemoryPerBlockOptin, problem.device_index);
@@ -28,8 +29,11 @@ void take_kernel(GridShape* shape) {
 }
 
 template <typename T, bool backward, int kPiecesOfState>
-void take_tensor_kernel(GridShape* shape) {
+void take_resident_kernel(bool exact, GridShape* shape) {
   constexpr int kPieces = kPiecesOfState * (backward ? kGateCount : 1);
+  if constexpr (std::is_same_v<T, float> && kPiecesOfState <= kMostExact) {
+    if (exact) return take_kernel<T, backward, ExactEngine<backward, kPieces>>(shape);
+  }
   if (shape->slice_rows <= kTileRows) {
     return take_kernel<T, backward, TensorEngine<T, backward, kPieces, true>>(shape);
   }
@@ -75,11 +79,11 @@ void find_kernel(const LayerProblem& problem, int64_t units, GridShape* shape) {
   const bool exact = std::is_same_v<T, float> && sizes.allow_tf32 == 0;
   // The number of pieces per warp in forward, where K = S; layer_grid_pieces.h explains pieces.
   const int64_t pieces = divide_up(sizes.state_size, kWarps * 64 / static_cast<int>(sizeof(T)));
-  if (!exact && units == kFewUnits && pieces <= 8) {
-    const auto take = pieces <= 2   ? take_tensor_kernel<T, backward, 2>
-                      : pieces <= 4 ? take_tensor_kernel<T, backward, 4>
-                                    : take_tensor_kernel<T, backward, 8>;
-    take(shape);
+  if (units == kFewUnits && pieces <= (exact ? kMostExact : 8)) {
+    const auto take = pieces <= 2   ? take_resident_kernel<T, backward, 2>
+                      : pieces <= 4 ? take_resident_kernel<T, backward, 4>
+                                    : take_resident_kernel<T, backward, 8>;
+    take(exact, shape);
     if (shape->shared_bytes <= most_shared_bytes(problem)) return;
   }
   const auto choose = units == kFewUnits ? choose_streamed_kernel<T, backward, kFewUnits>

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "layer.h"
+#include "layer_grid_exact.h"
 #include "layer_grid_finish.h"
 #include "layer_grid_streamed.h"
 #include "layer_grid_tensor.h"
