@@ -166,13 +166,11 @@ def prefix(
     """
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     specs = [f"{PROJECT.distribution} =={version} {build}", f"python {python}.*"]
-    folder, name = ENVS / f"{cell.name}-conda", f"{cell.name}-conda"
+    folder, gpu = ENVS / f"{cell.name}-conda", cell.cuda_major is not None
     wanted = {"specs": specs, "channels": [CHANNEL.as_uri(), *channels]}
     _work(context.log, "install", driver(cell), prefix=folder, **wanted)
-    gpu, interpreter = cell.cuda_major is not None, folder / "bin" / "python"
     # Under qemu the checker is slow; the run of the wheel has tested it, so this run leaves it out.
-    words = {"glue": cell.glue, "gpu": gpu, "checker": not FOREIGN}
-    report = run_installed(context.log, interpreter, folder, name, **words)
+    report = run_installed(context.log, folder, cell.glue, gpu=gpu, checker=not FOREIGN)
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))

@@ -13,7 +13,7 @@ from release.cells import Cell, for_conda, render, required
 from release.emulation import root
 from release.environments import TorchEnv, torch_env
 from release.host import Host, borrowed_torch, toolchain
-from release.paths import BOOTSTRAP, LINKED, NATIVE_BINARIES
+from release.paths import BOOTSTRAP, CACHE, LINKED, NATIVE_BINARIES
 from release.schema import Matrix, pair
 from release.store import commit, source_epoch, sources
 from release.tasks import Task
@@ -93,7 +93,7 @@ class Plan:
             name = f"torch-{borrowed.version}-abi{borrowed.cxx11_abi}"
             return TorchEnv(name, host.python, release, borrowed=borrowed.root)
         name = f"torch-{release}-py{host.python_minor}"
-        return TorchEnv(name, host.python, release, stays=cell.stable)
+        return TorchEnv(name, host.python, release, None if cell.stable else CACHE / f"uv-{name}")
 
     def _env(self, cell: Cell, env: TorchEnv, needs: Sequence[Task] = ()) -> Task:
         """The task that makes an environment; an environment with its own cache is temporary."""
@@ -101,16 +101,15 @@ class Plan:
         if env.cache:
             size = CUDA_TORCH if cell.torch.cuda else CPU_TORCH
             options = {"temporary": (env.folder, env.cache), "disk": size}
-        step, given, needs = torch_env, {"env": env}, (*needs, *self._emulated(cell))
-        return self.add(cell, f"env/{env.name}", step, given, needs, **options)
+        needs = (*needs, *self._emulated(cell))
+        return self.add(cell, f"env/{env.name}", torch_env, {"env": env}, needs, **options)
 
     def _emulated(self, cell: Cell) -> tuple[Task, ...]:
         """The task that makes the Python of another platform; () for this machine's platform."""
         if not FOREIGN:
             return ()
         debian = self.matrix.platforms[cell.platform].debian
-        given = {"debian": debian, "minor": self.host.python_minor}
-        return (self.add(cell, "root", root, given),)
+        return (self.add(cell, "root", root, {"debian": debian, "minor": self.host.python_minor}),)
 
     def _binaries(self, cell: Cell, env: TorchEnv) -> None:
         """Adds the tasks for the cell's glue and kernels, and for the checks of both."""
@@ -242,7 +241,7 @@ class Plan:
         served = [torch.release for torch in fits if pair(torch.release) >= oldest]
         release = max(served, key=pair, default="none")
         name = f"{f'torch-{release}' if served else release}-cu{major}-py{python}"
-        env = TorchEnv(name, self.host.python, release, find_links=False)
+        env = TorchEnv(name, self.host.python, release, CACHE / f"uv-{name}", find_links=False)
         if served:
             return env, self._env(cell, env, [package])
         given = {"cuda_major": major, "python": python}

@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 
 from release import FOREIGN, PLATFORM, PROJECT, SMOKE, WRITE, ReleaseError, emulation, evidence
-from release.environments import interpreter, make_venv, python_facts
+from release.environments import TorchEnv, interpreter, make_venv, python_facts
 from release.evidence import Environment, Evidence
 from release.listing import Reporter
 from release.manifest import parse
@@ -225,9 +225,9 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     """Installs the wheel beside torch, runs the checker and the smoke test; returns the facts."""
     # `--only-binary` makes uv take an older numpy if the newest has no wheel for this Python.
     wanted = [wheel, f"torch=={target.release}", "numpy", "--only-binary", "numpy"]
-    env = folder / "env"
+    env = TorchEnv(target.name, target.interpreter, target.release, CACHE, find_links=False)
     try:
-        python = make_venv(log, env, target.interpreter, wanted, cache=CACHE, find_links=False)
+        python = make_venv(log, folder / "env", env, wanted)
     except ReleaseError as error:
         raise SkipTask(f"{error}: {_last(log)}") from error
     empty = fresh(folder / "empty")
