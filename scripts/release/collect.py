@@ -6,10 +6,9 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.builder.sources import source_date
 from engine.compat.binary import read_binary
@@ -30,8 +29,7 @@ FACTS = (PROJECT.distribution, "torch", "python", "devices", "variant", "binarie
 FACTS += ("gradcheck", "pytorch")
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """A finished run, with the cells that it kept from the `previous` run."""
 
     plan: Plan

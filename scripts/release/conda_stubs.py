@@ -12,10 +12,9 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.compat.torch_probe import find_torch
 from release import SUBDIR
@@ -31,8 +30,7 @@ LINK = "linked-torch.pth"
 CUDA_VERSIONS = ("11.8", "12.0", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
 
 
-@dataclass(frozen=True)
-class Stub:
+class Stub(NamedTuple):
     """One package: its metadata for a solver, its run_exports, and its files (text by path)."""
 
     name: str
@@ -41,12 +39,12 @@ class Stub:
     build_number: int = 0
     depends: tuple[str, ...] = ()
     constrains: tuple[str, ...] = ()
-    run_exports: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
+    run_exports: Mapping[str, tuple[str, ...]] = {}
+    files: Mapping[str, str] = {}
 
     @property
     def index(self) -> dict[str, Any]:
-        facts = {**vars(self), "subdir": SUBDIR}
+        facts = {**self._asdict(), "subdir": SUBDIR}
         del facts["run_exports"], facts["files"]
         return facts
 

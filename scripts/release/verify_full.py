@@ -17,11 +17,10 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -47,8 +46,7 @@ STOPPED = re.compile(r"exit code -(2|9|15)\b")
 TORCH_ALONE = "import torch; torch.ones(2, 2) @ torch.ones(2, 2)"
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """One environment; `interpreter` is None if this machine lacks that Python."""
 
     torch: str
