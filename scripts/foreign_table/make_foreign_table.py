@@ -72,8 +72,7 @@ def fetch(work: Path) -> Iterator[dict[str, Any]]:
     for wheel in LIST["wheels"]:
         for version in wheel["versions"]:
             suffix = "".join(f"-{wheel[key]}" for key in ("python", "platform") if key in wheel)
-            name = f"{wheel['name']}-{version}{suffix}"
-            root = work / "wheels" / name
+            root = work / "wheels" / f"{wheel['name']}-{version}{suffix}"
             if not root.exists():
                 part = fresh(root.with_name("part"))
                 where = ("--python-version", wheel.get("python", "3.11"))

@@ -93,12 +93,11 @@ def main() -> int:
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)
         print(f"torch {minor}: {works} of {len(glues)} glues work", flush=True)
         shutil.rmtree(folder)
-    record = read_binary(glues[0]).record
     table = {
         "schema": 1,
         "command": "python scripts/pair_table/make_pair_table.py",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "commit": json.loads(record.text)["git_commit"],
+        "commit": json.loads(read_binary(glues[0]).record.text)["git_commit"],
         "seconds": round(time.monotonic() - start),
         "minors": minors,
         "cells": cells,

@@ -187,7 +187,6 @@ def describe(path: Path) -> Binary:
 def host_facts(host: Host) -> HostFacts:
     """The facts about this machine, without its name."""
     libc = " ".join(platform.libc_ver())
-    tools = {found.name: found.version for found in distributions()}
     return HostFacts(
         system=f"{platform.system()} {platform.release()} {platform.machine()}, {libc}"
         + (f"; runs under {host.emulator}" if host.emulator else ""),
@@ -196,5 +195,5 @@ def host_facts(host: Host) -> HostFacts:
         compiler=str(host.compiler),
         processors=os.cpu_count() or 1,
         gpus=[device.name for device in probe_devices()] if host.driver else [],
-        tools=dict(sorted(tools.items())),
+        tools=dict(sorted({found.name: found.version for found in distributions()}.items())),
     )

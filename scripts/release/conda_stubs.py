@@ -181,6 +181,5 @@ def link_torch(folder: Path, env: Path, python: str) -> Path:
     files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
     for build, needs in builds.items():
         needs, exports = (f"python {python}.*", *needs), exports_of_pytorch(release)
-        stub = Stub("pytorch", release, build, 0, needs, run_exports=exports, files=files)
-        packages.append(stub)
+        packages.append(Stub("pytorch", release, build, 0, needs, (), exports, files))
     return write_channel(folder, packages)

@@ -18,9 +18,6 @@ def results(platform: str) -> Path:
     return RESULTS if platform == FIRST else RESULTS.with_stem(f"{RESULTS.stem}-{platform}")
 
 
-State = Literal["ran", "failed", "rejected", "unsupported"]
-
-
 class Environment(Strict):
     """The result for a torch minor and a Python.
 
@@ -33,7 +30,7 @@ class Environment(Strict):
 
     torch: Minor
     python: Python
-    state: State
+    state: Literal["ran", "failed", "rejected", "unsupported"]
     reason: str = ""
     wheel: str = ""
     commit: str = ""
