@@ -74,8 +74,15 @@ def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
     """
     record = read_binary(path)
     problems = [*_problems(record, cell), *_unresolved(log, path, folders)]
-    if cell.stable and record.kind == "glue":
-        problems += _stable_abi(log, path)
+    if not cell.stable or record.kind != "glue":
+        return problems
+    if sys.version_info < (3, 11):
+        log.write("torch-abi-audit needs Python 3.11; only the check for C++ symbols was made")
+        return problems
+    try:
+        log.run([tool("torch-abi-audit"), "--check", "torch", "-v", path])
+    except CommandFailed as error:
+        problems.append(f"{path.name}: torch-abi-audit refuses it: {error.said.splitlines()[-1]}")
     return problems
 
 
@@ -150,17 +157,6 @@ def _unresolved(log: Log, path: Path, folders: Sequence[Path]) -> list[str]:
         if "undefined symbol" in line or ("not found" in line and "libcu" not in line)
     ]
     return [f"{path.name}: {line.strip()}" for line in bad[:5]]
-
-
-def _stable_abi(log: Log, path: Path) -> list[str]:
-    if sys.version_info < (3, 11):
-        log.write("torch-abi-audit needs Python 3.11; only the check for C++ symbols was made")
-        return []
-    try:
-        log.run([tool("torch-abi-audit"), "--check", "torch", "-v", path])
-    except CommandFailed as error:
-        return [f"{path.name}: torch-abi-audit refuses it: {error.said.splitlines()[-1]}"]
-    return []
 
 
 def machine_code(path: Path) -> dict[str, list[str]]:

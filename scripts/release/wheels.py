@@ -59,8 +59,7 @@ class Wheel(NamedTuple):
             for entry in sorted(entries, key=lambda n: (".dist-info/" in n, n)):
                 item = ZipInfo(entry, stamp)
                 item.external_attr = (0o755 if entry.endswith(".so") else 0o644) << 16
-                item.compress_type = ZIP_DEFLATED
-                archive.writestr(item, entries[entry])
+                archive.writestr(item, entries[entry], ZIP_DEFLATED)
         return path
 
 
