@@ -282,8 +282,7 @@ def main() -> None:
     columns = []
     for version in options.torches.split(",") if options.torches else TORCHES:
         columns.append(column(work, version, tasks))
-        said = [(cell["verdict"], cell["outcome"]) for cell in columns[-1]["cells"]]
-        wrong = sum(verdict == "works" != outcome for verdict, outcome in said)
+        wrong = sum(c["verdict"] == "works" != c["outcome"] for c in columns[-1]["cells"])
         seconds = round(time.monotonic() - start)
         print(f"[{seconds} s] {columns[-1]['torch']}: {wrong} accepted objects fail", flush=True)
     table = {

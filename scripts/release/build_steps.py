@@ -51,7 +51,6 @@ def kernels(
 
 
 def glue(context: Context, *, glue: str, cxx11_abi: int, env: Path) -> Sequence[Path]:
-    """Compiles a glue object against the torch of the environment `env`."""
     torch = find_torch(env)
     context.log.write(f"torch {torch.version}")
     if torch.cxx11_abi != cxx11_abi:

@@ -101,8 +101,8 @@ def before_all(*selectors: str) -> int:
     return 1 if failed or not names else 0
 
 
-def repair(name: str, dest: str) -> int:
-    """Writes the wheel with its true tag into the folder `dest`; returns the exit code 0.
+def repair(name: str, dest: str) -> None:
+    """Writes the wheel with its true tag into the folder `dest`.
 
     The version of a wheel that lacks required variants says how many of them the wheel has.
     """
@@ -113,7 +113,6 @@ def repair(name: str, dest: str) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     final = packed.renamed(local=local, tag=true_tag(packed)).write(folder)
     console.print(f"{final.name}: {', '.join(whole)}", markup=False)
-    return 0
 
 
 if __name__ == "__main__":

@@ -119,8 +119,7 @@ def build_recipe(selector: str, matrix: Matrix, channel: str | None, console: Co
             words = ["-m", file, "-c", base, "--override-channels", "--output-folder", out]
             command = [conda, "build", "recipe", *words]
         console.print(cell.name, *command, markup=False, soft_wrap=True)
-        named = {PROJECT.variable("GIT_COMMIT"): commit()}
-        env = clean_env(PYTHONPATH=PATHS, **named)
+        env = clean_env(PYTHONPATH=PATHS, **{PROJECT.variable("GIT_COMMIT"): commit()})
         if subprocess.run(command, cwd=REPO, env=env | driver(cell)).returncode:
             raise ReleaseError(f"{cell.name}: not built beside {base}; the lines above say why")
 

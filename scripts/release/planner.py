@@ -128,8 +128,7 @@ class Plan:
                 given = {"version": chosen.version, "python": self.host.python}
                 label, needs = f"toolkit/runtime-{chosen.version}", self._emulated(cell)
                 runtime = self.add(cell, label, toolchains.runtime, given, needs)
-            wanted = self.matrix.kernels[name]  # type: ignore[index]
-            given = {"name": name, "wanted": wanted, "toolchain": chosen}
+            given = {"name": name, "wanted": self.matrix.kernels[name], "toolchain": chosen}
             given |= {"made": toolkit, "runtime": runtime}
             made.append(self.add(cell, f"kernels/{name}", kernels, given, **compiled))
         cuda = f"kernels-{cell.variant.kernels}"
@@ -150,8 +149,7 @@ class Plan:
         options: dict[str, Any] = {"inputs": (SMOKE,), "temporary": temporary}
         given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell}"
         # The task installs from the cache of `env`, if `env` has one, before both are deleted.
-        needs = [self._env(cell, env)]
-        venv = self.add(cell, name, verify_steps.venv, given, needs, **options)
+        venv = self.add(cell, name, verify_steps.venv, given, [self._env(cell, env)], **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
         # Without a GPU, a CUDA cell trains like its CPU twin, so it leaves `example` to that twin.
         if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
@@ -192,7 +190,7 @@ class Plan:
         installed = plain or not FOREIGN
         if base and installed and (FOREIGN or not plain):
             linked, more = self._linked_channel(cell, env, package)
-            channels, base = (linked, url), (*more, *base)
+            channels, base = (linked, url), [*more, *base]
         given = {"cell": cell, "package": package, "channels": channels}
         tested, step = {**given, "binaries": binaries}, conda_steps.package_tests
         self.add(cell, f"conda-test/{cell}", step, tested, base)
@@ -201,21 +199,19 @@ class Plan:
             name, step = f"prefix/{cell}", conda_steps.prefix
             self.add(cell, name, step, given, base, inputs=(SMOKE,))
 
-    def _base_channel(self, cell: Cell) -> tuple[str, tuple[Task, ...]]:
+    def _base_channel(self, cell: Cell) -> tuple[str, list[Task]]:
         """The base channel's URL, and for a bootstrap channel its task, which all cells share."""
         if self.channel:
-            return self.channel, ()
+            return self.channel, []
         release = self.matrix.torch[self.matrix.stable.built_with].release
         python = {"python": self.host.python, "minor": self.host.python_minor}
         given: dict[str, Any] = {"release": None if FOREIGN else release}
         wheels = self.add(cell, "wheelhouse", conda_steps.download, given, facts=python)
         given = {"wheels": wheels, "python": self.host.python}
         step, needs = conda_steps.bootstrap, self._emulated(cell)
-        return BOOTSTRAP.as_uri(), (self.add(cell, "bootstrap-channel", step, given, needs),)
+        return BOOTSTRAP.as_uri(), [self.add(cell, "bootstrap-channel", step, given, needs)]
 
-    def _linked_channel(
-        self, cell: Cell, env: TorchEnv, package: Task
-    ) -> tuple[str, tuple[Task, ...]]:
+    def _linked_channel(self, cell: Cell, env: TorchEnv, package: Task) -> tuple[str, list[Task]]:
         """The URL of a channel with a pytorch for the cell's package, and the tasks that make it.
 
         The torch that stable glue is compiled against may have another CUDA than the kernels, or
@@ -228,7 +224,7 @@ class Plan:
         folder, where = LINKED / env.name, {"where": str(env.folder)}
         given = {"env": torch, "folder": folder, "python": self.host.python_minor}
         linked = self.add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
-        return folder.as_uri(), (linked, torch)
+        return folder.as_uri(), [linked, torch]
 
     def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
         """The environment, and its task, of the newest torch with the cell's CUDA major.

@@ -126,7 +126,6 @@ class Identity(NamedTuple):
 
 
 def identity(files: Iterable[Path]) -> Identity:
-    """The identity of the checkout now."""
     files = sorted(files)
     written = [f"{relative(path)}\0{path.stat().st_mtime_ns}" for path in files]
     return Identity(

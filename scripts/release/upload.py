@@ -46,15 +46,14 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
         for artefact in artefacts:
             word = "would upload" if dry_run else "uploading"
             console.print(f"{word} {artefact.path}", markup=False, soft_wrap=True)
-        if name == "folder":
-            if not dry_run:
-                _copy(artefacts, Path(target), log)
-        else:
+        if name != "folder":
             command = [*_command(name, owner), *files]
             text = " ".join(Path(w).name if Path(w).is_absolute() else w for w in command)
             console.print(f"$ {text}", markup=False, soft_wrap=True)
             if not dry_run:
                 log.run(command, remedy=f"read {log.path}; then run the same again")
+        elif not dry_run:
+            _copy(artefacts, Path(target), log)
     console.print("nothing was uploaded (--dry-run)" if dry_run else f"uploaded to {target}")
     return 0
 
