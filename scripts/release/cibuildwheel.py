@@ -93,7 +93,8 @@ def before_all(*selectors: str) -> int:
     plan = release.plan(pack=False)
     outcomes = release.do(plan)
     good = [cell for cell in plan.cells if outcomes[f"audit/{cell}"].status in GOOD]
-    made = {p for cell in good for task in plan.binaries(cell) for p in outcomes[task.name].outputs}
+    tasks = [task.name for cell in good for task in plan.binaries[cell.name]]
+    made = {path for name in tasks for path in outcomes[name].outputs}
     folder = gather(made, Path(target))
     names = ", ".join(sorted(path.name for path in folder.iterdir()))
     console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)

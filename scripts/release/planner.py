@@ -46,6 +46,7 @@ class Plan:
     ) -> None:
         self.matrix, self.host, self.cells, self.channel = matrix, host, cells, channel
         self.tasks: dict[str, Task] = {}
+        self.binaries: dict[str, tuple[Task, ...]] = {}  # of a cell: they make its glue and kernels
         self.files = pack_steps.package_sources() if pack else ()
         self.compiling: dict[str, Any] = {"commit": commit(), "epoch": source_epoch()}
         self.compiling |= {"compiler": str(host.compiler), "environment": compiler_facts()}
@@ -58,11 +59,6 @@ class Plan:
                     self._conda(cell, env)
         if cells and pack:
             self.add_fat_wheel(carried or {})
-
-    def binaries(self, cell: Cell) -> tuple[Task, ...]:
-        """The tasks that make the cell's glue and kernels."""
-        names = (f"glue/{cell.glue}", *(f"kernels/{name}" for name in cell.kernels))
-        return tuple(self.tasks[name] for name in names)
 
     def add(
         self,
@@ -133,7 +129,8 @@ class Plan:
             made.append(self.add(cell, f"kernels/{name}", kernels, given, **compiled))
         cuda = f"kernels-{cell.variant.kernels}"
         natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
-        given = {"cell": cell, "env": torch, "binaries": tuple(made), "toolkit": toolkit}
+        self.binaries[cell.name] = binaries = tuple(made)
+        given = {"cell": cell, "env": torch, "binaries": binaries, "toolkit": toolkit}
         given |= {"manylinux": self.matrix.package.manylinux, "natives": natives}
         there = tuple(path for path in natives if path.exists())
         self.add(cell, f"audit/{cell}", audit, given, inputs=there)
@@ -142,7 +139,7 @@ class Plan:
         """Adds the tasks for the thin wheel, and for its runs in an environment."""
         facts = {"epoch": self.compiling["epoch"]}
         sdist = self.add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
-        given = {"cell": cell, "sdist": sdist, "binaries": self.binaries(cell)}
+        given = {"cell": cell, "sdist": sdist, "binaries": self.binaries[cell.name]}
         audited = self.tasks[f"audit/{cell}"]
         wheel = self.add(cell, f"wheel/{cell}", pack_steps.wheel, given, [audited])
         temporary = (verify_steps.folder_of(cell),) if env.cache else ()
@@ -177,7 +174,7 @@ class Plan:
     def _conda(self, cell: Cell, env: TorchEnv) -> None:
         """Adds the tasks for the conda package, its tests, and its run in a prefix."""
         url, base = self._base_channel(cell)
-        binaries, variants = self.binaries(cell), render([cell], self.matrix)
+        binaries, variants = self.binaries[cell.name], render([cell], self.matrix)
         given = {"cell": cell, "binaries": binaries, "channel": url, "variants": variants}
         inputs, name, step = (*RECIPE, *self.files), f"conda/{cell}", conda_steps.package
         needs = (*base, self.tasks[f"audit/{cell}"])
@@ -215,30 +212,25 @@ class Plan:
         """The URL of a channel with a pytorch for the cell's package, and the tasks that make it.
 
         The torch that stable glue is compiled against may have another CUDA than the kernels, or
-        none. So a stable CUDA package gets a torch of its major, fetched once the package is made.
-        """
-        if cell.stable and cell.cuda_major is not None:
-            env, torch = self._torch_of_cuda(cell, package)
-        else:
-            torch = self._env(cell, env)
-        folder, where = LINKED / env.name, {"where": str(env.folder)}
-        given = {"env": torch, "folder": folder, "python": self.host.python_minor}
-        linked = self.add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
-        return folder.as_uri(), [linked, torch]
-
-    def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
-        """The environment, and its task, of the newest torch with the cell's CUDA major.
-
-        The stable glue must serve that torch. If no torch fits this Python, the task is skipped.
+        none. So a stable CUDA package gets the newest torch of its major that the glue serves,
+        fetched once the package is made. If no such torch fits this Python, the task is skipped.
         """
         python, major = self.host.python_minor, cell.cuda_major
-        every, oldest = self.matrix.torch.values(), pair(self.matrix.stable.target)
-        fits = [t for t in every if t.cuda_major == major and python in t.pythons]
-        served = [torch.release for torch in fits if pair(torch.release) >= oldest]
-        release = max(served, key=pair, default="none")
-        name = f"{f'torch-{release}' if served else release}-cu{major}-py{python}"
-        env = TorchEnv(name, self.host.python, release, CACHE / f"uv-{name}", find_links=False)
-        if served:
-            return env, self._env(cell, env, [package])
-        given = {"cuda_major": major, "python": python}
-        return env, self.add(cell, f"env/{name}", conda_steps.no_torch, given)
+        if not cell.stable or major is None:
+            torch = self._env(cell, env)
+        else:
+            every, oldest = self.matrix.torch.values(), pair(self.matrix.stable.target)
+            fits = [t for t in every if t.cuda_major == major and python in t.pythons]
+            served = [torch.release for torch in fits if pair(torch.release) >= oldest]
+            release = max(served, key=pair, default="none")
+            name = f"{f'torch-{release}' if served else release}-cu{major}-py{python}"
+            env = TorchEnv(name, self.host.python, release, CACHE / f"uv-{name}", find_links=False)
+            if served:
+                torch = self._env(cell, env, [package])
+            else:
+                given = {"cuda_major": major, "python": python}
+                torch = self.add(cell, f"env/{name}", conda_steps.no_torch, given)
+        folder, where = LINKED / env.name, {"where": str(env.folder)}
+        given = {"env": torch, "folder": folder, "python": python}
+        linked = self.add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
+        return folder.as_uri(), [linked, torch]
