@@ -82,13 +82,11 @@ def tools(matrix: Matrix) -> Iterator[Stub]:
         yield cuda_version(version)
         after = int(version.split(".")[0]) + 1
         exact, pin = f"cuda-version {version}.*", f"cuda-version >={version},<{after}"
-        cudart = f"cuda-cudart >={version}.96,<{after}.0a0"
-        for name, depends, exports in (
-            ("cuda-nvcc", (exact,), {"strong": (pin,)}),
-            ("cuda-cudart", (pin,), {}),
-            ("cuda-cudart-dev", (f"cuda-cudart {version}.96", exact), {"weak": (cudart,)}),
-        ):
-            yield Stub(name, f"{version}.96", "h0_0", depends=depends, run_exports=exports)
+        cudart, full = f"cuda-cudart >={version}.96,<{after}.0a0", f"{version}.96"
+        yield Stub("cuda-nvcc", full, "h0_0", 0, (exact,), (), {"strong": (pin,)})
+        yield Stub("cuda-cudart", full, "h0_0", 0, (pin,))
+        needs = (f"cuda-cudart {full}", exact)
+        yield Stub("cuda-cudart-dev", full, "h0_0", 0, needs, (), {"weak": (cudart,)})
 
 
 def cuda_version(version: str) -> Stub:

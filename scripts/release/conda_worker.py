@@ -38,7 +38,6 @@ RECIPE = REPO / "recipe" / "recipe.yaml"
 
 
 def bootstrap(out: Path, wheels: Path, python: str) -> None:
-    """Makes the base channel for tests from a folder of wheels and an interpreter."""
     build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python)
     index(out, [])
 
@@ -111,7 +110,6 @@ def test(package: Path, channels: list[str]) -> None:
 
 
 def install(prefix: Path, specs: list[str], channels: list[str]) -> None:
-    """Installs packages into a new prefix on this machine."""
     import rattler
 
     shutil.rmtree(prefix, ignore_errors=True)

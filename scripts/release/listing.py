@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -89,7 +90,7 @@ def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     )
 
 
-class Reporter:
+class Reporter(AbstractContextManager["Reporter"]):
     """Prints lines for every task; on a terminal, also shows a progress bar during the run."""
 
     def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
@@ -99,10 +100,7 @@ class Reporter:
         counts = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bar = Progress(names, *counts, console=console, transient=True, disable=quiet)
         self._task = self._bar.add_task("starting", total=len(tasks))
-
-    def __enter__(self) -> "Reporter":
         self._bar.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()

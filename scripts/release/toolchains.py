@@ -74,9 +74,8 @@ def probe(matrix: Matrix) -> Compilers:
 
 def can_fetch(package: str) -> bool:
     """Whether apt-get and dpkg are installed and apt finds the package."""
-    found = re.search(r"Candidate: (\S+)", output_of("apt-cache", "policy", package) or "")
-    there = shutil.which("apt-get") and shutil.which("dpkg")
-    return bool(there and found and found[1] != "(none)")
+    found = re.search(r"Candidate: (?!\(none\))\S", output_of("apt-cache", "policy", package) or "")
+    return bool(found and shutil.which("apt-get") and shutil.which("dpkg"))
 
 
 def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain | str:
