@@ -183,17 +183,11 @@ def load(folder: Path, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The outcomes of tasks that load objects beside the torch in `folder`."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        # -S hides the packages of this environment.
-        [sys.executable, "-S", str(HERE / "load_objects.py")],
-        input="".join(json.dumps(task) + "\n" for task in tasks),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env=environment,
-        cwd=folder,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    # -S hides the packages of this environment.
+    command = [sys.executable, "-S", str(HERE / "load_objects.py")]
+    given = "".join(json.dumps(task) + "\n" for task in tasks)
+    said = subprocess.check_output(command, input=given, text=True, env=environment, cwd=folder)
+    return [json.loads(line) for line in said.splitlines()]
 
 
 def judged(task: dict[str, Any], runtime: Runtime) -> dict[str, Any]:

@@ -73,7 +73,17 @@ def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
     `folders` hold the libraries that a process loads before the object: torch and the CUDA runtime.
     """
     record = read_binary(path)
-    problems = [*_problems(record, cell), *_unresolved(log, path, folders)]
+    problems = [*_problems(record, cell)]
+    env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
+    # ldd only resolves the symbols; it runs no code of the object.
+    done = subprocess.run([LDD, "-r", str(path)], env=env, capture_output=True, text=True)
+    log.write(f"$ ldd -r {path}\n{done.stdout}{done.stderr}")
+    bad = [
+        line
+        for line in (done.stdout + done.stderr).splitlines()
+        if "undefined symbol" in line or ("not found" in line and "libcu" not in line)
+    ]
+    problems += [f"{path.name}: {line.strip()}" for line in bad[:5]]
     if not cell.stable or record.kind != "glue":
         return problems
     if sys.version_info < (3, 11):
@@ -144,19 +154,6 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
             yield f"{name}: has C++ ABI {record.cxx11_abi}, the cell needs {cell.cxx11_abi}"
     elif record.torch_symbols:
         yield f"{name}: kernels must not know torch, but use {record.torch_symbols[0]}"
-
-
-def _unresolved(log: Log, path: Path, folders: Sequence[Path]) -> list[str]:
-    env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
-    # ldd only resolves the symbols; it runs no code of the object.
-    done = subprocess.run([LDD, "-r", str(path)], env=env, capture_output=True, text=True)
-    log.write(f"$ ldd -r {path}\n{done.stdout}{done.stderr}")
-    bad = [
-        line
-        for line in (done.stdout + done.stderr).splitlines()
-        if "undefined symbol" in line or ("not found" in line and "libcu" not in line)
-    ]
-    return [f"{path.name}: {line.strip()}" for line in bad[:5]]
 
 
 def machine_code(path: Path) -> dict[str, list[str]]:

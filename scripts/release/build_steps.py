@@ -1,6 +1,5 @@
 """Compiles the kernel objects and the glue."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,10 +18,6 @@ from release.toolchains import Toolchain, resolve
 
 # Environment variables that change the output of a compiler.
 COMPILER_VARIABLES = ("CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "DEBUG")
-
-
-def compiler_facts() -> dict[str, str]:
-    return {name: os.environ[name] for name in COMPILER_VARIABLES if name in os.environ}
 
 
 def kernels(

@@ -86,9 +86,8 @@ def _compiler_problem(host: Host, bounds: tuple[int, int], user: str) -> str | N
 def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
     """The environment's torch if it is a release that an optional cell's glue serves, else None."""
     torch = host.torch
-    if torch is None or not cell.optional or not torch.is_release:
-        return None
-    return torch if cell.variant.glue.serves(torch) else None
+    fits = torch and cell.optional and torch.is_release and cell.variant.glue.serves(torch)
+    return torch if fits else None
 
 
 def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:

@@ -1,5 +1,6 @@
 """Plans the tasks of cells; a task that several cells need is planned once."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -8,7 +9,7 @@ from typing import Any
 
 from release import EXAMPLE, FOREIGN, SMOKE, conda_steps, pack_steps, toolchains, verify_steps
 from release.audit import audit
-from release.build_steps import compiler_facts, glue, kernels
+from release.build_steps import COMPILER_VARIABLES, glue, kernels
 from release.cells import Cell, for_conda, render, required
 from release.emulation import root
 from release.environments import TorchEnv, torch_env
@@ -48,8 +49,9 @@ class Plan:
         self.tasks: dict[str, Task] = {}
         self.binaries: dict[str, tuple[Task, ...]] = {}  # of a cell: they make its glue and kernels
         self.files = pack_steps.package_sources() if pack else ()
+        environment = {name: os.environ[name] for name in COMPILER_VARIABLES if name in os.environ}
         self.compiling: dict[str, Any] = {"commit": commit(), "epoch": source_epoch()}
-        self.compiling |= {"compiler": str(host.compiler), "environment": compiler_facts()}
+        self.compiling |= {"compiler": str(host.compiler), "environment": environment}
         for cell in cells:
             env = self._env_of(cell)
             self._binaries(cell, env)
