@@ -42,7 +42,7 @@ def audit(
     binaries: Sequence[Path],
     manylinux: str,
     toolkit: Path | None,
-    natives: Sequence[Path] = (),
+    natives: Sequence[Path],
 ) -> Sequence[Path]:
     """Checks every binary of the cell, and logs its size and the symbol versions that it needs.
 

@@ -89,8 +89,7 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
 
 def compiler() -> Stub:
     """A package that sets CXX to the host's g++."""
-    found = shutil.which("g++")
-    if not found:
+    if not (found := shutil.which("g++")):
         raise SystemExit("g++ is missing; install it (Debian: apt-get install g++)")
     out = subprocess.run([found, "-dumpfullversion"], check=True, capture_output=True, text=True)
     script = {"etc/conda/activate.d/gxx.sh": f"export CXX={found}\n"}

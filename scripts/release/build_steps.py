@@ -27,7 +27,7 @@ def kernels(
     wanted: Kernels,
     toolchain: Toolchain | None,
     made: Path | None,
-    runtime: Path | None = None,
+    runtime: Path | None,
 ) -> Sequence[Path]:
     """Compiles a kernel object for the architectures of `wanted`.
 

@@ -31,9 +31,9 @@ PATHS = f"{REPO / 'scripts'}:{REPO}"
 _INDEX = threading.Lock()
 
 
-def conda_forge_in_reach(timeout: float = 5.0) -> bool:
+def conda_forge_in_reach() -> bool:
     request = urllib.request.Request(f"{CONDA_FORGE}/noarch/repodata.json.zst", method="HEAD")
-    with suppress(OSError), urllib.request.urlopen(request, timeout=timeout) as answer:
+    with suppress(OSError), urllib.request.urlopen(request, timeout=5) as answer:
         return answer.status == 200
     return False
 

@@ -83,10 +83,10 @@ def tools(matrix: Matrix) -> Iterator[Stub]:
         after = int(version.split(".")[0]) + 1
         exact, pin = f"cuda-version {version}.*", f"cuda-version >={version},<{after}"
         cudart, full = f"cuda-cudart >={version}.96,<{after}.0a0", f"{version}.96"
-        yield Stub("cuda-nvcc", full, "h0_0", 0, (exact,), (), {"strong": (pin,)})
-        yield Stub("cuda-cudart", full, "h0_0", 0, (pin,))
+        yield Stub("cuda-nvcc", full, "h0_0", depends=(exact,), run_exports={"strong": (pin,)})
+        yield Stub("cuda-cudart", full, "h0_0", depends=(pin,))
         needs = (f"cuda-cudart {full}", exact)
-        yield Stub("cuda-cudart-dev", full, "h0_0", 0, needs, (), {"weak": (cudart,)})
+        yield Stub("cuda-cudart-dev", full, "h0_0", depends=needs, run_exports={"weak": (cudart,)})
 
 
 def cuda_version(version: str) -> Stub:
@@ -179,5 +179,5 @@ def link_torch(folder: Path, env: Path, python: str) -> Path:
     files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
     for build, needs in builds.items():
         needs, exports = (f"python {python}.*", *needs), exports_of_pytorch(release)
-        packages.append(Stub("pytorch", release, build, 0, needs, (), exports, files))
+        packages.append(Stub("pytorch", release, build, 0, needs, run_exports=exports, files=files))
     return write_channel(folder, packages)
