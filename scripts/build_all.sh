@@ -9,19 +9,20 @@
 # it makes into build/ and dist/; only --write-generated changes other files of the checkout.
 set -euo pipefail
 
+fail() {
+  printf 'error: %s\n' "$@" >&2
+  exit 2
+}
+
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd && echo .)
 root=${root%$'\n'.}
-if [[ $root == *[:$'\n\r']* ]]; then
-  printf 'error: the folder of this checkout has a colon or a line break in its name, which PYTHONPATH or ninja cannot hold: %q; rename or move it\n' "$root" >&2
-  exit 2
-fi
+[[ $root != *[:$'\n\r']* ]] ||
+  fail "the folder of this checkout has a colon or a line break in its name, which PYTHONPATH or ninja cannot hold: $(printf %q "$root"); rename or move it"
 requirements="$root/requirements/release.txt"
 python=${PYTHON:-python3}
 
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
-  echo "error: $python is not a working Python >= 3.10; install one, or set PYTHON to one" >&2
-  exit 2
-fi
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
+  fail "$python is not a working Python >= 3.10; install one, or set PYTHON to one"
 # A launcher such as pyenv's may start another Python in another folder: use the one it starts here.
 python=$("$python" -c 'import sys; print(sys.executable)')
 
@@ -41,10 +42,8 @@ lock() {
 # Prints the lines of a requirements file that pin uv itself.
 uv_of() { sed -n '/^uv==/,/[^\\]$/p' "$1"; }
 is_made() { [ "$(cat "$tools/.complete" 2>/dev/null || true)" = "$stamp" ]; }
-if ! { mkdir -p "$root/build/logs" "$root/dist" && exec 9>>"$root/build/tools.lock"; }; then
-  echo "error: build/ and dist/ of $root cannot be written; make them writable, or clone it elsewhere" >&2
-  exit 2
-fi
+{ mkdir -p "$root/build/logs" "$root/dist" && exec 9>>"$root/build/tools.lock"; } ||
+  fail "build/ and dist/ of $root cannot be written; make them writable, or clone it elsewhere"
 lock --shared
 is_made || lock --exclusive
 if ! is_made; then
@@ -60,10 +59,9 @@ if ! is_made; then
       -r "$requirements"; } 2>&1 |
     sed -E 's#(://)[^ /]+@#\1***@#g' >"$log"; then
     tail -n 25 "$log" >&2
-    echo "error: the tool's environment cannot be made (log: $log)." >&2
-    echo "It needs the venv module (Debian: apt-get install python3-venv) and a package index, which" >&2
-    echo "PIP_INDEX_URL may name." >&2
-    exit 2
+    fail "the tool's environment cannot be made (log: $log).
+It needs the venv module (Debian: apt-get install python3-venv) and a package index, which
+PIP_INDEX_URL may name."
   fi
   echo "$stamp" >"$tools/.complete"
 fi

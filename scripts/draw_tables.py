@@ -16,8 +16,7 @@ from release.generated import filled  # noqa: E402
 from release.support_table import row  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "fails" / "compat.md"
-OUTCOMES = ("works", "import error", "call error", "abort", "wrong result")
-LETTERS = dict(zip(OUTCOMES, "WicX!", strict=True))
+LETTERS = {"works": "W", "import error": "i", "call error": "c", "abort": "X", "wrong result": "!"}
 Cells = list[dict[str, Any]]
 
 

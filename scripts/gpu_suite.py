@@ -25,8 +25,6 @@ from threading import Lock
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "gpu-site"
 SUITES = ("tests/op", "tests/cuda", "tests/layer", "tests/compat/test_compat_gpu.py")
-SOAK_CALLS = 10_000
-SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # Every tensor gets an allocation of its own, so that a sanitizer finds an access past its end.
 NO_CACHING = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 TOTALS = re.compile(r"\d+ passed|\d+ failed|ERROR SUMMARY|RACECHECK SUMMARY")
@@ -138,7 +136,7 @@ def main() -> int:
         pytest = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "cuda"]
         once = ["--deselect", "tests/layer/test_layer_soak.py"]  # the soak runs last
         parts = [("tests", [*pytest, *SUITES, *once, *arguments.tests], {})]
-        for tool in SANITIZERS:
+        for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
             sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", *pytest]
             command = [*sanitizer, "tests/cuda/test_cuda_sanitizer_subset.py"]
             if tool == "initcheck":  # it misses the bulk stores of cuBLAS's kernels
@@ -146,8 +144,7 @@ def main() -> int:
             parts.append((tool, command, NO_CACHING))
         with ThreadPoolExecutor(len(parts)) as pool:  # a single part leaves the GPU mostly idle
             list(pool.map(lambda part: suite.run(*part[:2], 420, **part[2]), parts))
-        soak = ["tests/layer/layer_soak.py", "--calls", str(SOAK_CALLS)]
-        suite.run("soak", [*python, *soak], 240)
+        suite.run("soak", [*python, "tests/layer/layer_soak.py", "--calls", "10000"], 240)
     passed = sum(part["exit_code"] == 0 for part in suite.parts.values())
     print(f"{passed} passed, {len(suite.parts) - passed} failed")
     return 0 if passed == len(suite.parts) else 1

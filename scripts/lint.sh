@@ -12,10 +12,8 @@ if [[ $* != "" && $* != --fix ]]; then
 fi
 
 bin=$(scripts/test_env.sh)/bin
-mapfile -t native < <(
-  find . -path './build' -prune -o -path './dist' -prune -o -path './.*' -prune -o -type f \
-    \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.c' \) -print | sort
-)
+mapfile -t native < <(find . \( -path ./build -o -path ./dist -o -path './.*' \) -prune -o \
+  -type f -regex '.*\.\(h\|cpp\|cu\|c\)' -print | sort)
 mapfile -t shell < <(find scripts .ci -type f \( -name '*.sh' -o -path '.ci/run' \) | sort)
 
 failed=()

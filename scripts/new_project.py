@@ -57,8 +57,7 @@ def engine_files(root: Path, package: str) -> dict[str, Path]:
 
 def digest(path: Path) -> str:
     """The hash of a file without the texts before `#=`, which are generated from the matrix."""
-    text = re.sub(rb"(?m)^.*(?=  #= )", b"", path.read_bytes())
-    return hashlib.sha256(text).hexdigest()
+    return hashlib.sha256(re.sub(rb"(?m)^.*(?=  #= )", b"", path.read_bytes())).hexdigest()
 
 
 def bring_engine(target: Path, package: str) -> None:

@@ -18,11 +18,6 @@ if [[ ${1:-} == --cross ]]; then
     g++-aarch64-linux-gnu qemu-user
 fi
 
-default_torch() {
-  minor=$(sed -n 's/^  default_torch: *//p' build_matrix.yaml)
-  sed -n "/^  $minor:/,/release:/s/^    release: *//p" build_matrix.yaml | tr -d '"'
-}
-
 python=${PYTHON:-python3}
 if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
   echo "$python is not a working Python 3.10 or newer; set PYTHON to one and run this again" >&2
@@ -32,7 +27,9 @@ fi
 # Take the base interpreter, since this script may delete the environment of $python.
 python=$("$python" -c 'import sys; print(sys._base_executable)')
 
-torch=${1:-$(default_torch)}
+minor=$(sed -n 's/^  default_torch: *//p' build_matrix.yaml)
+default=$(sed -n "/^  $minor:/,/release:/s/^    release: *//p" build_matrix.yaml | tr -d '"')
+torch=${1:-$default}
 env=$PWD/build/test-env${1:+-$1}
 wanted=$({ "$python" --version; echo "$env torch==$torch"; cat requirements/dev.txt; } | sha256sum)
 

@@ -1,7 +1,7 @@
 """Finds the cause in the loader's error, and compares it with the cause that a verdict names."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 #: Patterns of errors and their causes. `real_cause` tries _TORCH_SYMBOL, then these in order.
@@ -23,7 +23,7 @@ _RULES = (
 _TORCH_SYMBOL = r"(aoti_torch_|torch_|THP|_Z\w*?(2at|3c10|5torch|6caffe2))"
 
 #: The causes of a verdict's dimensions; a dimension not listed has the name of its cause. For
-#: "libraries", `named_cause` derives the cause from the first missing library.
+#: "libraries", `right_cause` derives the cause from the first missing library.
 _DIMENSIONS = {
     **dict.fromkeys(("torch version", "C++ ABI", "torch symbols", "class layout"), "torch"),
     **dict.fromkeys(("glibc", "libstdc++"), "system"),
@@ -46,12 +46,6 @@ def real_cause(outcome: str, error: str) -> str | None:
     return "library" if "undefined symbol" in error else "torch"
 
 
-def named_cause(dimension: str, claimed: Sequence[str]) -> str | None:
-    if dimension != "libraries":
-        return _DIMENSIONS.get(dimension, dimension)
-    return real_cause("load error", f"{[*claimed, '?'][0]}: cannot open shared object file")
-
-
 def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str]) -> bool:
     """Whether the cause that a verdict names is a true cause of the failure.
 
@@ -63,7 +57,9 @@ def right_cause(cell: dict[str, Any], truth: str | None, lacks: Collection[str])
     """
     claimed = claimed_libraries(cell)
     real = real_cause(cell["outcome"], cell["error"])
-    named = named_cause(cell["dimension"], claimed)
+    named = _DIMENSIONS.get(cell["dimension"], cell["dimension"])
+    if named == "libraries":
+        named = real_cause("load error", f"{[*claimed, '?'][0]}: cannot open shared object file")
     if truth is not None:
         return named == truth
     if real == named or {real, named} == {"file", "platform"}:

@@ -72,8 +72,7 @@ def fetch(work: Path) -> Iterator[dict[str, Any]]:
     for wheel in LIST["wheels"]:
         for version in wheel["versions"]:
             suffix = "".join(f"-{wheel[key]}" for key in ("python", "platform") if key in wheel)
-            name = f"{wheel['name']}-{version}{suffix}"
-            root = work / "wheels" / name
+            root = work / "wheels" / f"{wheel['name']}-{version}{suffix}"
             if not root.exists():
                 part = fresh(root.with_name("part"))
                 where = ("--python-version", wheel.get("python", "3.11"))
@@ -184,17 +183,11 @@ def load(folder: Path, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The outcomes of tasks that load objects beside the torch in `folder`."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        # -S hides the packages of this environment.
-        [sys.executable, "-S", str(HERE / "load_objects.py")],
-        input="".join(json.dumps(task) + "\n" for task in tasks),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env=environment,
-        cwd=folder,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    # -S hides the packages of this environment.
+    command = [sys.executable, "-S", str(HERE / "load_objects.py")]
+    given = "".join(json.dumps(task) + "\n" for task in tasks)
+    said = subprocess.check_output(command, input=given, text=True, env=environment, cwd=folder)
+    return [json.loads(line) for line in said.splitlines()]
 
 
 def judged(task: dict[str, Any], runtime: Runtime) -> dict[str, Any]:
@@ -283,8 +276,7 @@ def main() -> None:
     columns = []
     for version in options.torches.split(",") if options.torches else TORCHES:
         columns.append(column(work, version, tasks))
-        said = [(cell["verdict"], cell["outcome"]) for cell in columns[-1]["cells"]]
-        wrong = sum(verdict == "works" != outcome for verdict, outcome in said)
+        wrong = sum(c["verdict"] == "works" != c["outcome"] for c in columns[-1]["cells"])
         seconds = round(time.monotonic() - start)
         print(f"[{seconds} s] {columns[-1]['torch']}: {wrong} accepted objects fail", flush=True)
     table = {

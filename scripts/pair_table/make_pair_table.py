@@ -30,8 +30,6 @@ from engine.compat import find_torch, judge_file, probe_runtime, read_binary  # 
 from engine.compat.layouts import LAYOUTS  # noqa: E402
 from engine.compat.records import GlueName, dotted  # noqa: E402
 
-RESULT = HERE / "pair_table.json"
-STABLE = "stable210"
 # Outcomes of load_objects.py that have another name in this table.
 OUTCOMES = {"load error": "import error", "crash at load": "abort", "crash at call": "abort"}
 
@@ -77,7 +75,7 @@ def main() -> int:
     work.mkdir(parents=True, exist_ok=True)
 
     glues, cells = [], []
-    for minor, glue in (*((minor, None) for minor in minors), (minors[-1], STABLE)):
+    for minor, glue in (*((minor, None) for minor in minors), (minors[-1], "stable210")):
         torch_in(work, f"{minor}.*", "--no-deps")
         try:
             glues.append(build(work, minor, glue))
@@ -93,18 +91,17 @@ def main() -> int:
         works = sum(cell["outcome"] == "works" for cell in cells if cell["torch"] == minor)
         print(f"torch {minor}: {works} of {len(glues)} glues work", flush=True)
         shutil.rmtree(folder)
-    record = read_binary(glues[0]).record
     table = {
         "schema": 1,
         "command": "python scripts/pair_table/make_pair_table.py",
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "commit": json.loads(record.text)["git_commit"],
+        "commit": json.loads(read_binary(glues[0]).record.text)["git_commit"],
         "seconds": round(time.monotonic() - start),
         "minors": minors,
         "cells": cells,
     }
     if options.minors is None:
-        RESULT.write_text(json.dumps(table, indent=1) + "\n")
+        (HERE / "pair_table.json").write_text(json.dumps(table, indent=1) + "\n")
     else:
         print(json.dumps(cells, indent=1))
     wrong = [cell for cell in cells if cell["accepted"] and cell["outcome"] != "works"]

@@ -88,8 +88,7 @@ def _do(asked: argparse.Namespace) -> int:
     shown = asked.selectors or (["all"] if asked.list and not for_programs else [])
     groups = {} if asked.merge else by_platform(shown, matrix)
     if "RELEASE_PLATFORM" not in os.environ and {*groups} - {NATIVE}:
-        alone = len(groups) == 1
-        return max(_run_for(*group, {*shown}, last=alone) for group in groups.items())
+        return max(_run_for(*group, {*shown}, last=len(groups) == 1) for group in groups.items())
     if asked.write_generated:
         generated.write(matrix.on(FIRST), console)
         return 0

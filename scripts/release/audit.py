@@ -42,7 +42,7 @@ def audit(
     binaries: Sequence[Path],
     manylinux: str,
     toolkit: Path | None,
-    natives: Sequence[Path] = (),
+    natives: Sequence[Path],
 ) -> Sequence[Path]:
     """Checks every binary of the cell, and logs its size and the symbol versions that it needs.
 
@@ -73,9 +73,26 @@ def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
     `folders` hold the libraries that a process loads before the object: torch and the CUDA runtime.
     """
     record = read_binary(path)
-    problems = [*_problems(record, cell), *_unresolved(log, path, folders)]
-    if cell.stable and record.kind == "glue":
-        problems += _stable_abi(log, path)
+    problems = [*_problems(record, cell)]
+    env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
+    # ldd only resolves the symbols; it runs no code of the object.
+    done = subprocess.run([LDD, "-r", str(path)], env=env, capture_output=True, text=True)
+    log.write(f"$ ldd -r {path}\n{done.stdout}{done.stderr}")
+    bad = [
+        line
+        for line in (done.stdout + done.stderr).splitlines()
+        if "undefined symbol" in line or ("not found" in line and "libcu" not in line)
+    ]
+    problems += [f"{path.name}: {line.strip()}" for line in bad[:5]]
+    if not cell.stable or record.kind != "glue":
+        return problems
+    if sys.version_info < (3, 11):
+        log.write("torch-abi-audit needs Python 3.11; only the check for C++ symbols was made")
+        return problems
+    try:
+        log.run([tool("torch-abi-audit"), "--check", "torch", "-v", path])
+    except CommandFailed as error:
+        problems.append(f"{path.name}: torch-abi-audit refuses it: {error.said.splitlines()[-1]}")
     return problems
 
 
@@ -137,30 +154,6 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
             yield f"{name}: has C++ ABI {record.cxx11_abi}, the cell needs {cell.cxx11_abi}"
     elif record.torch_symbols:
         yield f"{name}: kernels must not know torch, but use {record.torch_symbols[0]}"
-
-
-def _unresolved(log: Log, path: Path, folders: Sequence[Path]) -> list[str]:
-    env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
-    # ldd only resolves the symbols; it runs no code of the object.
-    done = subprocess.run([LDD, "-r", str(path)], env=env, capture_output=True, text=True)
-    log.write(f"$ ldd -r {path}\n{done.stdout}{done.stderr}")
-    bad = [
-        line
-        for line in (done.stdout + done.stderr).splitlines()
-        if "undefined symbol" in line or ("not found" in line and "libcu" not in line)
-    ]
-    return [f"{path.name}: {line.strip()}" for line in bad[:5]]
-
-
-def _stable_abi(log: Log, path: Path) -> list[str]:
-    if sys.version_info < (3, 11):
-        log.write("torch-abi-audit needs Python 3.11; only the check for C++ symbols was made")
-        return []
-    try:
-        log.run([tool("torch-abi-audit"), "--check", "torch", "-v", path])
-    except CommandFailed as error:
-        return [f"{path.name}: torch-abi-audit refuses it: {error.said.splitlines()[-1]}"]
-    return []
 
 
 def machine_code(path: Path) -> dict[str, list[str]]:

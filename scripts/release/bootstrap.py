@@ -10,8 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -67,8 +65,12 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
     name, version, _, _ = parse_wheel_filename(wheel.name)
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:
-        depends = depends_of(archive, minor)
         archive.extractall(site)
+    (metadata,) = site.glob("*.dist-info/METADATA")
+    needs = Metadata.from_email(metadata.read_bytes(), validate=False).requires_dist or ()
+    environment = {"python_version": minor, "platform_machine": MACHINE, "extra": ""}
+    wanted = [n for n in needs if n.marker is None or n.marker.evaluate(environment)]
+    depends = [f"{conda_name(need.name)} {need.specifier}".strip() for need in wanted]
     for data in site.glob("*.data"):
         places = {"purelib": site, "platlib": site, "scripts": root / "bin", "data": root}
         for kind in data.iterdir():
@@ -82,22 +84,12 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
         for library in sorted(site.glob("torch/lib/lib*.so")):
             if library.name.startswith(("libtorch", "libc10")):
                 (root / "lib" / library.name).symlink_to(os.path.relpath(library, root / "lib"))
-    return Stub(conda_name(name), version.public, tag, depends=tuple(depends))
-
-
-def depends_of(archive: ZipFile, minor: str) -> list[str]:
-    name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
-    needs = Metadata.from_email(archive.read(name), validate=False).requires_dist or ()
-    environment = {"python_version": minor, "platform_machine": MACHINE, "extra": ""}
-    wanted = [n for n in needs if n.marker is None or n.marker.evaluate(environment)]
-    found = (f"{conda_name(need.name)} {need.specifier}".strip() for need in wanted)
-    return [f"python {minor}.*", *found]
+    return Stub(conda_name(name), version.public, tag, depends=(f"python {minor}.*", *depends))
 
 
 def compiler() -> Stub:
     """A package that sets CXX to the host's g++."""
-    found = shutil.which("g++")
-    if not found:
+    if not (found := shutil.which("g++")):
         raise SystemExit("g++ is missing; install it (Debian: apt-get install g++)")
     out = subprocess.run([found, "-dumpfullversion"], check=True, capture_output=True, text=True)
     script = {"etc/conda/activate.d/gxx.sh": f"export CXX={found}\n"}
@@ -123,12 +115,12 @@ def build_channel(out: Path, wheels: list[Path], python: str) -> None:
     own = sys._base_executable  # the interpreter from which the tool's environment was made
     for subdir, interpreter in {NATIVE_SUBDIR: own, SUBDIR: python}.items():
         facts = python_facts(interpreter, modules="sys")
-        stages: list[Callable[[Path], Stub]] = [partial(stage_python, facts=facts)]
-        stages += [partial(stage_wheel, wheel=wheel, minor=facts["minor"]) for wheel in wheels]
+        minor = facts["minor"]
         (out / subdir).mkdir(parents=True, exist_ok=True)
-        for stage in stages:
+        for wheel in (None, *wheels):
             with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:
-                package = stage(Path(folder))
+                root = Path(folder)
+                package = stage_wheel(root, wheel, minor) if wheel else stage_python(root, facts)
                 assemble_package(
                     package.name,
                     package.version,

@@ -1,6 +1,5 @@
 """Compiles the kernel objects and the glue."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,10 +20,6 @@ from release.toolchains import Toolchain, resolve
 COMPILER_VARIABLES = ("CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "DEBUG")
 
 
-def compiler_facts() -> dict[str, str]:
-    return {name: os.environ[name] for name in COMPILER_VARIABLES if name in os.environ}
-
-
 def kernels(
     context: Context,
     *,
@@ -32,7 +27,7 @@ def kernels(
     wanted: Kernels,
     toolchain: Toolchain | None,
     made: Path | None,
-    runtime: Path | None = None,
+    runtime: Path | None,
 ) -> Sequence[Path]:
     """Compiles a kernel object for the architectures of `wanted`.
 
@@ -51,7 +46,6 @@ def kernels(
 
 
 def glue(context: Context, *, glue: str, cxx11_abi: int, env: Path) -> Sequence[Path]:
-    """Compiles a glue object against the torch of the environment `env`."""
     torch = find_torch(env)
     context.log.write(f"torch {torch.version}")
     if torch.cxx11_abi != cxx11_abi:

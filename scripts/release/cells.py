@@ -106,9 +106,6 @@ def required(matrix: Matrix) -> list[str]:
     return [cell.name for cell in all_cells(matrix) if not cell.optional]
 
 
-ALIASES = ("host", "newest", "oldest", "all")
-
-
 def by_platform(selectors: Sequence[str], matrix: Matrix) -> dict[str, list[str]]:
     """Groups selectors by the platform at their end, or this machine's; `all` is in every group."""
     groups: dict[str, list[str]] = {}
@@ -128,7 +125,6 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
     """
     if not selectors:
         return list(cells)
-    names = [cell.name for cell in cells]
     minors = sorted({cell.variant.glue.torch for cell in cells if not cell.stable})
     chosen: set[str] = set()
     for selector in selectors:
@@ -138,7 +134,7 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
             minor = minors[-1 if selector == "newest" else 0]
             found = [c.name for c in cells if not c.stable and c.variant.glue.torch == minor]
         if not found:
-            known = [*names, *ALIASES]
+            known = [*(cell.name for cell in cells), "host", "newest", "oldest", "all"]
             near = difflib.get_close_matches(selector, known, n=3, cutoff=0.5)
             hint = f"near matches: {', '.join(near)}" if near else f"there are: {', '.join(known)}"
             raise ReleaseError(f"no cell is named {selector!r}; {hint}; see build_all.sh --list")
@@ -171,8 +167,7 @@ def row(cell: Cell, matrix: Matrix) -> tuple[str, ...]:
         accepted = matrix.toolkits[cuda].gcc
         low, high = max(low, accepted[0]), min(high, accepted[1])
     run = f">={matrix.stable.target}.0" if cell.stable else cell.torch.conda
-    gcc = f">={low},<{high + 1}"
-    return cell.glue, cuda, archs, gcc, f"{cell.torch_minor}.*", run
+    return cell.glue, cuda, archs, f">={low},<{high + 1}", f"{cell.torch_minor}.*", run
 
 
 def arch_list(archs: Sequence[str]) -> str:

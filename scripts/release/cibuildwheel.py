@@ -93,7 +93,8 @@ def before_all(*selectors: str) -> int:
     plan = release.plan(pack=False)
     outcomes = release.do(plan)
     good = [cell for cell in plan.cells if outcomes[f"audit/{cell}"].status in GOOD]
-    made = {p for cell in good for task in plan.binaries(cell) for p in outcomes[task.name].outputs}
+    tasks = [task.name for cell in good for task in plan.binaries[cell.name]]
+    made = {path for name in tasks for path in outcomes[name].outputs}
     folder = gather(made, Path(target))
     names = ", ".join(sorted(path.name for path in folder.iterdir()))
     console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)
@@ -101,8 +102,8 @@ def before_all(*selectors: str) -> int:
     return 1 if failed or not names else 0
 
 
-def repair(name: str, dest: str) -> int:
-    """Writes the wheel with its true tag into the folder `dest`; returns the exit code 0.
+def repair(name: str, dest: str) -> None:
+    """Writes the wheel with its true tag into the folder `dest`.
 
     The version of a wheel that lacks required variants says how many of them the wheel has.
     """
@@ -113,7 +114,6 @@ def repair(name: str, dest: str) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     final = packed.renamed(local=local, tag=true_tag(packed)).write(folder)
     console.print(f"{final.name}: {', '.join(whole)}", markup=False)
-    return 0
 
 
 if __name__ == "__main__":

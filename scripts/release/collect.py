@@ -6,10 +6,9 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.builder.sources import source_date
 from engine.compat.binary import read_binary
@@ -30,8 +29,7 @@ FACTS = (PROJECT.distribution, "torch", "python", "devices", "variant", "binarie
 FACTS += ("gradcheck", "pytorch")
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """A finished run, with the cells that it kept from the `previous` run."""
 
     plan: Plan
@@ -189,7 +187,6 @@ def describe(path: Path) -> Binary:
 def host_facts(host: Host) -> HostFacts:
     """The facts about this machine, without its name."""
     libc = " ".join(platform.libc_ver())
-    tools = {found.name: found.version for found in distributions()}
     return HostFacts(
         system=f"{platform.system()} {platform.release()} {platform.machine()}, {libc}"
         + (f"; runs under {host.emulator}" if host.emulator else ""),
@@ -198,5 +195,5 @@ def host_facts(host: Host) -> HostFacts:
         compiler=str(host.compiler),
         processors=os.cpu_count() or 1,
         gpus=[device.name for device in probe_devices()] if host.driver else [],
-        tools=dict(sorted(tools.items())),
+        tools=dict(sorted({found.name: found.version for found in distributions()}.items())),
     )

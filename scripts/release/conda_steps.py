@@ -31,9 +31,9 @@ PATHS = f"{REPO / 'scripts'}:{REPO}"
 _INDEX = threading.Lock()
 
 
-def conda_forge_in_reach(timeout: float = 5.0) -> bool:
+def conda_forge_in_reach() -> bool:
     request = urllib.request.Request(f"{CONDA_FORGE}/noarch/repodata.json.zst", method="HEAD")
-    with suppress(OSError), urllib.request.urlopen(request, timeout=timeout) as answer:
+    with suppress(OSError), urllib.request.urlopen(request, timeout=5) as answer:
         return answer.status == 200
     return False
 
@@ -119,8 +119,7 @@ def build_recipe(selector: str, matrix: Matrix, channel: str | None, console: Co
             words = ["-m", file, "-c", base, "--override-channels", "--output-folder", out]
             command = [conda, "build", "recipe", *words]
         console.print(cell.name, *command, markup=False, soft_wrap=True)
-        named = {PROJECT.variable("GIT_COMMIT"): commit()}
-        env = clean_env(PYTHONPATH=PATHS, **named)
+        env = clean_env(PYTHONPATH=PATHS, **{PROJECT.variable("GIT_COMMIT"): commit()})
         if subprocess.run(command, cwd=REPO, env=env | driver(cell)).returncode:
             raise ReleaseError(f"{cell.name}: not built beside {base}; the lines above say why")
 
@@ -166,13 +165,11 @@ def prefix(
     """
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     specs = [f"{PROJECT.distribution} =={version} {build}", f"python {python}.*"]
-    folder, name = ENVS / f"{cell.name}-conda", f"{cell.name}-conda"
+    folder, gpu = ENVS / f"{cell.name}-conda", cell.cuda_major is not None
     wanted = {"specs": specs, "channels": [CHANNEL.as_uri(), *channels]}
     _work(context.log, "install", driver(cell), prefix=folder, **wanted)
-    gpu, interpreter = cell.cuda_major is not None, folder / "bin" / "python"
     # Under qemu the checker is slow; the run of the wheel has tested it, so this run leaves it out.
-    words = {"glue": cell.glue, "gpu": gpu, "checker": not FOREIGN}
-    report = run_installed(context.log, interpreter, folder, name, **words)
+    report = run_installed(context.log, folder, cell.glue, gpu=gpu, checker=not FOREIGN)
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
     facts = json.loads(report.read_text(encoding="utf-8"))
     write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))

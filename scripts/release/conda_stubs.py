@@ -12,10 +12,9 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.compat.torch_probe import find_torch
 from release import SUBDIR
@@ -31,8 +30,7 @@ LINK = "linked-torch.pth"
 CUDA_VERSIONS = ("11.8", "12.0", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
 
 
-@dataclass(frozen=True)
-class Stub:
+class Stub(NamedTuple):
     """One package: its metadata for a solver, its run_exports, and its files (text by path)."""
 
     name: str
@@ -41,12 +39,12 @@ class Stub:
     build_number: int = 0
     depends: tuple[str, ...] = ()
     constrains: tuple[str, ...] = ()
-    run_exports: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
+    run_exports: Mapping[str, tuple[str, ...]] = {}
+    files: Mapping[str, str] = {}
 
     @property
     def index(self) -> dict[str, Any]:
-        facts = {**vars(self), "subdir": SUBDIR}
+        facts = {**self._asdict(), "subdir": SUBDIR}
         del facts["run_exports"], facts["files"]
         return facts
 
@@ -84,13 +82,11 @@ def tools(matrix: Matrix) -> Iterator[Stub]:
         yield cuda_version(version)
         after = int(version.split(".")[0]) + 1
         exact, pin = f"cuda-version {version}.*", f"cuda-version >={version},<{after}"
-        cudart = f"cuda-cudart >={version}.96,<{after}.0a0"
-        for name, depends, exports in (
-            ("cuda-nvcc", (exact,), {"strong": (pin,)}),
-            ("cuda-cudart", (pin,), {}),
-            ("cuda-cudart-dev", (f"cuda-cudart {version}.96", exact), {"weak": (cudart,)}),
-        ):
-            yield Stub(name, f"{version}.96", "h0_0", depends=depends, run_exports=exports)
+        cudart, full = f"cuda-cudart >={version}.96,<{after}.0a0", f"{version}.96"
+        yield Stub("cuda-nvcc", full, "h0_0", depends=(exact,), run_exports={"strong": (pin,)})
+        yield Stub("cuda-cudart", full, "h0_0", depends=(pin,))
+        needs = (f"cuda-cudart {full}", exact)
+        yield Stub("cuda-cudart-dev", full, "h0_0", depends=needs, run_exports={"weak": (cudart,)})
 
 
 def cuda_version(version: str) -> Stub:
@@ -183,6 +179,5 @@ def link_torch(folder: Path, env: Path, python: str) -> Path:
     files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
     for build, needs in builds.items():
         needs, exports = (f"python {python}.*", *needs), exports_of_pytorch(release)
-        stub = Stub("pytorch", release, build, 0, needs, run_exports=exports, files=files)
-        packages.append(stub)
+        packages.append(Stub("pytorch", release, build, 0, needs, run_exports=exports, files=files))
     return write_channel(folder, packages)

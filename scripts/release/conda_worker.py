@@ -38,7 +38,6 @@ RECIPE = REPO / "recipe" / "recipe.yaml"
 
 
 def bootstrap(out: Path, wheels: Path, python: str) -> None:
-    """Makes the base channel for tests from a folder of wheels and an interpreter."""
     build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python)
     index(out, [])
 
@@ -80,18 +79,17 @@ def index(channel: Path, packages: list[Path]) -> None:
 
 def contents(package: Path, binaries: list[Path]) -> None:
     """Checks that a package holds these binaries unchanged, and no file that names a build path."""
-    import rattler.package_streaming
+    from rattler import PathsJson
 
-    with TemporaryDirectory(prefix="package-") as folder:
-        rattler.package_streaming.extract(package, folder)
-        listed = json.loads(Path(folder, "info/paths.json").read_text(encoding="utf-8"))["paths"]
-    paths = {entry["_path"]: entry for entry in listed}
-    for name, entry in paths.items():
-        if name.endswith("direct_url.json") or entry.get("prefix_placeholder"):
+    listed = PathsJson.from_package_archive(package).paths
+    for entry in listed:
+        name = str(entry.relative_path)
+        if name.endswith("direct_url.json") or entry.prefix_placeholder:
             raise ReleaseError(f"{package.name}: {name} holds a path of the build; see recipe/")
+    hashes = {str(entry.relative_path): entry.sha256.hex() for entry in listed if entry.sha256}
     for binary in binaries:
         name = f"site-packages/{PROJECT.package}/lib/{binary.name}"
-        found = paths.get(name, {}).get("sha256")
+        found = hashes.get(name)
         if found != digest(binary):
             state = "is missing" if found is None else "was changed while it was packed"
             raise ReleaseError(f"{package.name}: {name} {state}; see recipe/recipe.yaml")
@@ -112,7 +110,6 @@ def test(package: Path, channels: list[str]) -> None:
 
 
 def install(prefix: Path, specs: list[str], channels: list[str]) -> None:
-    """Installs packages into a new prefix on this machine."""
     import rattler
 
     shutil.rmtree(prefix, ignore_errors=True)
@@ -135,17 +132,15 @@ def solve(
     import rattler
     from rattler.exceptions import SolverError
 
-    async def go() -> list[Any]:
-        return await rattler.solve(
-            sources=[rattler.Channel(channel) for channel in channels],
-            specs=list(specs),
-            gateway=rattler.Gateway(cache_dir=cache),
-            platforms=[SUBDIR, "noarch"],
-            virtual_packages=list(virtual),
-        )
-
+    solution = rattler.solve(
+        sources=[rattler.Channel(channel) for channel in channels],
+        specs=list(specs),
+        gateway=rattler.Gateway(cache_dir=cache),
+        platforms=[SUBDIR, "noarch"],
+        virtual_packages=list(virtual),
+    )
     try:
-        return {record.name.normalized: record for record in asyncio.run(go())}
+        return {record.name.normalized: record for record in asyncio.run(solution)}
     except SolverError as error:
         have = ", ".join(f"{p.name.normalized} {p.version}" for p in virtual)
         text = f"no packages serve {', '.join(specs)} on a machine with {have}:\n{error}"

@@ -12,12 +12,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from release import ReleaseError
-from release.paths import CACHE, ENVS, fresh, tool
+from release.paths import ENVS, fresh, tool
 from release.shell import CommandFailed, Log, clean_env
 from release.tasks import Context
 
@@ -54,8 +54,7 @@ def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str
     except (OSError, subprocess.CalledProcessError) as error:
         said = str(getattr(error, "stderr", error)).strip()
         raise ReleaseError(f"{python} does not run: {said}; name one that does") from error
-    facts: dict[str, str] = json.loads(done.stdout)
-    return facts
+    return json.loads(done.stdout)
 
 
 @cache
@@ -72,25 +71,23 @@ def interpreter(minor: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class TorchEnv:
-    """An environment with a torch that uv installs, or with a link to the folder `borrowed`."""
+class TorchEnv(NamedTuple):
+    """An environment with a torch that uv installs, or with a link to the folder `borrowed`.
+
+    The files of an environment are hard links into uv's `cache` (None: the user's), so only the
+    deletion of both frees the disk.
+    """
 
     name: str
     python: str
     release: str
-    stays: bool = False
+    cache: Path | None = None
     find_links: bool = True
     borrowed: Path | None = None
 
     @property
     def folder(self) -> Path:
         return ENVS / self.name
-
-    @property
-    def cache(self) -> Path | None:
-        """uv's cache for this environment alone; None if the environment stays or borrows torch."""
-        return None if self.stays or self.borrowed else CACHE / f"uv-{self.name}"
 
 
 def torch_env(context: Context, *, env: TorchEnv) -> Sequence[Path]:
@@ -101,39 +98,27 @@ def torch_env(context: Context, *, env: TorchEnv) -> Sequence[Path]:
         (site / "torch").symlink_to(env.borrowed)
         context.log.write(f"torch of {env.borrowed}")
     else:
-        options = {"cache": env.cache, "find_links": env.find_links}
-        wanted = [f"torch=={env.release}", "numpy"]
-        make_venv(context.log, env.folder, env.python, wanted, **options)
+        make_venv(context.log, env.folder, env, [f"torch=={env.release}", "numpy"])
     return [env.folder]
 
 
-def make_venv(
-    log: Log,
-    folder: Path,
-    python: str,
-    requirements: Sequence[str | Path],
-    *,
-    cache: Path | None = None,
-    borrowed: Path | None = None,
-    find_links: bool = True,
-) -> Path:
-    """Makes an environment in `folder`, over an older one; returns the path of its interpreter.
+def make_venv(log: Log, folder: Path, env: TorchEnv, requirements: Sequence[str | Path]) -> Path:
+    """Makes an environment like `env` in `folder`, over an older one; returns its interpreter.
 
-    `requirements` may hold options of `uv pip install`. The files of the environment are hard links
-    into uv's `cache` (None: the user's), so only the deletion of both frees the disk. `borrowed` is
-    a site-packages folder whose torch the environment uses, so that uv installs no torch.
+    `requirements` may hold options of `uv pip install`. If `env` borrows a torch, so does the new
+    environment, and uv installs no torch.
     """
-    log.run([tool("uv"), "venv", "--quiet", "--python", python, fresh(folder)])
+    log.run([tool("uv"), "venv", "--quiet", "--python", env.python, fresh(folder)])
     interpreter = folder / "bin" / "python"
     words = ["pip", "install", "--python", interpreter, *requirements]
-    words += ["--cache-dir", cache] if cache else []
-    if borrowed:
+    words += ["--cache-dir", env.cache] if env.cache else []
+    if env.borrowed:
         without = folder / "without-torch.txt"
         without.write_text('torch; python_version < "3"\n', encoding="utf-8")
         words += ["--override", without]
         (site,) = folder.glob("lib/python*/site-packages")
-        (site / "borrowed.pth").write_text(f"{borrowed}\n", encoding="utf-8")
-    uv(log, words, find_links=find_links)
+        (site / "borrowed.pth").write_text(f"{env.borrowed.parent}\n", encoding="utf-8")
+    uv(log, words, find_links=env.find_links)
     return interpreter
 
 

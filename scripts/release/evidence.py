@@ -11,14 +11,10 @@ from release.paths import write_atomically
 from release.schema import FIRST, Minor, Python, Strict
 
 RESULTS = REPO / "benchmarks" / "results" / "environments.json"
-SUITES = RESULTS.parent / "torches"
 
 
 def results(platform: str) -> Path:
     return RESULTS if platform == FIRST else RESULTS.with_stem(f"{RESULTS.stem}-{platform}")
-
-
-State = Literal["ran", "failed", "rejected", "unsupported"]
 
 
 class Environment(Strict):
@@ -33,7 +29,7 @@ class Environment(Strict):
 
     torch: Minor
     python: Python
-    state: State
+    state: Literal["ran", "failed", "rejected", "unsupported"]
     reason: str = ""
     wheel: str = ""
     commit: str = ""
@@ -92,7 +88,7 @@ def save(evidence: Evidence, path: Path = RESULTS) -> None:
 def suites(platform: str = FIRST) -> dict[str, str]:
     """The results of `scripts/test_torches.py`, as a short text for each torch minor."""
     found: dict[str, str] = {}
-    for path in sorted(SUITES.glob("*.json")):
+    for path in sorted(RESULTS.with_name("torches").glob("*.json")):
         r = json.loads(path.read_text(encoding="utf-8"))
         if r.get("platform", FIRST) != platform:
             continue

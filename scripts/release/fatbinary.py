@@ -39,7 +39,6 @@ with tempfile.TemporaryDirectory() as made:
             text = f"--assemble=sm_{number} needs PTX, got none; add --cuda-include-ptx"
             sys.exit(f"fatbinary: {text}")
         file = f"{made}/{number}.cubin"
-        command = [HERE / "ptxas", "-O3", f"-arch=sm_{number}", ptx, "-o", file]
-        subprocess.run(command, check=True)
+        subprocess.run([HERE / "ptxas", "-O3", f"-arch=sm_{number}", ptx, "-o", file], check=True)
         words.append(f"--image3=kind=elf,sm={number},file={file}")
     sys.exit(subprocess.run([HERE / "fatbinary.nvidia", *words]).returncode)

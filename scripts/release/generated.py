@@ -24,12 +24,9 @@ from release.cells import STDLIB, VARIANTS_FILE, all_cells, for_conda, render
 from release.paths import write_atomically
 from release.schema import FIRST, Matrix
 
-README_FILE = REPO / "README.md"
-RELEASE_PAGE = REPO / "docs" / "ship" / "release.md"
 SUPPORT_PAGE = REPO / "docs" / "numbers" / "support.md"
 SUPPORT_FILE = PACKAGE / "support.json"
 PYPROJECT = REPO / "pyproject.toml"
-HEADER_FILE = REPO / "csrc" / "project.h"
 # A line whose value follows from the template after `#=`: `{KEY}` of `project:`, or `{version}`.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
@@ -40,26 +37,24 @@ def expected(matrix: Matrix) -> dict[Path, str]:
         VARIANTS_FILE: render(packaged, matrix),
         SUPPORT_FILE: support(matrix),
         PROJECT_RECORD: project_record(),
-        HEADER_FILE: project_header(matrix),
+        REPO / "csrc" / "project.h": project_header(matrix),
     }
     for path in (REPO / "environment.yml", REPO / "recipe" / "recipe.yaml", PYPROJECT):
         files[path] = named(path.read_text(encoding="utf-8"), matrix)
-    parts = {
-        PYPROJECT: ("cibuildwheel", cibuildwheel.table(matrix), "# {}"),
-        README_FILE: ("support-table", support_table.brief(matrix)),
-        RELEASE_PAGE: ("glibc", floors(matrix)),
-    }
-    # A project may lack some of these files.
-    for path, part in parts.items():
-        if path.exists():
-            old = files.get(path) or path.read_text(encoding="utf-8")
-            files[path] = filled(path, old, *part)
+    parts = [
+        (PYPROJECT, "cibuildwheel", cibuildwheel.table(matrix), "# {}"),
+        (REPO / "README.md", "support-table", support_table.brief(matrix)),
+        (REPO / "docs" / "ship" / "release.md", "glibc", floors(matrix)),
+    ]
     for name in matrix.platforms if SUPPORT_PAGE.exists() else ():
         seen = evidence.load(evidence.results(name))
         text = support_table.full(matrix.on(name), seen, evidence.suites(name))
         marks = "environments" if name == FIRST else f"environments-{name}"
-        old = files.get(SUPPORT_PAGE) or SUPPORT_PAGE.read_text(encoding="utf-8")
-        files[SUPPORT_PAGE] = filled(SUPPORT_PAGE, old, marks, text)
+        parts.append((SUPPORT_PAGE, marks, text))
+    for path, *part in parts:
+        if path.exists():  # a project may lack some of these files
+            old = files.get(path) or path.read_text(encoding="utf-8")
+            files[path] = filled(path, old, *part)
     return files
 
 

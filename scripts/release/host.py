@@ -57,7 +57,7 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
         return "no C++ compiler; install one (Debian: apt-get install g++) or set CXX"
     if missing := emulation.missing(host.compiler):
         return missing
-    if problem := _compiler_problem(host, cell.torch.gcc, f"torch {cell.torch_minor}"):
+    if problem := _compiler_problem(host, *cell.torch.gcc, f"torch {cell.torch_minor}"):
         return problem
     if cell.optional and borrowed_torch(cell, host) is None:
         return (
@@ -70,13 +70,12 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
         return f"{text}; set PYTHON to a Python {' or '.join(cell.torch.pythons)}"
     chosen = toolchain(str(cell.variant.kernels), host, matrix)
     if isinstance(chosen, Toolchain) and chosen.clang is None:
-        bounds = matrix.toolkits[chosen.version].gcc
-        return _compiler_problem(host, bounds, f"CUDA {chosen.version}")
+        gcc = matrix.toolkits[chosen.version].gcc
+        return _compiler_problem(host, *gcc, f"CUDA {chosen.version}")
     return chosen if isinstance(chosen, str) else None
 
 
-def _compiler_problem(host: Host, bounds: tuple[int, int], user: str) -> str | None:
-    low, high = bounds
+def _compiler_problem(host: Host, low: int, high: int, user: str) -> str | None:
     found = re.match(r"(?:g\+\+|gcc|c\+\+)\S* (\d+)", str(host.compiler))
     if found is None or low <= int(found[1]) <= high:
         return None
@@ -86,9 +85,8 @@ def _compiler_problem(host: Host, bounds: tuple[int, int], user: str) -> str | N
 def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
     """The environment's torch if it is a release that an optional cell's glue serves, else None."""
     torch = host.torch
-    if torch is None or not cell.optional or not torch.is_release:
-        return None
-    return torch if cell.variant.glue.serves(torch) else None
+    fits = torch and cell.optional and torch.is_release and cell.variant.glue.serves(torch)
+    return torch if fits else None
 
 
 def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:

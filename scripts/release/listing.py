@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -37,8 +38,7 @@ def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Conso
         using = f"yes, {facts['toolchain']}" if facts["toolchain"] else "yes"
         verdict = using if facts["buildable"] else f"no: {facts['reason']}"
         kernels = ", ".join(facts["kernels"])
-        row = (name, facts["torch"], str(facts["cxx"]), str(facts["abi"]), kernels, verdict)
-        table.add_row(*row)
+        table.add_row(name, facts["torch"], str(facts["cxx"]), str(facts["abi"]), kernels, verdict)
     console.print(table)
 
 
@@ -90,7 +90,7 @@ def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     )
 
 
-class Reporter:
+class Reporter(AbstractContextManager["Reporter"]):
     """Prints lines for every task; on a terminal, also shows a progress bar during the run."""
 
     def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
@@ -100,10 +100,7 @@ class Reporter:
         counts = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._bar = Progress(names, *counts, console=console, transient=True, disable=quiet)
         self._task = self._bar.add_task("starting", total=len(tasks))
-
-    def __enter__(self) -> "Reporter":
         self._bar.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
@@ -112,13 +109,12 @@ class Reporter:
         self._running.append(task.name)
         self._bar.update(self._task, description=", ".join(self._running))
         if not self.console.is_terminal:
-            self._print(f"           {task.name} ...")
+            self.console.print(f"           {task.name} ...", highlight=False, soft_wrap=True)
 
     def finished(self, task: Task, outcome: Outcome) -> None:
         if task.name in self._running:
             self._running.remove(task.name)
-        names = ", ".join(self._running) or "waiting"
-        self._bar.update(self._task, description=names, advance=1)
+        self._bar.update(self._task, description=", ".join(self._running) or "waiting", advance=1)
         style = STYLES.get(outcome.status.value, "yellow")
         done = self._bar.tasks[0]
         count = rf"\[{done.completed:>3}/{done.total}]"
@@ -132,9 +128,7 @@ class Reporter:
             lines.append(f"the whole log: {outcome.log}")
         more = "".join(escape(f"\n           {line}") for line in lines)
         # One call prints all lines, so that lines of other threads do not come between them.
-        self._print(f"{count}  {state} {seconds}  {outcome.task}{more}")
-
-    def _print(self, text: str) -> None:
+        text = f"{count}  {state} {seconds}  {outcome.task}{more}"
         self.console.print(text, highlight=False, soft_wrap=True)
 
 

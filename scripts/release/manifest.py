@@ -236,13 +236,9 @@ def json_schema() -> str:
 
 def render(manifest: Manifest, dist: Path) -> str:
     """The page dist/report.html, which needs no other files."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
     environment.filters["megabytes"] = lambda size: f"{size / 1e6:.2f} MB"
     environment.filters["seconds"] = lambda value: f"{value:.1f} s"
     # The time of a step that serves several cells is added to the first of those cells.

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -168,14 +169,10 @@ def _place(tree: Any, platform: str, loc: Loc) -> Loc:
 def _line(tree: Any, platform: str, loc: Loc) -> int:
     """The line of a platform's value, or of the nearest parent if the file lacks the value."""
     line, node = 1, tree
-    for part in _place(tree, platform, loc):
-        if isinstance(node, dict) and part in node:
-            line = node.lc.key(part)[0] + 1
-        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
-            line = node.lc.item(part)[0] + 1
-        else:
-            break
-        node = node[part]
+    with suppress(LookupError, TypeError, AttributeError):  # only mappings and lists have lines
+        for part in _place(tree, platform, loc):
+            start = node.lc.key(part) if isinstance(node, dict) else node.lc.item(part)
+            line, node = start[0] + 1, node[part]
     return line
 
 

@@ -119,12 +119,11 @@ def fat_wheel(
     For each cell, `wheels` holds the task that packed its wheel, then the tasks that ran the wheel.
     The step leaves out wheels that failed in a run, and carried wheels that `agreeing` leaves out.
     """
-    found = {
-        cell: context.outcomes[packed.name].outputs[0]
-        for cell, (packed, *runs) in wheels.items()
-        if context.outcomes[packed.name].outputs
-        and all(context.outcomes[run.name].status is not Status.FAILED for run in runs)
-    }
+    found = {}
+    for cell, tasks in wheels.items():
+        packed, *runs = (context.outcomes[task.name] for task in tasks)
+        if packed.outputs and all(run.status is not Status.FAILED for run in runs):
+            found[cell] = packed.outputs[0]
     found |= agreeing(carried, found.values())
     if not found:
         raise SkipTask("no variant has a wheel without failures, so the fat wheel would be empty")

@@ -1,5 +1,6 @@
 """Plans the tasks of cells; a task that several cells need is planned once."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -8,12 +9,12 @@ from typing import Any
 
 from release import EXAMPLE, FOREIGN, SMOKE, conda_steps, pack_steps, toolchains, verify_steps
 from release.audit import audit
-from release.build_steps import compiler_facts, glue, kernels
+from release.build_steps import COMPILER_VARIABLES, glue, kernels
 from release.cells import Cell, for_conda, render, required
 from release.emulation import root
 from release.environments import TorchEnv, torch_env
 from release.host import Host, borrowed_torch, toolchain
-from release.paths import BOOTSTRAP, LINKED, NATIVE_BINARIES
+from release.paths import BOOTSTRAP, CACHE, LINKED, NATIVE_BINARIES
 from release.schema import Matrix, pair
 from release.store import commit, source_epoch, sources
 from release.tasks import Task
@@ -46,9 +47,11 @@ class Plan:
     ) -> None:
         self.matrix, self.host, self.cells, self.channel = matrix, host, cells, channel
         self.tasks: dict[str, Task] = {}
+        self.binaries: dict[str, tuple[Task, ...]] = {}  # of a cell: they make its glue and kernels
         self.files = pack_steps.package_sources() if pack else ()
+        environment = {name: os.environ[name] for name in COMPILER_VARIABLES if name in os.environ}
         self.compiling: dict[str, Any] = {"commit": commit(), "epoch": source_epoch()}
-        self.compiling |= {"compiler": str(host.compiler), "environment": compiler_facts()}
+        self.compiling |= {"compiler": str(host.compiler), "environment": environment}
         for cell in cells:
             env = self._env_of(cell)
             self._binaries(cell, env)
@@ -58,11 +61,6 @@ class Plan:
                     self._conda(cell, env)
         if cells and pack:
             self.add_fat_wheel(carried or {})
-
-    def binaries(self, cell: Cell) -> tuple[Task, ...]:
-        """The tasks that make the cell's glue and kernels."""
-        names = (f"glue/{cell.glue}", *(f"kernels/{name}" for name in cell.kernels))
-        return tuple(self.tasks[name] for name in names)
 
     def add(
         self,
@@ -93,7 +91,7 @@ class Plan:
             name = f"torch-{borrowed.version}-abi{borrowed.cxx11_abi}"
             return TorchEnv(name, host.python, release, borrowed=borrowed.root)
         name = f"torch-{release}-py{host.python_minor}"
-        return TorchEnv(name, host.python, release, stays=cell.stable)
+        return TorchEnv(name, host.python, release, None if cell.stable else CACHE / f"uv-{name}")
 
     def _env(self, cell: Cell, env: TorchEnv, needs: Sequence[Task] = ()) -> Task:
         """The task that makes an environment; an environment with its own cache is temporary."""
@@ -101,16 +99,15 @@ class Plan:
         if env.cache:
             size = CUDA_TORCH if cell.torch.cuda else CPU_TORCH
             options = {"temporary": (env.folder, env.cache), "disk": size}
-        step, given, needs = torch_env, {"env": env}, (*needs, *self._emulated(cell))
-        return self.add(cell, f"env/{env.name}", step, given, needs, **options)
+        needs = (*needs, *self._emulated(cell))
+        return self.add(cell, f"env/{env.name}", torch_env, {"env": env}, needs, **options)
 
     def _emulated(self, cell: Cell) -> tuple[Task, ...]:
         """The task that makes the Python of another platform; () for this machine's platform."""
         if not FOREIGN:
             return ()
         debian = self.matrix.platforms[cell.platform].debian
-        given = {"debian": debian, "minor": self.host.python_minor}
-        return (self.add(cell, "root", root, given),)
+        return (self.add(cell, "root", root, {"debian": debian, "minor": self.host.python_minor}),)
 
     def _binaries(self, cell: Cell, env: TorchEnv) -> None:
         """Adds the tasks for the cell's glue and kernels, and for the checks of both."""
@@ -129,13 +126,13 @@ class Plan:
                 given = {"version": chosen.version, "python": self.host.python}
                 label, needs = f"toolkit/runtime-{chosen.version}", self._emulated(cell)
                 runtime = self.add(cell, label, toolchains.runtime, given, needs)
-            wanted = self.matrix.kernels[name]  # type: ignore[index]
-            given = {"name": name, "wanted": wanted, "toolchain": chosen}
+            given = {"name": name, "wanted": self.matrix.kernels[name], "toolchain": chosen}
             given |= {"made": toolkit, "runtime": runtime}
             made.append(self.add(cell, f"kernels/{name}", kernels, given, **compiled))
         cuda = f"kernels-{cell.variant.kernels}"
         natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
-        given = {"cell": cell, "env": torch, "binaries": tuple(made), "toolkit": toolkit}
+        self.binaries[cell.name] = binaries = tuple(made)
+        given = {"cell": cell, "env": torch, "binaries": binaries, "toolkit": toolkit}
         given |= {"manylinux": self.matrix.package.manylinux, "natives": natives}
         there = tuple(path for path in natives if path.exists())
         self.add(cell, f"audit/{cell}", audit, given, inputs=there)
@@ -144,15 +141,14 @@ class Plan:
         """Adds the tasks for the thin wheel, and for its runs in an environment."""
         facts = {"epoch": self.compiling["epoch"]}
         sdist = self.add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
-        given = {"cell": cell, "sdist": sdist, "binaries": self.binaries(cell)}
+        given = {"cell": cell, "sdist": sdist, "binaries": self.binaries[cell.name]}
         audited = self.tasks[f"audit/{cell}"]
         wheel = self.add(cell, f"wheel/{cell}", pack_steps.wheel, given, [audited])
         temporary = (verify_steps.folder_of(cell),) if env.cache else ()
         options: dict[str, Any] = {"inputs": (SMOKE,), "temporary": temporary}
         given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell}"
         # The task installs from the cache of `env`, if `env` has one, before both are deleted.
-        needs = [self._env(cell, env)]
-        venv = self.add(cell, name, verify_steps.venv, given, needs, **options)
+        venv = self.add(cell, name, verify_steps.venv, given, [self._env(cell, env)], **options)
         twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
         # Without a GPU, a CUDA cell trains like its CPU twin, so it leaves `example` to that twin.
         if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
@@ -180,7 +176,7 @@ class Plan:
     def _conda(self, cell: Cell, env: TorchEnv) -> None:
         """Adds the tasks for the conda package, its tests, and its run in a prefix."""
         url, base = self._base_channel(cell)
-        binaries, variants = self.binaries(cell), render([cell], self.matrix)
+        binaries, variants = self.binaries[cell.name], render([cell], self.matrix)
         given = {"cell": cell, "binaries": binaries, "channel": url, "variants": variants}
         inputs, name, step = (*RECIPE, *self.files), f"conda/{cell}", conda_steps.package
         needs = (*base, self.tasks[f"audit/{cell}"])
@@ -193,7 +189,7 @@ class Plan:
         installed = plain or not FOREIGN
         if base and installed and (FOREIGN or not plain):
             linked, more = self._linked_channel(cell, env, package)
-            channels, base = (linked, url), (*more, *base)
+            channels, base = (linked, url), [*more, *base]
         given = {"cell": cell, "package": package, "channels": channels}
         tested, step = {**given, "binaries": binaries}, conda_steps.package_tests
         self.add(cell, f"conda-test/{cell}", step, tested, base)
@@ -202,48 +198,41 @@ class Plan:
             name, step = f"prefix/{cell}", conda_steps.prefix
             self.add(cell, name, step, given, base, inputs=(SMOKE,))
 
-    def _base_channel(self, cell: Cell) -> tuple[str, tuple[Task, ...]]:
+    def _base_channel(self, cell: Cell) -> tuple[str, list[Task]]:
         """The base channel's URL, and for a bootstrap channel its task, which all cells share."""
         if self.channel:
-            return self.channel, ()
+            return self.channel, []
         release = self.matrix.torch[self.matrix.stable.built_with].release
         python = {"python": self.host.python, "minor": self.host.python_minor}
         given: dict[str, Any] = {"release": None if FOREIGN else release}
         wheels = self.add(cell, "wheelhouse", conda_steps.download, given, facts=python)
         given = {"wheels": wheels, "python": self.host.python}
         step, needs = conda_steps.bootstrap, self._emulated(cell)
-        return BOOTSTRAP.as_uri(), (self.add(cell, "bootstrap-channel", step, given, needs),)
+        return BOOTSTRAP.as_uri(), [self.add(cell, "bootstrap-channel", step, given, needs)]
 
-    def _linked_channel(
-        self, cell: Cell, env: TorchEnv, package: Task
-    ) -> tuple[str, tuple[Task, ...]]:
+    def _linked_channel(self, cell: Cell, env: TorchEnv, package: Task) -> tuple[str, list[Task]]:
         """The URL of a channel with a pytorch for the cell's package, and the tasks that make it.
 
         The torch that stable glue is compiled against may have another CUDA than the kernels, or
-        none. So a stable CUDA package gets a torch of its major, fetched once the package is made.
-        """
-        if cell.stable and cell.cuda_major is not None:
-            env, torch = self._torch_of_cuda(cell, package)
-        else:
-            torch = self._env(cell, env)
-        folder, where = LINKED / env.name, {"where": str(env.folder)}
-        given = {"env": torch, "folder": folder, "python": self.host.python_minor}
-        linked = self.add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
-        return folder.as_uri(), (linked, torch)
-
-    def _torch_of_cuda(self, cell: Cell, package: Task) -> tuple[TorchEnv, Task]:
-        """The environment, and its task, of the newest torch with the cell's CUDA major.
-
-        The stable glue must serve that torch. If no torch fits this Python, the task is skipped.
+        none. So a stable CUDA package gets the newest torch of its major that the glue serves,
+        fetched once the package is made. If no such torch fits this Python, the task is skipped.
         """
         python, major = self.host.python_minor, cell.cuda_major
-        every, oldest = self.matrix.torch.values(), pair(self.matrix.stable.target)
-        fits = [t for t in every if t.cuda_major == major and python in t.pythons]
-        served = [torch.release for torch in fits if pair(torch.release) >= oldest]
-        release = max(served, key=pair, default="none")
-        name = f"{f'torch-{release}' if served else release}-cu{major}-py{python}"
-        env = TorchEnv(name, self.host.python, release, find_links=False)
-        if served:
-            return env, self._env(cell, env, [package])
-        given = {"cuda_major": major, "python": python}
-        return env, self.add(cell, f"env/{name}", conda_steps.no_torch, given)
+        if not cell.stable or major is None:
+            torch = self._env(cell, env)
+        else:
+            every, oldest = self.matrix.torch.values(), pair(self.matrix.stable.target)
+            fits = [t for t in every if t.cuda_major == major and python in t.pythons]
+            served = [torch.release for torch in fits if pair(torch.release) >= oldest]
+            release = max(served, key=pair, default="none")
+            name = f"{f'torch-{release}' if served else release}-cu{major}-py{python}"
+            env = TorchEnv(name, self.host.python, release, CACHE / f"uv-{name}", find_links=False)
+            if served:
+                torch = self._env(cell, env, [package])
+            else:
+                given = {"cuda_major": major, "python": python}
+                torch = self.add(cell, f"env/{name}", conda_steps.no_torch, given)
+        folder, where = LINKED / env.name, {"where": str(env.folder)}
+        given = {"env": torch, "folder": folder, "python": python}
+        linked = self.add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
+        return folder.as_uri(), [linked, torch]

@@ -69,11 +69,9 @@ class Stop:
 
         After a signal, kills the commands, waits for all steps and raises KeyboardInterrupt.
         """
-        while True:
+        while not self.asked:
             finished, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
-            if self.asked:
-                break
-            if finished:
+            if finished and not self.asked:
                 return finished
         for future in running:
             future.cancel()

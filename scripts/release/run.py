@@ -70,8 +70,7 @@ class Release:
             kept = carried(previous, before.sources, DIST)
             for cell in self.cells:
                 kept.pop(cell.name, None)
-            wheels = {name: DIST / str(cell.wheel) for name, cell in kept.items()}
-            plan = self.plan(carried=wheels)
+            plan = self.plan(carried={name: DIST / str(cell.wheel) for name, cell in kept.items()})
             outcomes = self.do(plan)
             change = before.change(identity(package_sources()))
             manifest = collect(

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,8 +71,7 @@ def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
 
 
-@dataclass(frozen=True)
-class Stamp:
+class Stamp(NamedTuple):
     """The record of a finished task: its key, the digest of each output, the duration."""
 
     key: str
@@ -102,7 +100,7 @@ def read_stamp(folder: Path, task: str) -> Stamp | None:
 
 
 def write_stamp(folder: Path, task: str, stamp: Stamp) -> None:
-    write_atomically(stamp_file(folder, task), json.dumps(vars(stamp), indent=1))
+    write_atomically(stamp_file(folder, task), json.dumps(stamp._asdict(), indent=1))
 
 
 def commit() -> str:
@@ -128,7 +126,6 @@ class Identity(NamedTuple):
 
 
 def identity(files: Iterable[Path]) -> Identity:
-    """The identity of the checkout now."""
     files = sorted(files)
     written = [f"{relative(path)}\0{path.stat().st_mtime_ns}" for path in files]
     return Identity(

@@ -49,15 +49,14 @@ def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> s
         facts = [minor, cuda, f"{torch.abi.pypi} / {torch.abi.conda}", _glue(matrix, minor)]
         lines.append(row(*facts, *words, suites.get(minor, "")))
     legend = [f"*{word}*: {text}" for word, text in LEGEND.items() if word in seen]
-    if matrix.platform != FIRST:  # the stored results are from qemu
-        fat = "installed from the fat wheel,"
-        legend = [
-            text.replace(fat, "installed from a wheel and run under qemu:") for text in legend
-        ]
     if any(len(torch.abis) > 1 for torch in matrix.torch.values()):
         legend.append("*optional*: for conda's builds; in the fat wheel if it was built")
     legend += [f"**{word}**: tried, and it does not work" for word in seen if "fails" in word]
-    lines += ["", "; ".join(legend) + "."]
+    text = "; ".join(legend) + "."
+    if matrix.platform != FIRST:  # the stored results are from qemu
+        fat = "installed from the fat wheel,"
+        text = text.replace(fat, "installed from a wheel and run under qemu:")
+    lines += ["", text]
     if evidence:
         lines.append(_origin(evidence, results(matrix.platform).relative_to(REPO)))
     return "\n".join(lines) + "\n"

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from release import PROJECT, REPO, ReleaseError
 from release.processes import deferred
@@ -64,8 +64,7 @@ class Task:
         return getattr(self.run, "keywords", {})
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a task ended, and how long the run that did it took; `blocked` if it was not tried."""
 
     task: str
@@ -79,13 +78,12 @@ class Outcome:
     disk_full: bool = False
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """A running task's log, its largest number of processes, and the outcomes of earlier tasks."""
 
     log: Log
     jobs: int = 1
-    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    outcomes: Mapping[str, Outcome] = {}
 
 
 def run_tasks(

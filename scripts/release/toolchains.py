@@ -74,9 +74,8 @@ def probe(matrix: Matrix) -> Compilers:
 
 def can_fetch(package: str) -> bool:
     """Whether apt-get and dpkg are installed and apt finds the package."""
-    found = re.search(r"Candidate: (\S+)", output_of("apt-cache", "policy", package) or "")
-    there = shutil.which("apt-get") and shutil.which("dpkg")
-    return bool(there and found and found[1] != "(none)")
+    found = re.search(r"Candidate: (?!\(none\))\S", output_of("apt-cache", "policy", package) or "")
+    return bool(found and shutil.which("apt-get") and shutil.which("dpkg"))
 
 
 def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain | str:
@@ -130,7 +129,15 @@ def toolkit(context: Context, *, toolchain: Toolchain, wheels: Toolkit) -> Seque
             if not link.exists():
                 link.symlink_to(name)
         return [folder]
-    programs = _merge(target, folder / "cuda") / "bin"
+    # The folders of the wheels become one folder, in the layout that clang expects.
+    cuda, left_out = folder / "cuda", shutil.ignore_patterns("__init__.py", "__pycache__")
+    for part in sorted(path for path in target.glob("nvidia/*") if path.is_dir()):
+        if part != home_of(target):
+            shutil.copytree(part, cuda, ignore=left_out, dirs_exist_ok=True)
+    (cuda / "lib").rename(cuda / "lib64")
+    for library in cuda.glob("lib64/libcudart.so.*"):
+        (cuda / "lib64" / "libcudart.so").symlink_to(library.name)
+    programs = cuda / "bin"
     shutil.copy2(home_of(target) / "bin" / "fatbinary", programs / "fatbinary.nvidia")
     shutil.rmtree(target)
     shutil.copy(ADAPTER, programs / "fatbinary")
@@ -157,18 +164,6 @@ def resolve(toolchain: Toolchain, made: Path | None) -> builder.CudaToolkit | bu
         clang = toolchain.clang or str(made / "clang" / "bin" / "clang++")
         return builder.ClangToolkit(clang, made / "cuda", (major, minor))
     return builder.find_cuda_toolkit({**os.environ, "CUDA_HOME": str(home_of(made))})
-
-
-def _merge(wheels: Path, home: Path) -> Path:
-    """Copies the wheels' folders except `home_of` into `home`, in the layout that clang expects."""
-    left_out = shutil.ignore_patterns("__init__.py", "__pycache__")
-    for part in sorted(path for path in wheels.glob("nvidia/*") if path.is_dir()):
-        if part != home_of(wheels):
-            shutil.copytree(part, home, ignore=left_out, dirs_exist_ok=True)
-    (home / "lib").rename(home / "lib64")
-    for library in home.glob("lib64/libcudart.so.*"):
-        (home / "lib64" / "libcudart.so").symlink_to(library.name)
-    return home
 
 
 def _debian_clang(log: Log, package: str, folder: Path) -> None:

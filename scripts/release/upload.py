@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -37,7 +38,7 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
         if any(artefact.kind == "conda" for artefact in artefacts):
             console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
         artefacts = [artefact for artefact in artefacts if artefact.kind != "conda"]
-    if refusals := _refusals(name, manifest, artefacts):
+    if refusals := [*_refusals(name, manifest, artefacts)]:
         raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
     files = [str(DIST / artefact.path) for artefact in artefacts]
     with Log(LOGS / "upload.log") as log:
@@ -46,53 +47,50 @@ def upload(target: str, console: Console, *, dry_run: bool) -> int:
         for artefact in artefacts:
             word = "would upload" if dry_run else "uploading"
             console.print(f"{word} {artefact.path}", markup=False, soft_wrap=True)
-        if name == "folder":
-            if not dry_run:
-                _copy(artefacts, Path(target), log)
-        else:
+        if name != "folder":
             command = [*_command(name, owner), *files]
             text = " ".join(Path(w).name if Path(w).is_absolute() else w for w in command)
             console.print(f"$ {text}", markup=False, soft_wrap=True)
             if not dry_run:
                 log.run(command, remedy=f"read {log.path}; then run the same again")
+        elif not dry_run:
+            _copy(artefacts, Path(target), log)
     console.print("nothing was uploaded (--dry-run)" if dry_run else f"uploaded to {target}")
     return 0
 
 
-def _refusals(name: str, manifest: Manifest, artefacts: list[Artefact]) -> list[str]:
+def _refusals(name: str, manifest: Manifest, artefacts: list[Artefact]) -> Iterator[str]:
     """The reasons why no target, or why this target, may get these artefacts."""
-    found = []
     if manifest.changed:
-        found.append(f"{manifest.changed}; build again, and leave the checkout alone meanwhile")
+        yield f"{manifest.changed}; build again, and leave the checkout alone meanwhile"
     elif manifest.commit == "unknown":
-        found.append("it is not known from which commit this was built; build in a git checkout")
+        yield "it is not known from which commit this was built; build in a git checkout"
     elif not manifest.clean:
         text = f"built from {manifest.commit[:12]} with changes that are not committed; commit them"
-        found.append(f"{text} and build again")
+        yield f"{text} and build again"
     if manifest.shard:
-        found.append(f"this is shard {manifest.shard}; join all shards with --merge first")
+        yield f"this is shard {manifest.shard}; join all shards with --merge first"
     if failed := [name for name, cell in manifest.cells.items() if cell.state == "failed"]:
-        found.append(f"{', '.join(failed)} failed; repair and build again")
-    found += [f"{text}; build again" for text in wrong_files(artefacts, DIST)]
+        yield f"{', '.join(failed)} failed; repair and build again"
+    yield from (f"{text}; build again" for text in wrong_files(artefacts, DIST))
     if not artefacts:
-        found.append("there is nothing to upload; build first")
+        yield "there is nothing to upload; build first"
     if name == "anaconda":
         if manifest.base_channel is None:
-            found.append(BOOTSTRAPPED)
+            yield BOOTSTRAPPED
         if shutil.which("anaconda") is None:
-            found.append("there is no `anaconda` on PATH; pip install anaconda-client")
+            yield "there is no `anaconda` on PATH; pip install anaconda-client"
     elif name != "folder":
         if manifest.fat is None:
-            found.append("there is no fat wheel")
+            yield "there is no fat wheel"
         elif manifest.partial:
             text = f"the wheel is partial: {manifest.fat.path}{manifest.lacks}"
-            found.append(f"{text}; build what it lacks and join with --merge")
+            yield f"{text}; build what it lacks and join with --merge"
         for artefact in artefacts:
             if "+" in artefact.path:
-                found.append(f"{artefact.path}: PyPI takes no local version (what follows the +)")
+                yield f"{artefact.path}: PyPI takes no local version (what follows the +)"
             if artefact.kind == "fat" and "manylinux" not in artefact.path:
-                found.append(f"{artefact.path}: PyPI takes no wheel with a plain linux tag")
-    return found
+                yield f"{artefact.path}: PyPI takes no wheel with a plain linux tag"
 
 
 def _command(name: str, owner: str) -> list[str]:

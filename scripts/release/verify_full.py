@@ -17,16 +17,15 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from release import FOREIGN, PLATFORM, PROJECT, SMOKE, WRITE, ReleaseError, emulation, evidence
-from release.environments import interpreter, make_venv, python_facts
+from release.environments import TorchEnv, interpreter, make_venv, python_facts
 from release.evidence import Environment, Evidence
 from release.listing import Reporter
 from release.manifest import parse
@@ -47,8 +46,7 @@ STOPPED = re.compile(r"exit code -(2|9|15)\b")
 TORCH_ALONE = "import torch; torch.ones(2, 2) @ torch.ones(2, 2)"
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """One environment; `interpreter` is None if this machine lacks that Python."""
 
     torch: str
@@ -225,9 +223,9 @@ def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
     """Installs the wheel beside torch, runs the checker and the smoke test; returns the facts."""
     # `--only-binary` makes uv take an older numpy if the newest has no wheel for this Python.
     wanted = [wheel, f"torch=={target.release}", "numpy", "--only-binary", "numpy"]
-    env = folder / "env"
+    env = TorchEnv(target.name, target.interpreter, target.release, CACHE, find_links=False)
     try:
-        python = make_venv(log, env, target.interpreter, wanted, cache=CACHE, find_links=False)
+        python = make_venv(log, folder / "env", env, wanted)
     except ReleaseError as error:
         raise SkipTask(f"{error}: {_last(log)}") from error
     empty = fresh(folder / "empty")

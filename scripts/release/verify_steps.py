@@ -12,22 +12,15 @@ from release.tasks import Context
 
 
 def run_installed(
-    log: Log,
-    python: Path,
-    folder: Path,
-    name: str,
-    *,
-    site: Path | None = None,
-    glue: str | None = None,
-    gpu: bool = True,
-    checker: bool = True,
+    log: Log, folder: Path, glue: str, *, gpu: bool, checker: bool, site: Path | None = None
 ) -> Path:
     """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
 
-    Both run in an empty folder, from which Python does not find the source tree. A package in the
-    folder `site` hides the installed one; the loader must choose `glue`, if it is given. Without
-    `gpu`, torch sees no GPU; without `checker`, only the smoke test runs.
+    Both run in an empty folder, from which Python does not find the source tree. The loader must
+    choose `glue`. Without `gpu`, torch sees no GPU; without `checker`, only the smoke test runs. A
+    package in the folder `site` hides the installed one.
     """
+    python, name = folder / "bin" / "python", (site or folder).name
     empty = fresh(TEMPORARY / "run" / name)
     env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
     env |= {"PYTHONPATH": str(site)} if site else {}
@@ -39,9 +32,8 @@ def run_installed(
         log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
     report = BUILD / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)
-    command = smoke_test(python, report) + (["--glue", glue] if glue else [])
     remedy = "the lines in the log that begin with FAILED say what is wrong"
-    log.run(command, env=env, cwd=empty, remedy=remedy)
+    log.run([*smoke_test(python, report), "--glue", glue], env=env, cwd=empty, remedy=remedy)
     return report
 
 
@@ -59,10 +51,9 @@ def venv(context: Context, *, cell: Cell, wheel: Path, env: TorchEnv) -> Sequenc
     extras = "" if FOREIGN else "[examples]"
     wanted = [f"{PROJECT.distribution}{extras} @ {wheel.as_uri()}", "numpy"]
     wanted.append(f"torch=={env.release}")
-    folder, site = folder_of(cell), env.borrowed and env.borrowed.parent
-    python = make_venv(context.log, folder, env.python, wanted, cache=env.cache, borrowed=site)
-    options = {"glue": cell.glue, "gpu": cell.cuda_major is not None}
-    return [folder, run_installed(context.log, python, folder, folder.name, **options)]
+    folder, gpu = folder_of(cell), cell.cuda_major is not None
+    make_venv(context.log, folder, env, wanted)
+    return [folder, run_installed(context.log, folder, cell.glue, gpu=gpu, checker=True)]
 
 
 def example(context: Context, *, cell: Cell, venv: Path) -> Sequence[Path]:
@@ -78,8 +69,7 @@ def fat_run(context: Context, *, glue: str, venv: Path, fat_wheel: Path) -> Sequ
 
     The step installs the wheel into a folder of its own, which comes first on Python's path.
     """
-    python, name = venv / "bin" / "python", f"{glue}-fat"
-    site = fresh(ENVS / name)
-    command = [tool("uv"), "pip", "install", "--no-deps", "--no-index", "--python", python]
-    context.log.run([*command, "--target", site, fat_wheel])
-    return [run_installed(context.log, python, venv, name, site=site, glue=glue)]
+    site = fresh(ENVS / f"{glue}-fat")
+    command = [tool("uv"), "pip", "install", "--no-deps", "--no-index", "--target", site]
+    context.log.run([*command, "--python", venv / "bin" / "python", fat_wheel])
+    return [run_installed(context.log, venv, glue, gpu=True, checker=True, site=site)]

@@ -6,9 +6,9 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from packaging.utils import parse_wheel_filename
@@ -19,8 +19,7 @@ from release import PLATFORM, ReleaseError
 from release.store import source_epoch
 
 
-@dataclass(frozen=True)
-class Wheel:
+class Wheel(NamedTuple):
     """A wheel in memory; `info` holds `.dist-info` without RECORD, and `files` all other files."""
 
     name: str
@@ -46,7 +45,7 @@ class Wheel:
         python, abi, platforms = tag.split("-")
         lines += [f"Tag: {python}-{abi}-{platform}" for platform in platforms.split(".")]
         info = {"METADATA": metadata, "WHEEL": "".join(f"{line}\n" for line in lines).encode()}
-        return replace(self, version=version, tag=tag, info={**self.info, **info})
+        return self._replace(version=version, tag=tag, info={**self.info, **info})
 
     def write(self, folder: Path) -> Path:
         """Writes the wheel into a folder, with sorted entries, the source date and a new RECORD."""
@@ -60,8 +59,7 @@ class Wheel:
             for entry in sorted(entries, key=lambda n: (".dist-info/" in n, n)):
                 item = ZipInfo(entry, stamp)
                 item.external_attr = (0o755 if entry.endswith(".so") else 0o644) << 16
-                item.compress_type = ZIP_DEFLATED
-                archive.writestr(item, entries[entry])
+                archive.writestr(item, entries[entry], ZIP_DEFLATED)
         return path
 
 
@@ -126,7 +124,7 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
         raise ReleaseError("no wheel to join: build at least one variant")
     tag = f"py3-none-{PLATFORM.replace('-', '_')}"
     joined = {name: data for name, (_, data) in sorted(files.items())}
-    return replace(first, files=joined).renamed(local=local, tag=tag)
+    return first._replace(files=joined).renamed(local=local, tag=tag)
 
 
 def _hash(data: bytes) -> str:
