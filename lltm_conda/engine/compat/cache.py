@@ -7,17 +7,15 @@ is refused. The key of a build is the torch build, the package's version and a h
 
 import errno
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from ..project import Project, Record
 from .records import REJECTED, Finding, TorchInstall
-from .text import printable
+from .text import printable, read_json
 
 MANIFEST = "build.json"
 #: The start of the name of an unfinished build's folder; a killed build leaves such a folder.
@@ -199,14 +197,6 @@ def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
         os.close(descriptor)
 
 
-def manifest(folder: Path) -> dict[str, Any]:
-    """The content of a build's `build.json`; empty if the file holds no readable object."""
-    with suppress(OSError, ValueError, RecursionError):
-        data = json.loads((folder / MANIFEST).read_text("utf-8"))
-        return data if isinstance(data, dict) else {}
-    return {}
-
-
 def entries(project: Project) -> tuple[Entry, ...]:
     """The finished builds of the cache, sorted by path, then the unfinished ones."""
     found = []
@@ -215,7 +205,7 @@ def entries(project: Project) -> tuple[Entry, ...]:
         for pattern, finished in (("torch*/*", True), (f"{UNFINISHED}*", False)):
             for folder in sorted(base.glob(pattern)):
                 if folder.is_dir() and not folder.is_symlink():
-                    key, data = str(folder.relative_to(base)), manifest(folder)
+                    key, data = str(folder.relative_to(base)), read_json(folder / MANIFEST)
                     made_for = [str(data.get(name, "?")) for name in ("variant", "torch")]
                     found.append(Entry(folder, key, *made_for, finished))
     return tuple(found)

@@ -1,7 +1,6 @@
 """Probe: the facts about this process and machine, except torch and the driver."""
 
 import ctypes
-import json
 import os
 import platform
 import re
@@ -15,7 +14,7 @@ from ..project import NOBODY, Project
 from .binary import newest_versions
 from .elf import Elf, ElfError
 from .records import Environment, Runtime, TorchInstall, parse_version
-from .text import printable
+from .text import printable, read_json
 from .torch_probe import TorchNotFoundError, dist_info, find_torch, installer
 
 _FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
@@ -169,7 +168,7 @@ def _source(project: Project, conda: bool) -> str | None:
         if conda:
             places = list(Path(sys.prefix).glob(f"conda-meta/{name}-{version}-*.json"))
         for place in places:
-            url = str(json.loads(place.read_bytes()).get("url"))
+            url = str(read_json(place).get("url"))
             if url.startswith("file:///"):
                 from urllib.parse import unquote  # most imports of the package do not need it
 
