@@ -255,12 +255,3 @@ def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
             wanted = [f"sm_{number}"] + ([f"compute_{number}"] if match[4] else [])
             result += [name for name in wanted if name not in result]
     return result
-
-
-def architecture_flags(architectures: Iterable[str]) -> list[str]:
-    """nvcc's `-gencode` flags for `sm_XY` (machine code) and `compute_XY` (PTX)."""
-    flags = []
-    for name in architectures:
-        number = name.split("_", 1)[1]
-        flags += ["-gencode", f"arch=compute_{number},code={name}"]
-    return flags
