@@ -36,10 +36,7 @@ class Rectangle:
     def pack(self, sequence: Tensor) -> PackedSequence:
         """``(T, B, S)`` as a PackedSequence with the lengths and order of the input."""
         data = pack_padded_sequence(sequence, self.lengths).data
-        packed = self._packed
-        return PackedSequence(
-            data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
-        )
+        return self._packed._replace(data=data)
 
     def sort(self, state: Tensor, *, back: bool = False) -> Tensor:
         """The batch of ``(L, B, S)`` in the rectangle's order or, with `back`, in the caller's."""

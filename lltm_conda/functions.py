@@ -168,12 +168,9 @@ class LLTMFunction(torch.autograd.Function):
         return new_h, new_cell
 
     @staticmethod
-    def backward(
-        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
-    ) -> _derivatives.Gradients:
-        if is_compiling():
-            return _derivatives.backward(ctx, grad_h, grad_cell, None)
-        return _derivatives.backward(ctx, grad_h, grad_cell, None, op=_eager_backward)
+    def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
+        op = None if is_compiling() else _eager_backward
+        return _derivatives.backward(ctx, *grads, None, op=op)
 
     apply = staticmethod(lltm)
 
@@ -191,10 +188,8 @@ class FunctorchLLTMFunction(torch.autograd.Function):
     """The cell under ``torch.func`` and ``torch.vmap``; returns ``(new_h, new_cell, gates)``."""
 
     @staticmethod
-    def forward(
-        input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return _forward_op(input, weights, bias, old_h, old_cell)  # type: ignore[no-any-return]
+    def forward(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return _forward_op(*inputs)  # type: ignore[no-any-return]
 
     setup_context = staticmethod(_derivatives.setup_context)
 
