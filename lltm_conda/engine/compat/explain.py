@@ -31,11 +31,8 @@ def explain(
         why = f"there is no binary for {runtime.platform}"
         needed, fix = " or ".join(platforms), fixes.without_binaries(runtime.project)
         return Finding("platform", REJECTED, runtime.platform, needed, why, fix)
-    cause = selection.cause
-    if cause is not None:
+    if cause := selection.cause or distrusted:
         return cause
-    if distrusted is not None:
-        return distrusted
     if not paths:
         return no_binaries(runtime)
     observed = some([path.name for path in paths], 20)
