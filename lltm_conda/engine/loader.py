@@ -181,10 +181,9 @@ class Loader:
 
     def _judge_and_open(self, built: Sequence[Path] | None) -> LoadedBinaries:
         runtime = self.import_runtime()
+        paths, distrusted = list(built or ()), None
         if built is None:
             paths, distrusted = find_binaries(self.project, runtime.torch)
-        else:
-            paths, distrusted = list(built), None
         selection = self.choose(paths, runtime, self._setting("VARIANT"))
         if selection.glue is None or not selection.complete:
             from .compat.explain import explain  # only a failure needs it

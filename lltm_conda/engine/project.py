@@ -23,9 +23,8 @@ class Record:
     def __init__(self, *values: Any, **named: Any) -> None:
         given = self.__dict__
         given.update(zip(self._fields, values, strict=False), **named)
-        if len(given) != len(values) + len(named) or not self._required <= given.keys() <= {
-            *self._fields
-        }:
+        known = {*self._fields}
+        if len(given) != len(values) + len(named) or not self._required <= given.keys() <= known:
             fields = ", ".join(self._fields)
             raise TypeError(f"{type(self).__name__} has the fields {fields}; got {[*given]}")
 

@@ -222,8 +222,7 @@ def find_binaries(
     paths: list[Path] = []
     with suppress(OSError):
         # `glob` would take longer, since it compiles a pattern.
-        files = sorted((project.folder / "lib").iterdir())
-        paths += [path for path in files if path.suffix == ".so"]
+        paths = [p for p in sorted((project.folder / "lib").iterdir()) if p.suffix == ".so"]
     try:
         if torch is not None and entry_folder(project, torch, "").parent.is_dir():
             sources = source_hash(project.folder)  # slow, so the folder is looked for first

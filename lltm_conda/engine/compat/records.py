@@ -1,7 +1,7 @@
 """The data types for binaries, runtimes, and the findings of `judge` on a binary in a runtime.
 
 All records are frozen. This module opens no file and judges nothing. The classes `*Name` read a
-name with `parse` and write it with `str`: `parse(str(name)) == name`.
+name with `parse` (or raise NameFormatError) and write it with `str`: `parse(str(name)) == name`.
 
 Every import of the package imports this module, so its data types are `Record`s: Python
 makes a `Record` class faster than a NamedTuple or a dataclass.
@@ -54,7 +54,6 @@ class GlueName(Record):
 
     @classmethod
     def parse(cls, text: str) -> GlueName:
-        """Read a glue name. Raises NameFormatError."""
         lane = "stable" if text.startswith("stable") else "aten"
         digits, _, abi = text.removeprefix(lane).partition("-abi")
         if digits[:4].isdecimal():
@@ -84,7 +83,6 @@ class KernelsName(Record):
 
     @classmethod
     def parse(cls, text: str) -> KernelsName:
-        """Read a kernels name. Raises NameFormatError."""
         major = text.removeprefix("cuda")[:2]
         name = cls(int(major) if major.isdecimal() else None)
         if str(name) != text or name.cuda_major == 0:
@@ -103,7 +101,6 @@ class VariantName(Record):
 
     @classmethod
     def parse(cls, text: str) -> VariantName:
-        """Read a variant name. Raises NameFormatError."""
         glue, _, kernels = text.rpartition("-")
         with suppress(NameFormatError):
             name = cls(GlueName.parse(glue), KernelsName.parse(kernels.replace("cu", "cuda", 1)))
