@@ -77,19 +77,13 @@ class BinariesCudaError(RuntimeError):
 
 
 class LoadedBinaries(Record):
-    """The binaries that were loaded into this process.
-
-    Attributes:
-        glue: the record of the glue.
-        cpu: the record of the CPU kernels; None if the project has none.
-        cuda: the record of the CUDA kernels; None if none were loaded.
-        cuda_rejection: why no CUDA kernels were loaded although torch is a CUDA build and the
-            project has CUDA kernels; else None.
-    """
+    """The binaries that were loaded into this process."""
 
     glue: BinaryRecord
-    cpu: BinaryRecord | None
-    cuda: BinaryRecord | None
+    cpu: BinaryRecord | None  #: the CPU kernels; None if the project has none
+    cuda: BinaryRecord | None  #: the CUDA kernels; None if none were loaded
+    #: Why no CUDA kernels were loaded although torch is a CUDA build and the project has CUDA
+    #: kernels; else None.
     cuda_rejection: Finding | None
 
     @property

@@ -46,11 +46,11 @@ _GENERATIONS = {
 
 @dataclass(frozen=True)
 class CudaToolkit:
-    """A CUDA toolkit with nvcc. `library_dirs` are the folders that hold libcudart_static.a."""
+    """A CUDA toolkit with nvcc."""
 
     nvcc: str
     version: tuple[int, int]
-    library_dirs: tuple[str, ...] = ()
+    library_dirs: tuple[str, ...] = ()  #: the folders that hold libcudart_static.a
 
     @property
     def version_text(self) -> str:
@@ -66,15 +66,13 @@ class CudaToolkit:
 class ClangToolkit:
     """A clang++ that compiles CUDA, for a CUDA version without a usable nvcc.
 
-    `folder` holds the rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice.
-
     clang compiles for fewer architectures than ptxas. For newer ones, ptxas assembles the PTX of
     the newest architecture that clang compiles for. In `folder`, `bin/fatbinary` is a wrapper: it
     runs ptxas for ``--assemble=sm_NN``, and leaves out the image NAME for ``--drop=NAME``.
     """
 
     clang: str
-    folder: Path
+    folder: Path  #: the rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice
     version: tuple[int, int]
 
     @property

@@ -62,30 +62,24 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class Step:
-    """One command, which reads `inputs` and writes `output`.
-
-    The compiler writes the names of the headers that it reads into `depfile`. If inputs[0] is a
-    generated file, `generated` is its text, to be written before the command runs.
-    """
+    """One command, which reads `inputs` and writes `output`."""
 
     name: str
     inputs: tuple[Path, ...]
     output: Path
     command: tuple[str, ...]
-    depfile: Path | None = None
-    generated: str | None = None
+    depfile: Path | None = None  #: the compiler writes the names of the headers that it reads there
+    generated: str | None = None  #: the text to write into inputs[0] before the command runs
 
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How to make one shared object: the start of each source's command, the linker's options for
-    libraries, facts for the build record, and the start of the link command (by default the host
-    compiler's)."""
+    """How to make one shared object."""
 
-    sources: Mapping[Path, list[str]]
-    libraries: list[str]
-    facts: Mapping[str, object]
-    link: list[str] | None = None
+    sources: Mapping[Path, list[str]]  #: the start of each source's command
+    libraries: list[str]  #: the linker's options for libraries
+    facts: Mapping[str, object]  #: for the build record
+    link: list[str] | None = None  #: the start of the link command; None: the host compiler's
 
 
 def glue_for(torch: TorchInstall, project: Project) -> str:
@@ -272,9 +266,8 @@ def _cuda_kernels(request: BuildRequest, kernels: KernelsName) -> _Recipe:
         )
     listed = request.env.get("TORCH_CUDA_ARCH_LIST") or request.architectures
     compiled = toolkit.architectures()
-    architectures = parse_architectures(
-        listed or default_architectures(toolkit.version, compiled), compiled
-    )
+    listed = listed or default_architectures(toolkit.version, compiled)
+    architectures = parse_architectures(listed, compiled)
     if isinstance(toolkit, CudaToolkit):
         recipe, by = _by_nvcc(request, toolkit, architectures), "nvcc"
     else:

@@ -38,16 +38,13 @@ class NoCacheFolderError(RuntimeError):
 
 
 class Entry(Record):
-    """A build in the cache, with the facts of its `build.json` ("?" for a missing fact).
-
-    `finished` is False for a build that was killed or is still running (see `locked`).
-    """
+    """A build in the cache, with the facts of its `build.json` ("?" for a missing fact)."""
 
     path: Path
     key: str
     variant: str
     torch: str
-    finished: bool
+    finished: bool  #: False for a build that was killed or is still running (see `locked`)
 
     @property
     def size(self) -> int:
