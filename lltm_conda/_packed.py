@@ -8,9 +8,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 class Rectangle:
     """A PackedSequence padded to ``(T, B, I)``, longest sequence first.
 
-    Attributes:
-        padded: ``(T, B, I)``, with zeros after the end of each sequence.
-        lengths: the sequences' lengths ``(B,)``, int64, on the CPU.
+    `padded` has zeros after the end of each sequence; `lengths` ``(B,)`` is int64, on the CPU.
     """
 
     def __init__(self, packed: PackedSequence) -> None:

@@ -208,6 +208,4 @@ def _tf32_allowed(input: Tensor) -> bool:
     if not input.is_cuda or input.dtype is not torch.float32:
         return False
     matmul: Any = torch.backends.cuda.matmul
-    if _NEWER_TF32_FLAG:
-        return matmul.fp32_precision == "tf32"  # type: ignore[no-any-return]
-    return matmul.allow_tf32  # type: ignore[no-any-return]
+    return bool(matmul.fp32_precision == "tf32" if _NEWER_TF32_FLAG else matmul.allow_tf32)

@@ -163,10 +163,8 @@ class Loader:
         """Judges binaries, loads those it accepts; after a success, later calls return its result.
 
         `built` are the files to choose from, by default those of the package and of the build
-        cache. Several threads may call this method at once.
-
-        Raises:
-            BinariesImportError: no binaries fit, or torch, glue or CPU kernels cannot be loaded.
+        cache. Several threads may call this method at once. Raises BinariesImportError if no
+        binaries fit, or torch, glue or CPU kernels cannot be loaded.
         """
         with self.lock:
             if self._loaded is None:
@@ -333,10 +331,8 @@ class Loader:
         """Judges driver and GPU before the first computation on a CUDA device.
 
         Once a device has passed, later calls with its index return at once. None stands for the
-        current device.
-
-        Raises:
-            BinariesCudaError: the CUDA kernels are not loaded, or cannot run on this GPU.
+        current device. Raises BinariesCudaError if the CUDA kernels are not loaded, or cannot run
+        on this GPU.
         """
         index = device if isinstance(device, int) else getattr(device, "index", None)
         if index in self._checked:

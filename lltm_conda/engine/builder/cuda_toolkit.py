@@ -250,6 +250,5 @@ def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
                     f"compiles (it compiles {known}); write for example 8.0;9.0+PTX"
                 )
             number += match[3].lower()
-            wanted = [f"sm_{number}"] + ([f"compute_{number}"] if match[4] else [])
-            result += [name for name in wanted if name not in result]
-    return result
+            result += [f"sm_{number}", *([f"compute_{number}"] if match[4] else [])]
+    return list(dict.fromkeys(result))

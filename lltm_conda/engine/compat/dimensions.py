@@ -489,10 +489,9 @@ def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
 
 def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
     """The CUDA that a binary was built for; None if neither its record nor its libcudart tells."""
-    if binary.record is not None and binary.record.cuda is not None:
-        return parse_version(binary.record.cuda)
-    runtimes = [name for name in binary.needed if name.startswith("libcudart.so.")]
-    return parse_version(runtimes[0].removeprefix("libcudart.so.")) if runtimes else None
+    recorded, start = binary.record.cuda if binary.record else None, "libcudart.so."
+    linked = (name.removeprefix(start) for name in binary.needed if name.startswith(start))
+    return parse_version(recorded or next(linked, None))
 
 
 def driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:

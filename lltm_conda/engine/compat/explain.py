@@ -140,11 +140,10 @@ def _compare(package: Path, record: Path) -> list[str]:
             if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
                 digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
                 wrong = digest.rstrip(b"=").decode() != row[1].removeprefix("sha256=")
-        except (OSError, ValueError):  # ValueError: a name that no file can have
-            missing.append(row[0])
-        else:
             if wrong:
                 altered.append(row[0])
+        except (OSError, ValueError):  # ValueError: a name that no file can have
+            missing.append(row[0])
     # A list without `__init__.py` is that of an editable installation, and names no shared object.
     whole = f"{package.name}/__init__.py" in listed
     objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []

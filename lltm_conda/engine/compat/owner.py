@@ -135,9 +135,8 @@ def _metadata(place: Path) -> str:
 
 def torch_requirements(place: Path) -> list[str]:
     """The requirements on torch, such as `>=2.9`, in a metadata folder, without those of extras."""
-    return re.findall(
-        r"^Requires-Dist: torch(?![\w.-]) *([^;\n]*)(?!.*extra)", _metadata(place), re.M
-    )
+    wanted = r"^Requires-Dist: torch(?![\w.-]) *([^;\n]*)(?!.*extra)"
+    return re.findall(wanted, _metadata(place), re.M)
 
 
 def admits(pin: str, minor: Minor) -> bool:
