@@ -30,7 +30,7 @@ from ._torch_private import (
     forward_mode_is_active,
     functorch_is_active,
 )
-from .functions import autocast, lltm, refusal, refuse_forward_mode
+from .functions import autocast, lltm, refuse, refuse_forward_mode
 from .loader import check_cuda
 
 __all__ = ["lltm_sequence"]
@@ -165,10 +165,8 @@ def lltm_sequence(
         return _without_gates(_eager_forward(*operands))
     except (RuntimeError, AttributeError, TypeError) as error:
         named = zip(_NAMES, tensors, strict=True)
-        reason = refusal(**{name: tensor for name, tensor in named if tensor is not None})
-        if reason is None:
-            raise
-        raise NotImplementedError(reason) from error
+        refuse(error, **{name: tensor for name, tensor in named if tensor is not None})
+        raise
 
 
 def _without_gates(results: tuple[Tensor, ...]) -> Sequence:

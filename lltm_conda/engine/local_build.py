@@ -27,7 +27,6 @@ _SETTINGS += ["CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA"]
 
 
 def main(project: Project, arguments: list[str]) -> int:
-    """The `build` command; returns the exit code."""
     options = _parser(project).parse_args(arguments)
     try:
         if options.list:

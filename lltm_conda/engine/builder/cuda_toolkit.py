@@ -126,8 +126,7 @@ class ClangToolkit:
         code = [name.split("_")[1] for name in architectures if name.startswith("sm_")]
         ptx = [name.split("_")[1] for name in self.actual(architectures) if "compute" in name]
         later = [number for number in code if number not in self.native]
-        assembled_from = [self._newest] if later else []
-        kept = {*ptx, *assembled_from}
+        kept = {*ptx, self._newest} if later else {*ptx}  # `later` is assembled from the newest
         compiled = {*code, *kept} & self.native
         fatbinary = [f"--assemble=sm_{number}" for number in later]
         fatbinary += [f"--drop=sm_{number}" for number in sorted(compiled - {*code})]

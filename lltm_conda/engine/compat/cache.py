@@ -128,8 +128,7 @@ def _chain(project: Project, folder: Path) -> list[Path]:
 def _insist(project: Project, paths: Iterable[Path]) -> None:
     base = root(project)
     for path in paths:
-        reason = distrust(path)
-        if reason is not None:
+        if (reason := distrust(path)) is not None:
             mode = f"chmod -R go= {base}   (or remove it: rm -r {base})"
             fix = _another(project) if "belongs to user" in reason else mode
             raise CacheError(path, reason, fix)

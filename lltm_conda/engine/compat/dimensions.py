@@ -196,6 +196,7 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     torch, environment = runtime.torch, runtime.environment
     if binary.kind not in ("glue", "extension"):
         return None
+    tags = [f"{tag}-" for tag in torch.python_tags] if torch else []
     if torch is None:
         problem, needed = runtime.torch_problem, "an installed torch"
         why = f"torch cannot be used: {problem}" if problem else "torch is not installed"
@@ -206,9 +207,7 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         observed, needed = "; ".join(torch.problems), "a whole torch installation"
         why = f"the torch installation is damaged: {torch.problems[0]}"
         fix = fixes.reinstall_torch(environment, torch)
-    elif torch.python_tags and not any(
-        f"{tag}-".startswith(runtime.python_tag) for tag in torch.python_tags
-    ):
+    elif tags and not any(tag.startswith(runtime.python_tag) for tag in tags):
         observed = f"torch for {', '.join(torch.python_tags)}"
         needed, why = runtime.python_tag.rstrip("-"), "this torch was built for another Python"
         fix = fixes.reinstall_torch(environment, torch)

@@ -66,8 +66,7 @@ def no_binaries(runtime: Runtime) -> Finding:
     else:
         observed = f"{package}, a source folder without binaries"
         why = f"{runtime.project.distribution} was not built here yet"
-        fix = "python -m pip install . --no-build-isolation"
-        fix = f"{fix}   (or: {fixes.build(runtime.project)})"
+        fix = f"python -m pip install . --no-build-isolation   (or: {fixes.build(runtime.project)})"
     return _package_files(observed, needed, why, fix)
 
 

@@ -55,9 +55,7 @@ def probe_runtime(
     return facts._replace(torch_problem=problem)
 
 
-def runtime_of(
-    torch: TorchInstall | None, project: Project, registered_by: str | None = None
-) -> Runtime:
+def runtime_of(torch: TorchInstall | None, project: Project) -> Runtime:
     """The facts of this process with this torch, without the driver and the GPU."""
     return Runtime(
         system="windows" if sys.platform == "win32" else sys.platform,
@@ -68,7 +66,6 @@ def runtime_of(
         libc=libc(),
         libstdcxx=libstdcxx(),
         torch=torch,
-        registered_by=registered_by,
         package_version=project.version,
         environment=environment(project),
         project=project,
@@ -153,9 +150,8 @@ def environment(project: Project = NOBODY) -> Environment:
     name, version = project.distribution, project.version
     by = installer(project.folder, name, version) if version else None
     prefix = Path(sys.prefix)
-    conda = is_conda_prefix(prefix) and (
-        by is None or any(prefix.glob(f"conda-meta/{name}-*.json"))
-    )
+    listed = prefix.glob(f"conda-meta/{name}-*.json")
+    conda = is_conda_prefix(prefix) and (by is None or any(listed))
     kind = "conda" if by == "conda" or conda else "pip"
     return Environment(kind, installer=by, source=_source(project, kind == "conda"))
 

@@ -19,9 +19,8 @@ def printable(text: str | bytes | os.PathLike[str]) -> str:
     text = os.fspath(text)
     if text.isprintable():
         return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
+    escapes = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(escapes)
 
 
 def some(names: Sequence[str], shown: int = 3) -> str:
