@@ -252,6 +252,7 @@ def _cpu_kernels(request: BuildRequest, _: KernelsName) -> _Recipe:
 
 
 def _cuda_kernels(request: BuildRequest, kernels: KernelsName) -> _Recipe:
+    compiler = request.compiler
     toolkit = request.cuda or find_cuda_toolkit(request.env, major=kernels.cuda_major)
     if toolkit is None:
         raise BuildError(
@@ -273,7 +274,7 @@ def _cuda_kernels(request: BuildRequest, kernels: KernelsName) -> _Recipe:
     else:
         recipe, by = _by_clang(request, toolkit, architectures), f"{toolkit.name}, CUDA"
         architectures = toolkit.actual(architectures)
-    by = f"{by} {toolkit.version_text}, {request.compiler}"
+    by = f"{by} {toolkit.version_text}, {compiler}"
     facts = {"cuda": toolkit.version_text, "cuda_archs": architectures, "compiler": by}
     return replace(recipe, facts={"device": "cuda", **facts})
 

@@ -51,7 +51,7 @@ class HostCompiler:
     command: tuple[str, ...]  #: a launcher such as ccache may come first
     name: str
     version: str
-    machine: str = ""  #: the target's processor: `x86_64`, `aarch64`, ...; "" if it is not printed
+    machine: str = ""  #: the target's processor, as `x86_64`; "" if the compiler does not print it
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"

@@ -490,7 +490,7 @@ def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
     """The CUDA that a binary was built for; None if neither its record nor its libcudart tells."""
     recorded, start = binary.record.cuda if binary.record else None, "libcudart.so."
     linked = (name.removeprefix(start) for name in binary.needed if name.startswith(start))
-    return parse_version(recorded or next(linked, None))
+    return parse_version(next(linked, None) if recorded is None else recorded)
 
 
 def driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
