@@ -7,8 +7,6 @@ fit, the import raises :class:`LLTMImportError` with the cause and a remedy. The
 loads no binaries.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from . import loader

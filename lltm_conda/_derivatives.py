@@ -96,9 +96,8 @@ def differentiable(grads: Tensors, saved: Sequence[Any], wanted: Sequence[bool])
     d_cell = torch.zeros_like(t) if grad_cell is None else grad_cell.to(compute)
 
     d_cell = d_cell + d_h * o * (1 - t * t)
-    d_gates = torch.stack(
-        [d_cell * g * i * i_rest, d_h * t * o * o_rest, d_cell * i * elu_slope], dim=1
-    )
+    parts = [d_cell * g * i * i_rest, d_h * t * o * o_rest, d_cell * i * elu_slope]
+    d_gates = torch.stack(parts, dim=1)
     if grad_gates is not None:
         d_gates = d_gates + grad_gates.to(compute)
     d_z = d_gates.to(dtype).flatten(1)

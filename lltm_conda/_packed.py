@@ -8,9 +8,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 class Rectangle:
     """A PackedSequence padded to ``(T, B, I)``, longest sequence first.
 
-    Attributes:
-        padded: ``(T, B, I)``, with zeros after the end of each sequence.
-        lengths: the sequences' lengths ``(B,)``, int64, on the CPU.
+    `padded` has zeros after the end of each sequence; `lengths` ``(B,)`` is int64, on the CPU.
     """
 
     def __init__(self, packed: PackedSequence) -> None:
@@ -36,10 +34,7 @@ class Rectangle:
     def pack(self, sequence: Tensor) -> PackedSequence:
         """``(T, B, S)`` as a PackedSequence with the lengths and order of the input."""
         data = pack_padded_sequence(sequence, self.lengths).data
-        packed = self._packed
-        return PackedSequence(
-            data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
-        )
+        return self._packed._replace(data=data)
 
     def sort(self, state: Tensor, *, back: bool = False) -> Tensor:
         """The batch of ``(L, B, S)`` in the rectangle's order or, with `back`, in the caller's."""

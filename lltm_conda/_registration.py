@@ -11,8 +11,6 @@ from ._torch_private import implementations, is_zero_tensor
 
 _library = implementations("lltm")
 
-Batched = tuple[tuple[Tensor, ...], tuple[int, ...]]
-
 
 def register(
     name: str,
@@ -40,7 +38,7 @@ def batching_rule(
     info: Any,
     in_dims: tuple[int | None, ...],
     *inputs: Tensor,
-) -> Batched:
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     """Results of the cell under ``torch.vmap``, and the mapped dimension of each result.
 
     `cell` computes the cell without this mapping. Torch gives the other arguments. If weights and

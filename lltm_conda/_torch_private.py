@@ -48,10 +48,8 @@ def implementations(namespace: str) -> torch.library.Library:
     ``Library(...)`` passes the name of its caller's file to C++, which refuses a path that is not
     UTF-8. ``_scoped_library`` makes torch itself the caller.
     """
-    library: torch.library.Library = _libraries.enter_context(
-        torch.library._scoped_library(namespace, "IMPL")
-    )
-    return library
+    library = torch.library._scoped_library(namespace, "IMPL")
+    return _libraries.enter_context(library)  # type: ignore[no-any-return]
 
 
 def is_forward_over_reverse() -> bool:

@@ -110,37 +110,37 @@ def lltm(
             old_cell.contiguous(),
         )
     except (RuntimeError, AttributeError, TypeError) as error:
-        reason = refusal(input=input, weights=weights, bias=bias, old_h=old_h, old_cell=old_cell)
-        if reason is None:
-            raise
-        raise NotImplementedError(reason) from error
+        refuse(error, input=input, weights=weights, bias=bias, old_h=old_h, old_cell=old_cell)
+        raise
 
 
-def refusal(**tensors: Tensor) -> str | None:
-    """Why the type, layout, quantisation or device of an argument is refused; None if none is."""
+def refuse(error: Exception, **tensors: Tensor) -> None:
+    """Raises NotImplementedError if no kernel takes an argument of this type, layout or device."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
-            return (
+            reason = (
                 f"lltm: {name} must be a torch.Tensor, got {type(tensor).__name__}; "
                 f"convert it with torch.as_tensor({name})"
             )
-        if tensor.layout is not torch.strided:
-            return (
+        elif tensor.layout is not torch.strided:
+            reason = (
                 f"lltm: {name} must be a dense (strided) tensor, got layout {tensor.layout}; "
                 f"convert it with {name}.to_dense()"
             )
-        if tensor.is_quantized:
-            return (
+        elif tensor.is_quantized:
+            reason = (
                 f"lltm: {name} must be float32, float64, float16 or bfloat16, got the quantised "
                 f"dtype {tensor.dtype}; convert it with {name}.dequantize()"
             )
-        if tensor.device.type not in ("cpu", "cuda", "meta"):
-            return (
+        elif tensor.device.type not in ("cpu", "cuda", "meta"):
+            reason = (
                 f"lltm: {name} must be a CPU or CUDA tensor, got one on {tensor.device}; there are "
                 "no kernels for that device. lltm_conda.reference computes the cell in plain "
                 "PyTorch"
             )
-    return None
+        else:
+            continue
+        raise NotImplementedError(reason) from error
 
 
 class LLTMFunction(torch.autograd.Function):
@@ -168,12 +168,9 @@ class LLTMFunction(torch.autograd.Function):
         return new_h, new_cell
 
     @staticmethod
-    def backward(
-        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
-    ) -> _derivatives.Gradients:
-        if is_compiling():
-            return _derivatives.backward(ctx, grad_h, grad_cell, None)
-        return _derivatives.backward(ctx, grad_h, grad_cell, None, op=_eager_backward)
+    def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
+        op = None if is_compiling() else _eager_backward
+        return _derivatives.backward(ctx, *grads, None, op=op)
 
     apply = staticmethod(lltm)
 
@@ -191,10 +188,8 @@ class FunctorchLLTMFunction(torch.autograd.Function):
     """The cell under ``torch.func`` and ``torch.vmap``; returns ``(new_h, new_cell, gates)``."""
 
     @staticmethod
-    def forward(
-        input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return _forward_op(input, weights, bias, old_h, old_cell)  # type: ignore[no-any-return]
+    def forward(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return _forward_op(*inputs)  # type: ignore[no-any-return]
 
     setup_context = staticmethod(_derivatives.setup_context)
 

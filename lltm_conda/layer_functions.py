@@ -12,6 +12,7 @@ output `gates` is not differentiable, nor is `cells` without `keep_cells`. The r
 computes first derivatives; with ``create_graph=True``, the loop computes all derivatives.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from ._torch_private import (
     forward_mode_is_active,
     functorch_is_active,
 )
-from .functions import autocast, lltm, refusal, refuse_forward_mode
+from .functions import autocast, lltm, refuse, refuse_forward_mode
 from .loader import check_cuda
 
 __all__ = ["lltm_sequence"]
@@ -56,7 +57,7 @@ def _backward(ctx: Any, *grads: Tensor | None, op: Op | None = None) -> Gradient
     saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
     grads = (*grads[:3], grads[4])
     if torch.is_grad_enabled():  # create_graph=True: the gradients may be differentiated again
-        steps = partial(_steps_of_cells, ctx.reverse)
+        steps = partial(steps_of_cells, lltm, reverse=ctx.reverse)
         found = gradients_through(steps, saved[:5], wanted, grads)
     else:
         op = op or torch.ops.lltm.layer_backward.default
@@ -65,15 +66,16 @@ def _backward(ctx: Any, *grads: Tensor | None, op: Op | None = None) -> Gradient
     return (*found, None, None, None)
 
 
-def _steps_of_cells(
-    reverse: bool,
+def steps_of_cells(
+    cell_op: Callable[..., tuple[Tensor, Tensor]],
     input: Tensor,
     weights: Tensor,
     bias: Tensor | None,
     initial_h: Tensor | None,
     initial_cell: Tensor | None,
+    reverse: bool = False,
 ) -> Sequence:
-    """`lltm_sequence` as a loop over the cell: slower, but differentiable to any order."""
+    """`lltm_sequence` as a loop over `lltm` or `reference`, differentiable to any order."""
     state_size = weights.shape[0] // 3
     if bias is None:
         bias = weights.new_zeros(3 * state_size)
@@ -82,7 +84,7 @@ def _steps_of_cells(
     h, cell = (state.squeeze(0) if state.dim() == 3 else state for state in (h, cell))
     states, order = [], -1 if reverse else 1
     for x in input.unbind(0)[::order]:
-        h, cell = lltm(x, weights, bias, h, cell)
+        h, cell = cell_op(x, weights, bias, h, cell)
         states.append((h, cell))
     output, cells = (torch.stack(parts) for parts in zip(*states[::order], strict=True))
     final_h = h if initial_h is None else h.reshape(initial_h.shape)
@@ -156,17 +158,15 @@ def lltm_sequence(
         if input.is_cuda:
             check_cuda(input.device)
         if functorch_is_active():
-            return _steps_of_cells(reverse, *tensors)
+            return steps_of_cells(lltm, *tensors, reverse=reverse)
         operands = _operands(tensors, reverse, keep_cells)
         if torch.is_grad_enabled() or forward_mode_is_active():
             return _apply(*operands)  # type: ignore[no-any-return]
         return _without_gates(_eager_forward(*operands))
     except (RuntimeError, AttributeError, TypeError) as error:
         named = zip(_NAMES, tensors, strict=True)
-        reason = refusal(**{name: tensor for name, tensor in named if tensor is not None})
-        if reason is None:
-            raise
-        raise NotImplementedError(reason) from error
+        refuse(error, **{name: tensor for name, tensor in named if tensor is not None})
+        raise
 
 
 def _without_gates(results: tuple[Tensor, ...]) -> Sequence:
@@ -206,6 +206,4 @@ def _tf32_allowed(input: Tensor) -> bool:
     if not input.is_cuda or input.dtype is not torch.float32:
         return False
     matmul: Any = torch.backends.cuda.matmul
-    if _NEWER_TF32_FLAG:
-        return matmul.fp32_precision == "tf32"  # type: ignore[no-any-return]
-    return matmul.allow_tf32  # type: ignore[no-any-return]
+    return bool(matmul.fp32_precision == "tf32" if _NEWER_TF32_FLAG else matmul.allow_tf32)

@@ -1,16 +1,10 @@
 """Compares the op with the reference, forward and backward, on the CPU and all CUDA devices."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from . import loader
 from .engine import live_run
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from .engine.live_run import Parts
 
 #: `engine_smoke.py` compares op and definition in these shapes: (B, I, S) for a step, (T, B, I, S)
 #: for a sequence. The layer's kernels depend on the sizes, so there are several sequences.
@@ -20,26 +14,14 @@ SHAPES = (
 )
 
 
-def parts(*shape: int) -> Parts:
+def parts(*shape: int) -> live_run.Parts:
     """The op, its definition, and random arguments: the cell for (B, I, S), the layer for
     (T, B, I, S)."""
     import torch
 
     from .functions import lltm
-    from .layer_functions import lltm_sequence
+    from .layer_functions import lltm_sequence, steps_of_cells
     from .reference import reference
-
-    def sequence(*operands: Tensor) -> tuple[Tensor, ...]:
-        return lltm_sequence(*operands)[:3]
-
-    def steps_of_reference(
-        x: Tensor, weights: Tensor, bias: Tensor, h: Tensor, cell: Tensor
-    ) -> tuple[Tensor, ...]:
-        states = []
-        for step in x.unbind(0):
-            h, cell = reference(step, weights, bias, h, cell)
-            states.append(h)
-        return torch.stack(states), h, cell
 
     *steps, batch, features, state = shape or (5, 7, 11)
     generator = torch.Generator().manual_seed(7)
@@ -53,7 +35,9 @@ def parts(*shape: int) -> Parts:
             ((batch, state), 1.0),
         )
     ]
-    return (sequence, steps_of_reference, values) if steps else (lltm, reference, values)
+    if steps:
+        return lltm_sequence, partial(steps_of_cells, reference), values
+    return lltm, reference, values
 
 
 def run() -> dict[str, Any]:

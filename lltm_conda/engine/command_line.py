@@ -140,8 +140,7 @@ def _smoke(project: Project) -> dict[str, Any]:
         return {**crash, "error": f"the live run took longer than {_SMOKE_SECONDS} s"}
     if done.returncode == 0:
         with suppress(ValueError):
-            result: dict[str, Any] = json.loads(done.stdout.rpartition("\n")[2])
-            return result
+            return json.loads(done.stdout.rpartition("\n")[2])  # type: ignore[no-any-return]
     tail = " | ".join(done.stderr.strip().splitlines()[-3:])
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
     return {**crash, "error": f"the live run ended with {how}: {tail}"}

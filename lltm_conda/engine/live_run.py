@@ -36,24 +36,20 @@ def live_run(loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
 
 def _check_device(device: str, loader: Loader, parts: Callable[[], Parts]) -> dict[str, Any]:
     """Compares the op on `device` with its definition, in float64 and float32."""
-    result: dict[str, Any] = {"device": device, "ok": False, "error": None, "differences": {}}
+    error, found = None, dict[str, float]()
     try:
         if device != "cpu":
             loader.check_cuda(int(device.partition(":")[2]))
-        for dtype, tolerance in TOLERANCES.items():
-            found = difference(parts(), device, dtype)
-            result["differences"][dtype] = found
-            if not found <= tolerance:  # also true for a NaN
-                result["error"] = (
-                    f"{dtype}: differs from the reference by {found:.1e}, more than {tolerance:.0e}"
-                )
-                return result
-        result["ok"] = True
-    except BinariesCudaError as error:
-        result["error"] = f"{error.finding.why}; to mend: {error.finding.fix}"
-    except Exception as error:  # the report must name every failure
-        result["error"] = f"{type(error).__name__}: {error}"
-    return result
+        for dtype, most in TOLERANCES.items():
+            found[dtype] = worst = difference(parts(), device, dtype)
+            if not worst <= most:  # also true for a NaN
+                error = f"{dtype}: differs from the reference by {worst:.1e}, more than {most:.0e}"
+                break
+    except BinariesCudaError as failure:
+        error = f"{failure.finding.why}; to mend: {failure.finding.fix}"
+    except Exception as failure:  # the report must name every failure
+        error = f"{type(failure).__name__}: {failure}"
+    return {"device": device, "ok": error is None, "error": error, "differences": found}
 
 
 def difference(parts: Parts, device: str, dtype: str) -> float:

@@ -3,9 +3,8 @@
 To judge a binary is to tell from its file whether it works here. The loader loads only files that
 it has accepted in this process; it judges them unless `$PREFIX_SKIP_CHECK` is 1. The loader imports
 torch to learn torch's facts, and judges a GPU only before the first computation on that GPU
-(`check_cuda`). To keep the package's import quick, the loader judges the files of a kind (glue, CPU
-kernels, CUDA kernels) in order of preference until it accepts one, and imports `explain` only if it
-has accepted no file of a kind that torch could use.
+(`check_cuda`). To keep the package's import quick, it judges few files (see `selection`), and
+imports `explain` only if it has accepted no file of a kind that torch could use.
 """
 
 from __future__ import annotations
@@ -77,19 +76,13 @@ class BinariesCudaError(RuntimeError):
 
 
 class LoadedBinaries(Record):
-    """The binaries that were loaded into this process.
-
-    Attributes:
-        glue: the record of the glue.
-        cpu: the record of the CPU kernels; None if the project has none.
-        cuda: the record of the CUDA kernels; None if none were loaded.
-        cuda_rejection: why no CUDA kernels were loaded although torch is a CUDA build and the
-            project has CUDA kernels; else None.
-    """
+    """The binaries that were loaded into this process."""
 
     glue: BinaryRecord
-    cpu: BinaryRecord | None
-    cuda: BinaryRecord | None
+    cpu: BinaryRecord | None  #: the CPU kernels; None if the project has none
+    cuda: BinaryRecord | None  #: the CUDA kernels; None if none were loaded
+    #: Why no CUDA kernels were loaded although torch is a CUDA build and the project has CUDA
+    #: kernels; else None.
     cuda_rejection: Finding | None
 
     @property
@@ -169,10 +162,8 @@ class Loader:
         """Judges binaries, loads those it accepts; after a success, later calls return its result.
 
         `built` are the files to choose from, by default those of the package and of the build
-        cache. Several threads may call this method at once.
-
-        Raises:
-            BinariesImportError: no binaries fit, or torch, glue or CPU kernels cannot be loaded.
+        cache. Several threads may call this method at once. Raises BinariesImportError if no
+        binaries fit, or torch, glue or CPU kernels cannot be loaded.
         """
         with self.lock:
             if self._loaded is None:
@@ -181,10 +172,9 @@ class Loader:
 
     def _judge_and_open(self, built: Sequence[Path] | None) -> LoadedBinaries:
         runtime = self.import_runtime()
+        paths, distrusted = list(built or ()), None
         if built is None:
             paths, distrusted = find_binaries(self.project, runtime.torch)
-        else:
-            paths, distrusted = list(built), None
         selection = self.choose(paths, runtime, self._setting("VARIANT"))
         if selection.glue is None or not selection.complete:
             from .compat.explain import explain  # only a failure needs it
@@ -253,13 +243,12 @@ class Loader:
         try:
             import torch
         except Exception as error:  # a broken torch can raise any exception
-            missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-            here, needed = environment(self.project), "a torch that can be imported"
-            why = "torch is not installed" if missing else "import torch fails"
-            again = fixes.reinstall_torch(here, None)
-            fix = fixes.install_torch(here, self.project) if missing else again
-            observed, fault = f"{type(error).__name__}: {error}", faults.TORCH_NOT_LOADED
-            raise self._refused(None, "torch", observed, needed, why, fix, fault) from error
+            here, observed = environment(self.project), f"{type(error).__name__}: {error}"
+            why, fix = "import torch fails", fixes.reinstall_torch(here, None)
+            if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+                why, fix = "torch is not installed", fixes.install_torch(here, self.project)
+            said = "a torch that can be imported", why, fix, faults.TORCH_NOT_LOADED
+            raise self._refused(None, "torch", observed, *said) from error
         try:
             install = from_module(torch)
         except TorchNotFoundError as error:
@@ -267,7 +256,7 @@ class Loader:
             fix, fault = "rename the file or folder that shadows torch", faults.TORCH_NOT_LOADED
             needed = "the torch package of PyTorch"
             raise self._refused(None, "torch", place, needed, why, fix, fault) from error
-        return runtime_of(install, self.project, self.registered_by(torch))
+        return runtime_of(install, self.project)._replace(registered_by=self.registered_by(torch))
 
     def registered_by(self, torch: Any) -> str | None:
         """Names the library that has registered the operators already; None if there is none."""
@@ -340,10 +329,8 @@ class Loader:
         """Judges driver and GPU before the first computation on a CUDA device.
 
         Once a device has passed, later calls with its index return at once. None stands for the
-        current device.
-
-        Raises:
-            BinariesCudaError: the CUDA kernels are not loaded, or cannot run on this GPU.
+        current device. Raises BinariesCudaError if the CUDA kernels are not loaded, or cannot run
+        on this GPU.
         """
         index = device if isinstance(device, int) else getattr(device, "index", None)
         if index in self._checked:
@@ -355,8 +342,7 @@ class Loader:
         if index is None:
             index = torch.cuda.current_device()
         # If this loader has loaded nothing, another library registered the op: judge nothing.
-        finding = None if self._loaded is None else self._cuda_finding(index, self._loaded)
-        if finding is not None:
+        if self._loaded and (finding := self._cuda_finding(index, self._loaded)):
             raise self._cuda_error(finding, self.project)
         self._checked.add(index)
 

@@ -16,6 +16,7 @@ from .builder import BuildError, execute, fitting_request, plan
 from .builder.programs import Log, flag
 from .compat import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
 from .compat.records import TorchInstall, dotted
+from .compat.text import read_json
 from .compat.torch_probe import TorchNotFoundError
 from .loader import LoadedBinaries, Loader
 from .project import Project
@@ -26,7 +27,6 @@ _SETTINGS += ["CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA"]
 
 
 def main(project: Project, arguments: list[str]) -> int:
-    """The `build` command; returns the exit code."""
     options = _parser(project).parse_args(arguments)
     try:
         if options.list:
@@ -150,7 +150,7 @@ def build(
                     shutil.rmtree(entry.path, ignore_errors=True)
         if folder.is_dir():
             cache.trusted_files(project, folder)
-            before = cache.manifest(folder).get("settings")
+            before = read_json(folder / cache.MANIFEST).get("settings")
             before = before if isinstance(before, dict) else {}
             changed = [n for n in _SETTINGS if n in env and env[n] != before.get(n)]
             if not force and not changed:

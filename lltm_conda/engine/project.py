@@ -23,9 +23,8 @@ class Record:
     def __init__(self, *values: Any, **named: Any) -> None:
         given = self.__dict__
         given.update(zip(self._fields, values, strict=False), **named)
-        if len(given) != len(values) + len(named) or not self._required <= given.keys() <= {
-            *self._fields
-        }:
+        known = {*self._fields}
+        if len(given) != len(values) + len(named) or not self._required <= given.keys() <= known:
             fields = ", ".join(self._fields)
             raise TypeError(f"{type(self).__name__} has the fields {fields}; got {[*given]}")
 
@@ -51,32 +50,20 @@ class Record:
 
 
 class Project(Record):
-    """A client of the engine: an op with its Python package.
+    """A client of the engine: an op with its Python package."""
 
-    Attributes:
-        distribution: the name of the wheels and of the conda package.
-        package: the Python package that users import.
-        namespace: the namespace of the operators in `torch.ops`, and the prefix of the C symbols.
-        prefix: the prefix of the environment variables.
-        operator: the name of one operator. If it is registered, all operators are registered.
-        version: the version of the Python files. Binaries must have the same version.
-        folder: the folder of the Python files.
-        kernels: the types of device that have kernels: "cpu", "cuda", both or neither. On a
-            device without kernels, the operators call only torch.
-        definition: the dotted name of the operator in plain PyTorch; "" if there is none.
-        cache: the folder of local builds; None for the default (`compat.cache.root`).
-    """
-
-    distribution: str
-    package: str
-    namespace: str
-    prefix: str
-    operator: str
-    version: str
-    folder: Path
+    distribution: str  #: the name of the wheels and of the conda package
+    package: str  #: the Python package that users import
+    namespace: str  #: of the operators in `torch.ops`; also the prefix of the C symbols
+    prefix: str  #: of the environment variables
+    operator: str  #: the name of one operator; if it is registered, all operators are registered
+    version: str  #: of the Python files; binaries must have the same version
+    folder: Path  #: of the Python files
+    #: The types of device that have kernels: "cpu", "cuda", both or neither. On a device without
+    #: kernels, the operators call only torch.
     kernels: tuple[str, ...] = ()
-    definition: str = ""
-    cache: Path | None = None
+    definition: str = ""  #: the dotted name of the operator in plain PyTorch; "" if there is none
+    cache: Path | None = None  #: the folder of local builds; None for that of `compat.cache.root`
 
     @property
     def command(self) -> str:

@@ -46,11 +46,11 @@ _GENERATIONS = {
 
 @dataclass(frozen=True)
 class CudaToolkit:
-    """A CUDA toolkit with nvcc. `library_dirs` are the folders that hold libcudart_static.a."""
+    """A CUDA toolkit with nvcc."""
 
     nvcc: str
     version: tuple[int, int]
-    library_dirs: tuple[str, ...] = ()
+    library_dirs: tuple[str, ...] = ()  #: the folders that hold libcudart_static.a
 
     @property
     def version_text(self) -> str:
@@ -66,15 +66,13 @@ class CudaToolkit:
 class ClangToolkit:
     """A clang++ that compiles CUDA, for a CUDA version without a usable nvcc.
 
-    `folder` holds the rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice.
-
     clang compiles for fewer architectures than ptxas. For newer ones, ptxas assembles the PTX of
     the newest architecture that clang compiles for. In `folder`, `bin/fatbinary` is a wrapper: it
     runs ptxas for ``--assemble=sm_NN``, and leaves out the image NAME for ``--drop=NAME``.
     """
 
     clang: str
-    folder: Path
+    folder: Path  #: the rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice
     version: tuple[int, int]
 
     @property
@@ -128,8 +126,7 @@ class ClangToolkit:
         code = [name.split("_")[1] for name in architectures if name.startswith("sm_")]
         ptx = [name.split("_")[1] for name in self.actual(architectures) if "compute" in name]
         later = [number for number in code if number not in self.native]
-        assembled_from = [self._newest] if later else []
-        kept = {*ptx, *assembled_from}
+        kept = {*ptx, self._newest} if later else {*ptx}  # `later` is assembled from the newest
         compiled = {*code, *kept} & self.native
         fatbinary = [f"--assemble=sm_{number}" for number in later]
         fatbinary += [f"--drop=sm_{number}" for number in sorted(compiled - {*code})]
@@ -252,15 +249,5 @@ def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
                     f"compiles (it compiles {known}); write for example 8.0;9.0+PTX"
                 )
             number += match[3].lower()
-            wanted = [f"sm_{number}"] + ([f"compute_{number}"] if match[4] else [])
-            result += [name for name in wanted if name not in result]
-    return result
-
-
-def architecture_flags(architectures: Iterable[str]) -> list[str]:
-    """nvcc's `-gencode` flags for `sm_XY` (machine code) and `compute_XY` (PTX)."""
-    flags = []
-    for name in architectures:
-        number = name.split("_", 1)[1]
-        flags += ["-gencode", f"arch=compute_{number},code={name}"]
-    return flags
+            result += [f"sm_{number}", *([f"compute_{number}"] if match[4] else [])]
+    return list(dict.fromkeys(result))

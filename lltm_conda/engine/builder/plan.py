@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from .cuda_toolkit import (
     NO_NVCC,
     ClangToolkit,
     CudaToolkit,
-    architecture_flags,
     default_architectures,
     find_cuda_toolkit,
     parse_architectures,
@@ -55,33 +55,31 @@ class BuildRequest:
     def csrc(self) -> Path:
         return source_root(self.project.folder)
 
+    @cached_property
+    def compiler(self) -> HostCompiler:
+        return find_host_compiler(self.env)
+
 
 @dataclass(frozen=True)
 class Step:
-    """One command, which reads `inputs` and writes `output`.
-
-    The compiler writes the names of the headers that it reads into `depfile`. If inputs[0] is a
-    generated file, `generated` is its text, to be written before the command runs.
-    """
+    """One command, which reads `inputs` and writes `output`."""
 
     name: str
     inputs: tuple[Path, ...]
     output: Path
     command: tuple[str, ...]
-    depfile: Path | None = None
-    generated: str | None = None
+    depfile: Path | None = None  #: the compiler writes the names of the headers that it reads there
+    generated: str | None = None  #: the text to write into inputs[0] before the command runs
 
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How to make one shared object: the start of each source's command, the linker's options for
-    libraries, facts for the build record, and the start of the link command (by default the host
-    compiler's)."""
+    """How to make one shared object."""
 
-    sources: Mapping[Path, list[str]]
-    libraries: list[str]
-    facts: Mapping[str, object]
-    link: list[str] | None = None
+    sources: Mapping[Path, list[str]]  #: the start of each source's command
+    libraries: list[str]  #: the linker's options for libraries
+    facts: Mapping[str, object]  #: for the build record
+    link: list[str] | None = None  #: the start of the link command; None: the host compiler's
 
 
 def glue_for(torch: TorchInstall, project: Project) -> str:
@@ -162,7 +160,6 @@ def plan(request: BuildRequest) -> list[Step]:
     torch, CUDA toolkit or source is missing or does not fit."""
     # ninja runs the steps in another folder, so paths must be absolute.
     request = replace(request, out_dir=request.out_dir.absolute())
-    compiler = find_host_compiler(request.env)
     recipes: dict[str, _Recipe] = {}
     for name in request.kernels:
         if name.rstrip("0123456789") not in request.project.kernels:
@@ -170,17 +167,16 @@ def plan(request: BuildRequest) -> list[Step]:
             raise BuildError(f"{owner} has no {name} kernels; leave them out of the request")
         kernels = KernelsName.parse(name)
         make = _cpu_kernels if kernels.cuda_major is None else _cuda_kernels
-        recipes[file_name(kernels)] = make(request, compiler, kernels)
+        recipes[file_name(kernels)] = make(request, kernels)
     if request.glue is not None:
         glue = GlueName.parse(request.glue)
-        recipes[file_name(glue)] = _glue(request, compiler, glue)
-    return [
-        step for file, recipe in recipes.items() for step in _steps(request, compiler, file, recipe)
-    ]
+        recipes[file_name(glue)] = _glue(request, glue)
+    return [step for file, recipe in recipes.items() for step in _steps(request, file, recipe)]
 
 
-def _steps(request: BuildRequest, compiler: HostCompiler, file: str, recipe: _Recipe) -> list[Step]:
+def _steps(request: BuildRequest, file: str, recipe: _Recipe) -> list[Step]:
     """The steps that compile every source and the build record, and the step that links."""
+    compiler = request.compiler
     folder = request.out_dir / "objects" / file.removesuffix(".so")
     record = folder / "record.cpp"
     plain = [*compiler.command, "-std=c++17", *_host_flags(request, "-O2")]
@@ -192,22 +188,19 @@ def _steps(request: BuildRequest, compiler: HostCompiler, file: str, recipe: _Re
         # A CXX of several words may already start with a launcher.
         several = len(compiler.command) > 1 and command[0] == compiler.command[0]
         line = (*(() if several else request.launcher), *command, *flags)
-        text = _record(request, compiler, file, recipe.facts) if source == record else None
-        steps.append(
-            Step(f"compile {source.name} for {file}", (source,), output, line, depfile, text)
-        )
+        text = _record(request, file, recipe.facts) if source == record else None
+        name = f"compile {source.name} for {file}"
+        steps.append(Step(name, (source,), output, line, depfile, text))
     objects, output = tuple(step.output for step in steps), request.out_dir / file
     link = recipe.link or [*compiler.command, *_link_flags(request.env)]
     line = (*link, "-o", str(output), *map(str, objects), *recipe.libraries)
     return [*steps, Step(f"link {file}", objects, output, line)]
 
 
-def _record(
-    request: BuildRequest, compiler: HostCompiler, file: str, facts: Mapping[str, object]
-) -> str:
+def _record(request: BuildRequest, file: str, facts: Mapping[str, object]) -> str:
     """The C++ source of the build record."""
     kind, _, name = file.removesuffix(".so").partition("-")
-    project, env = request.project, request.env
+    project, env, compiler = request.project, request.env, request.compiler
     record = {
         "schema": 1,
         "kind": kind,
@@ -252,13 +245,14 @@ def _link_flags(env: Mapping[str, str]) -> list[str]:
     return [*_LINK, *words(env, "LDFLAGS"), "-Wl,--no-gc-sections"]
 
 
-def _cpu_kernels(request: BuildRequest, compiler: HostCompiler, _: KernelsName) -> _Recipe:
-    base = [*compiler.command, "-std=c++17", *_host_flags(request, "-O3")]
+def _cpu_kernels(request: BuildRequest, _: KernelsName) -> _Recipe:
+    base = [*request.compiler.command, "-std=c++17", *_host_flags(request, "-O3")]
     sources = dict.fromkeys(kernel_sources(request.csrc, "cpu"), base)
     return _Recipe(sources, [], {"device": "cpu", "cuda": None, "cuda_archs": []})
 
 
-def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, kernels: KernelsName) -> _Recipe:
+def _cuda_kernels(request: BuildRequest, kernels: KernelsName) -> _Recipe:
+    compiler = request.compiler
     toolkit = request.cuda or find_cuda_toolkit(request.env, major=kernels.cuda_major)
     if toolkit is None:
         raise BuildError(
@@ -273,23 +267,20 @@ def _cuda_kernels(request: BuildRequest, compiler: HostCompiler, kernels: Kernel
         )
     listed = request.env.get("TORCH_CUDA_ARCH_LIST") or request.architectures
     compiled = toolkit.architectures()
-    architectures = parse_architectures(
-        listed or default_architectures(toolkit.version, compiled), compiled
-    )
+    listed = listed or default_architectures(toolkit.version, compiled)
+    architectures = parse_architectures(listed, compiled)
     if isinstance(toolkit, CudaToolkit):
-        recipe, by = _by_nvcc(request, compiler, toolkit, architectures), "nvcc"
+        recipe, by = _by_nvcc(request, toolkit, architectures), "nvcc"
     else:
-        recipe, by = _by_clang(request, compiler, toolkit, architectures), f"{toolkit.name}, CUDA"
+        recipe, by = _by_clang(request, toolkit, architectures), f"{toolkit.name}, CUDA"
         architectures = toolkit.actual(architectures)
     by = f"{by} {toolkit.version_text}, {compiler}"
     facts = {"cuda": toolkit.version_text, "cuda_archs": architectures, "compiler": by}
     return replace(recipe, facts={"device": "cuda", **facts})
 
 
-def _by_nvcc(
-    request: BuildRequest, compiler: HostCompiler, toolkit: CudaToolkit, architectures: list[str]
-) -> _Recipe:
-    env = request.env
+def _by_nvcc(request: BuildRequest, toolkit: CudaToolkit, architectures: list[str]) -> _Recipe:
+    env, compiler = request.env, request.compiler
     host = [flag for flag in _host_flags(request, "-O3") if flag not in ("-O3", "-O0", "-g")]
     level = ["-O0", "-g", "-lineinfo"] if flag(env, "DEBUG") else ["-O3"]
     # nvcc's -ccbin takes one program. In CXX, a launcher may stand before it and options after it.
@@ -302,12 +293,13 @@ def _by_nvcc(
         # With a cross compiler, nvcc would look for a toolkit of the compiler's platform, which is
         # not here. This machine's toolkit has the same headers, so make nvcc use this toolkit.
         ccbin += ["--target-directory", f"{_CUDA_NAMES.get(here, here)}-linux"]
+    codes = [f"arch=compute_{name.split('_')[1]},code={name}" for name in architectures]
     base = [
         toolkit.nvcc,
         "-std=c++17",
         *level,
         *ccbin,
-        *architecture_flags(architectures),
+        *(word for code in codes for word in ("-gencode", code)),
         # GPU code is three quarters of a wheel, so compress it from CUDA 13 on. Every driver for
         # CUDA 13 reads this compression, but drivers for CUDA 12.0 to 12.3 do not.
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
@@ -335,11 +327,9 @@ def _through_nvcc(option: str, flag: str) -> tuple[str, str]:
     return option, flag if plain else f'"{flag}"'
 
 
-def _by_clang(
-    request: BuildRequest, compiler: HostCompiler, toolkit: ClangToolkit, architectures: list[str]
-) -> _Recipe:
+def _by_clang(request: BuildRequest, toolkit: ClangToolkit, architectures: list[str]) -> _Recipe:
     flags = _host_flags(request, "-O3")
-    host = [*compiler.command, "-std=c++17", *flags]
+    host = [*request.compiler.command, "-std=c++17", *flags]
     # clang warns of every `#pragma unroll` that it does not apply.
     quiet = "-Wno-pass-failed"
     device = [toolkit.clang, "-std=c++17", *toolkit.flags(architectures), *flags, quiet]
@@ -358,8 +348,8 @@ def cxx_standard(torch: tuple[int, int]) -> int:
     return 20 if torch >= (2, 14) else 17
 
 
-def _glue(request: BuildRequest, compiler: HostCompiler, glue: GlueName) -> _Recipe:
-    torch = request.torch
+def _glue(request: BuildRequest, glue: GlueName) -> _Recipe:
+    torch, compiler = request.torch, request.compiler
     if torch is None:
         raise BuildError(
             f"the glue {glue} needs a torch to compile against, got none; install torch, or pass "

@@ -46,16 +46,12 @@ def flag(env: Mapping[str, str], name: str) -> bool | None:
 
 @dataclass(frozen=True)
 class HostCompiler:
-    """A C++ compiler.
+    """A C++ compiler."""
 
-    A launcher such as ccache may come first in `command`. `machine` is the target's processor, such
-    as `x86_64` or `aarch64`; "" if the compiler does not print its target.
-    """
-
-    command: tuple[str, ...]
+    command: tuple[str, ...]  #: a launcher such as ccache may come first
     name: str
     version: str
-    machine: str = ""
+    machine: str = ""  #: the target's processor, as `x86_64`; "" if the compiler does not print it
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"

@@ -7,17 +7,15 @@ is refused. The key of a build is the torch build, the package's version and a h
 
 import errno
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from ..project import Project, Record
 from .records import REJECTED, Finding, TorchInstall
-from .text import printable
+from .text import printable, read_json
 
 MANIFEST = "build.json"
 #: The start of the name of an unfinished build's folder; a killed build leaves such a folder.
@@ -40,16 +38,13 @@ class NoCacheFolderError(RuntimeError):
 
 
 class Entry(Record):
-    """A build in the cache, with the facts of its `build.json` ("?" for a missing fact).
-
-    `finished` is False for a build that was killed or is still running (see `locked`).
-    """
+    """A build in the cache, with the facts of its `build.json` ("?" for a missing fact)."""
 
     path: Path
     key: str
     variant: str
     torch: str
-    finished: bool
+    finished: bool  #: False for a build that was killed or is still running (see `locked`)
 
     @property
     def size(self) -> int:
@@ -133,8 +128,7 @@ def _chain(project: Project, folder: Path) -> list[Path]:
 def _insist(project: Project, paths: Iterable[Path]) -> None:
     base = root(project)
     for path in paths:
-        reason = distrust(path)
-        if reason is not None:
+        if (reason := distrust(path)) is not None:
             mode = f"chmod -R go= {base}   (or remove it: rm -r {base})"
             fix = _another(project) if "belongs to user" in reason else mode
             raise CacheError(path, reason, fix)
@@ -199,14 +193,6 @@ def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
         os.close(descriptor)
 
 
-def manifest(folder: Path) -> dict[str, Any]:
-    """The content of a build's `build.json`; empty if the file holds no readable object."""
-    with suppress(OSError, ValueError, RecursionError):
-        data = json.loads((folder / MANIFEST).read_text("utf-8"))
-        return data if isinstance(data, dict) else {}
-    return {}
-
-
 def entries(project: Project) -> tuple[Entry, ...]:
     """The finished builds of the cache, sorted by path, then the unfinished ones."""
     found = []
@@ -215,7 +201,7 @@ def entries(project: Project) -> tuple[Entry, ...]:
         for pattern, finished in (("torch*/*", True), (f"{UNFINISHED}*", False)):
             for folder in sorted(base.glob(pattern)):
                 if folder.is_dir() and not folder.is_symlink():
-                    key, data = str(folder.relative_to(base)), manifest(folder)
+                    key, data = str(folder.relative_to(base)), read_json(folder / MANIFEST)
                     made_for = [str(data.get(name, "?")) for name in ("variant", "torch")]
                     found.append(Entry(folder, key, *made_for, finished))
     return tuple(found)
@@ -232,8 +218,7 @@ def find_binaries(
     paths: list[Path] = []
     with suppress(OSError):
         # `glob` would take longer, since it compiles a pattern.
-        files = sorted((project.folder / "lib").iterdir())
-        paths += [path for path in files if path.suffix == ".so"]
+        paths = [p for p in sorted((project.folder / "lib").iterdir()) if p.suffix == ".so"]
     try:
         if torch is not None and entry_folder(project, torch, "").parent.is_dir():
             sources = source_hash(project.folder)  # slow, so the folder is looked for first

@@ -99,7 +99,8 @@ def python(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     build = " free-threaded" if runtime.free_threaded else ""
     here = f"{runtime.implementation} {dotted(runtime.python)}{build}"
     mine, floor = ours(binary, runtime), support.load(runtime.project.folder).python_min
-    absent = [name for name in _missing(binary, runtime) if name.startswith(_OF_PYTHON)]
+    missing = runtime.missing.get(str(binary.path), ())
+    absent = [name for name in missing if name.startswith(_OF_PYTHON)]
     if binary.modules and not mine:
         tag = _module_tag(binary, runtime, here)
         if tag.status == REJECTED or not absent:
@@ -135,14 +136,11 @@ def _module_tag(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
     return Finding("python", REJECTED, here, needed, why, fixes.put_back(binary, runtime), fault)
 
 
-def _missing(binary: BinaryRecord, runtime: Runtime) -> tuple[str, ...]:
-    return runtime.missing.get(str(binary.path), ())
-
-
 def symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Are there missing symbols that neither torch nor Python should define?"""
-    left = [name for name in _missing(binary, runtime) if not name.startswith(_OF_PYTHON)]
-    absent = [name for name in left if not is_torch_symbol(name.encode())]
+    missing = runtime.missing.get(str(binary.path), ())
+    others = [name for name in missing if not name.startswith(_OF_PYTHON)]
+    absent = [name for name in others if not is_torch_symbol(name.encode())]
     if not absent:
         return None
     observed = f"{len(absent)} missing: {some(absent)}"
@@ -198,6 +196,7 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     torch, environment = runtime.torch, runtime.environment
     if binary.kind not in ("glue", "extension"):
         return None
+    tags = [f"{tag}-" for tag in torch.python_tags] if torch else []
     if torch is None:
         problem, needed = runtime.torch_problem, "an installed torch"
         why = f"torch cannot be used: {problem}" if problem else "torch is not installed"
@@ -208,9 +207,7 @@ def installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         observed, needed = "; ".join(torch.problems), "a whole torch installation"
         why = f"the torch installation is damaged: {torch.problems[0]}"
         fix = fixes.reinstall_torch(environment, torch)
-    elif torch.python_tags and not any(
-        f"{tag}-".startswith(runtime.python_tag) for tag in torch.python_tags
-    ):
+    elif tags and not any(tag.startswith(runtime.python_tag) for tag in tags):
         observed = f"torch for {', '.join(torch.python_tags)}"
         needed, why = runtime.python_tag.rstrip("-"), "this torch was built for another Python"
         fix = fixes.reinstall_torch(environment, torch)
@@ -387,10 +384,10 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     torch, mine = runtime.torch, ours(binary, runtime)
     missing = tuple(sorted(missing, key=lambda name: _TELLING.index(_fault_of_missing(name))))
     first, fault = missing[0][:200], _fault_of_missing(missing[0])
-    kind = torch.device if torch else ""
+    kind, major = torch.device if torch else "", cuda_major(missing)
     if fault is faults.CPU_TORCH_SWAPPED_IN:
         device = next((name for name in ("hip", "xpu") if name in first), "cuda").upper()
-        major = cuda_major(missing) if device == "CUDA" else ""
+        major = major if device == "CUDA" else ""
         label = f"{device} {major}".strip()
         why = f"{binary.file} needs a {label} build of torch, and this one is built for {kind}"
         fix = fixes.same_cuda(binary, runtime, major)
@@ -401,14 +398,12 @@ def libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     elif fault is faults.CUDA_MAJOR:
         have = f"torch is built for {kind}" if torch else "there is no torch"
         why = f"{binary.file} needs {first}, which is not here ({have})"
-        fix = fixes.same_cuda(binary, runtime, cuda_major(missing))
-        fix = fixes.fit_torch(runtime) if mine else fix
+        fix = fixes.fit_torch(runtime) if mine else fixes.same_cuda(binary, runtime, major)
     elif fault is faults.TORCH_NOT_LOADED:
         why = f"{first} is a library of torch that is not here"
         fix = fixes.install_torch(runtime.environment, runtime.project)
         if torch is not None:
-            why = f"torch {torch.version} has no {first}"
-            fix = fixes.rebuild(binary, runtime)
+            why, fix = f"torch {torch.version} has no {first}", fixes.rebuild(binary, runtime)
             fix = fixes.reinstall_torch(runtime.environment, torch) if mine else fix
     else:
         why = f"{first} is nowhere on the library path"
@@ -493,10 +488,9 @@ def driver_cuda(driver: Driver | None) -> tuple[int, int] | None:
 
 def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
     """The CUDA that a binary was built for; None if neither its record nor its libcudart tells."""
-    if binary.record is not None and binary.record.cuda is not None:
-        return parse_version(binary.record.cuda)
-    runtimes = [name for name in binary.needed if name.startswith("libcudart.so.")]
-    return parse_version(runtimes[0].removeprefix("libcudart.so.")) if runtimes else None
+    recorded, start = binary.record.cuda if binary.record else None, "libcudart.so."
+    linked = (name.removeprefix(start) for name in binary.needed if name.startswith(start))
+    return parse_version(next(linked, None) if recorded is None else recorded)
 
 
 def driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:

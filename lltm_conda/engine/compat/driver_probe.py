@@ -17,6 +17,7 @@ from .text import printable
 _PROC = Path("/proc/driver/nvidia/version")
 _RELEASE = re.compile(r"\b([0-9]{3,4}\.[0-9]{1,3}(?:\.[0-9]{1,3})?)\b")
 _MAX_DEVICES = 256
+_Gpu = tuple[str, str, tuple[int, int]]  # its UUID, name and compute capability
 
 
 def probe_driver(proc: Path = _PROC) -> Driver | None:
@@ -44,7 +45,7 @@ def probe_devices() -> tuple[Device, ...]:
     return ()
 
 
-def _nvml_devices(nvml: ctypes.CDLL) -> list[tuple[str, str, tuple[int, int]]]:
+def _nvml_devices(nvml: ctypes.CDLL) -> list[_Gpu]:
     count, found = ctypes.c_uint(0), []
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
         return []
@@ -61,10 +62,8 @@ def _nvml_devices(nvml: ctypes.CDLL) -> list[tuple[str, str, tuple[int, int]]]:
     return found
 
 
-def visible(
-    devices: list[tuple[str, str, tuple[int, int]]], variable: str | None
-) -> tuple[Device, ...]:
-    """Apply the value of `CUDA_VISIBLE_DEVICES` to (uuid, name, capability) triples.
+def visible(devices: list[_Gpu], variable: str | None) -> tuple[Device, ...]:
+    """Apply the value of `CUDA_VISIBLE_DEVICES` to the GPUs.
 
     An entry is an index or the start of a UUID. As in the driver, the first entry that does not
     name exactly one device ends the list.

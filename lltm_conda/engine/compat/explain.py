@@ -31,11 +31,8 @@ def explain(
         why = f"there is no binary for {runtime.platform}"
         needed, fix = " or ".join(platforms), fixes.without_binaries(runtime.project)
         return Finding("platform", REJECTED, runtime.platform, needed, why, fix)
-    cause = selection.cause
-    if cause is not None:
+    if cause := selection.cause or distrusted:
         return cause
-    if distrusted is not None:
-        return distrusted
     if not paths:
         return no_binaries(runtime)
     observed = some([path.name for path in paths], 20)
@@ -69,8 +66,7 @@ def no_binaries(runtime: Runtime) -> Finding:
     else:
         observed = f"{package}, a source folder without binaries"
         why = f"{runtime.project.distribution} was not built here yet"
-        fix = "python -m pip install . --no-build-isolation"
-        fix = f"{fix}   (or: {fixes.build(runtime.project)})"
+        fix = f"python -m pip install . --no-build-isolation   (or: {fixes.build(runtime.project)})"
     return _package_files(observed, needed, why, fix)
 
 
@@ -143,11 +139,10 @@ def _compare(package: Path, record: Path) -> list[str]:
             if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
                 digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
                 wrong = digest.rstrip(b"=").decode() != row[1].removeprefix("sha256=")
-        except (OSError, ValueError):  # ValueError: a name that no file can have
-            missing.append(row[0])
-        else:
             if wrong:
                 altered.append(row[0])
+        except (OSError, ValueError):  # ValueError: a name that no file can have
+            missing.append(row[0])
     # A list without `__init__.py` is that of an editable installation, and names no shared object.
     whole = f"{package.name}/__init__.py" in listed
     objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []

@@ -12,6 +12,7 @@ from .records import (
     BinaryRecord,
     Environment,
     GlueName,
+    Owner,
     Runtime,
     TorchInstall,
     dotted,
@@ -191,7 +192,7 @@ def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
     if release and f"{owner.version}.".startswith(f"{release}."):
         return put_back(binary, runtime)  # the release is right, so its files must be damaged
     if release:
-        return _paired(binary, release, runtime)
+        return _paired(owner, release, runtime)
     text = f"install a release of {owner.name} that was built for torch {here}, or build this one"
     return f"{text}: {compile_here(binary, runtime)}"
 
@@ -203,10 +204,9 @@ def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
     return binary.owner.release_for.get(runtime.torch.version_tuple, "").partition(" ")[0]
 
 
-def _paired(binary: BinaryRecord, release: str, runtime: Runtime) -> str:
-    assert binary.owner is not None
-    name, flags = binary.owner.name, ""
-    if binary.owner.channel == "conda":
+def _paired(owner: Owner, release: str, runtime: Runtime) -> str:
+    name, flags = owner.name, ""
+    if owner.channel == "conda":
         return f'conda install "{name}={release}"'
     every = ".*" if release.count(".") < 2 else ""
     cpu = runtime.torch is not None and not runtime.torch.cuda
@@ -234,10 +234,10 @@ def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     name = owner.name if owner else binary.file
     release = _paired_release(binary, runtime)
     if release and torch and owner:
-        if torch.cuda and not f"{owner.version}.".startswith(f"{release}."):
-            return rebuild(binary, runtime)  # `release` normally has the CUDA of this torch
-        if not torch.cuda and name in _PYTORCHS_OWN:
-            return _paired(binary, release, runtime)
+        # `release` normally has the CUDA of this torch.
+        another = not f"{owner.version}.".startswith(f"{release}.")
+        if another if torch.cuda else name in _PYTORCHS_OWN:
+            return _paired(owner, release, runtime)
     wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
     here = torch.device if torch else "the CPU"
     return f"install a build of {name} for {here}, or {wanted} (each index names its CUDA)"

@@ -8,11 +8,11 @@ ATen binaries. ATen glue is refused in a torch that is not listed here or is no 
 glue was compiled with that very torch.
 """
 
-import json
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from .text import read_json
 
 FIELDS = (
     "dispatch_key_cpu",
@@ -79,7 +79,5 @@ def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
 @cache
 def _ranges() -> Mapping[str, tuple[tuple[int, int], tuple[int, int]]]:
     """The first and the last minor that have each symbol of `SYMBOLS`, by the symbol."""
-    rows: list[tuple[int, int, list[str]]] = []
-    with suppress(OSError, ValueError, KeyError):
-        rows = json.loads(SYMBOLS.read_text("utf-8"))["ranges"]
+    rows = read_json(SYMBOLS).get("ranges", ())
     return {name: ((2, first), (2, last)) for first, last, names in rows for name in names}

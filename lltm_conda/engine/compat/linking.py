@@ -45,16 +45,11 @@ def link(
 ) -> tuple[tuple[str, ...], tuple[str, ...], list[Path]]:
     """Look up what the dynamic linker would look up to load a binary after `import torch`.
 
-    Args:
-        binary: the binary that would be loaded.
-        torch: the imported torch; None if only Python's own libraries are loaded.
-        siblings: the libraries of the binary's package, by file name; its code may load them first.
-        above: the opened object that needs `binary`, or None; its libraries may provide symbols.
-
-    Returns:
-        Three sequences: the needed libraries that were not found, indirect ones included; the
-        strong undefined symbols that no library defines, empty if a library was not found; the
-        siblings that load with the binary and need torch.
+    `torch` is None if only Python's own libraries are loaded. `siblings` are the libraries of the
+    binary's package, by file name; its code may load them first. `above` is the opened object that
+    needs `binary`, or None; its libraries may provide symbols. The result: the needed libraries
+    that were not found, indirect ones included; the strong undefined symbols that no library
+    defines, empty if a library was not found; the siblings that load with it and need torch.
     """
     process = _process(torch.lib_dir if torch else None)
     found, missing = _closure([binary.path], process, siblings)

@@ -1,6 +1,5 @@
 """Probe: the distribution that owns a file, and the torch that the distribution names."""
 
-import json
 import operator
 import os
 import re
@@ -12,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from .records import BinaryRecord, Owner, parse_minor, parse_version
-from .text import printable
+from .text import printable, read_json
 
 _PAIRS = Path(__file__).with_name("pairs.json")
 _MAX_FILE = 8 << 20
@@ -72,8 +71,8 @@ def _index(folder: Path) -> Mapping[str, Path]:
         with suppress(OSError):
             for name in _LIBRARY.findall((place / "RECORD").read_bytes()):
                 found[name.decode("utf-8", "replace")] = place
+        url = read_json(place / "direct_url.json")
         with suppress(OSError, ValueError, AttributeError):
-            url = json.loads((place / "direct_url.json").read_bytes())
             if url.get("dir_info", {}).get("editable"):
                 source = Path(unquote(url["url"].removeprefix("file://")))
                 found |= dict.fromkeys(map(str, _built_in(source)), place)
@@ -83,10 +82,8 @@ def _index(folder: Path) -> Mapping[str, Path]:
             for place in source.glob(f"{link.stem.replace('-', '_')}*.egg-info"):
                 found |= dict.fromkeys(map(str, _built_in(source)), place)
     for place in folder.glob("conda-meta/*.json"):
-        with suppress(OSError, ValueError, AttributeError):
-            for name in json.loads(place.read_bytes()).get("files", ()):
-                if ".so" in name:
-                    found[name] = place
+        names = read_json(place).get("files", ())
+        found |= dict.fromkeys((name for name in names if ".so" in name), place)
     return found
 
 
@@ -105,7 +102,7 @@ def _read(place: Path, folder: Path) -> Owner | None:
     """The distribution of the metadata at `place`, with files in `folder`; None if unreadable."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if place.suffix == ".json":
-            data = json.loads(place.read_bytes())
+            data = read_json(place)
             name, version, needs = data["name"], data["version"], data.get("depends", ())
             pins = [n.partition(" ")[2] for n in needs if n.startswith(("pytorch ", "libtorch "))]
             channel = "conda"
@@ -138,9 +135,8 @@ def _metadata(place: Path) -> str:
 
 def torch_requirements(place: Path) -> list[str]:
     """The requirements on torch, such as `>=2.9`, in a metadata folder, without those of extras."""
-    return re.findall(
-        r"^Requires-Dist: torch(?![\w.-]) *([^;\n]*)(?!.*extra)", _metadata(place), re.M
-    )
+    wanted = r"^Requires-Dist: torch(?![\w.-]) *([^;\n]*)(?!.*extra)"
+    return re.findall(wanted, _metadata(place), re.M)
 
 
 def admits(pin: str, minor: Minor) -> bool:
@@ -185,7 +181,5 @@ def normal(name: str) -> str:
 @cache
 def _pairs() -> Mapping[str, Mapping[Minor, str]]:
     """The releases of each distribution that go with each torch minor, the best one first."""
-    rows: dict[str, dict[str, str]] = {}
-    with suppress(OSError, ValueError, KeyError):
-        rows = json.loads(_PAIRS.read_text("utf-8"))["releases"]
+    rows = read_json(_PAIRS).get("releases", {})
     return {n: {parse_minor(key) or (0, 0): row[key] for key in row} for n, row in rows.items()}

@@ -1,7 +1,7 @@
 """The data types for binaries, runtimes, and the findings of `judge` on a binary in a runtime.
 
 All records are frozen. This module opens no file and judges nothing. The classes `*Name` read a
-name with `parse` and write it with `str`: `parse(str(name)) == name`.
+name with `parse` (or raise NameFormatError) and write it with `str`: `parse(str(name)) == name`.
 
 Every import of the package imports this module, so its data types are `Record`s: Python
 makes a `Record` class faster than a NamedTuple or a dataclass.
@@ -42,19 +42,14 @@ class RecordError(ValueError):
 
 
 class GlueName(Record):
-    """`stable210`, `aten24-abi0`: the torch ABI of a glue object.
+    """`stable210`, `aten24-abi0`: the torch ABI of a glue object."""
 
-    `lane` is "stable" for a glue that serves the minor `torch` and all newer ones, or "aten" for a
-    glue that was built for the minor `torch` with the C++11 ABI flavour `cxx11_abi`.
-    """
-
-    lane: str
-    torch: tuple[int, int]
-    cxx11_abi: int | None = None
+    lane: str  #: "stable" for a glue that serves `torch` and all newer minors, else "aten"
+    torch: tuple[int, int]  #: the minor that it was built for
+    cxx11_abi: int | None = None  #: the C++11 ABI flavour; None for "stable"
 
     @classmethod
     def parse(cls, text: str) -> GlueName:
-        """Read a glue name. Raises NameFormatError."""
         lane = "stable" if text.startswith("stable") else "aten"
         digits, _, abi = text.removeprefix(lane).partition("-abi")
         if digits[:4].isdecimal():
@@ -84,7 +79,6 @@ class KernelsName(Record):
 
     @classmethod
     def parse(cls, text: str) -> KernelsName:
-        """Read a kernels name. Raises NameFormatError."""
         major = text.removeprefix("cuda")[:2]
         name = cls(int(major) if major.isdecimal() else None)
         if str(name) != text or name.cuda_major == 0:
@@ -103,7 +97,6 @@ class VariantName(Record):
 
     @classmethod
     def parse(cls, text: str) -> VariantName:
-        """Read a variant name. Raises NameFormatError."""
         glue, _, kernels = text.rpartition("-")
         with suppress(NameFormatError):
             name = cls(GlueName.parse(glue), KernelsName.parse(kernels.replace("cu", "cuda", 1)))
@@ -244,44 +237,34 @@ class Owner(Record):
 
 
 class BinaryRecord(Record):
-    """One shared object, read without loading it.
-
-    Attributes:
-        kind: "glue" or "kernels" of a client of the engine; "extension" for other objects that need
-            torch; "library" for other shared objects; or "unreadable".
-        name: `stable210` or `cuda13` for a glue or kernels; for other kinds, the file's name.
-        needed, runpath: as in `Elf`.
-        floors: the newest version of `GLIBC`, `GLIBCXX` and `CXXABI` that the file needs.
-        torch_symbols: the undefined strong symbols that torch must provide (`is_torch_symbol`).
-        python_symbols: undefined strong symbols of the Python C API.
-        modules: the Python modules that the file defines (from `PyInit_*`).
-        cxx11_abi: the C++11 ABI flavour of the torch symbols; None if no symbol shows the flavour.
-        cuda_archs: the architectures in the record (`.nv_fatbin` must hold each of them); without a
-            record, those in `.nv_fatbin`, which a `light` reading skips.
-        alignment: the smallest alignment of a segment, in bytes; a system with larger pages cannot
-            load the file. 0 if unknown.
-        problems: the faults of the file itself; empty for a whole file.
-        owner: the distribution that lists the file; None if not looked for or not found.
-    """
+    """One shared object, read without loading it."""
 
     path: Path
+    #: "glue" or "kernels" of a client of the engine; "extension" for other objects that need torch;
+    #: "library" for other shared objects; or "unreadable".
     kind: str
-    name: str
+    name: str  #: `stable210` or `cuda13` for a glue or kernels; for other kinds, the file's name
     record: BuildRecord | None = None
     layout: Mapping[str, int] | None = None
     platform: str | None = None
-    needed: tuple[str, ...] = ()
-    runpath: str = ""
+    needed: tuple[str, ...] = ()  #: as in `Elf`
+    runpath: str = ""  #: as in `Elf`
+    #: The newest version of `GLIBC`, `GLIBCXX` and `CXXABI` that the file needs.
     floors: Mapping[str, tuple[int, ...]] = NOTHING
+    #: The undefined strong symbols that torch must provide (`is_torch_symbol`).
     torch_symbols: tuple[str, ...] = ()
-    python_symbols: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    cxx11_abi: int | None = None
+    python_symbols: tuple[str, ...] = ()  #: undefined strong symbols of the Python C API
+    modules: tuple[str, ...] = ()  #: the Python modules that the file defines (from `PyInit_*`)
+    cxx11_abi: int | None = None  #: the C++11 ABI flavour that the torch symbols show, if any
+    #: The architectures in the record (`.nv_fatbin` must hold each of them); without a record,
+    #: those in `.nv_fatbin`, which a `light` reading skips.
     cuda_archs: tuple[str, ...] = ()
     size: int = 0
+    #: The smallest alignment of a segment, in bytes; a system with larger pages cannot load the
+    #: file. 0 if unknown.
     alignment: int = 0
-    problems: tuple[str, ...] = ()
-    owner: Owner | None = None
+    problems: tuple[str, ...] = ()  #: the faults of the file itself; empty for a whole file
+    owner: Owner | None = None  #: that lists the file; None if not looked for or not found
 
     @property
     def file(self) -> str:
@@ -349,14 +332,12 @@ class Driver(Record):
 
 
 class Environment(Record):
-    """The environment that the fixes are for. `kind` is "conda" or "pip". `installer` is the tool
-    that installed the package (None if unknown, as in a source folder); `source` is the file or
-    folder that it was installed from (None if unknown or gone)."""
+    """The environment that the fixes are for, and how the package came there."""
 
-    kind: str = "pip"
+    kind: str = "pip"  #: or "conda"
     python: str = "python"
-    installer: str | None = None
-    source: str | None = None
+    installer: str | None = None  #: the tool; None if unknown, as in a source folder
+    source: str | None = None  #: the file or folder it was installed from; None if unknown or gone
 
 
 class Runtime(Record):
@@ -364,14 +345,7 @@ class Runtime(Record):
 
     `judge` knows no other facts about them. None means that a fact is unknown or that a thing is
     not here; `judge` accepts no binary if an unknown fact could mean a crash. docs/fails/compat.md
-    describes the fields that are not listed here.
-
-    Attributes:
-        project: the project whose binaries are "ours"; all others belong to other packages.
-        missing: the symbols that were looked up and not found, by the binary's path; `import NAME`
-            stands for a Python package that the binary imports.
-        libraries: the needed libraries that were looked for and not found, by the binary's path.
-        kernel_abi: the version of the chosen glue's kernel table; None before a glue is chosen.
+    describes the fields without a comment.
     """
 
     system: str
@@ -388,11 +362,14 @@ class Runtime(Record):
     devices: tuple[Device, ...] = ()
     registered_by: str | None = None
     package_version: str = ""
-    kernel_abi: int | None = None
+    kernel_abi: int | None = None  #: of the chosen glue's kernel table; None before it is chosen
     environment: Environment = Environment()
+    #: The symbols that were looked up and not found, by the binary's path; `import NAME` stands for
+    #: a Python package that the binary imports.
     missing: Mapping[str, tuple[str, ...]] = NOTHING
+    #: The needed libraries that were looked for and not found, by the binary's path.
     libraries: Mapping[str, tuple[str, ...]] = NOTHING
-    project: Project = NOBODY
+    project: Project = NOBODY  #: its binaries are "ours"; all others belong to other packages
     page_size: int = 0
     l4t: str = ""
 

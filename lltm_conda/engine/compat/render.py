@@ -62,7 +62,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def runtime_table(runtime: Runtime) -> str:
-    """A table of the main facts of the runtime."""
     python = f"{runtime.implementation} {dotted(runtime.python)}"
     libc, libstdcxx, torch = runtime.libc, runtime.libstdcxx, runtime.torch
     rows = [

@@ -1,7 +1,6 @@
 """Probe: the facts about this process and machine, except torch and the driver."""
 
 import ctypes
-import json
 import os
 import platform
 import re
@@ -15,7 +14,7 @@ from ..project import NOBODY, Project
 from .binary import newest_versions
 from .elf import Elf, ElfError
 from .records import Environment, Runtime, TorchInstall, parse_version
-from .text import printable
+from .text import printable, read_json
 from .torch_probe import TorchNotFoundError, dist_info, find_torch, installer
 
 _FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
@@ -56,9 +55,7 @@ def probe_runtime(
     return facts._replace(torch_problem=problem)
 
 
-def runtime_of(
-    torch: TorchInstall | None, project: Project, registered_by: str | None = None
-) -> Runtime:
+def runtime_of(torch: TorchInstall | None, project: Project) -> Runtime:
     """The facts of this process with this torch, without the driver and the GPU."""
     return Runtime(
         system="windows" if sys.platform == "win32" else sys.platform,
@@ -69,7 +66,6 @@ def runtime_of(
         libc=libc(),
         libstdcxx=libstdcxx(),
         torch=torch,
-        registered_by=registered_by,
         package_version=project.version,
         environment=environment(project),
         project=project,
@@ -154,9 +150,8 @@ def environment(project: Project = NOBODY) -> Environment:
     name, version = project.distribution, project.version
     by = installer(project.folder, name, version) if version else None
     prefix = Path(sys.prefix)
-    conda = is_conda_prefix(prefix) and (
-        by is None or any(prefix.glob(f"conda-meta/{name}-*.json"))
-    )
+    listed = prefix.glob(f"conda-meta/{name}-*.json")
+    conda = is_conda_prefix(prefix) and (by is None or any(listed))
     kind = "conda" if by == "conda" or conda else "pip"
     return Environment(kind, installer=by, source=_source(project, kind == "conda"))
 
@@ -169,7 +164,7 @@ def _source(project: Project, conda: bool) -> str | None:
         if conda:
             places = list(Path(sys.prefix).glob(f"conda-meta/{name}-{version}-*.json"))
         for place in places:
-            url = str(json.loads(place.read_bytes()).get("url"))
+            url = str(read_json(place).get("url"))
             if url.startswith("file:///"):
                 from urllib.parse import unquote  # most imports of the package do not need it
 

@@ -4,7 +4,6 @@ The file `support.json` beside the project's Python files holds them;
 `scripts/build_all.sh --write-generated` generates `support.json` from build_matrix.yaml.
 """
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from ..project import Record
 from .layouts import LAYOUTS
 from .records import NOTHING, parse_minor
+from .text import read_json
 
 FIRST = "linux-x86_64"
 
@@ -42,11 +42,11 @@ class Support(Record):
 def load(folder: Path) -> Support:
     """The facts of the folder's `support.json`; the defaults if the file cannot be read."""
     try:
-        data = json.loads((folder / "support.json").read_text("utf-8"))
+        data = read_json(folder / "support.json")
         minors = ("torch_min", "torch_max", "python_min")
         facts: dict[str, Any] = {key: parse_minor(data[key]) for key in minors}
         facts |= {key: data.get(key) for key in ("channel", "index")}
         facts["others"] = {k: tuple(map(str, v)) for k, v in data.get("others", {}).items()}
         return Support(tuple(map(str, data["variants"])), **facts)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError):
         return Support()

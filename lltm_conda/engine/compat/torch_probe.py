@@ -68,8 +68,7 @@ def _located(python: str | None) -> Path | None:
         origin = getattr(sys.modules.get("torch"), "__file__", None)
         if origin is None:
             with suppress(ImportError, ValueError, OSError):
-                spec = importlib.util.find_spec("torch")
-                origin = spec.origin if spec else None
+                origin = getattr(importlib.util.find_spec("torch"), "origin", None)
         return Path(origin).parent if origin else None
     # A path may hold any byte but zero, so a zero byte separates the path from other output.
     code = (
