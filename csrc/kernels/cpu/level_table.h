@@ -20,21 +20,16 @@
 #endif
 
 LLTM_BEGIN_TARGET(LLTM_LEVEL_TARGET)
+// clang-format off: each file uses those before it
 #include "../cell_math.h"
-//
 #include "simd.h"
-//
 #include "vector_math.h"
-//
 #include "cell_vectors.h"
-//
 #include "tiles.h"
-//
 #include "product.h"
-//
 #include "layer_vectors.h"
-//
 #include "step_vectors.h"
+// clang-format on
 
 namespace lltm::LLTM_LEVEL {
 

@@ -1,5 +1,4 @@
-// Vectors of one instruction set, by the compiler's own vector types. Each level_*.cpp includes
-// this file once.
+// Vectors of one instruction set, by the compiler's own vector types.
 #ifndef LLTM_LEVEL
 #error "include this from a level_*.cpp"
 #endif
