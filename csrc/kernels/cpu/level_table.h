@@ -41,7 +41,7 @@ constexpr CpuKernels kernels_of() {
   kernels.column_sum = Cell<T>::column_sum;
   kernels.layer_forward = Sequence<T>::forward;
   kernels.layer_backward = Sequence<T>::backward;
-  kernels.layer_cells = Sequence<T>::cells;
+  kernels.layer_cells = Cell<T>::cells;
   kernels.step_forward = Step<T>::forward;
   kernels.step_backward = Step<T>::backward;
   kernels.product = Product<T, T>::run;
