@@ -107,11 +107,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _measure(arguments: argparse.Namespace) -> schema.Report:
     if arguments.command == "import":
-        found = session.new_report(arguments)
-        session.run_import(found, arguments.rounds)
-        if arguments.json:
-            schema.write(found, arguments.json)
-        return found
+        return session.run_import(arguments)
     is_random, is_layer = arguments.command == "random", arguments.what == "layer"
     if arguments.protocol is None:
         is_stream = is_random and is_layer and arguments.device == "cuda"

@@ -103,11 +103,6 @@ def parameters(cell: Cell) -> dict[str, Tensor]:
     return {name.rsplit(".", 1)[-1].removesuffix("_l0"): value for name, value in named}
 
 
-def tolerance(cell: Cell, x: Tensor) -> float:
-    allowed = TF32_TOLERANCE if tf32_allowed(x) else TOLERANCE[x.dtype]
-    return allowed * cell.slack * (2.0 if x.dim() == 3 else 1.0)
-
-
 def tf32_allowed(x: Tensor) -> bool:
     """Whether torch's flags allow tf32 products for a contender with this input."""
     if x.dtype is not torch.float32 or not x.is_cuda:
@@ -172,10 +167,12 @@ def check(
     formula = partial(_formula, cell, inputs, values["output0"], input_gradients)
     reference = formula(torch.float64)
     errors = {name: relative_error(value, reference[name]) for name, value in values.items()}
-    x, limit = inputs.x, tolerance(cell, inputs.x)
+    x, tf32, is_sequence = inputs.x, tf32_allowed(inputs.x), inputs.x.dim() == 3
+    of_step = TF32_TOLERANCE if tf32 else TOLERANCE[x.dtype]
+    limit = of_step * cell.slack * (2.0 if is_sequence else 1.0)
     allowed = dict.fromkeys(reference, limit)
-    if max(errors.values()) > limit and x.dim() == 3 and x.dtype is not torch.float64:
-        for name, value in formula(x.dtype, tf32=tf32_allowed(x)).items():
+    if max(errors.values()) > limit and is_sequence and x.dtype is not torch.float64:
+        for name, value in formula(x.dtype, tf32=tf32).items():
             own_error = relative_error(value, reference[name])
             allowed[name] = max(limit, min(2 * own_error, FARTHEST))
     for name, error in errors.items():

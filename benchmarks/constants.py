@@ -61,9 +61,8 @@ def terms(family: str, size: Size, element_bytes: int) -> tuple[float, ...]:
 def predicted(family: str, constants: Tensor, rows: Tensor, launch: float) -> Tensor:
     """The predicted microseconds for each row of terms."""
     parts = rows * constants
-    if family == "cublas":
-        return parts.sum(1)
-    return launch + (parts.amax(1) if family.startswith("rows") else parts.sum(1))
+    times = parts.amax(1) if family.startswith("rows") else parts.sum(1)
+    return times if family == "cublas" else launch + times
 
 
 def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
@@ -111,22 +110,19 @@ def show(seed: int, count: int, console: Console) -> None:
         drawn = [d for d in found if d.dtype == dtype and forward_flops(d.size) <= MOST_WORK]
         few = [d for d in drawn if d.size.batch <= FEW_ROWS]
         many = [d for d in drawn if d.size.batch > FEW_ROWS]
-        served = {"few": few, "tensor": many} if dtype == "tf32" else {}
-        steps = {family: served.get(family, drawn)[:count] for family in families}
-        measured = {
-            f: torch.tensor([_measure(one, f) for one in steps[f]]).double() for f in families
-        }
+        element_bytes = DTYPES[dtype].itemsize
+        host = []
         for family in families:
-            bytes_ = DTYPES[dtype].itemsize
-            rows = torch.tensor([terms(family, one.size, bytes_) for one in steps[family]]).double()
-            times = measured[family][:, 0]
+            steps = {"few": few, "tensor": many}.get(family, drawn)[:count]
+            rows = torch.tensor([terms(family, d.size, element_bytes) for d in steps]).double()
+            times, eager = torch.tensor([_measure(d, family) for d in steps]).double().T
+            host.append((eager - times).median())
             constants = fit(family, rows[::2], times[::2], launch)
             for name, value in zip(NAMES[family], constants.tolist(), strict=True):
                 table.add_row(dtype, name, f"{value:.4f}")
             ratios = (predicted(family, constants, rows, launch) / times)[1::2]
             spread = ratios.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=ratios.dtype)).tolist()
             quality.add_row(dtype, family, str(len(ratios)), *(f"{q:.2f}" for q in spread))
-        host = [(eager - graph).median() for graph, eager in (measured[f].T for f in families)]
         table.add_row(dtype, "more_launches", f"{host[-1] - host[0]:.1f}")
     console.print(table)
     console.print(quality)

@@ -41,26 +41,18 @@ def describe_software() -> Software:
     package = sys.modules.get("lltm_conda")
     loaded = package.loader.loaded() if package else None
     paths = filter(None, loaded.paths) if loaded else ()
+    words = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    commit = _output("git", "-C", str(ROOT), *words)  # with `-dirty` if tracked files differ
     return Software(
         python=platform.python_version(),
         torch=torch.__version__,
         torch_cuda=torch.version.cuda,
         cudnn=torch.backends.cudnn.version() if torch.cuda.is_available() else None,
-        commit=commit(),
+        commit=commit or os.environ.get("LLTM_BENCHMARK_COMMIT", "unknown"),
         lltm=package.__version__ if loaded else None,
         door=loaded.glue.name if loaded else None,
         binaries={path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths},
     )
-
-
-def commit() -> str:
-    """The commit of the sources, with `-dirty` if tracked files differ from the commit.
-
-    If git fails, returns $LLTM_BENCHMARK_COMMIT, or `unknown` if that variable is not set.
-    """
-    words = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    found = _output("git", "-C", str(ROOT), *words)
-    return found or os.environ.get("LLTM_BENCHMARK_COMMIT", "unknown")
 
 
 def _output(*command: str) -> str | None:

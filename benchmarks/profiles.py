@@ -44,8 +44,7 @@ def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
     # times the bytes of the L2 cache, unless that needs more than 32 sets. A sequence has one set.
     cache_size = torch.cuda.get_device_properties(device).L2_cache_size
     count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
-    inputs = (make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count))
-    sets = [Calls(cell, each) for each in inputs]
+    sets = [Calls(cell, make_inputs(size, request.dtype, "cuda", 100 + i)) for i in range(count)]
     kept: list[tuple[Tensor, ...]] = []
 
     # All forward calls run first, so that a profile of backward holds only backward.
@@ -81,11 +80,10 @@ def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
             step(i)
             torch.cuda.synchronize()
-        begun = min(e.time_range.start for e in profiler.events())
-        events = [e for e in profiler.events() if e.device_type == DeviceType.CUDA]
-        events.sort(key=lambda e: e.time_range.start)
-        spans = [(e.name, e.time_range) for e in events]
-        found.append([Launch(n, s.elapsed_us(), float(s.start - begun)) for n, s in spans])
+        events = sorted(profiler.events(), key=lambda e: e.time_range.start)
+        on_device = [(e.name, e.time_range) for e in events if e.device_type == DeviceType.CUDA]
+        begun = events[0].time_range.start
+        found.append([Launch(n, s.elapsed_us(), float(s.start - begun)) for n, s in on_device])
     return found
 
 
@@ -159,11 +157,9 @@ def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             training_loop(cell, x, state)
         events: Any = profiler.profiler.kineto_results.events()
-        changes = [
-            e for e in events if e.name() == "[memory]" and e.device_type() == DeviceType.CPU
-        ]
-        changes.sort(key=lambda change: change.start_ns())
-        peak = max(accumulate(change.nbytes() for change in changes))
+        changes = (e for e in events if (e.name(), e.device_type()) == ("[memory]", DeviceType.CPU))
+        in_order = sorted(changes, key=lambda change: change.start_ns())
+        peak = max(accumulate(change.nbytes() for change in in_order))
     cell.module.zero_grad(set_to_none=True)
     return peak
 

@@ -213,12 +213,16 @@ def _import() -> list[float]:
     return [float(seconds) * 1e3 for seconds in done.stdout.split()]
 
 
-def run_import(report: Report, rounds: int) -> None:
+def run_import(arguments: Namespace) -> Report:
     """Measure in fresh processes what `import lltm_conda` adds to `import torch`."""
+    report = new_report(arguments)
     _import()  # warm-up: fills the page cache, writes byte code
-    samples = [_import() for _ in range(rounds)]
+    samples = [_import() for _ in range(arguments.rounds)]
     parts = ("import torch", "added by lltm_conda")
     for name, values in zip(parts, zip(*samples, strict=True), strict=True):
         measured = Measured("ms", [[value] for value in values], {})
         fields = {"size": Size(1, 1, 1), "dtype": "-", "contender": name, "metric": "time"}
         report.results.append(schema.summarised(measured, **fields))
+    if arguments.json:
+        schema.write(report, arguments.json)
+    return report

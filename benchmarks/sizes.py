@@ -64,16 +64,14 @@ def draw(what: str, seed: int, count: int, device: str) -> list[Draw]:
         """A log-uniform integer from `low` to `high`."""
         return min(high, int(math.exp(rng.uniform(math.log(low), math.log(high + 1)))))
 
-    def layer() -> Size:
-        state = rng.choice(STATES) if rng.random() < 0.5 else rng.randint(16, 3072)
-        return Size(between(1, 512), rng.randint(16, 3072), state, between(8, 2048))
-
-    def step() -> Size:
-        return Size(between(1, 4096), between(16, 4096), between(16, 4096))
-
     found: list[Draw] = []
     while len(found) < count:
-        one = Draw(layer() if what == "layer" else step(), rng.choice(KINDS[device]))
+        if what == "layer":
+            state = rng.choice(STATES) if rng.random() < 0.5 else rng.randint(16, 3072)
+            size = Size(between(1, 512), rng.randint(16, 3072), state, between(8, 2048))
+        else:
+            size = Size(between(1, 4096), between(16, 4096), between(16, 4096))
+        one = Draw(size, rng.choice(KINDS[device]))
         bytes_moved = forward_elements(one.size) * DTYPES[one.dtype].itemsize
         if bytes_moved <= MOST_BYTES and forward_flops(one.size) <= MOST_WORK[device]:
             found.append(one)

@@ -14,7 +14,6 @@ from .schema import Report, Result, Size
 
 PAGE = ROOT / "docs" / "numbers" / "index.md"
 RESULTS = ROOT / "benchmarks" / "results"
-FOLDERS = ("cpu", "h200")
 BEGIN, END = "<!-- speed-table:begin -->\n", "<!-- speed-table:end -->\n"
 
 NAMES = {
@@ -168,8 +167,8 @@ def table(reports: list[Report]) -> Table:
 
 
 def stored() -> list[Report]:
-    files = [path for folder in FOLDERS for path in sorted((RESULTS / folder).glob("*.json"))]
-    return [schema.read(path) for path in files]
+    folders = (RESULTS / "cpu", RESULTS / "h200")
+    return [schema.read(path) for folder in folders for path in sorted(folder.glob("*.json"))]
 
 
 def _ratio(target: Target, reports: list[Report]) -> str:

@@ -6,6 +6,7 @@ metric, the time of every iteration in microseconds per step.
 
 import gc
 import random
+import timeit
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -219,11 +220,7 @@ def calibrate(run: Run, seconds: float, rounds: int) -> int:
     The quickest of three iterations decides, because an interruption may slow the others.
     """
     run(SETTLE + 1)  # warm-up: allocator, autograd, libraries that choose an algorithm
-    quickest = float("inf")
-    for _ in range(3):
-        start = perf_counter()
-        run(1)
-        quickest = min(quickest, perf_counter() - start)
+    quickest = min(timeit.repeat(partial(run, 1), timer=perf_counter, repeat=3, number=1))
     return max(1, min(2000, int(seconds / rounds / max(quickest, 1e-7)) - SETTLE))
 
 
@@ -236,9 +233,7 @@ def interleave(
     measured: dict[str, dict[str, Measured]] = {name: {} for name in runs}
     with quiet_collector():
         for _ in range(rounds):
-            order = list(runs)
-            rng.shuffle(order)
-            for name in order:
+            for name in rng.sample(list(runs), len(runs)):
                 settle = SETTLE if counts[name] > 1 else 0
                 for metric, samples in runs[name](settle + counts[name]).items():
                     found = measured[name].setdefault(metric, Measured("us", [], {}))

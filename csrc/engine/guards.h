@@ -2,6 +2,7 @@
 // the value that it needs, and says what to do or where the needed value comes from.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <stdexcept>
@@ -17,8 +18,7 @@
   ::PROJECT_NAMESPACE::Guards<Torch>::on_device(x, #x, ::PROJECT_NAMESPACE::Device::kCUDA)
 #define CHECK_CONTIGUOUS(x) ::PROJECT_NAMESPACE::Guards<Torch>::contiguous(x, #x)
 #define CHECK_INPUT(x) \
-  CHECK_CUDA(x);       \
-  CHECK_CONTIGUOUS(x)
+  ::PROJECT_NAMESPACE::Guards<Torch>::input(x, #x, ::PROJECT_NAMESPACE::Device::kCUDA)
 
 namespace PROJECT_NAMESPACE {
 
@@ -125,11 +125,8 @@ struct Guards {
   static void has_shape(const Tensor& tensor, const char* name,
                         std::initializer_list<int64_t> wanted, const char* meaning,
                         const char* origin) {
-    bool same = Torch::dim(tensor) == static_cast<int64_t>(wanted.size());
-    for (size_t k = 0; same && k < wanted.size(); ++k) {
-      same = Torch::sizes(tensor)[k] == wanted.begin()[k];
-    }
-    if (same) return;
+    const int64_t* const sizes = Torch::sizes(tensor);
+    if (std::equal(wanted.begin(), wanted.end(), sizes, sizes + Torch::dim(tensor))) return;
     const auto count = static_cast<int64_t>(wanted.size());
     fail(name, " must have shape ", meaning, " = ", list_text(wanted.begin(), count), ", got ",
          shape(tensor), "; ", origin);

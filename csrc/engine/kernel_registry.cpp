@@ -7,8 +7,7 @@
 namespace PROJECT_NAMESPACE {
 namespace {
 
-constexpr const char* kDevices[] = {"cpu", "cuda"};  // in the order of Device
-std::atomic<const TableHead*> attached[2];
+std::atomic<const TableHead*> attached[2];  // in the order of Device
 
 }  // namespace
 
@@ -28,15 +27,14 @@ const char* attach_kernels(const void* table, uint32_t abi, size_t byte_size) {
                   head->abi, head->byte_size, abi, byte_size);
     return text;
   }
-  for (int device = 0; device < 2; ++device) {
-    if (std::strcmp(head->device, kDevices[device]) == 0) {
-      attached[device].store(head, std::memory_order_release);
-      return nullptr;
-    }
+  const bool is_cuda = std::strcmp(head->device, "cuda") == 0;
+  if (!is_cuda && std::strcmp(head->device, "cpu") != 0) {
+    std::snprintf(text, sizeof(text), PROJECT_NAME ": kernels for the unknown device '%.32s'",
+                  head->device);
+    return text;
   }
-  std::snprintf(text, sizeof(text), PROJECT_NAME ": kernels for the unknown device '%.32s'",
-                head->device);
-  return text;
+  attached[is_cuda].store(head, std::memory_order_release);
+  return nullptr;
 }
 
 }  // namespace PROJECT_NAMESPACE

@@ -44,13 +44,8 @@ struct Text {
     while (*part != '\0') data[length++] = *part++;
   }
   constexpr void add(unsigned long long number) {
-    char digits[24] = {};
-    int count = 0;
-    do {
-      digits[count++] = static_cast<char>('0' + number % 10);
-      number /= 10;
-    } while (number != 0);
-    while (count > 0) data[length++] = digits[--count];
+    if (number >= 10) add(number / 10);
+    data[length++] = static_cast<char>('0' + number % 10);
   }
   template <typename Number>
   constexpr void field(const char* name, Number number) {

@@ -273,7 +273,8 @@ typedef struct {
 // is the mask of the gradients to compute, 0 for forward. The environment variables
 // LLTM_CPU_PRODUCTS, LLTM_CUDA_CELL and LLTM_LAYER_KERNELS force a family by its name, for tests.
 // An unknown name is an error. If the family cannot run the problem, that is an error with
-// LLTM_LAYER_KERNELS, but with LLTM_CUDA_CELL another family runs.
+// LLTM_LAYER_KERNELS, but with LLTM_CUDA_CELL another family runs. A function with the parameter
+// `family` takes that of a plan, except gemm, and the plan's workspace.
 typedef struct {
   lltm_table_head head;  // with LLTM_KERNEL_ABI
   const char* (*cell_forward)(lltm_dtype, const lltm_step_forward_arguments*,
@@ -283,7 +284,6 @@ typedef struct {
   const char* (*column_sum)(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
   const char* (*layer_plan)(lltm_dtype, lltm_pass, const lltm_layer_sizes*, const lltm_execution*,
                             lltm_layer_plan*);
-  // This function and the next take a plan's family, except gemm, and the plan's workspace.
   const char* (*layer_forward)(lltm_dtype, int32_t family, const lltm_layer_forward_arguments*,
                                const lltm_execution*);
   const char* (*layer_backward)(lltm_dtype, int32_t family, const lltm_layer_backward_arguments*,
@@ -291,7 +291,6 @@ typedef struct {
   const char* (*layer_cells)(lltm_dtype, const lltm_layer_cells_arguments*, const lltm_execution*);
   const char* (*step_plan)(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes*,
                            const lltm_execution*, lltm_step_plan*);
-  // This function and the next take a plan's family, except gemm, and the plan's workspace.
   const char* (*step_forward)(lltm_dtype, int32_t family, const lltm_step_forward_arguments*,
                               const lltm_execution*);
   const char* (*step_backward)(lltm_dtype, int32_t family, const lltm_step_backward_arguments*,

@@ -60,6 +60,7 @@ class CellForward {
  private:
   using Calls = KernelCalls<Torch, device>;
   using Check = OperandChecks<Torch, device>;
+  using Part = Matrix<Torch>;
 
   // On the CPU, torch's GEMM would first copy the bias to each row of z, so cell_forward adds it.
   static constexpr bool kGemmAddsBias = device == Device::kCUDA;
@@ -68,20 +69,16 @@ class CellForward {
   static void multiply(const CellSizes& sizes, const Tensor& input, const Tensor& weights,
                        const Tensor& bias, const Tensor& old_h, const Tensor& gates) {
     const int64_t rows = 3 * sizes.state;
-    const Tensor z = Matrix<Torch>::rows_of(gates, 0, sizes.batch, rows).view();
+    const Tensor z = Part::rows_of(gates, 0, sizes.batch, rows).view();
     // On the CPU, two products cost less than a copy of a wide input. In 16 bits, two products
     // would round z twice, so one product is made.
     if (!kGemmAddsBias && sizes.features > 2 * rows && lltm_dtype_bytes(sizes.dtype) > 2) {
-      const auto part = [&](int64_t columns, int64_t first) {
-        return Torch::strided(weights, {columns, rows}, {1, sizes.columns()}, first);
-      };
-      Torch::mm_out(z, input, part(sizes.features, sizes.state));
-      Torch::addmm_out(z, z, old_h, part(sizes.state, 0));
+      Torch::mm_out(z, input, Part::input_columns(weights, sizes).transposed().view());
+      Torch::addmm_out(z, z, old_h, Part::h_columns(weights, sizes).transposed().view());
       return;
     }
     const Tensor x = Torch::cat_columns(old_h, input);
-    const Tensor transposed =
-        Matrix<Torch>::rows_of(weights, 0, rows, sizes.columns()).transposed().view();
+    const Tensor transposed = Part::rows_of(weights, 0, rows, sizes.columns()).transposed().view();
     if (kGemmAddsBias) {
       Torch::addmm_out(z, Torch::strided(bias, {rows}, {1}, 0), x, transposed);
     } else {

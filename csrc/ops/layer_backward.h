@@ -102,8 +102,13 @@ class LayerBackward {
   static void compute(const LayerSizes& sizes, const lltm_layer_plan& plan,
                       const lltm_execution& where, const Operands<Tensor>& given,
                       const Saved& saved, const Gradients<Torch>& d) {
-    const Tensor cells =
-        saved.cells.numel() > 0 ? saved.cells : make_cells(sizes, given, saved, where);
+    Tensor cells = saved.cells;
+    if (cells.numel() == 0) {  // forward did not keep them
+      cells = Torch::empty({sizes.steps, sizes.batch, sizes.state}, saved.gates);
+      const lltm_layer_cells_arguments arguments = {sizes.layer(), Calls::data_or_null(given.cell),
+                                                    Torch::data(saved.gates), Torch::data(cells)};
+      Calls::check(Calls::kernels().layer_cells(sizes.dtype, &arguments, &where));
+    }
     const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, given.input);
     lltm_layer_backward_arguments layer = {};
     layer.sizes = sizes.layer();
@@ -198,16 +203,6 @@ class LayerBackward {
         ++part_start;
       }
     }
-  }
-
-  // Computes the cell states that forward did not keep.
-  static Tensor make_cells(const LayerSizes& sizes, const Operands<Tensor>& given,
-                           const Saved& saved, const lltm_execution& where) {
-    const Tensor cells = Torch::empty({sizes.steps, sizes.batch, sizes.state}, saved.gates);
-    const lltm_layer_cells_arguments arguments = {sizes.layer(), Calls::data_or_null(given.cell),
-                                                  Torch::data(saved.gates), Torch::data(cells)};
-    Calls::check(Calls::kernels().layer_cells(sizes.dtype, &arguments, &where));
-    return cells;
   }
 
   // Computes d_input of the steps [first, last), and adds the share of these steps to d_weights. If

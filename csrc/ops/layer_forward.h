@@ -88,7 +88,16 @@ class LayerForward {
     layer.cells = keep_cells ? Torch::data(cells) : nullptr;
     layer.final_h = Torch::data(final_h);
     layer.final_cell = Torch::data(final_cell);
-    multiply_input(sizes, plan, where, given, gates);
+    // gates = input W_x^T for all steps, plus the bias if the plan says product_adds_bias
+    const Part z = Part::rows_of(gates, 0, sizes.rows(), 3 * sizes.state);
+    const Part x = Part::rows_of(input, 0, sizes.rows(), sizes.features);
+    const Part weights_x = Part::input_columns(weights, sizes).transposed();
+    if (bias && plan.product_adds_bias != 0) {
+      Torch::addmm_out(z.view(), Torch::strided(*bias, {z.columns}, {1}, 0), x.view(),
+                       weights_x.view());
+    } else {
+      Products<Torch, device>(sizes, plan.calls_product, where).run(z, x, weights_x);
+    }
     if (plan.family != 0) {
       const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, input);
       layer.workspace = Calls::data_or_null(workspace);
@@ -118,22 +127,6 @@ class LayerForward {
   // The index of the plane that holds the cell state of a step.
   static int64_t cell_plane(const LayerSizes& sizes, bool keep_cells, int64_t step) {
     return keep_cells ? sizes.time(step) : step % 2;
-  }
-
-  // gates = input W_x^T for all steps, plus a given bias if the plan says product_adds_bias.
-  static void multiply_input(const LayerSizes& sizes, const lltm_layer_plan& plan,
-                             const lltm_execution& where, const Operands<Tensor>& given,
-                             const Tensor& gates) {
-    const int64_t rows = 3 * sizes.state;
-    const Part z = Part::rows_of(gates, 0, sizes.rows(), rows);
-    const Part x = Part::rows_of(given.input, 0, sizes.rows(), sizes.features);
-    const Part weights_x = Part::input_columns(given.weights, sizes).transposed();
-    if (given.bias && plan.product_adds_bias != 0) {
-      Torch::addmm_out(z.view(), Torch::strided(*given.bias, {rows}, {1}, 0), x.view(),
-                       weights_x.view());
-    } else {
-      Products<Torch, device>(sizes, plan.calls_product, where).run(z, x, weights_x);
-    }
   }
 
   // Runs one step at a time, for every size and dtype: by a family of the kernels, or by a GEMM and

@@ -43,7 +43,6 @@ struct LayerSizes : CellSizes {
   int64_t rows() const { return steps * batch; }
   int64_t plane() const { return batch * state; }  // elements of (B, S)
 
-  // The address of a plane (B, S) in a sequence of planes.
   void* plane_at(const void* sequence, int64_t index) const {
     return at(sequence, index * plane());
   }
@@ -116,7 +115,6 @@ struct OperandChecks {
     Guard::has_shape(*tensor, name, shape, letters, sizes.origin);
   }
 
-  // Checks a state of a layer.
   static void state(const OptionalTensor& tensor, const char* name, const Tensor& input,
                     const LayerSizes& sizes) {
     one_of(tensor, name, input, sizes, {sizes.batch, sizes.state}, {1, sizes.batch, sizes.state},
@@ -135,12 +133,7 @@ struct OperandChecks {
  private:
   // Checks input, and returns its dtype. All other operands are compared with input.
   static lltm_dtype model(const Tensor& input) {
-    if constexpr (device == Device::kCUDA) {
-      CHECK_INPUT(input);
-    } else {
-      CHECK_CPU(input);
-      CHECK_CONTIGUOUS(input);
-    }
+    Guard::input(input, "input", device);
     const int32_t code = Torch::scalar_type(input);
     if (code != LLTM_FLOAT16 && code != LLTM_FLOAT32 && code != LLTM_FLOAT64 &&
         code != LLTM_BFLOAT16) {

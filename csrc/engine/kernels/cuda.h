@@ -14,12 +14,10 @@ namespace PROJECT_NAMESPACE {
 // current only in torch's CUDA runtime; kernels that are linked with another runtime need this.
 class DeviceScope {
  public:
-  explicit DeviceScope(int32_t device_index) {
-    error_ = cudaGetDevice(&previous_);
-    if (error_ == cudaSuccess && previous_ != device_index) {
-      error_ = cudaSetDevice(device_index);
-      changed_ = error_ == cudaSuccess;
-    }
+  explicit DeviceScope(int32_t device_index) : error_(cudaGetDevice(&previous_)) {
+    if (error_ != cudaSuccess || previous_ == device_index) return;
+    error_ = cudaSetDevice(device_index);
+    changed_ = error_ == cudaSuccess;
   }
   ~DeviceScope() {
     if (changed_) cudaSetDevice(previous_);
@@ -32,7 +30,7 @@ class DeviceScope {
  private:
   int previous_ = 0;
   bool changed_ = false;
-  cudaError_t error_ = cudaSuccess;
+  cudaError_t error_;
 };
 
 // Returns NULL for success, otherwise a text that names the kernel and CUDA's error.

@@ -12,8 +12,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include "../door.h"
 #include "../kernel_table.h"
-#include "../large_pages.h"
 
 // Declared here because torch's header for this function includes CUDA's headers. The reference is
 // weak because a CPU build of torch lacks the function.
@@ -24,18 +24,8 @@ __attribute__((weak)) cublasContext* getCurrentCUDABlasHandle();
 
 namespace PROJECT_NAMESPACE {
 
-struct AtenTorch {
-  using Tensor = at::Tensor;
-
-  static int64_t dim(const Tensor& tensor) { return tensor.dim(); }
-  static const int64_t* sizes(const Tensor& tensor) { return tensor.sizes().data(); }
-  static const int64_t* strides(const Tensor& tensor) { return tensor.strides().data(); }
-  static bool is_cpu(const Tensor& tensor) { return tensor.is_cpu(); }
-  static bool is_cuda(const Tensor& tensor) { return tensor.is_cuda(); }
-  static bool is_contiguous(const Tensor& tensor) { return tensor.is_contiguous(); }
+struct AtenTorch : TensorCalls<at::Tensor> {
   static int32_t device_index(const Tensor& tensor) { return tensor.get_device(); }
-  static void* data(const Tensor& tensor) { return tensor.data_ptr(); }
-  static int64_t element_size(const Tensor& tensor) { return tensor.element_size(); }
   static int32_t scalar_type(const Tensor& tensor) {
     return static_cast<int32_t>(tensor.scalar_type());
   }

@@ -13,8 +13,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "../door.h"
 #include "../kernel_table.h"
-#include "../large_pages.h"
 
 // Declared here, not included from torch/csrc/inductor/aoti_torch/generated/c_shim_cuda.h, because
 // the CUDA functions must be weak: a CPU build of torch lacks them. These aoti_torch functions are
@@ -25,30 +25,16 @@ AOTITorchError aoti_torch_cpu_cat(const AtenTensorHandle*, int64_t, int64_t, Ate
 AOTITorchError aoti_torch_cpu_addmm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle,
                                         AtenTensorHandle, double, double);
 AOTITorchError aoti_torch_cpu_mm_out(AtenTensorHandle, AtenTensorHandle, AtenTensorHandle);
-__attribute__((weak)) AOTITorchError aoti_torch_cuda_cat(const AtenTensorHandle*, int64_t, int64_t,
-                                                         AtenTensorHandle*);
-__attribute__((weak)) AOTITorchError aoti_torch_cuda_addmm_out(AtenTensorHandle, AtenTensorHandle,
-                                                               AtenTensorHandle, AtenTensorHandle,
-                                                               double, double);
-__attribute__((weak)) AOTITorchError aoti_torch_cuda_mm_out(AtenTensorHandle, AtenTensorHandle,
-                                                            AtenTensorHandle);
+__attribute__((weak)) decltype(aoti_torch_cpu_cat) aoti_torch_cuda_cat;
+__attribute__((weak)) decltype(aoti_torch_cpu_addmm_out) aoti_torch_cuda_addmm_out;
+__attribute__((weak)) decltype(aoti_torch_cpu_mm_out) aoti_torch_cuda_mm_out;
 __attribute__((weak)) AOTITorchError torch_get_current_cuda_blas_handle(void** handle);
 }
 
 namespace PROJECT_NAMESPACE {
 
-struct StableTorch {
-  using Tensor = torch::stable::Tensor;
-
-  static int64_t dim(const Tensor& tensor) { return tensor.dim(); }
-  static const int64_t* sizes(const Tensor& tensor) { return tensor.sizes().data(); }
-  static const int64_t* strides(const Tensor& tensor) { return tensor.strides().data(); }
-  static bool is_cpu(const Tensor& tensor) { return tensor.is_cpu(); }
-  static bool is_cuda(const Tensor& tensor) { return tensor.is_cuda(); }
-  static bool is_contiguous(const Tensor& tensor) { return tensor.is_contiguous(); }
+struct StableTorch : TensorCalls<torch::stable::Tensor> {
   static int32_t device_index(const Tensor& tensor) { return tensor.get_device_index(); }
-  static void* data(const Tensor& tensor) { return tensor.data_ptr(); }
-  static int64_t element_size(const Tensor& tensor) { return tensor.element_size(); }
 
   static int32_t scalar_type(const Tensor& tensor) {
     int32_t code = -1;
@@ -56,13 +42,25 @@ struct StableTorch {
     return code;
   }
 
-  static Tensor empty(std::initializer_list<int64_t> sizes, const Tensor& like) {
-    return empty(sizes.begin(), sizes.size(), like);
+  template <typename Sizes = std::initializer_list<int64_t>>
+  static Tensor empty(const Sizes& sizes, const Tensor& like) {
+    std::array<int64_t, 64> strides;  // torch has no tensors of more dimensions
+    int64_t stride = 1;
+    for (size_t dim = sizes.size(); dim-- > 0;) {
+      strides[dim] = stride;
+      stride *= sizes.begin()[dim];
+    }
+    int32_t device_type = 0;
+    check(aoti_torch_get_device_type(like.get(), &device_type), "device query");
+    AtenTensorHandle handle = nullptr;
+    check(
+        aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides.data(),
+                                 scalar_type(like), device_type, device_index(like), &handle),
+        "allocation");
+    return with_large_pages(Tensor(handle));
   }
   // The result is contiguous, even if dimensions of size 1 have unusual strides in `model`.
-  static Tensor empty_like(const Tensor& model) {
-    return empty(sizes(model), static_cast<size_t>(dim(model)), model);
-  }
+  static Tensor empty_like(const Tensor& model) { return empty(model.sizes(), model); }
 
   // Returns a view that starts `offset` elements after the start of `tensor`.
   static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,
@@ -125,22 +123,6 @@ struct StableTorch {
   };
 
  private:
-  static Tensor empty(const int64_t* sizes, size_t rank, const Tensor& like) {
-    std::array<int64_t, 64> strides;  // torch has no tensors of more dimensions
-    int64_t stride = 1;
-    for (size_t dim = rank; dim-- > 0;) {
-      strides[dim] = stride;
-      stride *= sizes[dim];
-    }
-    int32_t device_type = 0;
-    check(aoti_torch_get_device_type(like.get(), &device_type), "device query");
-    AtenTensorHandle handle = nullptr;
-    check(aoti_torch_empty_strided(static_cast<int64_t>(rank), sizes, strides.data(),
-                                   scalar_type(like), device_type, device_index(like), &handle),
-          "allocation");
-    return with_large_pages(Tensor(handle));
-  }
-
   // Throws if `error` reports a failure. `what` names the call to torch.
   static void check(AOTITorchError error, const char* what) {
     if (error == AOTI_TORCH_SUCCESS) return;

@@ -1,5 +1,5 @@
-// The pointwise part of a step, one register at a time, by the formulas of ../cell_math.h; and the
-// sums of a matrix's columns.
+// The pointwise part of a step and the cell states of a sequence, one register at a time, by the
+// formulas of ../cell_math.h; and the sums of a matrix's columns.
 
 namespace lltm::LLTM_LEVEL {
 
@@ -20,6 +20,12 @@ struct Cell {
   static const char* backward(const lltm_step_backward_arguments& arguments,
                               const lltm_execution& execution) {
     return for_each_register<backward_register>(arguments, execution);
+  }
+
+  // Recomputes a sequence's cell states with the same additions as forward.
+  static const char* cells(const lltm_layer_cells_arguments& arguments,
+                           const lltm_execution& execution) {
+    return for_each_register<cells_register>(arguments, execution, arguments.sizes.steps);
   }
 
   // Each thread sums whole columns, so the order of additions, and thus the result, does not depend
@@ -120,15 +126,28 @@ struct Cell {
     finish_forward(a, n, column, count, false, bias != nullptr, z);
   }
 
+  static LLTM_INLINE void cells_register(const lltm_layer_cells_arguments& a, int64_t n,
+                                         int64_t column, int64_t count) {
+    const int64_t state = a.sizes.state_size;
+    V cell = load_or_zero<T>(a.initial_cell, n * state + column, count);
+    for (int64_t step = 0; step < a.sizes.steps; ++step) {
+      const int64_t row = first_row_of(a.sizes, step) + n;
+      const T* const z = static_cast<const T*>(a.gates) + kGateCount * row * state + column;
+      cell = Formulas::forward(load(z, count), V{}, load(z + kCandidate * state, count), cell).cell;
+      store(static_cast<T*>(a.cells) + row * state + column, cell, count);
+    }
+  }
+
   // Calls `body(arguments, n, column, count)` for every register of the state, possibly on several
-  // threads. Two threads may divide one row of the state.
+  // threads. Two threads may divide one row of the state. A call computes `steps` registers.
   template <auto body, typename Arguments>
-  static const char* for_each_register(const Arguments& arguments,
-                                       const lltm_execution& execution) {
+  static const char* for_each_register(const Arguments& arguments, const lltm_execution& execution,
+                                       int64_t steps = 1) {
     const int64_t state = arguments.sizes.state_size;
     const int64_t registers = ceiling(state, kLanes);  // of a row
     if (registers == 0) return nullptr;
-    in_parallel(arguments.sizes.batch_size * registers, kElementsPerThread / kLanes, execution,
+    const int64_t grain = at_least_one(kElementsPerThread / kLanes / steps);
+    in_parallel(arguments.sizes.batch_size * registers, grain, execution,
                 [&](int64_t begin, int64_t end) {
                   const Arguments a = arguments;  // a copy that no store below can change
                   for (int64_t unit = begin; unit < end;) {

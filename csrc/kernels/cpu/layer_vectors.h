@@ -63,33 +63,6 @@ struct Sequence {
     return nullptr;
   }
 
-  // Recomputes the cell states with the same additions as forward.
-  static const char* cells(const lltm_layer_cells_arguments& a, const lltm_execution& execution) {
-    const int64_t state_size = a.sizes.state_size;
-    // An element, with its activations, costs about as much as 16 multiply-adds.
-    const int64_t products =
-        at_least_one(16 * a.sizes.steps * state_size);  // of a row of the batch
-    const int64_t grain = kProductsPerThread / products + 1;
-    in_parallel(a.sizes.batch_size, grain, execution, [&](int64_t begin, int64_t end) {
-      for (int64_t n = begin; n < end; ++n) {
-        for (int64_t column = 0; column < state_size; column += kLanes) {
-          const int64_t count = least(kLanes, state_size - column);
-          V cell = load_or_zero<T>(a.initial_cell, n * state_size + column, count);
-          for (int64_t step = 0; step < a.sizes.steps; ++step) {
-            const int64_t row = first_row_of(a.sizes, step) + n;
-            const T* const z =
-                static_cast<const T*>(a.gates) + row * kGateCount * state_size + column;
-            const V z_i = load(z, count);
-            const V z_c = load(z + kCandidate * state_size, count);
-            cell = Formulas::forward(z_i, V{}, z_c, cell).cell;
-            store(static_cast<T*>(a.cells) + row * state_size + column, cell, count);
-          }
-        }
-      }
-    });
-    return nullptr;
-  }
-
  private:
   // ---- how threads share the work ----
 
@@ -134,25 +107,18 @@ struct Sequence {
 
   // ---- the workspace ----
 
-  // Returns the first row of a step in a tensor of T * B rows.
-  static LLTM_INLINE int64_t first_row_of(const lltm_layer_sizes& sizes, int64_t step) {
-    return (sizes.reverse != 0 ? sizes.steps - 1 - step : step) * sizes.batch_size;
-  }
   // Divides the workspace into parts that start on cache lines. If the workspace is NULL, only
   // bytes(), the size that the parts need, is meaningful.
-  class Parts {
-   public:
-    explicit Parts(void* workspace) : next_(on_line(reinterpret_cast<uintptr_t>(workspace))) {}
+  struct Parts {
+    int64_t next;  // address
+
+    explicit Parts(void* workspace) : next(round_up(reinterpret_cast<int64_t>(workspace), 64)) {}
     C* take(int64_t count) {
-      C* const part = reinterpret_cast<C*>(next_);
-      next_ = on_line(next_ + static_cast<uintptr_t>(count) * sizeof(C));
+      C* const part = reinterpret_cast<C*>(next);
+      next = round_up(next + count * int64_t{sizeof(C)}, 64);
       return part;
     }
-    int64_t bytes() const { return static_cast<int64_t>(next_) + 64; }
-
-   private:
-    static uintptr_t on_line(uintptr_t address) { return (address + 63) / 64 * 64; }
-    uintptr_t next_;
+    int64_t bytes() const { return next + 64; }
   };
 
   // Copies a state (B, S) into rows of `stride` elements, or writes zeros if `from` is NULL. The
@@ -170,7 +136,6 @@ struct Sequence {
                sizes.state_size);
   }
 
-  // Returns the value rounded to T.
   static LLTM_INLINE V rounded(V value) {
     if constexpr (!kHas16Bits) return value;
     T stored[kLanes];
@@ -302,7 +267,6 @@ struct Sequence {
       }
     }
 
-    // Makes a panel's columns of d_h.
     void multiply_panel(int64_t column, const C* dz, const Part& part) const {
       for (int64_t row = part.first_row; row < part.last_row; row += kTileRows) {
         with_constant<kTileRows>(part.last_row - row, [&](auto rows) {

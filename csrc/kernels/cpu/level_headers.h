@@ -59,9 +59,23 @@ inline int64_t at_least_one(int64_t value) { return value > 0 ? value : 1; }
 inline int64_t ceiling(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t value, int64_t unit) { return ceiling(value, unit) * unit; }
 
+// Reading or writing an element of a matrix takes as long as about this many multiplications.
+constexpr int64_t kCostOfElement = 8;
+
+// Returns the fewest units, each of `cost` multiplications, for which it pays to wake another
+// thread: about 10 us of work.
+inline int64_t grain_of(int64_t cost) {
+  return at_least_one((int64_t{1} << 20) / at_least_one(cost));
+}
+
 // Returns the number of multiplications in a step's product with all of `weights`.
 inline int64_t products_of(const lltm_step_sizes& sizes) {
   return sizes.batch_size * 3 * sizes.state_size * (sizes.state_size + sizes.input_size);
+}
+
+// Returns the first row of a step in a tensor of T * B rows.
+inline int64_t first_row_of(const lltm_layer_sizes& sizes, int64_t step) {
+  return (sizes.reverse != 0 ? sizes.steps - 1 - step : step) * sizes.batch_size;
 }
 
 // Memory for one call. A small amount is on the stack: malloc would take a tenth of a small step's

@@ -20,21 +20,16 @@
 #endif
 
 LLTM_BEGIN_TARGET(LLTM_LEVEL_TARGET)
+// clang-format off: each file uses those before it
 #include "../cell_math.h"
-//
 #include "simd.h"
-//
 #include "vector_math.h"
-//
 #include "cell_vectors.h"
-//
 #include "tiles.h"
-//
 #include "product.h"
-//
 #include "layer_vectors.h"
-//
 #include "step_vectors.h"
+// clang-format on
 
 namespace lltm::LLTM_LEVEL {
 
@@ -46,7 +41,7 @@ constexpr CpuKernels kernels_of() {
   kernels.column_sum = Cell<T>::column_sum;
   kernels.layer_forward = Sequence<T>::forward;
   kernels.layer_backward = Sequence<T>::backward;
-  kernels.layer_cells = Sequence<T>::cells;
+  kernels.layer_cells = Cell<T>::cells;
   kernels.step_forward = Step<T>::forward;
   kernels.step_backward = Step<T>::backward;
   kernels.product = Product<T, T>::run;

@@ -1,14 +1,14 @@
-// Products of matrices: to = left right or, with `adds`, to += left right. Each level_*.cpp
-// includes this file once.
+// Products of matrices: to = left right or, with `adds`, to += left right.
 //
 // A unit is one tile of columns for a chunk of rows. A thread takes neighbouring units together and
 // packs their part of `right` into panels of one tile's columns. Operands of 16 bits are converted.
 
 namespace lltm::LLTM_LEVEL {
 
-// L is the type of `left`: T, or the type in which T computes.
+// The members are the product's arguments. L is the type of `left`: T, or the type in which T
+// computes.
 template <typename T, typename L = compute_t<T>>
-struct Product {
+struct Product : lltm_product_arguments {
   using C = compute_t<T>;
   static constexpr bool kConvertsLeft = !std::is_same_v<L, C>;
   static constexpr int64_t kLanes = Lanes<C>::kCount;
@@ -21,49 +21,18 @@ struct Product {
   // that memory is read in long runs.
   static constexpr int64_t kFewRows = 4 * kTileRows;
   static constexpr int64_t kCached = 1 << 20;  // elements of `right` that a cache may hold
-  // The fewest multiplications for which it pays to wake another thread: about 10 us of work.
-  // Reading or writing an element takes as long as about eight multiplications.
-  static constexpr int64_t kProductsPerThread = int64_t{1} << 20;
 
-  int64_t rows;
-  int64_t columns;
-  int64_t depth;
-  const L* left;  // (rows, depth), or transposed: (depth, rows)
-  int64_t left_stride;
-  bool left_transposed;
-  const T* right;  // (depth, columns), or transposed: (columns, depth)
-  int64_t right_stride;
-  bool right_transposed;
-  T* to;  // (rows, columns)
-  int64_t to_stride;
-  bool adds;
-
-  // Runs the first plane of `product`.
-  static const char* run(const lltm_product_arguments& product, const lltm_execution& execution) {
-    Product of = {};
-    of.rows = product.rows;
-    of.columns = product.columns;
-    of.depth = product.depth;
-    of.left = static_cast<const L*>(product.left);
-    of.left_stride = product.left_stride;
-    of.left_transposed = product.left_transposed != 0;
-    of.right = static_cast<const T*>(product.right);
-    of.right_stride = product.right_stride;
-    of.right_transposed = product.right_transposed != 0;
-    of.to = static_cast<T*>(product.to);
-    of.to_stride = product.to_stride;
-    of.adds = product.adds != 0;
-    return of.run(execution);
+  // Runs the first plane. Returns NULL or an error text.
+  static const char* run(const lltm_product_arguments& arguments, const lltm_execution& execution) {
+    return Product{arguments}.run(execution);
   }
-
-  // Returns NULL or an error text.
   const char* run(const lltm_execution& execution) const {
     if (rows == 0 || columns == 0) return nullptr;
     const int64_t tiles = ceiling(columns, kTileColumns);
-    const int64_t cost = (least(kChunk, rows) + 8) * kTileColumns * depth;
+    const int64_t unit_cost = (least(kChunk, rows) + kCostOfElement) * kTileColumns * depth;
     return in_parallel_with_memory(
-        ceiling(rows, kChunk) * tiles, at_least_one(kProductsPerThread / at_least_one(cost)),
-        scratch_bytes(), execution, [&](void* memory, int64_t begin, int64_t end) {
+        ceiling(rows, kChunk) * tiles, grain_of(unit_cost), scratch_bytes(), execution,
+        [&](void* memory, int64_t begin, int64_t end) {
           for (int64_t unit = begin; unit < end;) {
             const int64_t first = unit / tiles * kChunk;
             const int64_t tile = unit % tiles;
@@ -91,13 +60,15 @@ struct Product {
   int64_t packed_elements() const {
     return kTileColumns * (is_shallow() ? kDepth : at_least_one(most_terms()));
   }
+  int64_t converted_elements(int64_t count) const {  // of `count` rows of `left`
+    return kConvertsLeft ? round_up(count, kLanes) * round_up(most_terms(), kLanes) : 0;
+  }
   int64_t scratch_bytes() const {
     const int64_t tiles = least(most_tiles(), ceiling(columns, kTileColumns));
     const int64_t count = least(kChunk, rows);
     const int64_t kept = depth > most_terms() ? tiles * kTileColumns * count : 0;
-    const int64_t converted =
-        kConvertsLeft ? round_up(count, kLanes) * round_up(most_terms(), kLanes) : 0;
-    return (packed_elements() + kept + converted) * static_cast<int64_t>(sizeof(C));
+    const int64_t elements = packed_elements() + converted_elements(count) + kept;
+    return elements * static_cast<int64_t>(sizeof(C));
   }
 
   struct Part {  // terms of the sums
@@ -113,8 +84,9 @@ struct Product {
 
   // Returns a part of rows [first, end) of `left`, in memory at `converted` if it has 16 bits.
   Left left_of(const Part& part, int64_t first, int64_t end, C* converted) const {
-    const L* const at = left + (left_transposed ? part.first * left_stride + first
-                                                : first * left_stride + part.first);
+    const L* const at =
+        static_cast<const L*>(left) +
+        (left_transposed ? part.first * left_stride + first : first * left_stride + part.first);
     if constexpr (!kConvertsLeft) {
       return {at, left_transposed ? 1 : left_stride, left_transposed ? left_stride : 1};
     } else {
@@ -130,13 +102,12 @@ struct Product {
   // Computes columns [column, last) of the rows of a chunk that begins at `first`.
   void make(int64_t first, int64_t column, int64_t last, C* packed) const {
     const int64_t end = least(first + kChunk, rows);
-    const int64_t converted =
-        kConvertsLeft ? round_up(end - first, kLanes) * round_up(most_terms(), kLanes) : 0;
-    C* const kept = packed + packed_elements() + converted;
+    C* const converted = packed + packed_elements();
+    C* const kept = converted + converted_elements(end - first);
     Part part = {0, 0};
     do {
       part = {part.last, least(part.last + most_terms(), depth)};
-      const Left a = left_of(part, first, end, packed + packed_elements());
+      const Left a = left_of(part, first, end, converted);
       C* panel = packed;
       for (int64_t from = column; from < last; from += kTileColumns) {
         const int64_t width = tile_width<C>(columns - from);
@@ -163,8 +134,9 @@ struct Product {
   void ready(const Part& part, int64_t from, int64_t width, C* panel, const C*& operand,
              int64_t& stride) const {
     const int64_t terms = part.last - part.first;
-    const T* const at = right + (right_transposed ? from * right_stride + part.first
-                                                  : part.first * right_stride + from);
+    const T* const at =
+        static_cast<const T*>(right) +
+        (right_transposed ? from * right_stride + part.first : part.first * right_stride + from);
     if constexpr (sizeof(T) > 2) {
       if (is_few() && columns - from >= width) {
         operand = at;
@@ -192,9 +164,9 @@ struct Product {
     const int64_t terms = part.last - part.first;
     const bool is_last = part.last == depth;
     with_constant<kTileRows>(end - row, [=](auto tile_rows) {
-      T* at = to + row * to_stride + from;
+      T* at = static_cast<T*>(to) + row * to_stride + from;
       const int64_t at_stride = to_stride;  // here, since stores might change a member
-      const bool adds_old = adds;
+      const bool adds_old = adds != 0;
       const C* operand = panel;
       const int64_t after = columns - last;
       for (int64_t count = columns - from; count > after; count -= kTileColumns) {

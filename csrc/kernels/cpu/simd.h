@@ -1,5 +1,4 @@
-// Vectors of one instruction set, by the compiler's own vector types. Each level_*.cpp includes
-// this file once.
+// Vectors of one instruction set, by the compiler's own vector types.
 #ifndef LLTM_LEVEL
 #error "include this from a level_*.cpp"
 #endif
@@ -84,14 +83,10 @@ LLTM_INLINE Halves narrow_lanes(Vector<float> value, bfloat16) {
 }
 
 // float32 and float64 need no conversion.
-template <typename C>
-LLTM_INLINE Vector<C> widen_lanes(Vector<C> lanes, C) {
-  return lanes;
-}
-template <typename C>
-LLTM_INLINE Vector<C> narrow_lanes(Vector<C> lanes, C) {
-  return lanes;
-}
+LLTM_INLINE Vector<float> widen_lanes(Vector<float> lanes, float) { return lanes; }
+LLTM_INLINE Vector<double> widen_lanes(Vector<double> lanes, double) { return lanes; }
+LLTM_INLINE Vector<float> narrow_lanes(Vector<float> lanes, float) { return lanes; }
+LLTM_INLINE Vector<double> narrow_lanes(Vector<double> lanes, double) { return lanes; }
 
 template <typename T>
 using Stored = std::conditional_t<sizeof(T) == 2, Halves, Vector<compute_t<T>>>;

@@ -1,5 +1,4 @@
-// One whole LLTM step with its products, in units that are divided among threads. Each level_*.cpp
-// includes this file once.
+// One whole LLTM step with its products, in units that are divided among threads.
 //
 // A unit of forward is one block of the state's columns with all three gates, for one chunk of the
 // batch. Forward computes z transposed: it reads `weights` one number at a time, converted if it
@@ -22,21 +21,15 @@ struct Step {
   static constexpr int kEntries = 3;      // batch entries that share a read of the weights
   static constexpr bool kHas16Bits = sizeof(T) == 2;  // operands must be converted
 
-  // The fewest multiplications for which it pays to wake another thread: about 10 us of work.
-  // Reading or writing a weight takes as long as about eight multiplications.
-  static constexpr int64_t kProductsPerThread = int64_t{1} << 20;
-  static int64_t cost_of(const lltm_step_sizes& sizes) {
-    return products_of(sizes) / sizes.batch_size * (sizes.batch_size + 8);
-  }
-
   static const char* forward(const lltm_step_forward_arguments& arguments,
                              const lltm_execution& execution) {
     const lltm_step_sizes& sizes = arguments.sizes;
     const int64_t units = ceiling(sizes.batch_size, kChunk) * blocks_of(sizes);
-    return in_parallel_with_memory(units, grain(cost_of(sizes) / units),
-                                   Forward::scratch_bytes(sizes), execution,
-                                   [&](void* memory, int64_t begin, int64_t end) {
-                                     forward_units(arguments, memory, begin, end);
+    const int64_t products_of_entry = products_of(sizes) / sizes.batch_size;
+    const int64_t cost = products_of_entry * (sizes.batch_size + kCostOfElement);
+    return in_parallel_with_memory(units, grain_of(cost / units), Forward::scratch_bytes(sizes),
+                                   execution, [&](void* memory, int64_t begin, int64_t end) {
+                                     Forward{arguments, static_cast<C*>(memory)}.run(begin, end);
                                    });
   }
 
@@ -50,37 +43,34 @@ struct Step {
     C* const dz = static_cast<C*>(shared.data());  // (B, 3S) with rows dz_stride apart
 
     // An element of the pointwise part costs about as much as 16 multiplications.
-    in_parallel(ceiling(sizes.state_size, kLanes), grain(16 * batch * kLanes), execution,
+    in_parallel(ceiling(sizes.state_size, kLanes), grain_of(16 * batch * kLanes), execution,
                 [&](int64_t begin, int64_t end) { make_dz(a, dz, begin, end); });
     // A product of two views: `weights` and d_weights hold the columns of h first, then those of x.
     const T* const weights = static_cast<const T*>(a.weights);
     const int64_t columns = sizes.state_size + sizes.input_size;
     const auto products = [&](const void* right, void* d_right, int64_t first, int64_t count) {
+      const char* error = nullptr;
+      Product<T> product = {};
+      product.columns = count;
+      product.left = dz;
+      product.left_stride = dz_stride(sizes);
       if (a.d_weights != nullptr) {
-        Product<T> product = {};
         product.rows = depth;
-        product.columns = count;
         product.depth = batch;
-        product.left = dz;
-        product.left_stride = dz_stride(sizes);
-        product.left_transposed = true;
-        product.right = static_cast<const T*>(right);
+        product.left_transposed = 1;
+        product.right = right;
         product.right_stride = count;
         product.to = static_cast<T*>(a.d_weights) + first;
         product.to_stride = columns;
-        const char* const error = product.run(execution);
-        if (error != nullptr) return error;
+        error = product.run(execution);
       }
-      if (d_right == nullptr) return static_cast<const char*>(nullptr);
-      Product<T> product = {};
+      if (error != nullptr || d_right == nullptr) return error;
       product.rows = batch;
-      product.columns = count;
       product.depth = depth;
-      product.left = dz;
-      product.left_stride = dz_stride(sizes);
+      product.left_transposed = 0;
       product.right = weights + first;
       product.right_stride = sizes.weight_stride;
-      product.to = static_cast<T*>(d_right);
+      product.to = d_right;
       product.to_stride = count;
       return product.run(execution);
     };
@@ -92,9 +82,6 @@ struct Step {
  private:
   // ---- sizes ----
 
-  static int64_t grain(int64_t products_per_unit) {
-    return at_least_one(kProductsPerThread / at_least_one(products_per_unit));
-  }
   static int64_t bytes(int64_t count) { return count * static_cast<int64_t>(sizeof(C)); }
   static int64_t blocks_of(const lltm_step_sizes& sizes) {
     return ceiling(sizes.state_size, kBlock);
@@ -108,23 +95,6 @@ struct Step {
   }
 
   // ---- forward ----
-
-  static void forward_units(const lltm_step_forward_arguments& arguments, void* scratch,
-                            int64_t begin, int64_t end) {
-    const Forward work{arguments, static_cast<C*>(scratch)};
-    int64_t packed = -1;
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t chunk = unit / work.blocks;
-      const int64_t first = chunk * kChunk;
-      const int64_t rows = least(kChunk, arguments.sizes.batch_size - first);
-      const int64_t column = unit % work.blocks * kBlock;
-      // With few batch entries, most lanes of a register would be unused in across_rows.
-      const bool few = 2 * rows < kLanes;
-      if (chunk != packed) few ? work.pack_entries(first, rows) : work.pack_columns(first, rows);
-      packed = chunk;
-      few ? work.along_rows(first, rows, column) : work.across_rows(first, rows, column);
-    }
-  }
 
   struct Forward {
     const lltm_step_forward_arguments a;
@@ -141,6 +111,22 @@ struct Step {
     const T* const x = static_cast<const T*>(a.input);
     C* const sums = packed + packed_rows(a.sizes) * padded_depth;
     C* const converted = sums + 3 * kBlock * packed_rows(a.sizes);
+
+    // Runs units [begin, end).
+    void run(int64_t begin, int64_t end) const {
+      int64_t packed_chunk = -1;
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const int64_t chunk = unit / blocks;
+        const int64_t first = chunk * kChunk;
+        const int64_t rows = least(kChunk, a.sizes.batch_size - first);
+        const int64_t column = unit % blocks * kBlock;
+        // With few batch entries, most lanes of a register would be unused in across_rows.
+        const bool few = 2 * rows < kLanes;
+        if (chunk != packed_chunk) few ? pack_entries(first, rows) : pack_columns(first, rows);
+        packed_chunk = chunk;
+        few ? along_rows(first, rows, column) : across_rows(first, rows, column);
+      }
+    }
 
     static int64_t packed_rows(const lltm_step_sizes& sizes) {
       return round_up(least(sizes.batch_size, kChunk), kLanes);

@@ -4,18 +4,15 @@ namespace lltm::LLTM_LEVEL {
 
 // A tile is a matrix of sums, usually of kTileRows rows by kTileVectors registers. That many sums
 // hide the latency of a multiply-add and leave registers for the operands.
-#ifdef LLTM_MULTIPLIES_BY_SVE
+#if LLTM_VECTOR_BYTES == 64 || defined(__aarch64__)  // 32 registers
 constexpr int kTileRows = 8;
-constexpr int kTileVectors = 4;                        // a row fills SVE vectors of up to 64 bytes
-#elif LLTM_VECTOR_BYTES == 64 || defined(__aarch64__)  // 32 registers
-constexpr int kTileRows = 8;
-constexpr int kTileVectors = 2;
-#elif LLTM_VECTOR_BYTES == 32
-constexpr int kTileRows = 4;
-constexpr int kTileVectors = 3;
 #else
 constexpr int kTileRows = 4;
-constexpr int kTileVectors = 2;
+#endif
+#ifdef LLTM_MULTIPLIES_BY_SVE
+constexpr int kTileVectors = 4;  // a row fills SVE vectors of up to 64 bytes
+#else
+constexpr int kTileVectors = LLTM_VECTOR_BYTES == 32 ? 3 : 2;
 #endif
 
 template <typename C, int rows, int vectors>
@@ -235,15 +232,6 @@ template <typename C>
 LLTM_INLINE int64_t tile_width(int64_t columns) {
   constexpr int64_t kLanes = Lanes<C>::kCount;
   return least(kTileVectors * kLanes, round_up(columns, kLanes));
-}
-
-// Calls `body` with the number of rows of a tile, at most `rows`, and the number of registers that
-// make up `width`, both as compile-time constants.
-template <typename C, typename Body>
-LLTM_INLINE void with_tile(int64_t rows, int64_t width, const Body& body) {
-  with_constant<kTileVectors>(width / Lanes<C>::kCount, [&](auto vectors) {
-    with_constant<kTileRows>(rows, [&](auto tile_rows) { body(tile_rows, vectors); });
-  });
 }
 
 template <typename C, int rows, int vectors>

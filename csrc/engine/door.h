@@ -1,4 +1,4 @@
-// Large pages of memory under large tensors.
+// What both doors to torch share: calls that are spelled alike, and large pages of memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -9,6 +9,20 @@
 #include "../project.h"
 
 namespace PROJECT_NAMESPACE {
+
+template <typename AnyTensor>
+struct TensorCalls {
+  using Tensor = AnyTensor;
+
+  static int64_t dim(const Tensor& tensor) { return tensor.dim(); }
+  static const int64_t* sizes(const Tensor& tensor) { return tensor.sizes().data(); }
+  static const int64_t* strides(const Tensor& tensor) { return tensor.strides().data(); }
+  static bool is_cpu(const Tensor& tensor) { return tensor.is_cpu(); }
+  static bool is_cuda(const Tensor& tensor) { return tensor.is_cuda(); }
+  static bool is_contiguous(const Tensor& tensor) { return tensor.is_contiguous(); }
+  static void* data(const Tensor& tensor) { return tensor.data_ptr(); }
+  static int64_t element_size(const Tensor& tensor) { return tensor.element_size(); }
+};
 
 // Asks Linux for large pages under a new tensor on a CPU, and returns the tensor. The first write
 // to every page enters the kernel; with small pages, a large gradient then takes longer to write
