@@ -32,7 +32,7 @@ NAMES = {
     "rows4": ("rows4_depth", "rows4_work"),
     "rows16": ("rows_depth", "rows_work"),
     "tensor": ("tensor_slice", "tensor_block"),
-    "elements": ("tensor_elements", "tensor_block"),
+    "elements": ("elements_slice", "elements_block"),
     "few": ("few_slice", "few_block"),
     "cublas": ("cublas", "cublas_work", "cublas_megabyte"),
 }

@@ -46,18 +46,17 @@ const LayerFamily gemm_family = {"gemm", [](const LayerProblem&) { return true; 
 const LayerFamily* const kFamilies[] = {&gemm_family, &registers_family, &grid_family,
                                         &cluster_family};
 
-// Returns the problem with padded S and I, for cuBLAS and `grid`, which read vectors: rows of
-// weights are multiples of 64 bytes. An S that is a multiple of 8 elements stays, so that states
-// need no copies. In float64, or if I is such a multiple too, returns the problem unchanged.
+// Returns the problem with S and I padded to multiples of 64 bytes, for cuBLAS and `grid`, which
+// read vectors. In float64, or if S and I are multiples of 8 elements, returns it unchanged.
 LayerProblem padded(LayerProblem problem) {
   constexpr int64_t kAligned = 8;
   lltm_layer_sizes& sizes = problem.sizes;
   const int64_t inputs = sizes.weight_stride - sizes.state_size;
-  const bool keeps_state = sizes.state_size % kAligned == 0;
-  if ((keeps_state && inputs % kAligned == 0) || problem.dtype == LLTM_FLOAT64) return problem;
+  const bool aligned = sizes.state_size % kAligned == 0 && inputs % kAligned == 0;
+  if (aligned || problem.dtype == LLTM_FLOAT64) return problem;
   const int64_t whole = 64 / lltm_dtype_bytes(problem.dtype);
-  if (!keeps_state) sizes.state_size = divide_up(sizes.state_size, whole) * whole;
-  sizes.weight_stride = divide_up(sizes.state_size + inputs, whole) * whole;
+  sizes.state_size = divide_up(sizes.state_size, whole) * whole;
+  sizes.weight_stride = sizes.state_size + divide_up(inputs, whole) * whole;
   return problem;
 }
 

@@ -34,9 +34,10 @@ struct ForwardCosts {
   double rows_work = 0.19;      // per million multiplications
   double rows4_depth = 0.0025;  // like rows_depth, in tiles of four rows
   double rows4_work = 0.31;
-  double tensor_slice = 0.85;    // per 128 bytes of the depth, by tensor cores
-  double tensor_elements = 1.6;  // the same with rows that are not aligned to words of 4 bytes
+  double tensor_slice = 0.85;  // per 128 bytes of the depth, by tensor cores
   double tensor_block = 0.0038;
+  double elements_slice = 1.6;  // like tensor_slice, for rows not aligned to words of 4 bytes
+  double elements_block = 0.0038;
   double few_slice = 0.45;  // like tensor_slice, for up to kFewRows rows
   double few_block = 0.0014;
   double cublas = 8;  // the three launches of a step by cuBLAS
@@ -82,9 +83,10 @@ struct ForwardTimes {
     const int64_t word = bytes == 2 ? 2 : 1;
     const bool words = sizes.state_size % word == 0 && sizes.weight_stride % word == 0;
     const bool few = !vectors && words && sizes.batch_size <= kFewRows;
-    const double slice = few ? costs.few_slice + costs.few_block * blocks
-                             : (words ? costs.tensor_slice : costs.tensor_elements) +
-                                   costs.tensor_block * blocks * tiles(sizes.batch_size, 64);
+    const double tensor_tiles = blocks * tiles(sizes.batch_size, 64);
+    const double slice = few     ? costs.few_slice + costs.few_block * blocks
+                         : words ? costs.tensor_slice + costs.tensor_block * tensor_tiles
+                                 : costs.elements_slice + costs.elements_block * tensor_tiles;
     tensor = costs.launch + std::ceil(depth * bytes / 128) * slice;
     cublas = costs.cublas + costs.more_launches + sizes.batch_size * millions * costs.cublas_work +
              bytes * millions * costs.cublas_megabyte;
