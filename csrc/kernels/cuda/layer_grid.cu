@@ -182,7 +182,7 @@ LayerFamily grid_family = {
     "grid", [](const LayerProblem& problem) { return shape_grid(problem).kernel != nullptr; },
     run_grid<lltm_layer_forward_arguments>, run_grid<lltm_layer_backward_arguments>,
     "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this device: it needs compute "
-    "capability 8.0 or later and kernels built for it, float32, float16 or bfloat16, and weights "
-    "that fit the registers and the shared memory of all multiprocessors; unset it"};
+    "capability 8.0 or later and kernels built for it, float32, float16 or bfloat16, and S of at "
+    "most 24 units for each multiprocessor; unset it"};
 
 }  // namespace lltm

@@ -314,7 +314,7 @@ class StreamedEngine {
   int streamed_;     // groups
   int due_;          // see is_streamed
   int next_ = 0;     // the offset in stream_ of the group to be loaded next
-  int kept_;         // of kKeepable vectors; see load_streamed
+  int kept_;         // of kKeepable vectors; see load_ahead
   int lane_pieces_;  // pieces in which the lane's part is inside K
   float* stage_;
   uint4* resident_;  // the lane's weights in shared memory
