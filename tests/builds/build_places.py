@@ -54,6 +54,11 @@ def environment(**changes: str | None) -> dict[str, str]:
     return {**clean, **{name: value for name, value in changes.items() if value is not None}}
 
 
+def quick_nvcc(version: tuple[int, int]) -> dict[str, str]:
+    """What makes nvcc of this version compile in less time, for kernels that nothing runs."""
+    return {"NVCC_APPEND_FLAGS": "-Ofc=mid" if version >= (13, 0) else "-Xptxas=-O1"}
+
+
 @dataclass(frozen=True)
 class Ran:
     code: int

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from build_places import environment, run
+from build_places import environment, quick_nvcc, run
 
 from lltm_conda._version import __version__
 from lltm_conda.engine.builder import (
@@ -117,8 +117,9 @@ def test_cmake_compiles_what_the_builder_names(build: Path, source_tree: Path) -
 @pytest.mark.slow
 @pytest.mark.skipif(toolkit() is None, reason="no nvcc: install a CUDA toolkit, or set CUDA_HOME")
 def test_cmake_compiles_the_cuda_kernels_without_a_gpu(source_tree: Path, tmp_path: Path) -> None:
-    quick = {"NVCC_APPEND_FLAGS": "-Xptxas=-O1"}
-    build = built(source_tree, tmp_path / "build", cuda=True, **quick)
+    found = toolkit()
+    assert found is not None
+    build = built(source_tree, tmp_path / "build", cuda=True, **quick_nvcc(found.version))
     check_sources(build, source_tree, cuda=True)
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from build_places import REPO, copy_sources, environment, run
+from build_places import REPO, copy_sources, environment, quick_nvcc, run
 
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import (
@@ -58,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             SOURCE_DATE_EPOCH="1700000000",
             PYTHONPATH=str(root),
             TORCH_CUDA_ARCH_LIST="8.0+PTX",
-            NVCC_APPEND_FLAGS="-Xptxas=-O1",  # only for speed
+            **quick_nvcc(nvcc.version),
         )
         path = run(sys.executable, "-c", BUILD, nvcc.nvcc, cwd=root, env=env).good().split("\n")[-2]
         found.append(root / path)
