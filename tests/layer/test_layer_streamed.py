@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -81,3 +82,19 @@ def test_streamed_weights_are_read_where_they_lie() -> None:
                     got.append(layer(inputs[0], inputs[1:])[0])
             torch.cuda.synchronize()
             assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+
+
+def test_threads_may_give_other_batches() -> None:
+    """How much shared memory a kernel may take is said to the process, not to a thread."""
+    layer = Case(2, 8, 8, 1544).layer(device="cuda")
+    inputs = [torch.randn(2, rows, 8, device="cuda") for rows in (3, 8)]
+
+    def outputs(input: torch.Tensor) -> list[torch.Tensor]:
+        with torch.no_grad():
+            return [layer(input)[0] for _ in range(100)]
+
+    want = [outputs(input)[0] for input in inputs]
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        got = list(pool.map(outputs, inputs))
+    for each, expected in zip(got, want, strict=True):
+        assert all(torch.equal(output, expected) for output in each)

@@ -139,7 +139,8 @@ struct Cell {
   }
 
   // Calls `body(arguments, n, column, count)` for every register of the state, possibly on several
-  // threads. Two threads may divide one row of the state. A call computes `steps` registers.
+  // threads. Two threads may divide one row of the state. A call of `body` computes `steps`
+  // registers.
   template <auto body, typename Arguments>
   static const char* for_each_register(const Arguments& arguments, const lltm_execution& execution,
                                        int64_t steps = 1) {

@@ -76,11 +76,12 @@ bool is_worth_padding(Family family, const LayerProblem& problem) {
          kLeastWork;
 }
 
-// The quickest family, as measured on an H200; benchmarks/NOTES.md has the numbers. `cluster` waits
-// least in a step, but a block repeats the work of a step for each of its batch rows. `registers`
-// needs no exchange between blocks. The time of a step of `grid` grows with the batch rows of a
-// block times the state. The time of a step of `gemm` is that of launching a GEMM and a pointwise
-// kernel or, for large states, that of reading the weights again.
+// The quickest family, as measured on an H200 and an H100; benchmarks/NOTES.md has the numbers.
+// `cluster` waits least in a step, but a block repeats the work of a step for each of its batch
+// rows. `registers` needs no exchange between blocks. The time of a step of `grid` grows with the
+// batch rows of a block times the state and, if weights are streamed, with the number of chunks.
+// The time of a step of `gemm` is that of launching a GEMM and a pointwise kernel or, for large
+// states, that of reading the weights again.
 Family choose(const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   constexpr int64_t kAlone = 64;  // states up to this size are quicker on one multiprocessor

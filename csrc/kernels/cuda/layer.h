@@ -61,7 +61,8 @@ ClusterShape shape_cluster(const LayerProblem& problem);
 extern LayerFamily cluster_family;
 
 // layer_grid.cu: the recurrent weights are spread over the registers and shared memory of many
-// multiprocessors. `kernel` is NULL if no kernel fits or the device cannot hold all blocks at once.
+// multiprocessors, and what does not fit is in the workspace. `kernel` is NULL if no kernel fits or
+// the device cannot hold all blocks at once.
 struct GridShape {
   const void* kernel = nullptr;
   int threads = 0;
@@ -69,9 +70,9 @@ struct GridShape {
   int unit_blocks = 0;  // blocks that share a slice of the batch, each with its units of the state
   int slices = 0;       // slices of the batch
   int slice_rows = 0;   // batch rows per slice
-  // Of StreamedEngine alone: how often a step reads the weights, and whether L2 is too small for
-  // what is read; then what the kernel needs to know (see GridMemory) and, of the workspace, the
-  // bytes for weights.
+  // Of StreamedEngine alone: how often a step reads the streamed weights, or 0 if all weights fit
+  // on the chip, and whether L2 may be too small for them; then what the kernel needs to know (see
+  // GridMemory) and, of the workspace, the bytes for weights.
   int chunks = 0;
   bool exceeds_l2 = false;
   int resident = 0;

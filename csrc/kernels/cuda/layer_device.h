@@ -189,7 +189,7 @@ struct LaneSum<1, kRows, kUnits, kWidth> {
 };
 
 LLTM_DEVICE float4 load_four(const float4* from) { return *from; }
-// layer_grid_exact.h reads this type, because nvcc 13.0 splits a float4 there and joins its
+// The exact engines read this type, because nvcc 13.0 splits a float4 there and joins its
 // elements again, in a way that differs from build to build.
 LLTM_DEVICE float4 load_four(const ulonglong2* from) {
   const ulonglong2 words = *from;

@@ -49,15 +49,15 @@ void take_streamed_kernel(const LayerProblem& problem, GridShape* shape) {
   // At least one group is streamed. If it is the only one, it stays in registers.
   const int64_t resident = std::min(groups - 1, std::max<int64_t>(room, 0) / Engine::kGroupBytes);
   shape->chunks = static_cast<int>(divide_up(shape->slice_rows, GridShared<Engine>::kRows));
-  shape->exceeds_l2 = Engine::kExceedsL2;
   shape->resident = static_cast<int>(resident);
   shape->shared_bytes += resident * Engine::kGroupBytes;
   shape->stream_bytes =
       int64_t{shape->unit_blocks} * shape->slices * (groups - resident) * Engine::kGroupBytes;
-  // L2 keeps as many words of each group as it has room for; the others come from memory.
+  const int64_t l2_bytes = device_fact(cudaDevAttrL2CacheSize, problem.device_index);
+  shape->exceeds_l2 = Engine::kExceedsL2 || shape->stream_bytes > l2_bytes;
+  // If kExceedsL2, L2 keeps the first vectors of each group; the others come from memory.
   constexpr double kKeptShare = 0.6;  // of L2, the quickest of 0.4, 0.6, 0.8 and 1 on an H100
-  const double kept =
-      kKeptShare * device_fact(cudaDevAttrL2CacheSize, problem.device_index) / shape->stream_bytes;
+  const double kept = kKeptShare * l2_bytes / shape->stream_bytes;
   shape->kept = static_cast<int>(std::min(kept, 1.0) * Engine::kKeepable);
 }
 
@@ -91,17 +91,18 @@ void find_kernel(const LayerProblem& problem, int64_t units, GridShape* shape) {
   choose(exact, problem, shape);
 }
 
-cudaError_t allow_memory(const GridShape& shape) {
-  return cudaFuncSetAttribute(shape.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(shape.shared_bytes));
-}
-
-// Returns the number of blocks that a multiprocessor holds, or 0 if it cannot run the kernel.
+// Returns the number of blocks that a multiprocessor holds, or 0 if it cannot run the kernel. Lets
+// the kernel take all shared memory of a block: what its launches take differs, and the bound is
+// one for all threads of the process.
 int count_blocks(const GridShape& shape, int32_t device_index) {
   if (!compiled_for(shape.kernel, 80, device_index)) return 0;
+  const int most = device_fact(cudaDevAttrMaxSharedMemoryPerBlockOptin, device_index);
   const DeviceScope scope(device_index);
+  cudaFuncAttributes facts = {};
   int blocks = 0;
-  if (allow_memory(shape) == cudaSuccess &&
+  if (cudaFuncGetAttributes(&facts, shape.kernel) == cudaSuccess &&
+      cudaFuncSetAttribute(shape.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           most - static_cast<int>(facts.sharedSizeBytes)) == cudaSuccess &&
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, shape.kernel, shape.threads,
                                                     static_cast<size_t>(shape.shared_bytes)) ==
           cudaSuccess) {
@@ -151,7 +152,7 @@ static const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
   constexpr bool kBackward = kIsBackward<Arguments>;
   return launch_on(execution, kLayerName<Arguments>, dtype, [&](auto, cudaStream_t stream) {
     const lltm_layer_sizes& sizes = arguments.sizes;
-    const GridShape shape = shape_grid({dtype, kBackward, sizes, execution.device_index});
+    GridShape shape = shape_grid({dtype, kBackward, sizes, execution.device_index});
     const auto plane_bytes =
         static_cast<size_t>(sizes.batch_size * sizes.state_size * lltm_dtype_bytes(dtype));
     const size_t all_bytes = plane_bytes * static_cast<size_t>(sizes.steps);
@@ -168,10 +169,8 @@ static const char* run_grid(lltm_dtype dtype, const Arguments& arguments,
         copy.initial_h = initial_h;
       }
     }
-    allow_memory(shape);
     if (cudaPeekAtLastError() != cudaSuccess) return;
-    GridShape blocks = shape;
-    void* parameters[] = {&copy, &blocks.slice_rows, &blocks.resident, &blocks.kept};
+    void* parameters[] = {&copy, &shape.slice_rows, &shape.resident, &shape.kept};
     cudaLaunchCooperativeKernel(shape.kernel, grid_of(shape.unit_blocks, shape.slices),
                                 dim3(shape.threads), parameters,
                                 static_cast<size_t>(shape.shared_bytes), stream);
@@ -182,7 +181,8 @@ LayerFamily grid_family = {
     "grid", [](const LayerProblem& problem) { return shape_grid(problem).kernel != nullptr; },
     run_grid<lltm_layer_forward_arguments>, run_grid<lltm_layer_backward_arguments>,
     "lltm: LLTM_LAYER_KERNELS=grid cannot run this problem on this device: it needs compute "
-    "capability 8.0 or later and kernels built for it, float32, float16 or bfloat16, and S of at "
-    "most 24 units for each multiprocessor; unset it"};
+    "capability 8.0 or later and kernels built for it, float32, float16 or bfloat16, at most 24 "
+    "units of the state for each multiprocessor, and a batch whose cells fit in their shared "
+    "memory; unset it"};
 
 }  // namespace lltm

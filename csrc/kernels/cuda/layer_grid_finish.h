@@ -11,7 +11,7 @@ template <typename Engine>
 struct GridShared {
   static constexpr int kRows = Engine::kTiles * kTileRows;  // per chunk
   static constexpr int kPartial = Engine::kGates * kRows * kUnitPitch<Engine::kUnits>;
-  // Products of other warps' chunks are finished while the next ones are made.
+  // Finishing warps finish one chunk while the others multiply the next.
   static constexpr int kTurns = Engine::kFinishWarps > 0 ? 2 : 1;
   float* partials;  // [kTurns][kWarps][gates][kRows][kUnitPitch]
   float* carried;   // [slice][kUnits]: cells in forward, gradients of cells in backward
@@ -102,7 +102,8 @@ class Finisher {
       : place_(place), at_{0, 0, place.chunks} {
     const int thread = static_cast<int>(threadIdx.x) - (Engine::kFinishWarps > 0 ? 32 * kWarps : 0);
     active_ = thread < kThreads;
-    // Threads that read partial products together take rows four apart, to use different banks.
+    // Threads that read partial products together take rows four apart. With 16 units, these are in
+    // different banks.
     const int index = thread / kRowThreads;
     row_ = index % 2 * 4 + index / 2 % 4 + index / 8 * 8;
     unit_ = thread % kRowThreads * kEach;

@@ -1,9 +1,9 @@
 // The kernels of the family `grid`. A block owns some units of the state for a slice of the batch,
-// and keeps their weights in registers and, if the registers are full, in shared memory. The blocks
-// of one slice exchange states, which are d_gates in backward, through the tensor that they write
-// anyway; see layer_grid_pieces.h. Slices are independent of one another. A slice is divided into
-// chunks of a few batch rows. Chunks are independent as well, so work on other chunks hides the
-// exchange of one chunk.
+// and keeps their weights in registers and shared memory; what does not fit, StreamedEngine reads
+// again in each step. The blocks of one slice exchange states, which are d_gates in backward,
+// through the tensor that they write anyway; see layer_grid_pieces.h. Slices are independent of one
+// another. A slice is divided into chunks of a few batch rows. Chunks are independent as well, so
+// work on other chunks hides the exchange of one chunk.
 //
 // There are two roles. The Multiplier makes a chunk's products, as one partial sum per warp. The
 // finisher adds the partial sums, computes the formulas and publishes the results. If the engine's

@@ -1,11 +1,11 @@
 // The product of one step in a block of the family `grid`: (rows of weights) x (batch rows). Each
-// warp holds the block's weights over its own part of the inner dimension K for the whole sequence,
-// and reads this part of the states, which are d_gates in backward, from L2. A finisher adds up the
-// partial products of all warps.
+// warp has the block's weights over its own part of the inner dimension K, and reads this part of
+// the states, which are d_gates in backward, from L2. A finisher adds up the partial products of
+// all warps.
 //
 // A piece is what a warp reads with one instruction: 64 bytes of each of 8 batch rows, 16 bytes per
 // lane. The pieces along K go to the warps in turn. The order of K's elements in registers does not
-// matter, as long as it is the same for weights and states. So TensorEngine uses a lane's 16 bytes
+// matter, as long as it is the same for weights and states. So tensor cores use a lane's 16 bytes
 // as operands of two multiplications, without any rearrangement.
 #pragma once
 
@@ -53,7 +53,8 @@ LLTM_DEVICE uint4 load_shared_words(const void* address) {
 constexpr int kWarps = 8;     // warps that multiply
 constexpr int kTileRows = 8;  // batch rows
 template <int units>
-constexpr int kUnitPitch = units + 4;  // floats between rows of partial products
+constexpr int kUnitPitch =
+    units + 4;  // floats between rows of partial products; avoids bank conflicts
 
 // A block's rows of weights. Forward: the rows of W_h for three gates of the block's units, K = S.
 // Backward: the rows of the transposed W_h for the block's units, K = 3S.
@@ -86,7 +87,7 @@ struct GridMemory {
   uint4* weights;  // shared: of StreamedEngine, the groups that stay for the whole sequence
   uint4* stream;   // global: of StreamedEngine, the other groups
   int resident;    // the number of groups per warp in `weights`
-  int kept;        // see StreamedEngine
+  int kept;        // if kExceedsL2: of each kKeepable vectors, those that L2 should keep
 };
 
 // The states that a step reads: rows of K elements, `stride` apart.

@@ -9,7 +9,7 @@
 namespace lltm {
 
 // Reads 16 bytes past the L1 cache. They leave the L2 cache before others.
-LLTM_DEVICE uint4 load_once(const void* address) {
+LLTM_DEVICE uint4 load_evict_first(const void* address) {
   uint4 words = {};
 #if __CUDA_ARCH__ >= 800
   asm volatile(
@@ -50,6 +50,7 @@ class StreamedEngine {
   static constexpr int kGroup = kEighths > 6 && (exact || kTiles > 1) ? 1
                                 : exact || kEighths == 2              ? 4
                                                                       : 2;
+  // Whether registers hold the states of few groups only.
   static constexpr bool kFew = exact ? kGroup == 1 : kTiles > 1 && !backward;
   static constexpr int kBuffers = (exact && backward ? 12 : kFew ? 4 : 8) / kGroup;
   static constexpr int kGroupWords = kGroup * kEighths * 32;  // uint4 per warp
@@ -82,7 +83,7 @@ class StreamedEngine {
     uint4* resident = resident_;
     uint4* stream = stream_;
     for (int group = 0; group < groups_; ++group) {
-      const bool streamed = is_streamed();
+      const bool streamed = next_is_streamed();
       uint4* const to = streamed ? stream : resident;
       unrolled<kGroup, kEighths>([&](int i, int vector) {
         to[(i * kEighths + vector) * 32] = read(rows, group * kGroup + i, vector);
@@ -108,7 +109,7 @@ class StreamedEngine {
         const int group = first + buffer;
         if (group >= groups_) return;
         settle(source, group, buffer);
-        const bool streamed = is_streamed();
+        const bool streamed = next_is_streamed();
         const auto request_next = [&] {
           if (group + kBuffers < groups_) request<false>(source, group + kBuffers, buffer);
         };
@@ -147,7 +148,7 @@ class StreamedEngine {
   using Sums = std::conditional_t<exact, float[kTileRows][2][kPairs], float[kTiles][kChains][4]>;
 
   // Whether the next group is streamed, as the first one is; call it once for each group, in order.
-  LLTM_DEVICE bool is_streamed() {
+  LLTM_DEVICE bool next_is_streamed() {
     due_ += streamed_;
     if (due_ < groups_) return false;
     due_ -= groups_;
@@ -184,13 +185,14 @@ class StreamedEngine {
     return make_uint4(words[0], words[1], words[2], words[3]);
   }
 
-  // Starts to read piece `i` of the streamed group that comes next.
+  // Starts to read piece `i` of the streamed group that comes next. Relaxed reads need no room in
+  // the L1 cache, of which shared memory leaves little.
   LLTM_DEVICE void load_ahead(int i) {
     unrolled<kEighths>([&](int vector) {
       const int place = i * kEighths + vector;
       const uint4* const from = stream_ + next_ + place * 32;
       const bool kept = !kExceedsL2 || place < kept_;
-      ahead_[i][vector] = kept ? load_shared_words(from) : load_once(from);
+      ahead_[i][vector] = kept ? load_shared_words(from) : load_evict_first(from);
     });
   }
   LLTM_DEVICE void advance() {
@@ -312,9 +314,9 @@ class StreamedEngine {
   int pieces_;
   int groups_;
   int streamed_;     // groups
-  int due_;          // see is_streamed
+  int due_;          // see next_is_streamed
   int next_ = 0;     // the offset in stream_ of the group to be loaded next
-  int kept_;         // of kKeepable vectors; see load_ahead
+  int kept_;         // see GridMemory
   int lane_pieces_;  // pieces in which the lane's part is inside K
   float* stage_;
   uint4* resident_;  // the lane's weights in shared memory
