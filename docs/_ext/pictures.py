@@ -263,7 +263,7 @@ def kernels(c: Colours) -> Figure:
     titles = (
         "registers\nS up to 128",
         "cluster\nS up to 512",
-        "grid\nwhat all multiprocessors hold",
+        "grid\nS up to 24 for each multiprocessor",
     )
     for axes, title in zip(figure.subplots(1, 3), titles, strict=True):
         plain(axes, 6, 6.4)
@@ -304,8 +304,8 @@ def kernels(c: Colours) -> Figure:
                 place = (0.15 + 1.45 * column, 4.7 - 1.15 * row, 1.3, 1.0)
                 box(axes, place, f"W {k + 1}", c["good"], c, fontsize=8)
             box(axes, (0.15, 0.9, 5.65, 1.1), "h through the L2 cache", c["ground"], c, fontsize=8)
-            axes.text(3, 0.4, "tensor cores multiply, all rows at once", ha="center", va="center",
-                      fontsize=7.5, color=c["text"])  # fmt: skip
+            rest = "what does not fit is read again in each step"
+            axes.text(3, 0.4, rest, ha="center", va="center", fontsize=7.5, color=c["text"])
     return figure
 
 
