@@ -97,6 +97,9 @@ Family choose(const LayerProblem& problem) {
   if (grid.kernel == nullptr) return kGemm;
   const bool few_rows = grid.slice_rows * sizes.state_size <= most;
   if (grid.chunks == 0) return few_rows ? kGrid : kGemm;
+  // The streamed weights are copied first, which takes as long as some steps of the loop.
+  constexpr int64_t kLeastSteps = 4;  // estimated
+  if (sizes.steps < kLeastSteps) return kGemm;
   // Each chunk reads the streamed weights again, which a larger product need not.
   const int most_chunks = exact ? (problem.backward || grid.exceeds_l2 ? 2 : 3)
                           : grid.exceeds_l2 || (half && problem.backward) ? 1
