@@ -22,8 +22,9 @@ from pathlib import Path
 HERE, GIVEN = Path(__file__).resolve().parent, sys.argv[1:]
 later = [word.partition("=sm_")[2] for word in GIVEN if word.startswith("--assemble=sm_")]
 dropped = [word.partition("=")[2] for word in GIVEN if word.startswith("--drop=")]
-# The default mode of CUDA 13 compresses better, but older drivers cannot read its images.
-words, ptx = ["--compress-mode=speed"], ""
+# Older drivers cannot read what CUDA 13 compresses by default. A wheel compresses plain PTX better
+# than PTX that they can read.
+words, ptx = ["--compress-mode=none"], ""
 for word in GIVEN:
     if image := re.fullmatch(r"--?image=profile=(sm|compute)_(\w+),file=(.*)", word):
         kind, number, file = image.groups()

@@ -10,7 +10,8 @@
 namespace lltm {
 namespace {
 
-// Units of the state per block: kManyUnits if there are not enough multiprocessors for kFewUnits.
+// Units of the state per block: kManyUnits if there are not enough multiprocessors for kFewUnits,
+// or no kernel.
 constexpr int kFewUnits = 16;
 constexpr int kManyUnits = 24;
 constexpr int kMostExact = 4;  // pieces of the state that ExactEngine takes
@@ -72,7 +73,7 @@ void choose_streamed_kernel(bool exact, const LayerProblem& problem, GridShape* 
   take_streamed_kernel<T, backward, false, kUnits, 2>(problem, shape);
 }
 
-// Sets the shape's kernel, and what depends on it. A block owns `units` units.
+// Sets the shape's kernel, if there is one, and what depends on it. A block owns `units` units.
 template <typename T, bool backward>
 void find_kernel(const LayerProblem& problem, int64_t units, GridShape* shape) {
   const lltm_layer_sizes& sizes = problem.sizes;
@@ -86,9 +87,13 @@ void find_kernel(const LayerProblem& problem, int64_t units, GridShape* shape) {
     take(exact, shape);
     if (shape->shared_bytes <= most_shared_bytes(problem)) return;
   }
-  const auto choose = units == kFewUnits ? choose_streamed_kernel<T, backward, kFewUnits>
-                                         : choose_streamed_kernel<T, backward, kManyUnits>;
-  choose(exact, problem, shape);
+  if (units == kManyUnits) {
+    return choose_streamed_kernel<T, backward, kManyUnits>(exact, problem, shape);
+  }
+  // In 16 bits there are none: they would make a wheel larger for a few sizes around S 2100.
+  if constexpr (std::is_same_v<T, float>) {
+    choose_streamed_kernel<T, backward, kFewUnits>(exact, problem, shape);
+  }
 }
 
 // Returns the number of blocks that a multiprocessor holds, or 0 if it cannot run the kernel. Lets
@@ -112,26 +117,20 @@ int count_blocks(const GridShape& shape, int32_t device_index) {
   return 0;
 }
 
-}  // namespace
-
-GridShape shape_grid(const LayerProblem& problem) {
-  const int64_t state = problem.sizes.state_size;
-  const int64_t batch = problem.sizes.batch_size;
-  if (state % 8 != 0 || state == 0 || batch == 0 || problem.sizes.steps >= (1 << 30)) return {};
-  const auto fact = [&](cudaDeviceAttr asked) { return device_fact(asked, problem.device_index); };
-  const int64_t multiprocessors = fact(cudaDevAttrMultiProcessorCount);
-  const int64_t units = state <= kFewUnits * multiprocessors ? kFewUnits : kManyUnits;
-  const int64_t unit_blocks = divide_up(state, units);
+// Like shape_grid, for blocks of `units` units.
+GridShape shape_for(const LayerProblem& problem, int64_t units) {
+  const int64_t multiprocessors = device_fact(cudaDevAttrMultiProcessorCount, problem.device_index);
+  const int64_t unit_blocks = divide_up(problem.sizes.state_size, units);
   const int64_t room = multiprocessors / unit_blocks;
-  if (fact(cudaDevAttrCooperativeLaunch) == 0 || room == 0) return {};
+  if (room == 0) return {};
   // A slice smaller than a tile is not rounded up: rounding would add rows to read and to compute.
-  const int64_t share = divide_up(batch, room);
+  const int64_t share = divide_up(problem.sizes.batch_size, room);
   const int64_t slice_rows = share <= kTileRows ? share : divide_up(share, kTileRows) * kTileRows;
   if (slice_rows > (1 << 19)) return {};
   GridShape shape;
   shape.unit_blocks = static_cast<int>(unit_blocks);
   shape.slice_rows = static_cast<int>(slice_rows);
-  shape.slices = static_cast<int>(divide_up(batch, slice_rows));
+  shape.slices = static_cast<int>(divide_up(problem.sizes.batch_size, slice_rows));
   dispatch_floating(problem.dtype, [&](auto zero) -> const char* {
     using T = decltype(zero);
     if constexpr (sizeof(T) <= 4) {
@@ -144,6 +143,17 @@ GridShape shape_grid(const LayerProblem& problem) {
   const int64_t blocks = remembered(shape.kernel, shape.shared_bytes, problem.device_index,
                                     [&] { return count_blocks(shape, problem.device_index); });
   return blocks * multiprocessors >= unit_blocks * shape.slices ? shape : GridShape{};
+}
+
+}  // namespace
+
+GridShape shape_grid(const LayerProblem& problem) {
+  const lltm_layer_sizes& sizes = problem.sizes;
+  if (sizes.state_size % 8 != 0 || sizes.state_size == 0 || sizes.batch_size == 0) return {};
+  if (sizes.steps >= (1 << 30)) return {};
+  if (device_fact(cudaDevAttrCooperativeLaunch, problem.device_index) == 0) return {};
+  const GridShape shape = shape_for(problem, kFewUnits);
+  return shape.kernel != nullptr ? shape : shape_for(problem, kManyUnits);
 }
 
 template <typename Arguments>
