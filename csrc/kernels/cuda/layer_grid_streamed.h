@@ -120,7 +120,8 @@ class StreamedEngine {
         unrolled<kGroup>([&](int i) {
           uint4 weights[kEighths];
           unrolled<kEighths>([&](int vector) {
-            weights[vector] = streamed ? ahead_[i][vector] : resident[(i * kEighths + vector) * 32];
+            weights[vector] = ahead_[i][vector];
+            if (!streamed) weights[vector] = resident[(i * kEighths + vector) * 32];
           });
           if (streamed && streamed_ > 1) load_ahead(i);
           if constexpr (!exact) {
