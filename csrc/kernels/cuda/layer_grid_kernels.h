@@ -142,7 +142,8 @@ __global__ void __launch_bounds__(kGridThreads<Engine>, 1)
                                            place.state, place.first_unit};
   const int last = products.end > place.steps ? products.end : place.steps;
   const bool many = !Engine::kOneChunk && place.chunks > 1;
-  const auto make_multiplier = [&] {
+  // If clang called this as a function, all that it refers to would stay in memory.
+  const auto make_multiplier = [&]() __attribute__((always_inline)) {
     return Multiplier<T, Engine, backward>(place, weights, shared, products);
   };
   if constexpr (Engine::kFinishWarps > 0) {

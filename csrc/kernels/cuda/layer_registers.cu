@@ -97,7 +97,9 @@ __global__ void __launch_bounds__(L::kThreads, 1)
   auto later_gates = prefetch_rows<T>(a.gates, kGateCount, state, walk, first_row, rows);
   auto later_cells = prefetch_rows<T>(a.cells, 1, state, walk, first_row, rows);
   auto later_grads = prefetch_rows<T>(a.grad_output, 1, state, walk, first_row, rows);
-  const auto product = [&](const float (&from)[kRows][L::kInner], float (&dh)[kOwn][1]) {
+  // If clang called this as a function, the weights would stay in memory.
+  const auto product = [&](const float (&from)[kRows][L::kInner],
+                           float (&dh)[kOwn][1]) __attribute__((always_inline)) {
     multiply_rows<L::kLanes, kRows, L::kInner>(weights, from[0] + lane * 4, kRows, lane, dh);
   };
   int half = 0;

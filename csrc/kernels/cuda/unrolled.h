@@ -6,8 +6,8 @@
 namespace lltm {
 
 // Calls `use` with the indices of nested loops, the outermost first: unrolled<2, 3>(use) calls
-// use(0, 0), use(0, 1), and so on up to use(1, 2). Else clang would call a large `use` as a
-// function, and keep all arrays that it refers to in memory.
+// use(0, 0), use(0, 1), and so on up to use(1, 2). If clang called a large `use` as a function, the
+// arrays that it refers to would stay in memory.
 template <int turns, int... inner_turns, typename Use>
 LLTM_DEVICE void unrolled(const Use& use) {
 #pragma unroll
