@@ -226,7 +226,7 @@ def test_nothing_is_filled_and_the_bias_gradient_rides_along(
     assert all(part in name for part, name in zip(wanted, names, strict=True)), names
 
 
-PRODUCT = re.compile(r"gemm|gemv|nvjet|cutlass|xmma", re.IGNORECASE)
+PRODUCT = "(?i)gemm|gemv|nvjet|cutlass|xmma"
 OF_A_PRODUCT = re.compile(r"splitk|reduce|memset", re.IGNORECASE)  # cuBLAS's own helpers
 
 
@@ -248,9 +248,9 @@ def test_large_step_is_four_launches_backward_and_five_in_parts(gpu, dtype, shap
     incoming, saved = like(results), saved_for_backward(inputs, results)
     names = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 31))
     names = [n for n in names if not OF_A_PRODUCT.search(n)]
-    assert sum("backward_strips" in n for n in names) == 1, names
-    assert sum("sum_columns" in n for n in names) == sums, names
-    assert sum(bool(PRODUCT.search(n)) for n in names) == len(names) - 1 - sums <= 3, names
+    wanted = {"backward_strips": 1, "sum_columns": sums, PRODUCT: 2, "copy_all": 1}
+    assert {part: sum(bool(re.search(part, n)) for n in names) for part in wanted} == wanted, names
+    assert len(names) == 4 + sums, names
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
@@ -283,6 +283,24 @@ def test_joined_operand_gives_the_weights_gradient(gpu, monkeypatch, dtype, shap
                 lltm_conda.reference(*exact), exact[1], [g.double() for g in incoming[:2]]
             )
             assert_agree([got], want, TOLERANCE[dtype], [f"weights, {needs}"])
+
+
+@every_dtype
+@pytest.mark.parametrize("needs", [1, 8, 9], ids=["input", "old_h", "both"])
+@pytest.mark.parametrize("shape", [(300, 16, 64), (300, 12, 52), (40, 400, 64)], ids=str)
+def test_one_product_gives_the_gradients_of_data(gpu, monkeypatch, dtype, shape, needs) -> None:
+    """Of both, from rows that are vectors, that are none, and of an input too wide for it."""
+    monkeypatch.setenv("LLTM_CUDA_CELL", "cublas")
+    inputs = make_inputs(*shape, dtype=dtype, device=gpu)
+    exact = [t.double().requires_grad_() for t in inputs]
+    results = torch.ops.lltm.forward(*inputs)
+    incoming, saved = like(results), saved_for_backward(inputs, results)
+    got = torch.ops.lltm.backward(*incoming[:2], None, *saved, needs)
+    wanted = lltm_conda.reference(*exact)
+    want = torch.autograd.grad(wanted, exact, [g.double() for g in incoming[:2]])
+    which = [place for place in range(5) if needs >> place & 1]
+    names = [NAMES[place] for place in which]
+    assert_agree([got[p] for p in which], [want[p] for p in which], TOLERANCE[dtype], names)
 
 
 @pytest.mark.slow

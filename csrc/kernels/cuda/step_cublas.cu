@@ -19,11 +19,12 @@ class CublasStep : public StepLaunches {
   int64_t gates;      // 3S
   bool pads = false;  // `depth` and `lines` are rounded up to 32 bytes
   bool joins;         // backward: one GEMM instead of two makes d_weights
+  bool joins_data;    // likewise d_old_h and d_input, if both are needed
   // The workspace.
   void* joined = nullptr;     // (B, depth): [old_h, input]
   void* weights = nullptr;    // (lines, depth), with `pads`
   void* z = nullptr;          // (B, lines): products in forward, if lines > 3S; d_gates in backward
-  void* d_joined = nullptr;   // (B, depth), with `pads`
+  void* d_joined = nullptr;   // (B, depth), with `joins_data`
   void* d_weights = nullptr;  // (lines, depth), with `pads`
   void* sums = nullptr;       // for cell_backward
 
@@ -33,12 +34,13 @@ class CublasStep : public StepLaunches {
     const int64_t vector = 16 / bytes_;
     const auto whole = [&](int64_t size) { return divide_up(size, 2 * vector) * 2 * vector; };
     const bool aligned = state % vector == 0 && inputs % vector == 0;
-    // One GEMM for d_weights, not two, saves a launch. If it is large, the copy to `joined` and a
-    // slower kernel cost more than that.
+    // One GEMM, not two, saves a launch, or leaves multiprocessors idle once, not twice. If it is
+    // large, its copies and a slower kernel cost more than that.
     const double work = 1.0 * rows * lines * depth;  // multiplications
     joins = work <= (bytes_ == 2 ? 6e9 : 1.2e9);
+    joins_data = joins && inputs <= 4 * state;
     if (aligned || rows < least_rows()) return;
-    pads = joins = true;
+    pads = joins = joins_data = true;
     depth = whole(depth);
     lines = whole(lines);
   }
@@ -55,10 +57,8 @@ class CublasStep : public StepLaunches {
     if (of_bias) sums = take_bytes(cell_backward_workspace(dtype_, rows, state));
     if (of_weights && joins) joined = take(rows * depth);
     if (pads && of_weights) d_weights = take(lines * depth);
-    if (pads && of_data) {
-      weights = take(lines * depth);
-      d_joined = take(rows * depth);
-    }
+    if (pads && of_data) weights = take(lines * depth);
+    if (joins_data && of_data) d_joined = take(rows * depth);
     return taken_;
   }
 
@@ -153,31 +153,16 @@ const char* cublas_step_backward(lltm_dtype dtype, const lltm_step_backward_argu
   const Matrix left{step.z, step.lines};
   const Matrix left_transposed{step.z, step.lines, true};
   const Matrix joined{step.joined, step.depth};
-  if (!step.pads) {
-    const auto weights = [&](int64_t column) {
-      return Matrix{step.element(a.weights, column), a.sizes.weight_stride};
-    };
-    if (a.d_old_h != nullptr) {
-      step.multiply(rows, state, gates, left, weights(0), a.d_old_h, state);
-    }
-    if (a.d_input != nullptr) {
-      step.multiply(rows, inputs, gates, left, weights(state), a.d_input, inputs);
-    }
-    if (a.d_weights != nullptr && step.joins) {
-      step.multiply(gates, step.depth, rows, left_transposed, joined, a.d_weights, step.depth);
-    } else if (a.d_weights != nullptr) {
-      step.multiply(gates, state, rows, left_transposed, {a.old_h, state}, a.d_weights, step.depth);
-      step.multiply(gates, inputs, rows, left_transposed, {a.input, inputs},
-                    step.element(a.d_weights, state), step.depth);
-    }
-    return step.error();
-  }
-  if (of_data) {
+  const auto weights = [&](int64_t column) {
+    return step.pads ? Matrix{step.element(step.weights, column), step.depth}
+                     : Matrix{step.element(a.weights, column), a.sizes.weight_stride};
+  };
+  const bool both = a.d_old_h != nullptr && a.d_input != nullptr;
+  if (step.pads ? of_data : step.joins_data && both) {
     const int64_t vector = 16 / lltm_dtype_bytes(dtype);
     const int64_t begin = a.d_old_h != nullptr ? 0 : state / vector * vector;
     const int64_t end = a.d_input != nullptr ? step.depth : divide_up(state, vector) * vector;
-    step.multiply(rows, end - begin, step.lines, left,
-                  {step.element(step.weights, begin), step.depth},
+    step.multiply(rows, end - begin, step.lines, left, weights(begin),
                   step.element(step.d_joined, begin), step.depth);
     const auto take = [&](void* to, int64_t column, int64_t columns) {
       if (to == nullptr) return;
@@ -186,12 +171,23 @@ const char* cublas_step_backward(lltm_dtype dtype, const lltm_step_backward_argu
     };
     take(a.d_old_h, 0, state);
     take(a.d_input, state, inputs);
+  } else {
+    if (a.d_old_h != nullptr) step.multiply(rows, state, gates, left, weights(0), a.d_old_h, state);
+    if (a.d_input != nullptr) {
+      step.multiply(rows, inputs, gates, left, weights(state), a.d_input, inputs);
+    }
   }
-  if (a.d_weights != nullptr) {
+  if (a.d_weights != nullptr && step.pads) {
     step.multiply(step.lines, step.depth, rows, left_transposed, joined, step.d_weights,
                   step.depth);
     step.add(step.d_weights, step.depth, gates, state + inputs, a.d_weights, state + inputs, gates,
              state + inputs);
+  } else if (a.d_weights != nullptr && step.joins) {
+    step.multiply(gates, step.depth, rows, left_transposed, joined, a.d_weights, step.depth);
+  } else if (a.d_weights != nullptr) {
+    step.multiply(gates, state, rows, left_transposed, {a.old_h, state}, a.d_weights, step.depth);
+    step.multiply(gates, inputs, rows, left_transposed, {a.input, inputs},
+                  step.element(a.d_weights, state), step.depth);
   }
   step.copy();
   return step.error();
