@@ -38,8 +38,8 @@ class CublasStep : public StepLaunches {
     // its operand or its result is copied, which costs more with many more inputs than units.
     const bool balanced = inputs <= 4 * state && state <= 5 * inputs;
     const bool small = 1.0 * rows * lines * depth <= (bytes_ == 2 ? 6e9 : 1.2e9);
-    joins = small || (balanced && bytes_ > 2 && !allows_tf32_);
-    joins_data = small ? inputs <= 4 * state : balanced;
+    joins = small || balanced;
+    joins_data = joins && inputs <= 4 * state;
     if (aligned || rows < least_rows()) return;
     pads = joins = joins_data = true;
     depth = whole(depth);
