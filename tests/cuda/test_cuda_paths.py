@@ -285,11 +285,20 @@ def test_joined_operand_gives_the_weights_gradient(gpu, monkeypatch, dtype, shap
             assert_agree([got], want, TOLERANCE[dtype], [f"weights, {needs}"])
 
 
+DATA_SHAPES = [
+    (300, 16, 64),
+    (300, 12, 52),  # rows that are no vectors
+    (40, 400, 64),  # an input too wide for one product
+    (1500, 400, 800),  # large in float32
+    (3000, 60, 800),  # larger, with an input too narrow
+]
+
+
 @every_dtype
 @pytest.mark.parametrize("needs", [1, 8, 9], ids=["input", "old_h", "both"])
-@pytest.mark.parametrize("shape", [(300, 16, 64), (300, 12, 52), (40, 400, 64)], ids=str)
+@pytest.mark.parametrize("shape", DATA_SHAPES, ids=str)
 def test_one_product_gives_the_gradients_of_data(gpu, monkeypatch, dtype, shape, needs) -> None:
-    """Of both, from rows that are vectors, that are none, and of an input too wide for it."""
+    """Of both, and of one, on either side of each limit by which two products are joined."""
     monkeypatch.setenv("LLTM_CUDA_CELL", "cublas")
     inputs = make_inputs(*shape, dtype=dtype, device=gpu)
     exact = [t.double().requires_grad_() for t in inputs]
