@@ -76,7 +76,7 @@ def test_sanitizer_forward_and_backward(gpu, monkeypatch, dtype, path, shape) ->
 
 # Of each family, the states that are drawn.
 STATES = {"registers": (1, 128), "cluster": (1, 512), "grid": (1, 1000)}
-STREAMED = ("grid", (1100, 2200))  # in float32 without all weights on the chip
+STREAMED = ("grid", (1100, 2200))
 SEQUENCES = [
     ("registers", (3, 2, 33)),
     ("registers", (5, 2, 64)),
@@ -86,7 +86,7 @@ SEQUENCES = [
     ("grid", (17, 3, 64)),
     ("grid", (16, 3, 512)),
     ("grid", (600, 3, 64)),  # more rows a slice than one chunk
-    ("grid", (9, 3, 1544)),
+    ("grid", (9, 3, 1544)),  # in float32 without all weights on the chip
     *(
         (family, (drawn(20), drawn(60), SOURCE.randint(*states)))
         for family, states in (*STATES.items(), *STATES.items(), STREAMED)

@@ -1,5 +1,6 @@
 // One LLTM step by cuBLAS. Forward launches copies, the product and the pointwise kernel. Backward
-// launches pointwise kernels, which may also copy operands, then products and, if it pads, copies.
+// launches pointwise kernels, which may also copy operands, then products and, if it pads or
+// joins gradients, copies.
 //
 // cuBLAS is several times slower if rows are not aligned to vectors of 16 bytes. With at least
 // `least_rows` rows, the step then pads: cuBLAS works on copies, in which zeros fill each row to a
