@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from functools import partial
+from threading import Barrier
 
 import pytest
 from release import ReleaseError, store
@@ -209,11 +210,13 @@ def test_a_stamp_survives_the_way_to_disk_and_back(tmp_path) -> None:
     assert read_stamp(tmp_path, "glue/x") == stamp
 
 
-def large(world, name="big", **options) -> Task:
-    """A task whose output, a folder, is temporary."""
+def large(world, name="big", first=None, **options) -> Task:
+    """A task whose output, a folder, is temporary; it calls `first` before it begins."""
     folder = world.root / f"{name}.folder"
 
     def run(context):
+        if first:
+            first()
         world.runs.append(name)
         folder.mkdir(exist_ok=True)
         (folder / "library").write_text(world.input.read_text())
@@ -317,18 +320,24 @@ def test_a_task_that_waits_learns_what_failed_and_gets_the_rest(world) -> None:
 
 
 def test_temporary_outputs_that_need_too_much_room_wait_for_others_to_go(world) -> None:
-    tasks = []
+    """Two of three fit: the first two run together, the third after one of them is read."""
+    both, tasks, events = Barrier(2, timeout=60), [], []
     for name in ("a", "b", "c"):
-        big = large(world, name, disk=6)
+        big = large(world, name, disk=6, first=both.wait if name != "c" else None)
         tasks += [big, reader(world, f"{name}-reader", big)]
-    peak = []
 
     class Watch(Silent):
+        def started(self, task):
+            events.append(task.name)
+
         def finished(self, task, outcome):
-            peak.append(len(list(world.root.glob("*.folder"))))
+            assert outcome.status is Status.DONE, outcome.reason
+            events.append(f"{task.name} done")
 
     run_tasks(tasks, world.root, Watch(), 3, room=12)
-    assert max(peak) == 2 and len(world.runs) == 6
+    before_c = events[: events.index("c")]
+    assert {"a-reader done", "b-reader done"} & {*before_c}
+    assert len(world.runs) == 6
 
 
 def test_a_task_larger_than_the_room_runs_all_the_same(world) -> None:
