@@ -54,13 +54,13 @@ class CublasStep : public StepLaunches {
     if (lines != gates) z = take(rows * lines);
     return taken_;
   }
-  int64_t lay_out_backward(bool of_weights, bool of_data, bool of_bias) {
+  int64_t lay_out_backward(bool of_weights, bool of_h, bool of_x, bool of_bias) {
     z = take(rows * lines);
     if (of_bias) sums = take_bytes(cell_backward_workspace(dtype_, rows, state));
     if (of_weights && joins) joined = take(rows * depth);
     if (pads && of_weights) d_weights = take(lines * depth);
-    if (pads && of_data) weights = take(lines * depth);
-    if (joins_data && of_data) d_joined = take(rows * depth);
+    if (pads && (of_h || of_x)) weights = take(lines * depth);
+    if (pads ? of_h || of_x : joins_data && of_h && of_x) d_joined = take(rows * depth);
     return taken_;
   }
 
@@ -135,15 +135,15 @@ const char* cublas_step_forward(lltm_dtype dtype, const lltm_step_forward_argume
 
 const char* cublas_step_backward(lltm_dtype dtype, const lltm_step_backward_arguments& a,
                                  const lltm_execution& execution) {
-  const bool of_data = a.d_old_h != nullptr || a.d_input != nullptr;
   CublasStep step(dtype, a.sizes, execution, a.workspace);
-  step.lay_out_backward(a.d_weights != nullptr, of_data, a.d_bias != nullptr);
+  step.lay_out_backward(a.d_weights != nullptr, a.d_old_h != nullptr, a.d_input != nullptr,
+                        a.d_bias != nullptr);
   const int64_t rows = step.rows;
   const int64_t state = step.state;
   const int64_t inputs = step.inputs;
   const int64_t gates = step.gates;
   if (step.joins && a.d_weights != nullptr) step.add_joined(a.old_h, a.input);
-  if (step.pads && of_data) step.add_weights(a.weights, a.sizes.weight_stride);
+  if (step.weights != nullptr) step.add_weights(a.weights, a.sizes.weight_stride);
   if (step.lines != gates) {
     step.add(nullptr, 0, 0, 0, step.element(step.z, gates), step.lines, rows, step.lines - gates);
   }
@@ -159,8 +159,7 @@ const char* cublas_step_backward(lltm_dtype dtype, const lltm_step_backward_argu
     return step.pads ? Matrix{step.element(step.weights, column), step.depth}
                      : Matrix{step.element(a.weights, column), a.sizes.weight_stride};
   };
-  const bool both = a.d_old_h != nullptr && a.d_input != nullptr;
-  if (step.pads ? of_data : step.joins_data && both) {
+  if (step.d_joined != nullptr) {
     const int64_t vector = 16 / lltm_dtype_bytes(dtype);
     const int64_t begin = a.d_old_h != nullptr ? 0 : state / vector * vector;
     const int64_t end = a.d_input != nullptr ? step.depth : divide_up(state, vector) * vector;

@@ -98,9 +98,8 @@ class StepLaunches {
 template <typename Step>
 int64_t workspace_of(Step step, lltm_pass pass, int32_t needs) {
   if (pass == LLTM_FORWARD) return step.lay_out_forward();
-  return step.lay_out_backward((needs & LLTM_NEEDS_WEIGHTS) != 0,
-                               (needs & (LLTM_NEEDS_INPUT | LLTM_NEEDS_OLD_H)) != 0,
-                               (needs & LLTM_NEEDS_BIAS) != 0);
+  return step.lay_out_backward((needs & LLTM_NEEDS_WEIGHTS) != 0, (needs & LLTM_NEEDS_OLD_H) != 0,
+                               (needs & LLTM_NEEDS_INPUT) != 0, (needs & LLTM_NEEDS_BIAS) != 0);
 }
 
 }  // namespace lltm

@@ -157,11 +157,11 @@ class PlanesStep : public StepLaunches {
     products = take_bytes(lines * aligned_rows * 4);
     return taken_;
   }
-  int64_t lay_out_backward(bool of_weights, bool of_data, bool of_bias) {
+  int64_t lay_out_backward(bool of_weights, bool of_h, bool of_x, bool of_bias) {
     d_z = take(rows * lines);
     turned = take(lines * aligned_rows);
     if (of_bias) sums = take_bytes(cell_backward_workspace(dtype_, rows, state));
-    if (of_data) d_joined = take_bytes(planes * aligned_rows * width * 4);
+    if (of_h || of_x) d_joined = take_bytes(planes * aligned_rows * width * 4);
     if (of_weights) joined = take(planes * aligned_rows * stride);
     return taken_;
   }
@@ -294,7 +294,7 @@ const char* planes_step_backward(lltm_dtype dtype, const lltm_step_backward_argu
                                  const lltm_execution& execution) {
   PlanesStep step(dtype, a.sizes, execution, a.workspace,
                   aligned_for_vectors(a.weights, a.d_weights));
-  step.lay_out_backward(a.d_weights != nullptr, a.d_old_h != nullptr || a.d_input != nullptr,
+  step.lay_out_backward(a.d_weights != nullptr, a.d_old_h != nullptr, a.d_input != nullptr,
                         a.d_bias != nullptr);
   step.backward(a);
   return step.error();
