@@ -56,8 +56,8 @@ def parser() -> argparse.ArgumentParser:
     add("--what", choices=tuple(session.PEERS), default="layer")
     add("--count", type=int, default=300, help="the number of draws (default 300)")
     add("--again", type=int, default=3, help="repeats of a draw where ours is slower (default 3)")
-    text = "of --sizes (default float32)"
-    add("--dtype", nargs=1, default=["float32"], choices=tuple(DTYPES), dest="dtypes", help=text)
+    text = "keep only draws of these; of --sizes (default float32)"
+    add("--dtype", nargs="+", choices=tuple(DTYPES), dest="dtypes", help=text)
 
     text = "how long the parts of a step take on this GPU, for csrc/kernels/cuda/step_plan.cu"
     costs = commands.add_parser("constants", help=text)
@@ -130,7 +130,8 @@ def _draws(arguments: argparse.Namespace) -> list[Draw]:
     if arguments.sizes:
         found = [Size.parse(text) for text in arguments.sizes]
     elif arguments.command == "random":
-        return sizes.draw(arguments.what, arguments.seed, arguments.count, arguments.device)
+        drawn = sizes.draw(arguments.what, arguments.seed, arguments.count, arguments.device)
+        return [draw for draw in drawn if draw.dtype in (arguments.dtypes or DTYPES)]
     elif arguments.command == "grid":
         found = sizes.layer_grid() if is_layer else sizes.cell_grid()
     else:
@@ -139,7 +140,7 @@ def _draws(arguments: argparse.Namespace) -> list[Draw]:
         if is_layer != (size.steps > 1):
             needs = "a layer needs B,I,S,T with T > 1" if is_layer else "a step needs B,I,S"
             raise ValueError(f"{arguments.command} got the size {size}; {needs}")
-    return [Draw(size, dtype) for size in found for dtype in arguments.dtypes]
+    return [Draw(size, dtype) for size in found for dtype in arguments.dtypes or ["float32"]]
 
 
 def _show(arguments: argparse.Namespace, console: Console) -> int:

@@ -105,6 +105,26 @@ def test_the_summary_counts_what_is_slower() -> None:
     assert lines[-1] == "slower: B1 I2 S3 float32 forward 0.90 of lstm"
 
 
+@pytest.mark.parametrize(
+    "words, kept",
+    [
+        ([], ["bfloat16", "tf32", "float16"]),
+        (["--dtype", "tf32", "float16"], ["tf32", "float16"]),
+        (["--sizes", "2,3,4"], ["float32"]),
+        (["--sizes", "2,3,4", "--dtype", "tf32"], ["tf32"]),
+    ],
+)
+def test_dtypes_choose_among_the_draws(
+    words: list[str], kept: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = [Draw(Size(2, 3, 4), dtype) for dtype in ("bfloat16", "tf32", "float16")]
+    monkeypatch.setattr(sizes, "draw", lambda *_: drawn)
+    measured: list[str] = []
+    monkeypatch.setattr(session, "_measure", lambda report, draw, *_: measured.append(draw.dtype))
+    command.main(["random", "--what", "step", *words])
+    assert measured == kept
+
+
 def test_a_deadline_holds_for_all_draws_together(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
