@@ -312,6 +312,23 @@ def test_one_product_gives_the_gradients_of_data(gpu, monkeypatch, dtype, shape,
     assert_agree([got[p] for p in which], [want[p] for p in which], TOLERANCE[dtype], names)
 
 
+def test_a_gradient_alone_needs_no_room_for_joined_ones(gpu) -> None:
+    inputs = make_inputs(1500, 400, 800, dtype=torch.float16, device=gpu)
+    results = torch.ops.lltm.forward(*inputs)
+    incoming, saved = like(results), saved_for_backward(inputs, results)
+
+    def peak(needs: int) -> int:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        torch.ops.lltm.backward(*incoming[:2], None, *saved, needs)
+        return torch.cuda.max_memory_allocated() - before
+
+    joined = 1500 * (400 + 800) * 2  # bytes
+    d_input = 1500 * 400 * 2
+    assert peak(8 + 1) - peak(8) >= joined + d_input
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("forced", ["gemm", "cublas", "rows16"])
 def test_path_is_accurate(forced, tmp_path) -> None:

@@ -66,24 +66,6 @@ def test_a_state_of_unwritten_words_is_not_waited_for(tf32) -> None:
     assert finite.tolist() == [True, False, True, True]
 
 
-def test_streamed_weights_are_read_where_they_lie() -> None:
-    """Two layers at once on two streams, each with weights of its own in its own workspace."""
-    case = Case(6, 3, 8, 2056)
-    layers = [case.layer(seed, device="cuda") for seed in (1, 2)]
-    inputs = case.inputs(layers[0])
-    with torch.no_grad():
-        want = [layer(inputs[0], inputs[1:])[0] for layer in layers]
-        torch.cuda.synchronize()
-        streams = [torch.cuda.Stream() for _ in layers]
-        for _ in range(3):
-            got = []
-            for layer, stream in zip(layers, streams, strict=True):
-                with torch.cuda.stream(stream):
-                    got.append(layer(inputs[0], inputs[1:])[0])
-            torch.cuda.synchronize()
-            assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
-
-
 def test_threads_may_give_other_batches() -> None:
     """How much shared memory a kernel may take is said to the process, not to a thread."""
     layer = Case(2, 8, 8, 1544).layer(device="cuda")

@@ -60,11 +60,18 @@ LayerProblem padded(LayerProblem problem) {
   return problem;
 }
 
+// In a sequence of few steps, copies of the weights take longer than they save, and the loop waits
+// for the host, which is not ahead of the device yet.
+bool has_few_steps(const LayerProblem& problem) { return problem.sizes.steps <= 16; }
+
 // Whether padding saves more time than the copies take. `family` runs the padded problem. The
 // families `registers` and `cluster` need no multiples of 8, so with them padding speeds up only
-// the products over all steps.
+// the products over all steps. Without it, the loop loses a few percent if rows are whole vectors.
 bool is_worth_padding(Family family, const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
+  const bool vectors =
+      problem.dtype == LLTM_FLOAT32 && sizes.state_size % 4 == 0 && sizes.weight_stride % 4 == 0;
+  if (family == kGemm && vectors && has_few_steps(problem)) return false;
   const lltm_layer_sizes larger = padded(problem).sizes;
   if (larger.state_size == sizes.state_size && larger.weight_stride == sizes.weight_stride) {
     return false;
@@ -102,7 +109,12 @@ Family choose(const LayerProblem& problem) {
   if (sizes.steps < kLeastSteps) return kGemm;
   // Each chunk reads the streamed weights again, which a larger product need not. With the most
   // chunks, a step takes up to 1.4 times as long as one of the loop if the host is never late.
-  const int most_chunks = grid.exceeds_l2 ? (exact ? 2 : 1) : half ? 2 : 3;
+  constexpr int64_t kSmall = 1280;
+  const bool one_more = !exact && !problem.backward && sizes.state_size <= kSmall;
+  const int most_chunks = grid.exceeds_l2                      ? (exact ? 2 : 1)
+                          : half                               ? 2
+                          : one_more && has_few_steps(problem) ? 4
+                                                               : 3;
   return grid.chunks <= most_chunks || (exact && few_rows) ? kGrid : kGemm;
 }
 

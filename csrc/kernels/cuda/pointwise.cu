@@ -52,29 +52,51 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 constexpr int kCopyWarp = 32;
-constexpr int64_t kCopyRows = kThreads / kCopyWarp;  // rows per block at a time
+constexpr int kCopyWarps = kThreads / kCopyWarp;  // per block
+constexpr int kCopyAtOnce = 8;                    // elements that a lane reads before it writes
+constexpr int kCopyColumns = kCopyAtOnce * kCopyWarp;
 
-// Makes part `block` of `blocks` parts of a copy. Each warp takes whole rows.
+// The number of blocks that make a copy. A warp waits for memory once for each kCopyColumns of a
+// row, so it gets no more than two of them, unless the copy fills the device.
+constexpr __host__ __device__ unsigned copy_blocks(const lltm_copy& copy) {
+  constexpr int64_t kMost = 1024;
+  const int64_t warps = copy.planes * copy.to_rows * divide_up(copy.to_columns, 2 * kCopyColumns);
+  const int64_t blocks = divide_up(warps, kCopyWarps);
+  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+}
+
+inline int64_t copy_blocks(const Copies& copies) {
+  int64_t blocks = 0;
+  for (int i = 0; i < copies.count; ++i) blocks += copy_blocks(copies.at[i]);
+  return blocks;
+}
+
+// Makes part `block` of `blocks` parts of a copy. Several warps share a row if there are enough.
 template <typename T>
-LLTM_DEVICE void copy_rows(const lltm_copy& copy, int64_t block, int64_t blocks) {
-  constexpr int kAtOnce = 8;  // elements that a lane reads before it writes them
-  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
-  const int lane = thread % kCopyWarp;
+LLTM_DEVICE void copy_rows(const lltm_copy& copy, unsigned block, unsigned blocks) {
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const unsigned lane = thread % kCopyWarp;
+  const unsigned warp = block * kCopyWarps + thread / kCopyWarp;
+  const unsigned warps = blocks * kCopyWarps;
   const int64_t rows = copy.planes * copy.to_rows;
-  for (int64_t to_row = block * kCopyRows + thread / kCopyWarp; to_row < rows;
-       to_row += blocks * kCopyRows) {
-    const int64_t row = to_row % copy.to_rows;
-    const int64_t from_row = to_row / copy.to_rows * copy.from_rows + row;
-    const T* const from = static_cast<const T*>(copy.from) + from_row * copy.from_stride;
+  const unsigned sharing = rows < warps ? warps / static_cast<unsigned>(rows) : 1;
+  const unsigned at_once = warps / sharing;  // rows
+  if (warp >= at_once * sharing) return;
+  for (int64_t to_row = warp / sharing; to_row < rows; to_row += at_once) {
+    const int64_t plane = copy.planes == 1 ? 0 : to_row / copy.to_rows;  // a division takes long
+    const int64_t row = to_row - plane * copy.to_rows;
+    const T* const from =
+        static_cast<const T*>(copy.from) + (plane * copy.from_rows + row) * copy.from_stride;
     T* const to = static_cast<T*>(copy.to) + to_row * copy.to_stride;
     const int64_t columns = row < copy.from_rows ? copy.from_columns : 0;
-    for (int64_t first = lane; first < copy.to_columns; first += kAtOnce * kCopyWarp) {
-      T values[kAtOnce];
-      unrolled<kAtOnce>([&](int i) {
+    for (int64_t first = warp % sharing * kCopyColumns + lane; first < copy.to_columns;
+         first += sharing * kCopyColumns) {
+      T values[kCopyAtOnce];
+      unrolled<kCopyAtOnce>([&](int i) {
         const int64_t column = first + i * kCopyWarp;
         values[i] = column < columns ? from[column] : T{};
       });
-      unrolled<kAtOnce>([&](int i) {
+      unrolled<kCopyAtOnce>([&](int i) {
         const int64_t column = first + i * kCopyWarp;
         if (column < copy.to_columns) to[column] = values[i];
       });
@@ -82,19 +104,19 @@ LLTM_DEVICE void copy_rows(const lltm_copy& copy, int64_t block, int64_t blocks)
   }
 }
 
-// The number of blocks for each copy. A warp copies several rows if there are more rows than warps.
-inline int64_t copy_blocks(const Copies& copies) {
-  constexpr int64_t kMostBlocks = 1024;
-  int64_t blocks = 0;
+// Makes part `block` of all copies.
+template <typename T>
+LLTM_DEVICE void copy_part(const Copies& copies, unsigned block) {
   for (int i = 0; i < copies.count; ++i) {
-    blocks = std::max(blocks, divide_up(copies.at[i].planes * copies.at[i].to_rows, kCopyRows));
+    const unsigned blocks = copy_blocks(copies.at[i]);
+    if (block < blocks) return copy_rows<T>(copies.at[i], block, blocks);
+    block -= blocks;
   }
-  return std::min(blocks, kMostBlocks);
 }
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) copy_all(const Copies copies) {
-  copy_rows<T>(copies.at[blockIdx.y], blockIdx.x, gridDim.x);
+  copy_part<T>(copies, blockIdx.x);
 }
 
 // A block of backward computes one part of the rows of a strip of columns. With `sums`, the block
@@ -182,12 +204,7 @@ __global__ void __launch_bounds__(kThreads)
   // one. In bfloat16 this takes so many registers that a multiprocessor would hold fewer threads.
   constexpr bool kAhead = kSums && !std::is_same_v<T, bfloat16>;
   if (blockIdx.x >= strips.count) {
-    const unsigned block = (blockIdx.x - strips.count) * gridDim.y + blockIdx.y;
-    const unsigned blocks = (gridDim.x - strips.count) * gridDim.y;
-    const unsigned count = strips.copies.count;
-    copy_rows<T>(strips.copies.at[block % count], block / count,
-                 divide_up(blocks - block % count, count));
-    return;
+    return copy_part<T>(strips.copies, (blockIdx.x - strips.count) * gridDim.y + blockIdx.y);
   }
   const int64_t state_size = arguments.sizes.state_size;
   const int64_t column = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * N;
@@ -275,7 +292,7 @@ void launch_backward(const lltm_step_backward_arguments& arguments, int64_t to_s
   const StripGeometry geometry(sizes.batch_size, sizes.state_size / N, N * sizeof(T), sums);
   const Strips strips = {divide_up(sizes.batch_size, geometry.parts), to_stride,
                          static_cast<unsigned>(geometry.strips), copies};
-  const int64_t copying = divide_up(copies.count * copy_blocks(copies), geometry.parts);
+  const int64_t copying = divide_up(copy_blocks(copies), geometry.parts);
   const dim3 grid = grid_of(geometry.strips + copying, geometry.parts);
   const auto kernel = sums ? backward_strips<T, N, true> : backward_strips<T, N, false>;
   kernel<<<grid, geometry.block, 0, stream>>>(arguments, strips);
@@ -374,7 +391,7 @@ const char* cuda_copy(lltm_dtype dtype, int32_t count, const lltm_copy* copies,
     Copies all = {};
     all.count = count;
     std::copy_n(copies, count, all.at);
-    const dim3 grid = grid_of(std::max(copy_blocks(all), int64_t{1}), count);
+    const dim3 grid = grid_of(std::max(copy_blocks(all), int64_t{1}));  // CUDA refuses empty grids
     copy_all<decltype(zero)><<<grid, kThreads, 0, stream>>>(all);
   });
 }

@@ -20,7 +20,7 @@ bool allows_tf32(lltm_dtype dtype, const lltm_step_sizes& sizes, const lltm_exec
   const int major = device_fact(cudaDevAttrComputeCapabilityMajor, execution.device_index);
   if (dtype != LLTM_FLOAT32 || major < 8) return false;
   if (sizes.input_size != 0) return torch_allows_tf32(execution);
-  constexpr int64_t kAligned = 8;  // elements; see padded in layer.cu
+  constexpr int64_t kAligned = 4;  // elements; see is_worth_padding in layer.cu
   return sizes.allow_tf32 != 0 && sizes.state_size % kAligned == 0 &&
          sizes.weight_stride % kAligned == 0;
 }
