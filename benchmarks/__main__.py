@@ -34,8 +34,7 @@ def parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False, parents=[measuring])
     kinds = tuple(name for name in DTYPES if name != "tf32")
     shared.add_argument("--dtype", nargs="+", default=["float32"], choices=kinds, dest="dtypes")
-    text = "set torch's tf32 flags of GEMMs (off by default) and of cuDNN (on by default)"
-    shared.add_argument("--tf32", choices=("on", "off"), help=text)
+    shared.add_argument("--tf32", choices=("on", "off"), help="set torch's tf32 flags")
 
     cell = commands.add_parser("cell", parents=[shared], help="one step")
     cell.add_argument("--protocol", choices=(*PROTOCOLS, "memory", "kernels"))
@@ -49,23 +48,19 @@ def parser() -> argparse.ArgumentParser:
     grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
     grid.add_argument("--protocol", choices=("tutorial", "split", "stream"))
 
-    text = "layers or steps drawn at random"
-    drawn = commands.add_parser("random", parents=[measuring], help=text)
+    drawn = commands.add_parser("random", parents=[measuring], help="random layers or steps")
     drawn.set_defaults(protocol=None)
     add = drawn.add_argument
     add("--what", choices=tuple(session.PEERS), default="layer")
     add("--count", type=int, default=300, help="the number of draws (default 300)")
     add("--again", type=int, default=3, help="repeats of a draw where ours is slower (default 3)")
-    text = "keep only draws of these; of --sizes (default float32)"
-    add("--dtype", nargs="+", choices=tuple(DTYPES), dest="dtypes", help=text)
+    add("--dtype", nargs="+", choices=tuple(DTYPES), dest="dtypes", help="only draws of these")
 
-    text = "how long the parts of a step take on this GPU, for csrc/kernels/cuda/step_plan.cu"
-    costs = commands.add_parser("constants", help=text)
+    costs = commands.add_parser("constants", help="the times of a step's parts on this GPU")
     costs.add_argument("--seed", type=int, default=0)
     costs.add_argument("--count", type=int, default=200, help="most steps per family (default 200)")
 
-    text = "the time that import lltm_conda adds to import torch"
-    imported = commands.add_parser("import", parents=[stored], help=text)
+    imported = commands.add_parser("import", parents=[stored], help="the time of the import")
     imported.add_argument("--rounds", type=int, default=20)
     imported.set_defaults(device="cpu", protocol="fresh process", threads=1, seconds=1.0, seed=0)
 
