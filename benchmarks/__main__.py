@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     add("--what", choices=tuple(session.PEERS), default="layer")
     add("--count", type=int, default=300, help="the number of draws (default 300)")
     add("--again", type=int, default=3, help="repeats of a draw where ours is slower (default 3)")
-    add("--dtype", nargs="+", choices=tuple(DTYPES), dest="dtypes", help="only draws of these")
+    add("--dtype", nargs="+", choices=tuple(DTYPES), dest="dtypes", help="of --sizes, or of draws")
 
     costs = commands.add_parser("constants", help="the times of a step's parts on this GPU")
     costs.add_argument("--seed", type=int, default=0)

@@ -320,9 +320,9 @@ def test_a_gradient_alone_needs_no_room_for_joined_ones(gpu) -> None:
     def peak(needs: int) -> int:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        before = torch.cuda.memory_stats()["requested_bytes.all.current"]
         torch.ops.lltm.backward(*incoming[:2], None, *saved, needs)
-        return torch.cuda.max_memory_allocated() - before
+        return torch.cuda.memory_stats()["requested_bytes.all.peak"] - before
 
     joined = 1500 * (400 + 800) * 2  # bytes
     d_input = 1500 * 400 * 2

@@ -66,7 +66,7 @@ bool has_few_steps(const LayerProblem& problem) { return problem.sizes.steps <= 
 
 // Whether padding saves more time than the copies take. `family` runs the padded problem. The
 // families `registers` and `cluster` need no multiples of 8, so with them padding speeds up only
-// the products over all steps. Without it, the loop loses a few percent if rows are whole vectors.
+// the products over all steps. Unpadded rows of whole vectors cost the loop a few percent.
 bool is_worth_padding(Family family, const LayerProblem& problem) {
   const lltm_layer_sizes& sizes = problem.sizes;
   const bool vectors =
@@ -107,8 +107,8 @@ Family choose(const LayerProblem& problem) {
   // The streamed weights are copied first, which takes as long as some steps of the loop.
   constexpr int64_t kLeastSteps = 4;
   if (sizes.steps < kLeastSteps) return kGemm;
-  // Each chunk reads the streamed weights again, which a larger product need not. With the most
-  // chunks, a step takes up to 1.4 times as long as one of the loop if the host is never late.
+  // Each chunk reads the streamed weights again, which a larger product need not. While the host is
+  // not late, three chunks take up to 1.4 times as long as a step of the loop, four 1.9 times.
   constexpr int64_t kSmall = 1280;
   const bool one_more = !exact && !problem.backward && sizes.state_size <= kSmall;
   const int most_chunks = grid.exceeds_l2                      ? (exact ? 2 : 1)

@@ -56,8 +56,8 @@ constexpr int kCopyWarps = kThreads / kCopyWarp;  // per block
 constexpr int kCopyAtOnce = 8;                    // elements that a lane reads before it writes
 constexpr int kCopyColumns = kCopyAtOnce * kCopyWarp;
 
-// The number of blocks that make a copy. A warp waits for memory once for each kCopyColumns of a
-// row, so it gets no more than two of them, unless the copy fills the device.
+// The number of blocks that make a copy. A warp waits for memory once for each kCopyColumns columns
+// of a row, so it gets at most twice as many, unless the copy fills the device.
 constexpr __host__ __device__ unsigned copy_blocks(const lltm_copy& copy) {
   constexpr int64_t kMost = 1024;
   const int64_t warps = copy.planes * copy.to_rows * divide_up(copy.to_columns, 2 * kCopyColumns);

@@ -20,12 +20,12 @@ class CublasStep : public StepLaunches {
   int64_t gates;      // 3S
   bool pads = false;  // `depth` and `lines` are rounded up to 32 bytes
   bool joins;         // backward: one GEMM instead of two makes d_weights
-  bool joins_data;    // likewise d_old_h and d_input, if both are needed
+  bool joins_data;    // likewise d_old_h and d_input, if both are needed or with `pads`
   // The workspace.
   void* joined = nullptr;     // (B, depth): [old_h, input]
   void* weights = nullptr;    // (lines, depth), with `pads`
   void* z = nullptr;          // (B, lines): products in forward, if lines > 3S; d_gates in backward
-  void* d_joined = nullptr;   // (B, depth), with `joins_data`
+  void* d_joined = nullptr;   // (B, depth), if one GEMM makes d_old_h and d_input
   void* d_weights = nullptr;  // (lines, depth), with `pads`
   void* sums = nullptr;       // for cell_backward
 
