@@ -1,6 +1,5 @@
 """The paths of what a run builds; all these files may be deleted between runs."""
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -38,7 +37,7 @@ def fresh(folder: Path) -> Path:
 def replacing(path: Path) -> Iterator[Path]:
     """Yields the path of a new file, which replaces `path` in one step unless the block raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.part")  # what a killed run left is written over
     try:
         yield part
         part.replace(path)

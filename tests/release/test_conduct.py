@@ -356,6 +356,21 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(way, tmp_path, monk
     assert sorted(path.name for path in tmp_path.iterdir()) == ["artefact", "source"]
 
 
+def test_what_a_kill_amid_a_write_left_is_gone_after_the_next(tmp_path) -> None:
+    code = (
+        "import os, pathlib, signal; from release.paths import replacing\n"
+        f"with replacing(pathlib.Path({str(tmp_path / 'artefact')!r})) as part:\n"
+        "    part.write_text('torn')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=env)
+    assert done.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1, "nothing was torn"
+    write_atomically(tmp_path / "artefact", "whole")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"artefact": "whole"}
+
+
 def _half_then_full(_source: object, target: Path) -> None:
     target.write_bytes(b"ne")
     raise OSError(28, "No space left on device", str(target))
