@@ -34,7 +34,8 @@ def parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False, parents=[measuring])
     kinds = tuple(name for name in DTYPES if name != "tf32")
     shared.add_argument("--dtype", nargs="+", default=["float32"], choices=kinds, dest="dtypes")
-    shared.add_argument("--tf32", choices=("on", "off"), help="set torch's tf32 flags")
+    text = "set torch's tf32 flags of GEMMs (off by default) and of cuDNN (on by default)"
+    shared.add_argument("--tf32", choices=("on", "off"), help=text)
 
     cell = commands.add_parser("cell", parents=[shared], help="one step")
     cell.add_argument("--protocol", choices=(*PROTOCOLS, "memory", "kernels"))

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import cffi
+import torch
 
 HEADER = Path(__file__).resolve().parents[1] / "csrc" / "kernels" / "lltm_kernels.h"
+CODES = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
+"""The numbers of `lltm_dtype`."""
 
 
 @cache

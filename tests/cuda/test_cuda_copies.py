@@ -8,12 +8,12 @@ from typing import Any
 import kernel_table
 import pytest
 import torch
+from kernel_table import CODES
 
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
 
 pytestmark = pytest.mark.cuda
-CODES = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 MOST = 13  # copies of a launch
 # Planes, rows and columns: few long rows, many short ones, more rows than a launch has warps, and
 # sizes around what a lane, a warp or a block reads at once.

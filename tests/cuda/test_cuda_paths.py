@@ -16,6 +16,7 @@ from op_cases import (
     TOLERANCE,
     assert_agree,
     every_dtype,
+    launches,
     like,
     make_inputs,
     saved_for_backward,
@@ -57,17 +58,6 @@ def tf32() -> Iterator[None]:
     torch.backends.cuda.matmul.allow_tf32 = True
     yield
     torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def launches(step) -> list[str]:
-    """Names of what `step` runs on the device."""
-    step()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        step()
-        torch.cuda.synchronize()
-    cuda = torch.autograd.DeviceType.CUDA
-    return [event.name for event in profiler.events() if event.device_type == cuda]
 
 
 @every_dtype

@@ -7,11 +7,11 @@ import random
 import kernel_table
 import pytest
 import torch
+from kernel_table import CODES
 
 from lltm_conda._project import PROJECT
 
 CPU = PROJECT.folder / "lib" / "kernels-cpu.so"
-CODES = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 # Rows, columns and depth: around a tile, a chunk of rows, and a part of the sum.
 SIZES = (0, 1, 2, 7, 8, 9, 15, 17, 31, 32, 33, 47, 65, 128, 129, 255, 257, 300, 511, 513, 700)
 

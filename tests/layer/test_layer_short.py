@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from layer_cases import TOLERANCE, Case, agrees_with_the_loop
+from op_cases import launches
 
 pytestmark = pytest.mark.cuda
 
@@ -29,13 +30,7 @@ def kernels(case: Case) -> set[str]:
     layer = case.layer(device="cuda")
     input, *state = (tensor.detach() for tensor in case.inputs(layer))
     with torch.no_grad():
-        layer(input, tuple(state))
-        torch.cuda.synchronize()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-            layer(input, tuple(state))
-            torch.cuda.synchronize()
-    cuda = torch.autograd.DeviceType.CUDA
-    return {event.name for event in profiler.events() if event.device_type == cuda}
+        return set(launches(lambda: layer(input, tuple(state))))
 
 
 @pytest.mark.parametrize(

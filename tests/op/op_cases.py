@@ -243,3 +243,14 @@ def captured(step: Callable[[], Sequence[Tensor]]) -> tuple[torch.cuda.CUDAGraph
     with torch.cuda.graph(graph):
         results = step()
     return graph, results
+
+
+def launches(step: Callable[[], object]) -> list[str]:
+    """Names of what `step` runs on the device."""
+    step()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        step()
+        torch.cuda.synchronize()
+    cuda = torch.autograd.DeviceType.CUDA
+    return [event.name for event in profiler.events() if event.device_type == cuda]
