@@ -1,6 +1,6 @@
 """Counts what makes Python hard to read at first sight, by folder.
 
-    python measurements/count_clarity.py                         the checkout around this file
+    python measurements/count_clarity.py                         the current folder
     python measurements/count_clarity.py ROOT --rev REV          a commit of the checkout ROOT
     python measurements/count_clarity.py --list names PATH       the places, as PATH:LINE: WHAT
 
@@ -352,8 +352,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=description, epilog=rules, formatter_class=argparse.RawTextHelpFormatter
     )
-    checkout = Path(__file__).resolve().parents[1]
-    parser.add_argument("root", nargs="?", type=Path, default=checkout, metavar="ROOT")
+    parser.add_argument("root", nargs="?", type=Path, default=Path(), metavar="ROOT")
     parser.add_argument("--rev", metavar="REV", help="a commit of ROOT, not its files")
     parser.add_argument("--depth", type=int, default=1, help="how many folders name a row")
     output = parser.add_mutually_exclusive_group()
