@@ -331,3 +331,28 @@ def test_no_file_of_git_belongs_to_one_machine_or_to_a_build() -> None:
 def test_scripts_can_be_executed() -> None:
     commands = [*(REPO / "scripts").glob("*.sh"), REPO / ".ci" / "run"]
     assert [name_of(path) for path in commands if not os.access(path, os.X_OK)] == []
+
+
+def without_body(log: str) -> list[str]:
+    """The commits of `git log` that say what, but not why; NULs part them, \\x01 their fields."""
+    commits = [entry.split("\x01") for entry in log.split("\0") if entry.strip()]
+    return [f"{name.strip()} {subject}" for name, subject, body in commits if not body.strip()]
+
+
+def test_commits_say_why_in_their_body() -> None:
+    """A merge says nothing but what it merges; a shallow clone may not reach the first commit."""
+    run = subprocess.run(
+        ["git", "log", "--no-merges", "-z", "--format=%h%x01%s%x01%b", "b7fa4fb..HEAD"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        pytest.skip("no git history back to b7fa4fb, after which each commit has a body")
+    assert without_body(run.stdout) == []
+
+
+def test_a_commit_without_a_body_is_named() -> None:
+    log = "a1\x01Add one\x01Because.\n\0b2\x01Add two\x01\0c3\x01Add three\x01 \n"
+    assert without_body(log) == ["b2 Add two", "c3 Add three"]
