@@ -62,11 +62,11 @@ def quick_nvcc(version: tuple[int, int]) -> dict[str, str]:
 @dataclass(frozen=True)
 class Ran:
     code: int
-    text: str  # standard output and standard error
+    output: str  # standard output and standard error
 
     def good(self) -> str:
-        assert self.code == 0, f"exit code {self.code}:\n{self.text[-6000:]}"
-        return self.text
+        assert self.code == 0, f"exit code {self.code}:\n{self.output[-6000:]}"
+        return self.output
 
 
 def run(
@@ -75,7 +75,7 @@ def run(
     env: dict[str, str] | None = None,
     timeout: float = 900,
 ) -> Ran:
-    done = subprocess.run(
+    process = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
         env=environment() if env is None else env,
@@ -86,7 +86,7 @@ def run(
         timeout=timeout,
         check=False,
     )
-    return Ran(done.returncode, done.stdout)
+    return Ran(process.returncode, process.stdout)
 
 
 class Place:

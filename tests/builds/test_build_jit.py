@@ -40,7 +40,7 @@ print(lltm_conda.__file__, lltm_conda.LLTM(3, 4)(torch.ones(2, 3))[0].shape)
 @dataclass(frozen=True)
 class Answer:
     steps: dict[str, Any]
-    text: str
+    output: str
 
     def __getitem__(self, step: str) -> Any:
         return self.steps[step]
@@ -50,9 +50,9 @@ def ask(cache: Path, *steps: str, **changes: str) -> Answer:
     package = str(Path(lltm_conda.__file__).parents[1])
     env = environment(LLTM_CONDA_CACHE=str(cache), PYTHONPATH=package, **changes)
     # Elsewhere than in the checkout, whose sources would shadow the installed package.
-    text = run(sys.executable, PROGRAM, *steps, cwd=cache.parent, env=env).good()
-    (line,) = (line for line in text.splitlines() if line.startswith("ANSWER "))
-    return Answer(json.loads(line.removeprefix("ANSWER ")), text)
+    output = run(sys.executable, PROGRAM, *steps, cwd=cache.parent, env=env).good()
+    (line,) = (line for line in output.splitlines() if line.startswith("ANSWER "))
+    return Answer(json.loads(line.removeprefix("ANSWER ")), output)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_jit_lands_in_the_cache_of_local_builds(first: Answer, cache: Path) -> N
 
 
 def test_verbose_shows_what_is_compiled(first: Answer) -> None:
-    assert "kernel_registry.cpp" in first.text
+    assert "kernel_registry.cpp" in first.output
 
 
 def test_failed_build_shows_the_cause_and_can_be_repeated(first: Answer) -> None:
@@ -139,9 +139,9 @@ def test_it_serves_where_the_import_finds_no_binary(
     shutil.copytree(source_root(), tmp_path / "lltm_conda" / "csrc", dirs_exist_ok=True)
     env = environment(PYTHONPATH=str(tmp_path), LLTM_CONDA_CACHE=str(tmp_path / "no cache"))
     code = FALL_BACK.replace("jit.load()", f"jit.load(build_directory={str(cache)!r})")
-    told = run(sys.executable, "-c", code, cwd=tmp_path, env=env).good()
-    assert "lltm cannot be loaded" in told
-    assert told.endswith(f"{tmp_path}/lltm_conda/__init__.py torch.Size([2, 4])\n")
+    output = run(sys.executable, "-c", code, cwd=tmp_path, env=env).good()
+    assert "lltm cannot be loaded" in output
+    assert output.endswith(f"{tmp_path}/lltm_conda/__init__.py torch.Size([2, 4])\n")
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707])
@@ -164,14 +164,14 @@ def test_cuda_is_refused_by_a_cpu_build_of_torch(first: Answer) -> None:
 @pytest.mark.slow
 def test_the_way_of_the_tutorial(tmp_path: Path) -> None:
     """What the documentation shows: torch's own `load` compiles our sources as they are."""
-    text = (REPO / "docs" / "start" / "building" / "jit.md").read_text()
-    (code,) = (block for block in SHOWN.findall(text) if "cpp_extension" in block)
+    page = (REPO / "docs" / "start" / "building" / "jit.md").read_text()
+    (code,) = (block for block in SHOWN.findall(page) if "cpp_extension" in block)
     package = Path(lltm_conda.__file__).parents[1]
     env = environment(
         LLTM_CONDA_LOAD="0", TORCH_EXTENSIONS_DIR=str(tmp_path), PYTHONPATH=str(package)
     )
-    told = run(sys.executable, "-c", code.replace("-O3", "-O0"), cwd=tmp_path, env=env).good()
-    assert told.endswith("torch.Size([4, 5])\n")
+    output = run(sys.executable, "-c", code.replace("-O3", "-O0"), cwd=tmp_path, env=env).good()
+    assert output.endswith("torch.Size([4, 5])\n")
     assert list(tmp_path.glob("**/lltm_tutorial.so"))
 
 
