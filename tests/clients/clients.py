@@ -52,10 +52,10 @@ def glues() -> list[str]:
     """The glue of every door that the installed torch has."""
     torch = find_torch()
     assert torch.cxx11_abi is not None
-    found = [str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))]
+    names = [str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))]
     if torch.version_tuple >= FIRST_STABLE:
-        found.insert(0, str(GlueName("stable", FIRST_STABLE)))
-    return found
+        names.insert(0, str(GlueName("stable", FIRST_STABLE)))
+    return names
 
 
 def build(name: str, root: Path, engine: Path) -> Project:
