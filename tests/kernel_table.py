@@ -20,8 +20,8 @@ CODES = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 1
 def interface() -> Any:
     """The types of the header, as `cffi.FFI`."""
     command = ["cc", "-E", "-P", "-x", "c", str(HEADER)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    ours = text[text.index("typedef void (*lltm_range_function)") :]
+    preprocessed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    ours = preprocessed[preprocessed.index("typedef void (*lltm_range_function)") :]
     ffi = cffi.FFI()
     ffi.cdef(re.sub(r"static inline [^{]*\{[^}]*\}", "", ours))  # it takes no function with a body
     ffi.cdef("const void* lltm_kernel_table(void);")

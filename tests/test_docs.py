@@ -71,7 +71,7 @@ def test_conda_commands_name_both_channels(page: str) -> None:
     """Without conda-forge there is no pytorch that the package fits."""
     commands = CONDA_INSTALL.findall((REPO / page).read_text())
     assert commands
-    assert [words for words in commands if not words.startswith("-c conda-forge -c ")] == []
+    assert [line for line in commands if not line.startswith("-c conda-forge -c ")] == []
 
 
 def test_api_page_names_every_public_name() -> None:
@@ -100,8 +100,8 @@ def test_commands_page_lists_every_option_of_the_package() -> None:
         f"{PROJECT.command} doctor": doctor._parser(PROJECT),
     }
     for heading, parser in parsers.items():
-        known = {name for action in parser._actions for name in action.option_strings}
-        assert options(page, heading) == known - {"-h", "--help"}, heading
+        parser_options = {name for action in parser._actions for name in action.option_strings}
+        assert options(page, heading) == parser_options - {"-h", "--help"}, heading
 
 
 def test_commands_page_lists_every_option_of_the_release_tool() -> None:
@@ -114,7 +114,7 @@ def test_install_commands_are_the_same_everywhere() -> None:
     """README's commands are among those of the selector, which docs/install.json holds; the start
     page, where it is read without the site, shows them all."""
     answers = json.loads((REPO / "docs" / "install.json").read_text())["answers"].values()
-    known = {
+    offered = {
         answer["command"].removeprefix("FORCE_CUDA=0 ").removeprefix("FORCE_CUDA=1 ")
         for answer in answers
     }
@@ -123,8 +123,8 @@ def test_install_commands_are_the_same_everywhere() -> None:
         commands = re.findall(r"^ *((?:pip|conda) install .*?)(?: +#.*)?$", page, re.MULTILINE)
         return set(commands)
 
-    assert {"pip install dist/lltm-*.whl"} <= shown(README) <= known
-    assert shown((REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")) == known
+    assert {"pip install dist/lltm-*.whl"} <= shown(README) <= offered
+    assert shown((REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")) == offered
 
 
 def test_selector_answers_every_question() -> None:
@@ -161,8 +161,8 @@ def test_citation_names_the_version() -> None:
 
 
 def test_security_promises_what_is_measured_and_says_what_is_not_and_how_to_report() -> None:
-    text = (REPO / "SECURITY.md").read_text()
-    _, *sections = (part.split("\n", 1) for part in text.split("\n## "))
+    policy = (REPO / "SECURITY.md").read_text()
+    _, *sections = (part.split("\n", 1) for part in policy.split("\n## "))
     assert [title for title, _ in sections] == [
         "What is promised",
         "What is not",

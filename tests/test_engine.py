@@ -32,13 +32,13 @@ class OtherCudaError(BinariesCudaError):
 
 
 def old_names() -> list[str]:
-    found = ["compat", "builder", "local_build"]
+    names = ["compat", "builder", "local_build"]
     for package in (compat, builder):
-        found += [
+        names += [
             f"{package.__name__.rpartition('.')[2]}.{module.name}"
             for module in pkgutil.iter_modules(package.__path__)
         ]
-    return found
+    return names
 
 
 @pytest.mark.parametrize("name", old_names())
@@ -58,8 +58,8 @@ def test_old_names_can_come_first(tmp_path: Path) -> None:
         "print(old is new, old.Record is new.Record)"
     )
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.stdout == "True True\n", done.stderr
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert process.stdout == "True True\n", process.stderr
 
 
 def test_a_loader_speaks_for_its_project_and_leaves_others_alone(
@@ -72,10 +72,10 @@ def test_a_loader_speaks_for_its_project_and_leaves_others_alone(
     )
     with pytest.raises(OtherImportError) as raised:
         loader.load()
-    text = str(raised.value)
-    assert text.startswith("other-op cannot be loaded: ")
-    assert "python -m other_op" in text
-    assert "lltm" not in text
+    message = str(raised.value)
+    assert message.startswith("other-op cannot be loaded: ")
+    assert "python -m other_op" in message
+    assert "lltm" not in message
     assert loader.loaded() is None
     assert lltm_conda.loader.loaded() is before is not None
 
@@ -130,10 +130,10 @@ def test_every_project_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -
 
 def test_records_and_symbols_of_a_build_are_those_of_its_project(tmp_path: Path) -> None:
     steps = plan(BuildRequest(tmp_path, OTHER))
-    (text,) = (step.generated for step in steps if step.generated)
-    assert "other_build_record" in text
-    assert '\\"package\\": \\"other-op\\"' in text
-    assert "lltm" not in text
+    (record,) = (step.generated for step in steps if step.generated)
+    assert "other_build_record" in record
+    assert '\\"package\\": \\"other-op\\"' in record
+    assert "lltm" not in record
 
 
 def test_a_project_builds_the_kernels_that_it_has(tmp_path: Path) -> None:

@@ -90,10 +90,10 @@ def test_a_page_opens_without_errors_and_fits_the_screen(
 def test_axe_finds_nothing_serious(page: Any, address: str, name: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page.goto(f"{address}/{name}.html")
-    found = axe.Axe().run(page).response["violations"]
+    violations = axe.Axe().run(page).response["violations"]
     serious = {
         v["id"]: [node["html"][:120] for node in v["nodes"][:3]]
-        for v in found
+        for v in violations
         if v["impact"] in ("serious", "critical")
     }
     assert serious == {}
@@ -104,8 +104,9 @@ def test_the_site_takes_the_scheme_of_the_system(page: Any, address: str) -> Non
     page.goto(f"{address}/index.html")
     dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
-    shown = [i for i in page.locator("article img").all() if i.is_visible()]
-    assert len(shown) == 1 and ("dark" if dark else "light") in str(shown[0].get_attribute("src"))
+    visible = [i for i in page.locator("article img").all() if i.is_visible()]
+    assert len(visible) == 1
+    assert ("dark" if dark else "light") in str(visible[0].get_attribute("src"))
 
 
 @pytest.mark.parametrize("page", [("narrow", "light")], indirect=True)
@@ -120,8 +121,8 @@ def test_the_report_of_a_release_fits_a_phone(page: Any) -> None:
 def test_search_finds_a_message(page: Any, address: str) -> None:
     page.goto(f"{address}/search.html?q=undefined+symbol")
     page.wait_for_selector("ul.search li a", timeout=20_000)
-    found = [link.get_attribute("href") or "" for link in page.locator("ul.search li a").all()]
-    assert any("fails/" in link for link in found), found
+    links = [link.get_attribute("href") or "" for link in page.locator("ul.search li a").all()]
+    assert any("fails/" in link for link in links), links
     assert page.said == []
 
 
@@ -140,8 +141,8 @@ def test_the_selector_shows_the_commands_of_the_data(page: Any, address: str) ->
     for key, answer in data["answers"].items():
         for question, value in zip(data["questions"], key.split(), strict=True):
             page.check(f"input[name={question}][value={value}]")
-        shown = [code for code in page.locator(".install-answer pre").all() if code.is_visible()]
-        assert [code.inner_text() for code in shown] == [answer["command"]], key
+        visible = [code for code in page.locator(".install-answer pre").all() if code.is_visible()]
+        assert [code.inner_text() for code in visible] == [answer["command"]], key
 
 
 def test_the_selector_works_by_the_keyboard(page: Any, address: str) -> None:

@@ -71,20 +71,20 @@ def test_both_doors_were_tried_at_both_ends() -> None:
 @pytest.mark.parametrize("python", ["3.13t", "3.14", "3.14t"])
 def test_the_newest_pythons_ran_the_op_the_layers_and_the_loader(python: str) -> None:
     free = python.endswith("t")
-    found = [
+    reports = [
         r for r in stored() if re.fullmatch(rf"{python.rstrip('t')}\.\d+{'t' * free}", r["python"])
     ]
-    commands = [r["command"] for r in found]
+    commands = [r["command"] for r in reports]
     for part in ("tests/op ", "tests/layer", "tests/compat/test_compat_loader.py"):
         assert any(part in command for command in commands), part
     assert all(command.startswith("PYTHON_GIL=0 ") for command in commands if free)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("version", "message"),
     [("2.3", "has no torch 2.3"), ("2.4@3.14", "wheels for Python 3.10, 3.11, 3.12, not for 3.14")],
 )
-def test_a_torch_that_cannot_be_had_is_refused(wanted: str, told: str) -> None:
-    run = subprocess.run([sys.executable, str(SCRIPT), wanted], capture_output=True, text=True)
+def test_a_torch_that_cannot_be_had_is_refused(version: str, message: str) -> None:
+    run = subprocess.run([sys.executable, str(SCRIPT), version], capture_output=True, text=True)
     assert run.returncode == 1
-    assert told in run.stderr
+    assert message in run.stderr

@@ -53,32 +53,32 @@ def imported_modules(paths: list[Path]) -> dict[str, list[str]]:
     files = {module_of(path): path for path in paths}
     graph: dict[str, list[str]] = {}
     for module, path in files.items():
-        found = set()
+        imported = set()
         for name, _ in imports(path):
             while name not in files and "." in name:
                 name = name.rpartition(".")[0]
-            found |= {name} & files.keys() - {module}
-        graph[module] = sorted(found)
+            imported |= {name} & files.keys() - {module}
+        graph[module] = sorted(imported)
     return graph
 
 
 def circles(graph: dict[str, list[str]]) -> list[str]:
     """The circles of imports, as many as must be cut until none is left."""
-    found = []
+    descriptions = []
     while True:
         try:
             graphlib.TopologicalSorter(graph).prepare()
-            return found
+            return descriptions
         except graphlib.CycleError as error:
             circle = error.args[1][::-1]  # each module imports the next
-            found.append(" -> ".join(circle))
+            descriptions.append(" -> ".join(circle))
             graph = {**graph, circle[0]: [name for name in graph[circle[0]] if name != circle[1]]}
 
 
 def test_no_imports_run_in_a_circle() -> None:
     graph = imported_modules(python_files("lltm_conda", "scripts/release", "benchmarks"))
-    found = circles(graph)
-    assert not found, "circles of imports:\n" + "\n".join(found)
+    descriptions = circles(graph)
+    assert not descriptions, "circles of imports:\n" + "\n".join(descriptions)
 
 
 def test_a_circle_of_imports_is_shown_with_its_path() -> None:
@@ -198,19 +198,19 @@ def test_includes_follow_the_arrows(path: Path) -> None:
                 wrong.append(f"<{header}>")
             continue
         target = (path.parent / header).resolve()
-        known = [CSRC / name for name in (*allowed, "project.h")]  # the project's names: everyone
-        if not target.is_file() or not any(target.is_relative_to(one) for one in known):
+        homes = [CSRC / name for name in (*allowed, "project.h")]  # the project's names: everyone
+        if not target.is_file() or not any(target.is_relative_to(one) for one in homes):
             wrong.append(f'"{header}"')
     assert wrong == []
 
 
 def test_no_native_source_knows_python() -> None:
-    told = [
+    offenders = [
         name_of(path)
         for path in NATIVE
         if re.search(r"Python\.h|pybind11|torch/extension\.h|torch/python\.h", path.read_text())
     ]
-    assert told == []
+    assert offenders == []
 
 
 def matrix() -> dict[str, Any]:
@@ -223,8 +223,8 @@ def project() -> dict[str, Any]:
     return tomllib.loads((REPO / "pyproject.toml").read_text())
 
 
-def minor(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
+def minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 def test_builder_and_matrix_agree_on_the_torches() -> None:
@@ -280,12 +280,12 @@ def test_setup_installs_every_folder_of_the_package() -> None:
         "print(*run_setup('setup.py', stop_after='init').packages)"
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
-    found = run.stdout.split()
+    packages = run.stdout.split()
     folders = {path.parent for path in PACKAGE.rglob("*.py")}
     expected = {".".join(folder.relative_to(REPO).parts) for folder in folders}
     native = {path.parent for path in NATIVE} | {CSRC}
     expected |= {".".join(("lltm_conda", *folder.relative_to(REPO).parts)) for folder in native}
-    assert sorted(found) == sorted(expected), run.stderr
+    assert sorted(packages) == sorted(expected), run.stderr
 
 
 def tracked() -> list[Path]:
@@ -323,8 +323,8 @@ def test_no_file_of_git_belongs_to_one_machine_or_to_a_build() -> None:
         data = path.read_bytes()
         if path.suffix in (".so", ".o", ".whl", ".conda", ".pyc") or len(data) > 2_000_000:
             wrong.append(f"{name_of(path)}: {len(data)} bytes")
-        elif path != own and b"\0" not in data and (found := unfinished.search(data.decode())):
-            wrong.append(f"{name_of(path)}: {found[0]}")
+        elif path != own and b"\0" not in data and (match := unfinished.search(data.decode())):
+            wrong.append(f"{name_of(path)}: {match[0]}")
     assert wrong == []
 
 
