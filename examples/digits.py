@@ -97,7 +97,8 @@ def load_splits(seed: int, device: torch.device) -> tuple[Split, Split]:
     train, held_out = train_test_split(
         torch.arange(len(labels)).numpy(), test_size=HELD_OUT, random_state=seed, stratify=labels
     )
-    mean, std = images[train].mean(), images[train].std()
+    mean = images[train].mean()
+    std = images[train].std()
     images = (images - mean) / std
     return (
         Split(images[train].to(device), labels[train].to(device)),
@@ -173,11 +174,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parsed
 
 
-def positive(text: str) -> int:
+def positive(argument: str) -> int:
     """An argparse type: a positive integer."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
-    return int(text)
+    if not argument.isdecimal() or int(argument) < 1:
+        raise argparse.ArgumentTypeError(f"{argument!r} is not a positive integer")
+    return int(argument)
 
 
 def main(arguments: list[str] | None = None) -> int:

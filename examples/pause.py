@@ -120,13 +120,13 @@ def median_and_range(runs: list[list[float]]) -> tuple[list[float], list[float],
     return [median(one) for one in lengths], [*map(min, lengths)], [*map(max, lengths)]
 
 
-def draw(found: dict[str, list[list[float]]], path: Path) -> None:
+def draw(accuracies_by_kind: dict[str, list[list[float]]], path: Path) -> None:
     """Draws the accuracy by length of the pause: a line for the median of the seeds, a band from
     the least to the most. The lengths used in training are shaded."""
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
     axes.axvspan(0, LONGEST_TRAINED, color="#eeeeee")
     axes.text(6, 0.03, "trained", color="#666666")
-    for kind, runs in found.items():
+    for kind, runs in accuracies_by_kind.items():
         values, least, most = median_and_range(runs)
         axes.fill_between(PAUSES, least, most, color=STYLES[kind]["color"], alpha=0.12, linewidth=0)
         axes.plot(PAUSES, values, marker="o", markersize=3, label=kind, **STYLES[kind])
@@ -157,22 +157,24 @@ def main(arguments: list[str] | None = None) -> int:
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda needs a GPU; see: python -m lltm_conda")
     torch.set_num_threads(1)  # 64 rows per step are too little work for several threads
-    found: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
+    accuracies_by_kind: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     for seed in range(options.seeds):
         train_split, held_out = load_splits(seed, torch.device(options.device))
         for kind in KINDS:
             start = time.perf_counter()
             model = train(kind, train_split, options.epochs, seed)
             seconds = time.perf_counter() - start
-            found[kind].append(accuracies(model, held_out))
-            shown = ", ".join(f"{p}: {a:.1%}" for p, a in zip(PAUSES, found[kind][-1], strict=True))
-            print(f"seed {seed}, {kind} ({seconds:.0f} s) accuracy by pause: {shown}", flush=True)
+            accuracies_by_kind[kind].append(accuracies(model, held_out))
+            summary = ", ".join(
+                f"{p}: {a:.1%}" for p, a in zip(PAUSES, accuracies_by_kind[kind][-1], strict=True)
+            )
+            print(f"seed {seed}, {kind} ({seconds:.0f} s) accuracy by pause: {summary}", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    draw(found, options.out / "pause.png")
+    draw(accuracies_by_kind, options.out / "pause.png")
     facts = {
         "pauses": PAUSES,
         "longest_trained": LONGEST_TRAINED,
-        "accuracy": found,
+        "accuracy": accuracies_by_kind,
         "held_out_images": len(held_out.labels),
         "epochs": options.epochs,
         "seeds": list(range(options.seeds)),
