@@ -22,9 +22,9 @@ NAME, PACKAGE = NAMES["distribution"], NAMES["package"]
 PREBUILT = f"{NAMES['prefix']}_PREBUILT"
 os.environ[f"{NAMES['prefix']}_LOAD"] = "0"  # the imports below must load no binary
 sys.path.insert(0, str(ROOT))
-builder = importlib.import_module(f"{PACKAGE}.engine.builder")
+builder = importlib.import_module("torchship.builder")
+doctor = importlib.import_module("torchship.doctor")
 PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
-compat = importlib.import_module(f"{PACKAGE}.engine.compat")
 
 NO_TORCH = (
     f"{NAME} is compiled against the torch of your environment, but the build finds no torch "
@@ -80,11 +80,11 @@ class BuildBinaries(build_ext):
         work_dir = Path(self.build_temp).resolve() / "binaries"
         log = partial(self.announce, level=2)
         try:
-            torch = compat.find_torch()
+            torch = doctor.find_torch()
             request = builder.fitting_request(PROJECT, torch, work_dir / "lib", log=log)
             steps = builder.plan(request)
             builder.execute(steps, work_dir, self.parallel or None, log)
-        except compat.TorchNotFoundError as error:
+        except doctor.TorchNotFoundError as error:
             raise SetupError(NO_TORCH.format(error)) from None
         except builder.BuildError as error:
             raise SetupError(f"{NAME} was not built: {error}") from None
@@ -108,10 +108,13 @@ class PlatformWheel(bdist_wheel):
 
 setup(
     packages=[
-        *(PACKAGE, *(f"{PACKAGE}.{name}" for name in find_packages(PACKAGE)), f"{PACKAGE}.csrc"),
+        PACKAGE,
+        *(f"{PACKAGE}.{name}" for name in find_packages(PACKAGE)),
+        *(f"{PACKAGE}.engine.{name}" for name in find_packages("torchship", exclude=["release"])),
+        f"{PACKAGE}.csrc",
         *(f"{PACKAGE}.csrc.{name}" for name in find_namespace_packages("csrc")),
     ],
-    package_dir={f"{PACKAGE}.csrc": "csrc"},
+    package_dir={f"{PACKAGE}.engine": "torchship", f"{PACKAGE}.csrc": "csrc"},
     package_data={PACKAGE: ["py.typed"], "": ["*.h", "*.cpp", "*.cu", "*.json", "*.cmake"]},
     # Without an extension, setuptools would make a pure wheel and not run BuildBinaries.
     ext_modules=[Extension(f"{PACKAGE}.lib.binaries", sources=[])],

@@ -3,7 +3,7 @@
 import sys
 
 from ._project import PROJECT
-from .engine.command_line import main
+from .engine.runtime.command_line import main
 
 if __name__ == "__main__":
     sys.exit(main(PROJECT))

@@ -14,11 +14,10 @@ package must not load a binary of its own. Set ``LLTM_CONDA_LOAD=0`` before the 
 """
 
 import os
-import warnings
 
-from .engine import local_build
 from .engine.builder import BuildError
-from .engine.loader import LoadedBinaries
+from .engine.runtime import local_build
+from .engine.runtime.loader import LoadedBinaries
 from .loader import LOADER
 
 __all__ = ["BuildError", "LoadedBinaries", "load"]
@@ -29,7 +28,6 @@ def load(
     verbose: bool = False,
     with_cuda: bool | None = None,
     build_directory: str | os.PathLike[str] | None = None,
-    name: str | None = None,
 ) -> LoadedBinaries:
     """Compiles the op for the torch of this process and loads it.
 
@@ -49,7 +47,6 @@ def load(
             and a fitting nvcc is installed; a CUDA torch without a fitting nvcc gives a warning.
         build_directory: the cache folder; by default that of ``python -m lltm_conda build``. The
             folder must belong to you, and no other user may have rights on it (mode 0700).
-        name: has no effect any more; a value gives a DeprecationWarning.
 
     Returns:
         The loaded binaries. Another call with equal `with_cuda` and `build_directory` returns them.
@@ -61,10 +58,4 @@ def load(
             `with_cuda` or `build_directory`. The text says what to do.
         LLTMImportError: torch cannot be imported, or the compiled binaries cannot be loaded.
     """
-    if name is not None:
-        warnings.warn(
-            "lltm_conda.jit.load(name=...) has no effect any more; remove the argument",
-            DeprecationWarning,
-            stacklevel=2,
-        )
     return local_build.load(LOADER, verbose, with_cuda, build_directory)

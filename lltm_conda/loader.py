@@ -1,7 +1,7 @@
 """The engine's loader, bound to this package."""
 
 from ._project import PROJECT
-from .engine.loader import BinariesCudaError, BinariesImportError, Loader
+from .engine.runtime.loader import BinariesCudaError, BinariesImportError, Loader
 
 
 class LLTMImportError(BinariesImportError):

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from . import loader
-from .engine import live_run
+from .engine.runtime import live_run
 
 #: `engine_smoke.py` compares op and definition in these shapes: (B, I, S) for a step, (T, B, I, S)
 #: for a sequence. The layer's kernels depend on the sizes, so there are several sequences.

@@ -43,5 +43,5 @@ case ${1:-} in
 esac
 
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME
-export PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1
-exec "$root/build/tools/bin/python" "$root/scripts/release_tool.py" release.cibuildwheel "$@"
+export PYTHONPATH="$root" PYTHONUNBUFFERED=1
+exec "$root/build/tools/bin/python" "$root/scripts/release_tool.py" torchship.release.cibuildwheel "$@"

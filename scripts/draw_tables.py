@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent))
 
-from release.generated import filled  # noqa: E402
-from release.support_table import row  # noqa: E402
+from torchship.release.generated import filled  # noqa: E402
+from torchship.release.support_table import row  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "fails" / "compat.md"
 LETTERS = {"works": "W", "import error": "i", "call error": "c", "abort": "X", "wrong result": "!"}

@@ -32,7 +32,13 @@ fi
 check "ruff format" "$bin/ruff" format --check --quiet --diff .
 check "ruff check" "$bin/ruff" check --quiet .
 check "clang-format" "$bin/clang-format" --dry-run -Werror "${native[@]}"
-check "mypy --strict" "$bin/mypy" --no-error-summary
+# mypy sees the package as a wheel has it, with the engine inside.
+package=$(sed -n 's/^  package: *//p' build_matrix.yaml)
+rm -rf build/mypy
+mkdir -p "build/mypy/$package"
+ln -s "$PWD/$package"/*.py "$PWD/$package/py.typed" "build/mypy/$package"
+ln -s "$PWD/torchship" "build/mypy/$package/engine"
+MYPYPATH=build/mypy check "mypy --strict" "$bin/mypy" --no-error-summary -p "$package"
 check "workflows: schema" "$bin/check-jsonschema" --quiet \
   --builtin-schema vendor.github-workflows .github/workflows/*.yml
 check "workflows: zizmor" "$bin/zizmor" --offline --quiet --no-progress .github

@@ -20,8 +20,8 @@ ENGINE = (
     *(".ci", ".clang-format", ".gitignore", "CMakeLists.txt", "MANIFEST.in", "setup.py"),
     *(f".github/workflows/{name}.yml" for name in ("publish", "pull-request", "release", "weekly")),
     ".github/dependabot.yml",
-    *("cmake", "csrc/engine", "requirements", "scripts/release", "{package}/engine"),
-    *("recipe/build.sh", "recipe/recipe.yaml", "{package}/__main__.py"),
+    *("cmake", "csrc/engine", "requirements", "torchship"),
+    *("recipe/build.sh", "recipe/recipe.yaml", "{package}/__main__.py", "{package}/engine"),
     *(f"scripts/{name}.sh" for name in ("build_all", "cibuildwheel", "lint", "lock", "test")),
     *("scripts/test_env.sh", "scripts/release_tool.py", "scripts/engine_smoke.py", "tests/engine"),
 )
@@ -29,7 +29,7 @@ ENGINE = (
 BEGINNING = ("LICENSE", "environment.yml", "pyproject.toml")
 TEMPLATES = {"rms_norm": "own_op", "aten": "own_op_aten"}
 FRAME = REPO / "examples" / "project"  # the files that do not depend on the template
-TAKEN = {"engine", "examples", "release", "scripts", "tests", "torch"}  # names of other modules
+TAKEN = {"engine", "examples", "scripts", "tests", "torch", "torchship"}  # names of other modules
 
 
 def git(*words: str, cwd: Path = REPO) -> subprocess.CompletedProcess[str]:
@@ -68,8 +68,9 @@ def bring_engine(target: Path, package: str) -> None:
         names.append(generic.format(package=package))
         copy(path, target / names[-1])
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RELEASE_"))}
-    env["PYTHONPATH"] = f"{target / 'scripts'}{os.pathsep}{target}"
-    tool = [sys.executable, target / "scripts" / "release_tool.py", "release", "--write-generated"]
+    env["PYTHONPATH"] = str(target)
+    tool = [sys.executable, target / "scripts" / "release_tool.py", "torchship.release"]
+    tool.append("--write-generated")
     done = subprocess.run(tool, cwd=target, env=env, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{done.stdout}{done.stderr}error: {target}: its release tool failed; see above")

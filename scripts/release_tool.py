@@ -1,4 +1,4 @@
-"""Starts a module of the release tool: release_tool.py MODULE [ARGUMENT ...].
+"""Starts a module of torchship: release_tool.py MODULE [ARGUMENT ...].
 
 `python -m` would look for modules in the current folder first, which may be another checkout.
 """

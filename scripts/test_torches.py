@@ -24,12 +24,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from release import ReleaseError
-from release.environments import interpreter
-from release.matrix import load
-from release.shell import output_of
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from torchship.release import ReleaseError  # noqa: E402
+from torchship.release.environments import interpreter  # noqa: E402
+from torchship.release.matrix import load  # noqa: E402
+from torchship.release.shell import output_of  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results" / "torches"
 WORK = ROOT / "build" / "torches"
 # The first and the last torch with ATen glue, and three torches that the stable glue serves.

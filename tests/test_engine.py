@@ -1,22 +1,20 @@
-"""The engine serves whoever it is told to, also under the names that its parts had before."""
+"""The engine serves whichever project it is given."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import pkgutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import lltm_conda
 from lltm_conda._project import PROJECT
-from lltm_conda.engine import builder, compat, local_build
+from lltm_conda.engine import builder, doctor
 from lltm_conda.engine.builder import BuildError, BuildRequest, glue_for, plan
-from lltm_conda.engine.compat import cache, find_torch, probe_runtime
-from lltm_conda.engine.loader import BinariesCudaError, BinariesImportError, Loader
+from lltm_conda.engine.doctor import cache, find_torch, probe_runtime
+from lltm_conda.engine.runtime import local_build
+from lltm_conda.engine.runtime.loader import BinariesCudaError, BinariesImportError, Loader
 
 OTHER = PROJECT._replace(
     distribution="other-op", package="other_op", namespace="other", prefix="OTHER", definition=""
@@ -31,35 +29,11 @@ class OtherCudaError(BinariesCudaError):
     project = OTHER
 
 
-def old_names() -> list[str]:
-    names = ["compat", "builder", "local_build"]
-    for package in (compat, builder):
-        names += [
-            f"{package.__name__.rpartition('.')[2]}.{module.name}"
-            for module in pkgutil.iter_modules(package.__path__)
-        ]
-    return names
-
-
-@pytest.mark.parametrize("name", old_names())
-def test_an_old_name_is_the_very_module(name: str) -> None:
-    module = importlib.import_module(f"lltm_conda.{name}")
-    assert module is importlib.import_module(f"lltm_conda.engine.{name}")
-    assert module.__spec__ is not None
-    assert module.__spec__.name == module.__name__ == f"lltm_conda.engine.{name}"
-
-
-def test_old_names_can_come_first(tmp_path: Path) -> None:
-    code = (
-        "import lltm_conda.compat.records as old\n"
-        "from lltm_conda.builder import plan\n"
-        "from lltm_conda.jit import load\n"
-        "import lltm_conda.engine.compat.records as new\n"
-        "print(old is new, old.Record is new.Record)"
-    )
-    command = [sys.executable, "-c", code]
-    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert process.stdout == "True True\n", process.stderr
+@pytest.mark.parametrize("name", ["compat", "builder", "local_build"])
+def test_the_parts_of_the_engine_have_one_name(name: str) -> None:
+    """The engine was never published under these names, so nobody needs them."""
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(f"lltm_conda.{name}")
 
 
 def test_a_loader_speaks_for_its_project_and_leaves_others_alone(
@@ -111,11 +85,11 @@ def test_binaries_of_one_project_are_not_those_of_another() -> None:
     loaded = lltm_conda.loader.loaded()
     assert loaded is not None
     runtime = probe_runtime(gpu=False, project=OTHER)
-    cause = compat.judge_file(loaded.paths[0], runtime).cause
+    cause = doctor.judge_file(loaded.paths[0], runtime).cause
     assert cause is not None
     assert (cause.dimension, cause.observed) == ("package", "package lltm")
     # Judged for nobody, as by a program that asks about any file, they fit.
-    assert compat.judge_file(loaded.paths[0], probe_runtime(gpu=False)).accepted
+    assert doctor.judge_file(loaded.paths[0], probe_runtime(gpu=False)).accepted
 
 
 def test_every_project_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +129,7 @@ def test_errors_of_local_builds_name_the_project(tmp_path: Path) -> None:
 def test_the_report_of_a_project_names_no_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from lltm_conda.engine.command_line import main
+    from lltm_conda.engine.runtime.command_line import main
 
     monkeypatch.setenv("OTHER_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

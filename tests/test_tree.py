@@ -76,7 +76,7 @@ def circles(graph: dict[str, list[str]]) -> list[str]:
 
 
 def test_no_imports_run_in_a_circle() -> None:
-    graph = imported_modules(python_files("lltm_conda", "scripts/release", "benchmarks"))
+    graph = imported_modules(python_files("lltm_conda", "torchship", "benchmarks"))
     descriptions = circles(graph)
     assert not descriptions, "circles of imports:\n" + "\n".join(descriptions)
 
@@ -96,15 +96,14 @@ def strangers(path: Path, allowed: tuple[str, ...]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", python_files("lltm_conda/engine/compat"), ids=name_of)
-def test_compat_imports_the_standard_library_alone(path: Path) -> None:
-    assert strangers(path, ("lltm_conda.engine.compat", "lltm_conda.engine.project")) == []
+@pytest.mark.parametrize("path", python_files("torchship/doctor"), ids=name_of)
+def test_the_doctor_imports_the_standard_library_alone(path: Path) -> None:
+    assert strangers(path, ("torchship.doctor",)) == []
 
 
-@pytest.mark.parametrize("path", python_files("lltm_conda/engine/builder"), ids=name_of)
-def test_builder_imports_compat_and_the_standard_library_alone(path: Path) -> None:
-    allowed = ("lltm_conda.engine.builder", "lltm_conda.engine.compat", "lltm_conda.engine.project")
-    assert strangers(path, allowed) == []
+@pytest.mark.parametrize("path", python_files("torchship/builder"), ids=name_of)
+def test_the_builder_imports_the_doctor_and_the_standard_library_alone(path: Path) -> None:
+    assert strangers(path, ("torchship.builder", "torchship.doctor")) == []
 
 
 @pytest.mark.parametrize("path", python_files("lltm_conda"), ids=name_of)
@@ -112,31 +111,40 @@ def test_package_imports_torch_and_the_standard_library_alone(path: Path) -> Non
     assert strangers(path, ("lltm_conda", "torch")) == []
 
 
-@pytest.mark.parametrize("path", python_files("lltm_conda/engine"), ids=name_of)
+ENGINE = [path for path in python_files("torchship") if path.parent.name != "release"]
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=name_of)
 def test_the_engine_knows_no_client_and_what_runs_the_op_alone_knows_torch(path: Path) -> None:
     torch = ("torch",) if path.name in ("loader.py", "live_run.py") else ()
-    assert strangers(path, ("lltm_conda.engine", *torch)) == []
+    allowed = ("torchship.builder", "torchship.doctor", "torchship.runtime")
+    assert strangers(path, (*allowed, *torch)) == []
 
 
 def test_the_loader_does_not_know_the_builder() -> None:
-    allowed = ("lltm_conda.engine.compat", "lltm_conda.engine.project", "torch")
-    assert strangers(PACKAGE / "engine" / "loader.py", allowed) == []
+    loader = REPO / "torchship" / "runtime" / "loader.py"
+    assert strangers(loader, ("torchship.doctor", "torch")) == []
 
 
-@pytest.mark.parametrize("path", python_files("lltm_conda/engine"), ids=name_of)
-def test_the_engine_imports_itself_by_relative_names(path: Path) -> None:
-    """A copy of the engine serves another package under that package's name."""
+@pytest.mark.parametrize("path", python_files("torchship"), ids=name_of)
+def test_torchship_imports_itself_by_relative_names(path: Path) -> None:
+    """A copy of torchship serves another package under that package's name."""
+    names = ("engine", "torchship")
     absolute = [
         node.lineno
         for node in ast.walk(ast.parse(path.read_text()))
-        if (isinstance(node, ast.ImportFrom) and not node.level and "engine" in str(node.module))
-        or (isinstance(node, ast.Import) and any("engine" in a.name for a in node.names))
+        if (
+            isinstance(node, ast.ImportFrom)
+            and not node.level
+            and str(node.module).startswith(names)
+        )
+        or (isinstance(node, ast.Import) and any(a.name.startswith(names) for a in node.names))
     ]
     assert absolute == []
 
 
-@pytest.mark.parametrize("path", python_files("scripts/release"), ids=name_of)
-def test_the_release_tool_imports_the_engine_and_nothing_else_of_the_package(path: Path) -> None:
+@pytest.mark.parametrize("path", python_files("torchship/release"), ids=name_of)
+def test_the_release_tool_imports_nothing_of_the_package(path: Path) -> None:
     assert [name for name, _ in imports(path) if name.split(".")[0] == PACKAGE.name] == []
 
 
@@ -144,14 +152,14 @@ def test_the_release_tool_imports_the_engine_and_nothing_else_of_the_package(pat
     "path", [REPO / "setup.py", *python_files("lltm_conda", "benchmarks", "examples")], ids=name_of
 )
 def test_nothing_imports_the_scripts(path: Path) -> None:
-    scripts = {path.stem for path in (REPO / "scripts").glob("*.py")} | {"release", "scripts"}
+    scripts = {path.stem for path in (REPO / "scripts").glob("*.py")} | {"scripts"}
     assert {name.split(".")[0] for name, _ in imports(path)}.isdisjoint(scripts)
 
 
-def test_compat_and_builder_import_without_torch() -> None:
+def test_doctor_and_builder_import_without_torch() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"  # any import of torch raises
-        "import lltm_conda.engine.compat, lltm_conda.engine.builder\n"
+        "import lltm_conda.engine.doctor, lltm_conda.engine.builder\n"
         "print(*[name for name in sys.modules if name.split('.')[0] == 'lltm_conda'])"
     )
     env = {**os.environ, "LLTM_CONDA_LOAD": "0"}
@@ -283,6 +291,8 @@ def test_setup_installs_every_folder_of_the_package() -> None:
     packages = run.stdout.split()
     folders = {path.parent for path in PACKAGE.rglob("*.py")}
     expected = {".".join(folder.relative_to(REPO).parts) for folder in folders}
+    engine = {path.parent.relative_to(REPO / "torchship") for path in ENGINE}
+    expected |= {".".join(("lltm_conda.engine", *folder.parts)) for folder in engine}
     native = {path.parent for path in NATIVE} | {CSRC}
     expected |= {".".join(("lltm_conda", *folder.relative_to(REPO).parts)) for folder in native}
     assert sorted(packages) == sorted(expected), run.stderr

@@ -63,7 +63,7 @@ class Layouts(Directive):
     """The measured layouts of torch's classes."""
 
     def run(self) -> list[nodes.Node]:
-        from lltm_conda.engine.compat.layouts import FIELDS, LAYOUTS
+        from lltm_conda.engine.doctor.layouts import FIELDS, LAYOUTS
 
         head = ["compile-time number", *(f"{major}.{minor}" for major, minor in LAYOUTS)]
         rows = [[name, *(str(row[name]) for row in LAYOUTS.values())] for name in FIELDS]

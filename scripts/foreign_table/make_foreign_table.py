@@ -34,18 +34,18 @@ from typing import Any
 from packaging.requirements import Requirement
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE)]
+sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 
 from causes import claimed_libraries, right_cause, without_folders  # noqa: E402
-from release.environments import uv  # noqa: E402
-from release.paths import fresh  # noqa: E402
-from release.shell import Log  # noqa: E402
 
-from engine.compat import find_torch, judge_file, probe_runtime  # noqa: E402
-from engine.compat.binary import is_torch_symbol, symbol_flavour  # noqa: E402
-from engine.compat.layouts import LAYOUTS, SYMBOLS  # noqa: E402
-from engine.compat.owner import shared_objects  # noqa: E402
-from engine.compat.records import UNKNOWN, Runtime, dotted  # noqa: E402
+from torchship.doctor import find_torch, judge_file, probe_runtime  # noqa: E402
+from torchship.doctor.binary import is_torch_symbol, symbol_flavour  # noqa: E402
+from torchship.doctor.layouts import LAYOUTS, SYMBOLS  # noqa: E402
+from torchship.doctor.owner import shared_objects  # noqa: E402
+from torchship.doctor.records import UNKNOWN, Runtime, dotted  # noqa: E402
+from torchship.release.environments import uv  # noqa: E402
+from torchship.release.paths import fresh  # noqa: E402
+from torchship.release.shell import Log  # noqa: E402
 
 RESULT = HERE / "foreign_table.json"
 LIST = json.loads((HERE / "distributions.json").read_text())

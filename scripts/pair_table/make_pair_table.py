@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1]), str(HERE.with_name("foreign_table"))]
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.with_name("foreign_table"))]
 
 from make_foreign_table import install, load, torch_in  # noqa: E402
-from release import PROJECT  # noqa: E402
 
-from engine.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
-from engine.compat import find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
-from engine.compat.layouts import LAYOUTS  # noqa: E402
-from engine.compat.records import GlueName, dotted  # noqa: E402
+from torchship.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
+from torchship.doctor import find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
+from torchship.doctor.layouts import LAYOUTS  # noqa: E402
+from torchship.doctor.records import GlueName, dotted  # noqa: E402
+from torchship.release import PROJECT  # noqa: E402
 
 # Outcomes of load_objects.py that have another name in this table.
 OUTCOMES = {"load error": "import error", "crash at load": "abort", "crash at call": "abort"}

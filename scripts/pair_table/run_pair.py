@@ -28,7 +28,7 @@ def works(library: ctypes.CDLL) -> str:
     refusal = library.lltm_attach_kernels(table())
     if refusal is not None:
         raise RuntimeError(refusal.decode())
-    from lltm_conda.engine.live_run import difference
+    from lltm_conda.engine.runtime.live_run import difference
     from lltm_conda.smoke import parts
 
     found = {}

@@ -29,6 +29,7 @@ SHIPPED = (
     "lltm_conda",
     "pyproject.toml",
     "setup.py",
+    "torchship",
 )
 _STEERING = ("CC", "CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "CUDA_PATH", "CUDACXX", "DEBUG")
 _STEERING += ("FORCE_CUDA", "MAX_JOBS", "TORCH_CUDA_ARCH_LIST", "TORCH_EXTENSIONS_DIR")

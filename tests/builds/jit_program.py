@@ -30,14 +30,6 @@ def attempt(**arguments):
         return str(error)
 
 
-def deprecated_name():
-    """The warnings of a call with the `name` of earlier versions."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        jit.load(name="mine")
-    return [f"{warning.category.__name__}: {warning.message}" for warning in caught]
-
-
 def threads():
     """The folders that eight threads at once get."""
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -101,7 +93,6 @@ STEPS = {
     "error": lambda: largest_error("cpu"),
     "cuda_error": lambda: largest_error("cuda"),
     "cuda_facts": lambda: list(jit.load().cuda.cuda_archs),
-    "deprecated_name": deprecated_name,
     "module": module,
     "public_names": public_names,
     "threads": threads,

@@ -17,7 +17,7 @@ from lltm_conda.engine.builder import (
     find_cuda_toolkit,
     plan,
 )
-from lltm_conda.engine.compat import read_binary
+from lltm_conda.engine.doctor import read_binary
 
 BUILD = """
 import os, sys

@@ -64,7 +64,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def first(cache: Path) -> Answer:
     """The first build of this cache, without optimisation to be quick."""
     steps = ["broken_compiler", "load_verbose", "error", "public_names", "module", "load"]
-    steps += ["load_other", "deprecated_name"]
+    steps.append("load_other")
     if torch.version.cuda is None:
         steps.insert(0, "load_cuda")
     return ask(cache, *steps, DEBUG="1", FORCE_CUDA="0", TORCH_EXTENSIONS_DIR=str(cache / "no"))
@@ -101,11 +101,6 @@ def test_second_load_with_other_arguments_is_explained(first: Answer) -> None:
 
 def test_same_arguments_give_the_same_library(first: Answer) -> None:
     assert first["load"] == first["load_verbose"]
-
-
-def test_the_name_of_the_object_is_deprecated(first: Answer) -> None:
-    (warning,) = first["deprecated_name"]
-    assert warning.startswith("DeprecationWarning: lltm_conda.jit.load(name=...)")
 
 
 def test_second_process_takes_it_from_the_cache(first: Answer, cache: Path) -> None:

@@ -17,10 +17,10 @@ from build_places import environment, run
 
 import lltm_conda
 from lltm_conda._project import PROJECT
-from lltm_conda.engine import local_build
 from lltm_conda.engine.builder import BuildError
-from lltm_conda.engine.compat import cache, find_torch
-from lltm_conda.engine.compat.cache import source_hash
+from lltm_conda.engine.doctor import cache, find_torch
+from lltm_conda.engine.doctor.cache import source_hash
+from lltm_conda.engine.runtime import local_build
 
 PACKAGE = Path(lltm_conda.__file__).parent
 THREADS = Path(__file__).with_name("threads_program.py")

@@ -16,14 +16,14 @@ from build_places import REPO, environment
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildError, BuildRequest, Step, execute, linked_sources, plan
 from lltm_conda.engine.builder import execute as execute_package
-from lltm_conda.engine.compat import find_torch, read_binary
+from lltm_conda.engine.doctor import find_torch, read_binary
 
 PRINT_PLAN = """
 import sys
 from pathlib import Path
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import fitting_request, plan
-from lltm_conda.engine.compat import find_torch
+from lltm_conda.engine.doctor import find_torch
 for step in plan(fitting_request(PROJECT, find_torch(), Path("out"), {"PATH": sys.argv[1]})):
     print(step)
 """

@@ -19,7 +19,7 @@ from lltm_conda.engine.builder import (
     plan,
 )
 from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
-from lltm_conda.engine.compat import TorchInstall
+from lltm_conda.engine.doctor import TorchInstall
 
 
 def a_torch(root: Path, version: str = "2.13.0", cuda: str | None = None) -> TorchInstall:

@@ -31,7 +31,7 @@ import sys
 sys.path.insert(0, sys.argv.pop())
 import lltm_conda
 from lltm_conda import PROJECT
-from lltm_conda.engine.command_line import main
+from lltm_conda.engine.runtime.command_line import main
 print(ascii(lltm_conda.__file__))
 sys.exit(main(PROJECT, []))
 """
@@ -45,14 +45,14 @@ LOADER = loader_of(PROJECT)
 """,
     "__main__.py": """
 import sys
-from lltm_conda.engine.command_line import main
+from lltm_conda.engine.runtime.command_line import main
 from tiny_client import PROJECT
 sys.exit(main(PROJECT))
 """,
 }
 JIT = """
 import tiny_client, torch
-from lltm_conda.engine import local_build
+from lltm_conda.engine.runtime import local_build
 loaded = local_build.load(tiny_client.LOADER)
 assert torch.equal(torch.ops.tiny.scale(torch.ones(2, 3), 3), torch.full((2, 3), 3.0))
 print(loaded.paths[0])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from build_places import Place, environment, run
 
-from lltm_conda.engine.compat import read_binary
+from lltm_conda.engine.doctor import read_binary
 
 BACKEND = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1]))"
 
@@ -78,7 +78,7 @@ def test_sdist_holds_what_every_way_of_building_needs(sdist: Path, source_tree: 
 
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    folders = ("csrc", "cmake", "include", "examples/cpp", "lltm_conda/engine/builder")
+    folders = ("csrc", "cmake", "include", "examples/cpp", "torchship/builder")
     required = {
         str(path.relative_to(source_tree))
         for folder in folders

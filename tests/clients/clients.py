@@ -9,10 +9,10 @@ from pathlib import Path
 
 from lltm_conda.engine.builder import execute, fitting_request, plan
 from lltm_conda.engine.builder.plan import FIRST_STABLE
-from lltm_conda.engine.compat.records import GlueName
-from lltm_conda.engine.compat.torch_probe import find_torch
-from lltm_conda.engine.loader import BinariesCudaError, BinariesImportError, Loader
-from lltm_conda.engine.project import Project
+from lltm_conda.engine.doctor.project import Project
+from lltm_conda.engine.doctor.records import GlueName
+from lltm_conda.engine.doctor.torch_probe import find_torch
+from lltm_conda.engine.runtime.loader import BinariesCudaError, BinariesImportError, Loader
 
 HERE = Path(__file__).resolve().parent
 CLIENTS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -13,11 +13,11 @@ from clients import CLIENTS, HERE, build, glues
 
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import cxx_standard, source_root
-from lltm_conda.engine.compat import judge_file, probe_runtime
-from lltm_conda.engine.compat.elf import Elf
-from lltm_conda.engine.compat.records import GlueName, file_name
-from lltm_conda.engine.compat.torch_probe import find_torch
-from lltm_conda.engine.project import Project
+from lltm_conda.engine.doctor import judge_file, probe_runtime
+from lltm_conda.engine.doctor.elf import Elf
+from lltm_conda.engine.doctor.project import Project
+from lltm_conda.engine.doctor.records import GlueName, file_name
+from lltm_conda.engine.doctor.torch_probe import find_torch
 
 NAMES = ("lltm", *CLIENTS)
 TORCH = Path(torch.__file__).parent

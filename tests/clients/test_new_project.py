@@ -62,7 +62,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repo = make(tmp_path_factory.mktemp("late"), "late-op", "--template", "aten")
-    records = repo / "late_op" / "engine" / "compat" / "records.py"
+    records = repo / "torchship" / "doctor" / "records.py"
     content = records.read_text(encoding="utf-8")
     assert SECTION in content
     records.write_text(content.replace(SECTION, ".torch_extension.elsewhere"), encoding="utf-8")
@@ -151,7 +151,7 @@ def test_each_judges_only_its_own(site: Path) -> None:
     code = (
         "from importlib import import_module\n"
         "for judge in ('probe_op', 'late_op'):\n"
-        "    compat = import_module(f'{judge}.engine.compat')\n"
+        "    compat = import_module(f'{judge}.engine.doctor')\n"
         "    project = import_module(f'{judge}._project').PROJECT\n"
         "    runtime = compat.probe_runtime(project=project, gpu=False)\n"
         "    for path in sys.argv[1:]: print(compat.judge_file(path, runtime).accepted)"

@@ -25,8 +25,8 @@ from typing import NamedTuple
 from shared_objects import GLUE_RECORD, shared_object
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import judge_file, layouts, probe_runtime, read_binary
-from lltm_conda.engine.compat.elf import Elf, ElfError
+from lltm_conda.engine.doctor import judge_file, layouts, probe_runtime, read_binary
+from lltm_conda.engine.doctor.elf import Elf, ElfError
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "reader.json"
 #: What any file of 1 MB may cost, and the time that a file of any size may take.

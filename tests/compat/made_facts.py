@@ -9,7 +9,7 @@ from typing import Any
 from shared_objects import GLUE_RECORD, KERNELS_RECORD
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import BinaryRecord, BuildRecord, Runtime, TorchInstall, layouts
+from lltm_conda.engine.doctor import BinaryRecord, BuildRecord, Runtime, TorchInstall, layouts
 
 
 def make_torch(version: str = "2.13.0+cpu", **facts: Any) -> TorchInstall:

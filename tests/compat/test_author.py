@@ -15,10 +15,16 @@ import pytest
 from shared_objects import GLUE_RECORD, shared_object
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine import audit
-from lltm_conda.engine.compat import find_torch, judge_file, layouts, probe_runtime, read_binary
-from lltm_conda.engine.compat.records import REJECTED, UNKNOWN, Runtime, Verdict
-from lltm_conda.engine.doctor import main as doctor
+from lltm_conda.engine.doctor import (
+    audit,
+    find_torch,
+    judge_file,
+    layouts,
+    probe_runtime,
+    read_binary,
+)
+from lltm_conda.engine.doctor.environment import main as doctor
+from lltm_conda.engine.doctor.records import REJECTED, UNKNOWN, Runtime, Verdict
 from lltm_conda.engine.extension import FOLDER
 
 SETUP = """

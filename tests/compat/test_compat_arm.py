@@ -11,10 +11,10 @@ import pytest
 from made_facts import make_cuda, make_glue, make_runtime, make_torch
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import judge, read_binary
-from lltm_conda.engine.compat.records import Driver, Environment, Runtime
-from lltm_conda.engine.compat.runtime_probe import l4t
-from lltm_conda.engine.compat.support import load
+from lltm_conda.engine.doctor import judge, read_binary
+from lltm_conda.engine.doctor.records import Driver, Environment, Runtime
+from lltm_conda.engine.doctor.runtime_probe import l4t
+from lltm_conda.engine.doctor.support import load
 
 ARM, X86 = "linux-aarch64", "linux-x86_64"
 

@@ -11,8 +11,8 @@ import pytest
 from made_facts import make_torch
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import cache
-from lltm_conda.engine.compat.cache import CacheError
+from lltm_conda.engine.doctor import cache
+from lltm_conda.engine.doctor.cache import CacheError
 
 
 @pytest.fixture(autouse=True)
@@ -182,7 +182,7 @@ def test_a_lock_ends_with_its_process() -> None:
     """Also where every process has the same number, as the first of a container has."""
     cache.make(PROJECT, cache.root(PROJECT))
     code = (
-        "from lltm_conda._project import PROJECT\nfrom lltm_conda.engine.compat import cache\n"
+        "from lltm_conda._project import PROJECT\nfrom lltm_conda.engine.doctor import cache\n"
         "with cache.locked(PROJECT):\n    print('held', flush=True)\n    input()"
     )
     command = [sys.executable, "-c", code]

@@ -12,11 +12,11 @@ import pytest
 from made_facts import make_runtime, make_torch
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import Environment, fixes
-from lltm_conda.engine.compat.explain import describe_copy, package_problems
-from lltm_conda.engine.compat.runtime_probe import environment
-from lltm_conda.engine.compat.torch_probe import TorchNotFoundError, find_torch
-from lltm_conda.engine.project import Project
+from lltm_conda.engine.doctor import Environment, fixes
+from lltm_conda.engine.doctor.explain import describe_copy, package_problems
+from lltm_conda.engine.doctor.project import Project
+from lltm_conda.engine.doctor.runtime_probe import environment
+from lltm_conda.engine.doctor.torch_probe import TorchNotFoundError, find_torch
 
 ONCE = "pip uninstall lltm   (again, until nothing is left), then conda install --force-reinstall "
 

@@ -28,8 +28,8 @@ import lltm_conda
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildError, BuildRequest, plan
 from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
-from lltm_conda.engine.compat import faults, find_torch, layouts, linking, owner
-from lltm_conda.engine.compat.elf import Elf
+from lltm_conda.engine.doctor import faults, find_torch, layouts, linking, owner
+from lltm_conda.engine.doctor.elf import Elf
 
 REPO = Path(__file__).resolve().parents[2]
 SITE = Path(sysconfig.get_path("purelib"))
@@ -308,7 +308,7 @@ def test_12_a_compiler_in_cxx_mends_its_absence(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_13_no_build_isolation_mends_a_build_that_cannot_see_torch(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    for name in ("lltm_conda", "csrc"):
+    for name in ("lltm_conda", "torchship", "csrc"):
         shutil.copytree(REPO / name, tree / name, ignore=shutil.ignore_patterns("lib", "*.so"))
     for name in ("setup.py", "build_matrix.yaml", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(REPO / name, tree / name)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import troubleshooting_page
 
-from lltm_conda.engine import compat
-from lltm_conda.engine.compat import faults
-from lltm_conda.engine.compat.layouts import LAYOUTS
-from lltm_conda.engine.compat.records import dotted
+from lltm_conda.engine import doctor
+from lltm_conda.engine.doctor import faults
+from lltm_conda.engine.doctor.layouts import LAYOUTS
+from lltm_conda.engine.doctor.records import dotted
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -72,10 +72,10 @@ def test_every_public_name_is_documented_and_exists() -> None:
     text = (REPO / "docs" / "fails" / "compat.md").read_text()
     for name in ("read_binary", "find_torch", "probe_runtime", "judge", "judge_file", "select"):
         assert f"`{name}(" in text
-        assert callable(getattr(compat, name))
+        assert callable(getattr(doctor, name))
     for name in ("VariantName", "GlueName", "KernelsName", "BinaryRecord", "Runtime", "Verdict"):
         assert f"`{name}`" in text
-        assert isinstance(getattr(compat, name), type)
+        assert isinstance(getattr(doctor, name), type)
 
 
 def script(name: str) -> ModuleType:

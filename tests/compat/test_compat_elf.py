@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shared_objects import shared_object
 
-from lltm_conda.engine.compat.elf import Elf, ElfError
+from lltm_conda.engine.doctor.elf import Elf, ElfError
 
 
 def output(*command: str) -> str:

@@ -25,7 +25,7 @@ from lltm_conda import loader
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildError, BuildRequest, plan
 from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
-from lltm_conda.engine.compat import (
+from lltm_conda.engine.doctor import (
     Finding,
     TorchInstall,
     Verdict,
@@ -35,7 +35,7 @@ from lltm_conda.engine.compat import (
     probe_runtime,
     torch_probe,
 )
-from lltm_conda.engine.compat.records import REJECTED
+from lltm_conda.engine.doctor.records import REJECTED
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -183,7 +183,7 @@ def test_10_a_binary_that_needs_a_newer_system(tmp_path: Path, family: bytes) ->
     """Our own binary, with one version need patched to a version that does not exist yet."""
     source = loader.load().paths[0 if b"XX" in family else 1]
     data = source.read_bytes()
-    from lltm_conda.engine.compat.elf import Elf
+    from lltm_conda.engine.doctor.elf import Elf
 
     with Elf(source) as elf:
         versions = {version.encode() for _, version in elf.version_needs()}
@@ -231,7 +231,7 @@ def test_13_a_build_that_cannot_see_torch(tmp_path: Path) -> None:
         if (here / name).is_dir():
             (site / name).symlink_to(here / name)
     tree = tmp_path / "tree"
-    for name in ("lltm_conda", "csrc"):
+    for name in ("lltm_conda", "torchship", "csrc"):
         shutil.copytree(REPO / name, tree / name, ignore=shutil.ignore_patterns("lib", "*.so"))
     for name in ("setup.py", "build_matrix.yaml", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(REPO / name, tree / name)

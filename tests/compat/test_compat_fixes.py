@@ -11,7 +11,7 @@ import pytest
 from made_facts import make_cuda, make_runtime, make_torch
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import (
+from lltm_conda.engine.doctor import (
     BinaryRecord,
     Environment,
     Runtime,
@@ -21,7 +21,7 @@ from lltm_conda.engine.compat import (
     judge,
     support,
 )
-from lltm_conda.engine.compat.records import Device, Driver, Owner
+from lltm_conda.engine.doctor.records import Device, Driver, Owner
 
 PIP, CONDA = Environment("pip"), Environment("conda")
 UPGRADE = "python -m pip install --upgrade --force-reinstall --no-deps lltm"

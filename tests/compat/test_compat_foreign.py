@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from shared_objects import fake_torch, shared_object
 
-from lltm_conda.engine.compat import find_torch, judge_file, linking, probe_runtime, read_binary
-from lltm_conda.engine.compat.owner import built_for, find_owner
-from lltm_conda.engine.compat.records import UNKNOWN, Runtime, Verdict
+from lltm_conda.engine.doctor import find_torch, judge_file, linking, probe_runtime, read_binary
+from lltm_conda.engine.doctor.owner import built_for, find_owner
+from lltm_conda.engine.doctor.records import UNKNOWN, Runtime, Verdict
 
 SYMBOL = "_ZN2at6Tensor3addEv"
 

@@ -17,8 +17,8 @@ import pytest
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import find_cuda_toolkit
-from lltm_conda.engine.compat import driver_probe, fatbin, faults, probe_runtime, read_binary
-from lltm_conda.engine.compat.elf import Elf
+from lltm_conda.engine.doctor import driver_probe, fatbin, faults, probe_runtime, read_binary
+from lltm_conda.engine.doctor.elf import Elf
 
 pytestmark = pytest.mark.cuda
 

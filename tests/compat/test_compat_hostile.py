@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from shared_objects import fake_torch, shared_object
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import (
+from lltm_conda.engine.doctor import (
     BinaryRecord,
     fatbin,
     find_torch,
@@ -36,8 +36,8 @@ from lltm_conda.engine.compat import (
     read_binary,
     render,
 )
-from lltm_conda.engine.compat.elf import Elf, ElfError
-from lltm_conda.engine.compat.text import printable
+from lltm_conda.engine.doctor.elf import Elf, ElfError
+from lltm_conda.engine.doctor.text import printable
 
 
 def read_safely(path: Path) -> BinaryRecord:

@@ -12,7 +12,7 @@ from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
 
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder.sources import kernel_abi
-from lltm_conda.engine.compat import (
+from lltm_conda.engine.doctor import (
     BinaryRecord,
     Device,
     Driver,
@@ -22,9 +22,9 @@ from lltm_conda.engine.compat import (
     faults,
     judge,
 )
-from lltm_conda.engine.compat.dimensions import cuda_major, driver_cuda, runs_on
-from lltm_conda.engine.compat.layouts import LAYOUTS
-from lltm_conda.engine.compat.records import NOTE, OK, REJECTED, UNKNOWN, Owner
+from lltm_conda.engine.doctor.dimensions import cuda_major, driver_cuda, runs_on
+from lltm_conda.engine.doctor.layouts import LAYOUTS
+from lltm_conda.engine.doctor.records import NOTE, OK, REJECTED, UNKNOWN, Owner
 
 
 def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:

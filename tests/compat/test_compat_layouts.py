@@ -9,7 +9,7 @@ import pytest
 from shared_objects import shared_object
 
 from lltm_conda.engine.builder import source_root
-from lltm_conda.engine.compat import find_torch, layouts, read_binary
+from lltm_conda.engine.doctor import find_torch, layouts, read_binary
 
 
 def test_every_row_has_every_field() -> None:

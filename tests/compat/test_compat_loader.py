@@ -17,8 +17,8 @@ from shared_objects import KERNELS_RECORD, shared_object
 
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import Driver, Finding, driver_probe, faults
-from lltm_conda.engine.loader import describe
+from lltm_conda.engine.doctor import Driver, Finding, driver_probe, faults
+from lltm_conda.engine.runtime.loader import describe
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Copy = Callable[..., Path]
@@ -102,12 +102,12 @@ def test_an_import_that_succeeds_imports_no_code_for_failures(
     if loader.load().cuda_rejection is not None:
         pytest.skip("a package without CUDA kernels explains that beside a CUDA build of torch")
     code = (
-        "import sys, lltm_conda; print([name for name in sys.modules if 'engine.compat' in name])"
+        "import sys, lltm_conda; print([name for name in sys.modules if 'engine.doctor' in name])"
     )
     names = run_python(package_copy(), "-c", code).stdout
-    assert "compat.judgement" in names
+    assert "doctor.judgement" in names
     for unwanted in ("explain", "render", "driver_probe", "linking", "fatbin"):
-        assert f"compat.{unwanted}'" not in names
+        assert f"doctor.{unwanted}'" not in names
 
 
 def test_an_import_writes_nothing(package_copy: Copy, run_python: Run, tmp_path: Path) -> None:

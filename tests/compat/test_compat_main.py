@@ -13,7 +13,7 @@ import pytest
 from made_facts import make_glue, make_runtime, make_torch
 from shared_objects import fake_torch, shared_object
 
-from lltm_conda.engine.compat import faults, judge, render
+from lltm_conda.engine.doctor import faults, judge, render
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Copy = Callable[..., Path]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lltm_conda.engine.compat.records import (
+from lltm_conda.engine.doctor.records import (
     GlueName,
     KernelsName,
     NameFormatError,

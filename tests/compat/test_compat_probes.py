@@ -14,7 +14,7 @@ import pytest
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, gpu_object, shared_object
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import (
+from lltm_conda.engine.doctor import (
     Device,
     TorchNotFoundError,
     driver_probe,
@@ -27,8 +27,8 @@ from lltm_conda.engine.compat import (
     runtime_probe,
     torch_probe,
 )
-from lltm_conda.engine.compat.binary import is_torch_symbol, symbol_flavour
-from lltm_conda.engine.compat.records import REJECTED
+from lltm_conda.engine.doctor.binary import is_torch_symbol, symbol_flavour
+from lltm_conda.engine.doctor.records import REJECTED
 
 
 def test_the_probe_agrees_with_the_imported_torch() -> None:
@@ -61,7 +61,7 @@ def test_another_interpreter_may_keep_its_torch_in_any_folder(tmp_path: Path, fo
 
 def test_finding_torch_does_not_import_it(torch_root: Path) -> None:
     code = (
-        "import sys; from lltm_conda.engine.compat import find_torch; "
+        "import sys; from lltm_conda.engine.doctor import find_torch; "
         f"t = find_torch({str(torch_root)!r}); "
         "print(t.version, 'torch' in sys.modules)"
     )

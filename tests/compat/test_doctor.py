@@ -16,9 +16,9 @@ import pytest
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import judge_file, probe_runtime
-from lltm_conda.engine.compat.records import UNKNOWN
-from lltm_conda.engine.compat.torch_probe import release
+from lltm_conda.engine.doctor import judge_file, probe_runtime
+from lltm_conda.engine.doctor.records import UNKNOWN
+from lltm_conda.engine.doctor.torch_probe import release
 
 Doctor = Callable[..., subprocess.CompletedProcess[str]]
 SYMBOL = "_ZN2at6Tensor3addEv"
@@ -55,8 +55,8 @@ def site(tmp_path: Path) -> Path:
 def doctor(site: Path) -> Doctor:
     def run(*arguments: str, nobody: bool = False) -> subprocess.CompletedProcess[str]:
         code = (
-            "import sys; from lltm_conda.engine.doctor import main;"
-            "from lltm_conda.engine.project import NOBODY;"
+            "import sys; from lltm_conda.engine.doctor.environment import main;"
+            "from lltm_conda.engine.doctor.project import NOBODY;"
             "code = main(NOBODY, sys.argv[1:]); assert 'torch' not in sys.modules; sys.exit(code)"
         )
         root = nobody and os.geteuid() == 0
@@ -275,7 +275,8 @@ def test_two_hundred_extensions_take_at_most_twenty_seconds(doctor: Doctor, site
 
 def test_a_pipe_that_closes_early_is_no_error(site: Path) -> None:
     code = f"import sys; sys.path[:0] = ['{site}', '{REPO}']; " + (
-        "from lltm_conda.engine.doctor import main; from lltm_conda.engine.project import NOBODY;"
+        "from lltm_conda.engine.doctor.environment import main;"
+        "from lltm_conda.engine.doctor.project import NOBODY;"
         "sys.exit(main(NOBODY, ['--json']))"
     )
     command = f"LLTM_CONDA_LOAD=0 '{sys.executable}' -S -c \"{code}\" | true"

@@ -20,7 +20,7 @@ PACKAGE = re.findall(r"^  package: *(\S+)", MATRIX, re.MULTILINE)[0]
 PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
 # The op by its parts, against its definition, in this process: whatever registered it.
 COMPARE = f"""
-from {PACKAGE}.engine import live_run
+from {PACKAGE}.engine.runtime import live_run
 from {PACKAGE} import smoke
 print(live_run.difference(smoke.parts(), "cpu", "float64"))
 """

@@ -17,7 +17,7 @@ REPO = Path(__file__).resolve().parents[2]
 MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
 PACKAGE = re.findall(r"^  package: *(\S+)", MATRIX, re.MULTILINE)[0]
 PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
-read_binary = importlib.import_module(f"{PACKAGE}.engine.compat").read_binary
+read_binary = importlib.import_module(f"{PACKAGE}.engine.doctor").read_binary
 BINARIES = sorted((PROJECT.folder / "lib").glob("*.so"))
 
 
@@ -64,7 +64,7 @@ def test_a_binary_says_whose_it_is_and_needs_no_python(path: Path) -> None:
 
 
 def test_the_checker_needs_no_torch(tmp_path: Path) -> None:
-    code = f"import sys; sys.modules['torch'] = None; import {PACKAGE}.engine.compat"
+    code = f"import sys; sys.modules['torch'] = None; import {PACKAGE}.engine.doctor"
     python(code, tmp_path, **{PROJECT.variable("LOAD"): "0"})
 
 
@@ -83,6 +83,8 @@ def test_a_forced_variant_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_generated_files_are_what_the_matrix_says() -> None:
     pytest.importorskip("ruamel.yaml")
-    code = "from release import generated, matrix; print(list(generated.drifted(matrix.load())))"
-    path = f"{REPO / 'scripts'}{os.pathsep}{REPO}"
-    assert python(code, REPO, PYTHONPATH=path) == "[]\n"
+    code = (
+        "from torchship.release import generated, matrix;"
+        "print(list(generated.drifted(matrix.load())))"
+    )
+    assert python(code, REPO, PYTHONPATH=str(REPO)) == "[]\n"

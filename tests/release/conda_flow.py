@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from machines import machine
-from release import REPO
+
+from torchship.release import REPO
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ import time
 from functools import partial
 from pathlib import Path
 
-from release import processes, run
-from release.paths import fresh, publish
-from release.tasks import Context, Task, run_tasks
 from rich.console import Console
+
+from torchship.release import processes, run
+from torchship.release.paths import fresh, publish
+from torchship.release.tasks import Context, Task, run_tasks
 
 FOLDER = Path(sys.argv[1])
 PAUSE = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05

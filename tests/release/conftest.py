@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPO / "scripts"))
+sys.path.insert(0, str(REPO))
 sys.path[1:1] = [str(REPO / "tests" / name) for name in ("compat", "builds")]  # their helpers
 
 pytest.importorskip("pydantic")
@@ -21,7 +21,7 @@ pytest.importorskip("ruamel.yaml")
 
 @pytest.fixture(scope="session")
 def matrix():
-    from release.matrix import load
+    from torchship.release.matrix import load
 
     return load()
 
@@ -33,7 +33,7 @@ def matrix_text() -> str:
 
 @pytest.fixture
 def log(tmp_path):
-    from release.shell import Log
+    from torchship.release.shell import Log
 
     with Log(tmp_path / "logs" / "test.log") as log:
         yield log
@@ -46,8 +46,8 @@ def conda_worker(tmp_path_factory):
 
     def run(name: str, extra: dict[str, str] | None = None, **arguments: object) -> str:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
-        env |= {"PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
-        command = [sys.executable, "-m", "release.conda_worker", name]
+        env |= {"PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+        command = [sys.executable, "-m", "torchship.release.conda_worker", name]
         command.append(json.dumps(arguments, default=str))
         env |= {"RATTLER_CACHE_DIR": cache, **(extra or {})}
         done = subprocess.run(command, env=env, capture_output=True, text=True)
@@ -60,8 +60,8 @@ def conda_worker(tmp_path_factory):
 @pytest.fixture(scope="session")
 def make_channels(matrix, conda_worker):
     """Builds a recipe against stubs; returns the URLs of the channels with ours and the stubs."""
-    from release.cells import VARIANTS_FILE
-    from release.conda_stubs import stubs, write_channel
+    from torchship.release.cells import VARIANTS_FILE
+    from torchship.release.conda_stubs import stubs, write_channel
 
     # Something to pack, instead of compiling.
     script = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'

@@ -13,22 +13,22 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from release import NATIVE, PROJECT, ReleaseError, audit, emulation
-from release.cells import all_cells, arch_list, by_platform, required, select
-from release.host import Host
-from release.listing import json_list
-from release.matrix import load
 from shared_objects import KERNELS_RECORD, fake_torch, gpu_object, shared_object
 
-from lltm_conda.engine.builder import (
+from torchship.builder import (
     BuildRequest,
     HostCompiler,
     execute,
     find_host_compiler,
     plan,
 )
-from lltm_conda.engine.compat import find_torch, read_binary
-from lltm_conda.engine.compat.dimensions import runs_on
+from torchship.doctor import find_torch, read_binary
+from torchship.doctor.dimensions import runs_on
+from torchship.release import NATIVE, PROJECT, ReleaseError, audit, emulation
+from torchship.release.cells import all_cells, arch_list, by_platform, required, select
+from torchship.release.host import Host
+from torchship.release.listing import json_list
+from torchship.release.matrix import load
 
 REPO = Path(__file__).resolve().parents[2]
 ARM, X86 = "linux-aarch64", "linux-x86_64"
@@ -204,10 +204,15 @@ crosses = pytest.mark.skipif(
 
 
 def dry_run(*selectors: str, folder: Path = REPO) -> str:
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     env.pop("RELEASE_PLATFORM", None)
     words = ["--dry-run", "--channel", "bootstrap", *selectors]
-    command = [sys.executable, str(REPO / "scripts" / "release_tool.py"), "release", *words]
+    command = [
+        sys.executable,
+        str(REPO / "scripts" / "release_tool.py"),
+        "torchship.release",
+        *words,
+    ]
     done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -215,7 +220,7 @@ def dry_run(*selectors: str, folder: Path = REPO) -> str:
 
 @crosses
 def test_another_checkout_in_the_current_folder_is_not_run(tmp_path) -> None:
-    (tmp_path / "release.py").write_text("raise SystemExit('another checkout')")
+    (tmp_path / "torchship.release.py").write_text("raise SystemExit('another checkout')")
     assert CELL in dry_run(CELL, folder=tmp_path)
 
 

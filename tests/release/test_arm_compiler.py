@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from release import REPO, ReleaseError
-from release.environments import apt
+
+from torchship.release import REPO, ReleaseError
+from torchship.release.environments import apt
 
 CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-S")
@@ -33,7 +34,7 @@ def said(*words: str | Path) -> str:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the arm64 g++ of the cross compiler's version."""
-    from release.shell import Log
+    from torchship.release.shell import Log
 
     folder = tmp_path_factory.mktemp("native") / "root"
     major = said(CROSS, "-dumpversion").strip().split(".")[0]

@@ -11,13 +11,13 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from release import BUILD, DIST, REPO
-from release.manifest import Manifest, parse, wrong_files
-from release.paths import ENVS, WHEELS
-from release.store import digest
 
 from lltm_conda._version import __version__
-from lltm_conda.engine.compat.binary import read_binary
+from torchship.doctor.binary import read_binary
+from torchship.release import BUILD, DIST, REPO
+from torchship.release.manifest import Manifest, parse, wrong_files
+from torchship.release.paths import ENVS, WHEELS
+from torchship.release.store import digest
 
 HOW = "run scripts/build_all.sh host first"
 SMOKE = REPO / "scripts" / "engine_smoke.py"

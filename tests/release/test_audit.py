@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from release.audit import gates, too_new
-from release.cells import all_cells
 from shared_objects import ERROR_NEW, ERROR_OLD, GLUE_RECORD, KERNELS_RECORD, shared_object
 
 import lltm_conda
-from lltm_conda.engine.compat.binary import read_binary
+from torchship.doctor.binary import read_binary
+from torchship.release.audit import gates, too_new
+from torchship.release.cells import all_cells
 
 STABLE, ATEN = "stable210-cpu", "aten24-abi0-cpu"
 ATEN_RECORD = {**GLUE_RECORD, "name": "aten24-abi0", "lane": "aten", "cxx11_abi": 0}

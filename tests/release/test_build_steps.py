@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from release import build_steps
-from release.shell import Log
-from release.tasks import Context
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import BuildRequest, Step
+from torchship.builder import BuildRequest, Step
+from torchship.release import build_steps
+from torchship.release.shell import Log
+from torchship.release.tasks import Context
 
 
 class Compiling:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from packaging.version import Version
-from release import ReleaseError
-from release.cells import all_cells, required, select
-from release.host import Host, host_cell, obstacle
-from release.planner import Plan
-from release.toolchains import Compilers
 
-from lltm_conda.engine.builder import HostCompiler
-from lltm_conda.engine.compat.records import TorchInstall, VariantName
+from torchship.builder import HostCompiler
+from torchship.doctor.records import TorchInstall, VariantName
+from torchship.release import ReleaseError
+from torchship.release.cells import all_cells, required, select
+from torchship.release.host import Host, host_cell, obstacle
+from torchship.release.planner import Plan
+from torchship.release.toolchains import Compilers
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
 CLANG = Compilers(debian=frozenset({"clang-19"}))

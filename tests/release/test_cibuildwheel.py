@@ -10,7 +10,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from release import REPO, ReleaseError, cibuildwheel
+
+from torchship.release import REPO, ReleaseError, cibuildwheel
 
 tomllib = pytest.importorskip("tomllib")  # Python 3.11
 

@@ -9,11 +9,12 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from release import PROJECT, ReleaseError
+
+from torchship.release import PROJECT, ReleaseError
 
 pytest.importorskip("rattler")
 
-from release.conda_worker import contents
+from torchship.release.conda_worker import contents
 
 FOLDER = f"site-packages/{PROJECT.package}"
 

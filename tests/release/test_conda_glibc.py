@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from release.bootstrap import sysroot as bootstrap_sysroot
-from release.conda_stubs import write_channel
 
-from lltm_conda.engine.compat.binary import read_binary
-from lltm_conda.engine.compat.records import dotted
+from torchship.doctor.binary import read_binary
+from torchship.doctor.records import dotted
+from torchship.release.bootstrap import sysroot as bootstrap_sysroot
+from torchship.release.conda_stubs import write_channel
 
 rattler_build = pytest.importorskip("rattler_build")
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 from machines import machine
-from release import ReleaseError
-from release.conda_stubs import Stub, link_torch, write_channel
 from shared_objects import fake_torch
+
+from torchship.release import ReleaseError
+from torchship.release.conda_stubs import Stub, link_torch, write_channel
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")
 
-from release.conda_worker import solve
+from torchship.release.conda_worker import solve
 
 PYTHON = "3.11"
 

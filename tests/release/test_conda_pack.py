@@ -11,8 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from release import REPO
-from release.conda_stubs import Stub, write_channel
+
+from torchship.release import REPO
+from torchship.release.conda_stubs import Stub, write_channel
 
 pytest.importorskip("rattler_build")
 zstandard = pytest.importorskip("zstandard")

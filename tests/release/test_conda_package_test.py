@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from release.cells import all_cells, render, select
-from release.conda_stubs import link_torch
-from release.paths import BOOTSTRAP, ENVS
 from shared_objects import KERNELS_RECORD, shared_object
 
 import lltm_conda
+from torchship.release.cells import all_cells, render, select
+from torchship.release.conda_stubs import link_torch
+from torchship.release.paths import BOOTSTRAP, ENVS
 
 pytest.importorskip("rattler_build")
 

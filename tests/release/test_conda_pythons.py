@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from release import DIST, REPO
-from release.bootstrap import stage_python
-from release.conda_stubs import stubs, write_channel
-from release.environments import interpreter, python_facts, uv_settings
-from release.paths import CHANNEL, tool
+
+from torchship.release import DIST, REPO
+from torchship.release.bootstrap import stage_python
+from torchship.release.conda_stubs import stubs, write_channel
+from torchship.release.environments import interpreter, python_facts, uv_settings
+from torchship.release.paths import CHANNEL, tool
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 

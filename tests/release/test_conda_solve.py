@@ -12,15 +12,17 @@ from pathlib import Path
 
 import pytest
 from packaging.version import Version
-from release import REPO, ReleaseError
-from release.cells import all_cells, for_conda
-from release.conda_stubs import OLDER, stubs
+
+from torchship.release import REPO, ReleaseError
+from torchship.release.cells import all_cells, for_conda
+from torchship.release.conda_stubs import OLDER, stubs
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")
 
 from machines import machine
-from release.conda_worker import solve
+
+from torchship.release.conda_worker import solve
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]

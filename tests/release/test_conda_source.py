@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
-from release.cells import all_cells, render, select
-from release.conda_stubs import link_torch
-from release.paths import BOOTSTRAP, ENVS
 
-from lltm_conda.engine.compat.binary import read_binary
-from lltm_conda.engine.compat.records import dotted
+from torchship.doctor.binary import read_binary
+from torchship.doctor.records import dotted
+from torchship.release.cells import all_cells, render, select
+from torchship.release.conda_stubs import link_torch
+from torchship.release.paths import BOOTSTRAP, ENVS
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from release import REPO
-from release.paths import publish, write_atomically
-from release.store import read_stamp
-from release.tasks import Status, Task, run_tasks
+
+from torchship.release import REPO
+from torchship.release.paths import publish, write_atomically
+from torchship.release.store import read_stamp
+from torchship.release.tasks import Status, Task, run_tasks
 
 PROGRAM = Path(__file__).with_name("conduct_program.py")
 NAMES = [f"{kind}{number}" for kind in "ab" for number in range(4)]
@@ -29,7 +30,7 @@ class Silent:
 
 
 def start(folder: Path, pause: float = 0.05) -> subprocess.Popen[bytes]:
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     return subprocess.Popen([sys.executable, str(PROGRAM), str(folder), str(pause)], env=env)
 
 
@@ -99,8 +100,9 @@ def test_a_run_that_is_killed_again_and_again_ends_well(seed, tmp_path) -> None:
 
 
 def test_a_second_run_beside_the_first_is_refused(tmp_path, monkeypatch) -> None:
-    from release import run
     from rich.console import Console
+
+    from torchship.release import run
 
     monkeypatch.setattr(run, "BUILD", tmp_path)
     with run.only_run(Console()):
@@ -109,7 +111,7 @@ def test_a_second_run_beside_the_first_is_refused(tmp_path, monkeypatch) -> None
             f"run.BUILD = pathlib.Path({str(tmp_path)!r})\n"
             "with run.only_run(Console()): pass"
         )
-        env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+        env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
         assert done.returncode and "another run is going on" in done.stderr
     with run.only_run(Console()):
@@ -117,9 +119,10 @@ def test_a_second_run_beside_the_first_is_refused(tmp_path, monkeypatch) -> None
 
 
 def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, monkeypatch) -> None:
-    from release import run
-    from release.processes import MARK
     from rich.console import Console
+
+    from torchship.release import run
+    from torchship.release.processes import MARK
 
     monkeypatch.setattr(run, "BUILD", tmp_path / "build")
     (tmp_path / "build").mkdir()
@@ -140,7 +143,7 @@ def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, monkeypa
 
 
 def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> None:
-    from release import processes
+    from torchship.release import processes
 
     sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
     started: list[subprocess.Popen[bytes]] = []
@@ -168,8 +171,8 @@ def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> 
 
 COMPILING = """
 import os, pathlib, subprocess, sys
-from release import run
-from release.shell import Log
+from torchship.release import run
+from torchship.release.shell import Log
 from rich.console import Console
 
 run.BUILD = folder = pathlib.Path(sys.argv[1])
@@ -184,14 +187,15 @@ with run.only_run(Console()), Log(folder / "x.log") as log:
 
 def test_the_daemon_of_a_compiler_cache_lives_on(tmp_path, monkeypatch) -> None:
     """As sccache's it has no arguments, unlike the programs that wait for it."""
-    from release import run
     from rich.console import Console
+
+    from torchship.release import run
 
     build, cache = tmp_path / "build", tmp_path / "sccache"
     build.mkdir()
     (build / "x.o").touch()
     shutil.copy(shutil.which("cat"), cache)
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}"}
+    env = {**os.environ, "PYTHONPATH": str(REPO)}
     process = subprocess.Popen([sys.executable, "-c", COMPILING, str(build), str(cache)], env=env)
     wait_until(lambda: len(psutil.Process(process.pid).children()) == 2)
     wait_until(lambda: (build / "daemon").read_text() != "")
@@ -208,7 +212,7 @@ def test_the_daemon_of_a_compiler_cache_lives_on(tmp_path, monkeypatch) -> None:
 
 FORKING = """
 import os, pathlib, sys, time
-from release import run
+from torchship.release import run
 from rich.console import Console
 
 run.BUILD = folder = pathlib.Path(sys.argv[1])
@@ -222,10 +226,11 @@ with run.only_run(Console()):
 
 
 def test_what_was_just_being_started_is_ended_too(tmp_path, monkeypatch) -> None:
-    from release import run
     from rich.console import Console
 
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    from torchship.release import run
+
+    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     process = subprocess.Popen([sys.executable, "-c", FORKING, str(tmp_path)], env=env)
     wait_until(lambda: (tmp_path / "forked").exists())
     (child,) = psutil.Process(process.pid).children()
@@ -238,8 +243,8 @@ def test_what_was_just_being_started_is_ended_too(tmp_path, monkeypatch) -> None
 
 STOPPED = """
 import pathlib, signal, sys
-from release.processes import interrupt
-from release.tasks import Task, run_tasks
+from torchship.release.processes import interrupt
+from torchship.release.tasks import Task, run_tasks
 
 folder = pathlib.Path(sys.argv[1])
 
@@ -262,7 +267,7 @@ except KeyboardInterrupt:
 
 
 def test_a_run_that_is_stopped_ends_its_commands_and_counts_nothing_as_done(tmp_path) -> None:
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     program = tmp_path / "stopped.py"
     program.write_text(STOPPED)
     process = subprocess.Popen([sys.executable, str(program), str(tmp_path)], env=env)
@@ -363,7 +368,7 @@ def test_what_a_kill_amid_a_write_left_is_gone_after_the_next(tmp_path) -> None:
         "    part.write_text('torn')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"
     )
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=env)
     assert done.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 1, "nothing was torn"

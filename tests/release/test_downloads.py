@@ -11,10 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from release import ReleaseError, conda_steps, environments
-from release.paths import tool
-from release.shell import Log
 from wheel_makers import make_wheel
+
+from torchship.release import ReleaseError, conda_steps, environments
+from torchship.release.paths import tool
+from torchship.release.shell import Log
 
 NAME = "lltm-0.1.0-py3-none-any.whl"
 

@@ -9,12 +9,12 @@ import subprocess
 import sys
 
 import pytest
-from release import PACKAGE, REPO
-from release.cells import KEYS, all_cells, for_conda, row
-from release.generated import drifted, named
 from ruamel.yaml import YAML
 
 from lltm_conda._version import __version__
+from torchship.release import PACKAGE, REPO
+from torchship.release.cells import KEYS, all_cells, for_conda, row
+from torchship.release.generated import drifted, named
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
 
@@ -40,9 +40,12 @@ def test_whoever_the_project_is_no_name_is_written_by_hand(matrix, name: str) ->
     assert "other-" in renamed
 
 
-@pytest.mark.parametrize("record", [None, "from .engine.project import Project\nProject(old=1)\n"])
+OLD_RECORD = "from .engine.doctor.project import Project\nProject(old=1)\n"
+
+
+@pytest.mark.parametrize("record", [None, OLD_RECORD])
 def test_a_record_that_does_not_fit_the_engine_is_written_again(tmp_path, record) -> None:
-    for folder in (PACKAGE, REPO / "scripts" / "release"):
+    for folder in (PACKAGE, REPO / "torchship"):
         target = tmp_path / folder.relative_to(REPO)
         shutil.copytree(folder, target, ignore=shutil.ignore_patterns("lib", "__pycache__"))
     shutil.copy(REPO / "build_matrix.yaml", tmp_path)
@@ -50,8 +53,9 @@ def test_a_record_that_does_not_fit_the_engine_is_written_again(tmp_path, record
     wanted = path.read_text(encoding="utf-8")
     path.unlink() if record is None else path.write_text(record)
     env = {k: v for k, v in os.environ.items() if k != "LLTM_CONDA_LOAD"}
-    command = [sys.executable, "-c", "import release", *(["--write-generated"] if record else [])]
-    env["PYTHONPATH"] = f"{tmp_path / 'scripts'}:{tmp_path}"
+    words = ["--write-generated"] if record else []
+    command = [sys.executable, "-c", "import torchship.release", *words]
+    env["PYTHONPATH"] = str(tmp_path)
     subprocess.run(command, env=env, cwd=tmp_path, check=True)
     assert path.read_text(encoding="utf-8") == wanted
 

@@ -9,11 +9,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, run
-from release.cells import all_cells, required
-from release.collect import host_facts
-from release.host import Host
-from release.manifest import (
+from rich.console import Console
+from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
+from wheel_makers import make_wheel
+
+from torchship.release import ReleaseError, run
+from torchship.release.cells import all_cells, required
+from torchship.release.collect import host_facts
+from torchship.release.host import Host
+from torchship.release.manifest import (
     Artefact,
     Binary,
     CellEntry,
@@ -29,10 +33,7 @@ from release.manifest import (
     write,
     wrong_files,
 )
-from release.store import digest
-from rich.console import Console
-from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
-from wheel_makers import make_wheel
+from torchship.release.store import digest
 
 HOST = HostFacts(system="Linux", python="3.11", compiler="g++ 12", processors=2, gpus=[], tools={})
 SOURCES = "s" * 64
@@ -135,9 +136,9 @@ def dist(tmp_path, monkeypatch) -> Path:
         (run, "REPORT", "dist/report.html"),
     ):
         monkeypatch.setattr(module, name, tmp_path / path)
-    monkeypatch.setattr("release.pack_steps.DIST", tmp_path / "dist")
-    monkeypatch.setattr("release.pack_steps.TEMPORARY", tmp_path / "build" / "tmp")
-    monkeypatch.setattr("release.collect.DIST", tmp_path / "dist")
+    monkeypatch.setattr("torchship.release.pack_steps.DIST", tmp_path / "dist")
+    monkeypatch.setattr("torchship.release.pack_steps.TEMPORARY", tmp_path / "build" / "tmp")
+    monkeypatch.setattr("torchship.release.collect.DIST", tmp_path / "dist")
     (tmp_path / "dist").mkdir()
     return tmp_path / "dist"
 

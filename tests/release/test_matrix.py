@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from release import ReleaseError
-from release.matrix import load
 
-from lltm_conda.engine.compat.dimensions import runs_on
+from torchship.doctor.dimensions import runs_on
+from torchship.release import ReleaseError
+from torchship.release.matrix import load
 
 # (what is replaced, by what, what the message must hold)
 MISTAKES = [

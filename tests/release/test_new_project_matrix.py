@@ -19,7 +19,7 @@ def manifest() -> dict[str, Any]:
 
 
 def test_every_cell_is_in_it_and_only_optional_ones_were_skipped(manifest, matrix) -> None:
-    from release.cells import all_cells
+    from torchship.release.cells import all_cells
 
     states = {name: cell["state"] for name, cell in manifest["cells"].items()}
     assert sorted(states) == sorted(cell.name for cell in all_cells(matrix))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from release.cells import VARIANTS_FILE, all_cells
-from release.generated import PYPROJECT, SUPPORT_FILE, SUPPORT_PAGE, expected
-from release.host import Host
-from release.listing import github, json_list
-from release.matrix import load
-from release.toolchains import Compilers
 from ruamel.yaml import YAML
 
-from lltm_conda.engine.builder import HostCompiler
+from torchship.builder import HostCompiler
+from torchship.release.cells import VARIANTS_FILE, all_cells
+from torchship.release.generated import PYPROJECT, SUPPORT_FILE, SUPPORT_PAGE, expected
+from torchship.release.host import Host
+from torchship.release.listing import github, json_list
+from torchship.release.matrix import load
+from torchship.release.toolchains import Compilers
 
 ENTRY = """
   "2.16":

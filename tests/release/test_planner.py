@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from release.cells import all_cells, for_conda, select
-from release.host import Host, obstacle
-from release.planner import CPU_TORCH, CUDA_TORCH, ROOM, Plan
-from release.tasks import SkipTask
-from release.toolchains import Compilers
 
-from lltm_conda.engine.builder import CudaToolkit, HostCompiler
+from torchship.builder import CudaToolkit, HostCompiler
+from torchship.release.cells import all_cells, for_conda, select
+from torchship.release.host import Host, obstacle
+from torchship.release.planner import CPU_TORCH, CUDA_TORCH, ROOM, Plan
+from torchship.release.tasks import SkipTask
+from torchship.release.toolchains import Compilers
 
 CLANG = Compilers(debian=frozenset({"clang-19"}))
 HOST = Host("python3", "3.11", None, HostCompiler(("g++",), "g++", "12.2.0"), CLANG)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 
 import pytest
-from release.collect import said
-from release.listing import Reporter
-from release.shell import TAIL
-from release.tasks import Outcome, Status, Task
 from rich.console import Console
+
+from torchship.release.collect import said
+from torchship.release.listing import Reporter
+from torchship.release.shell import TAIL
+from torchship.release.tasks import Outcome, Status, Task
 
 
 def show(outcomes, *, terminal: bool = False, verbose: bool = False) -> str:

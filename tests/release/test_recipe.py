@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from release import REPO
-from release.cells import STDLIB, all_cells, for_conda, render
 from ruamel.yaml import YAML
+
+from torchship.release import REPO
+from torchship.release.cells import STDLIB, all_cells, for_conda, render
 
 FOLDER = REPO / "recipe"
 RECIPE = FOLDER / "recipe.yaml"

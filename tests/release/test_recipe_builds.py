@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, conda_steps
-from release.cells import all_cells, for_conda
-from release.conda_steps import build_recipe, driver
-from release.conda_stubs import stubs, write_channel
-from release.store import commit
 from rich.console import Console
 from ruamel.yaml import YAML
+
+from torchship.release import ReleaseError, conda_steps
+from torchship.release.cells import all_cells, for_conda
+from torchship.release.conda_steps import build_recipe, driver
+from torchship.release.conda_stubs import stubs, write_channel
+from torchship.release.store import commit
 
 CHANNEL = "https://conda.example.org/forge"
 CONDA = """#!/bin/sh

@@ -11,14 +11,15 @@ from pathlib import Path
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
-from release import REPO, SMOKE
-from release import upload as uploading
-from release.manifest import parse
-from release.paths import BOOTSTRAP
-from release.upload import upload
 from rich.console import Console
 from ruamel.yaml import YAML
 from test_upload import made
+
+from torchship.release import REPO, SMOKE
+from torchship.release import upload as uploading
+from torchship.release.manifest import parse
+from torchship.release.paths import BOOTSTRAP
+from torchship.release.upload import upload
 
 pypiserver = pytest.importorskip("pypiserver")
 

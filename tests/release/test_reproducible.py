@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from release import REPO, manifest
-from release.pack_steps import package_sources
-from release.paths import BOOTSTRAP, MANIFEST
-from release.store import identity
+
+from torchship.release import REPO, manifest
+from torchship.release.pack_steps import package_sources
+from torchship.release.paths import BOOTSTRAP, MANIFEST
+from torchship.release.store import identity
 
 torch = pytest.importorskip("torch")
 
@@ -25,8 +26,8 @@ BUILD = """
 import sys
 from pathlib import Path
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import BuildRequest, execute, glue_for, plan
-from lltm_conda.engine.compat.torch_probe import find_torch
+from torchship.builder import BuildRequest, execute, glue_for, plan
+from torchship.doctor.torch_probe import find_torch
 
 out, alias = map(Path, sys.argv[1:])
 found = find_torch()

@@ -7,20 +7,20 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, pack_steps, run, store
-from release import upload as uploading
-from release.cells import required
-from release.host import Host
-from release.manifest import parse, wrong_files
-from release.planner import Plan
-from release.run import Release
-from release.tasks import SkipTask
-from release.wheels import read_wheel
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
 from wheel_makers import make_wheel
 
-from lltm_conda.engine.builder import HostCompiler
+from torchship.builder import HostCompiler
+from torchship.release import ReleaseError, pack_steps, run, store
+from torchship.release import upload as uploading
+from torchship.release.cells import required
+from torchship.release.host import Host
+from torchship.release.manifest import parse, wrong_files
+from torchship.release.planner import Plan
+from torchship.release.run import Release
+from torchship.release.tasks import SkipTask
+from torchship.release.wheels import read_wheel
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
 
@@ -100,7 +100,7 @@ def world(tmp_path, matrix, monkeypatch) -> World:
     made = World(tmp_path, matrix, objects)
     dist, build = tmp_path / "dist", tmp_path / "build"
     places = {
-        "release.run": {
+        "torchship.release.run": {
             "BUILD": build,
             "DIST": dist,
             "INDEX": dist / "simple",
@@ -108,8 +108,8 @@ def world(tmp_path, matrix, monkeypatch) -> World:
             "REPORT": dist / "report.html",
             "TEMPORARY": build / "tmp",
         },
-        "release.collect": {"DIST": dist, "CELL_LOGS": dist / "logs"},
-        "release.pack_steps": {"DIST": dist, "TEMPORARY": build / "tmp"},
+        "torchship.release.collect": {"DIST": dist, "CELL_LOGS": dist / "logs"},
+        "torchship.release.pack_steps": {"DIST": dist, "TEMPORARY": build / "tmp"},
     }
     for module, names in places.items():
         for name, path in names.items():

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from release import REPO, cibuildwheel
-from release.cells import all_cells, part_of
 from ruamel.yaml import YAML
+
+from torchship.release import REPO, cibuildwheel
+from torchship.release.cells import all_cells, part_of
 
 PAGE = REPO / "docs" / "ship" / "release.md"
 # Stands in for the release tool: leaves its arguments where the tool leaves what it made.

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from release import REPO
-from release.shell import CommandFailed, Log, explain, redacted
 from test_run import world
+
+from torchship.release import REPO
+from torchship.release.shell import CommandFailed, Log, explain, redacted
 
 __all__ = ["world"]
 
@@ -79,7 +80,7 @@ def test_a_run_leaves_no_secret(world, monkeypatch) -> None:
 
     monkeypatch.setattr(world, "_step", telling)
     channel = "https://me:pa55word@example.org/t/t0ken/channel"
-    monkeypatch.setattr("release.run.base_channel", lambda *_: channel)
+    monkeypatch.setattr("torchship.release.run.base_channel", lambda *_: channel)
     assert world.run("stable210-cpu") == 1
     assert leaks(world.dist, world.root / "build" / "logs") == []
     assert "me:" not in world.text
@@ -99,7 +100,7 @@ def test_a_killed_run_leaves_no_secret(tmp_path) -> None:
         f"with Log(pathlib.Path({str(tmp_path / 'logs' / 'x.log')!r})) as log:\n"
         f"    log.run(['sh', '-c', '''{SAYS}; echo said; sleep 60'''])"
     )
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     path = tmp_path / "logs" / "x.log"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, env=env, start_new_session=True) as process:
@@ -138,7 +139,7 @@ def test_the_log_of_the_tools_environment_has_no_secret(tmp_path) -> None:
 
 
 def test_a_daemon_that_keeps_the_output_open_holds_nothing_up(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("release.shell.PATIENCE", 0.2)
+    monkeypatch.setattr("torchship.release.shell.PATIENCE", 0.2)
     begun = time.monotonic()
     with Log(tmp_path / "x.log") as log, pytest.raises(CommandFailed, match="exit code 4"):
         log.run(["sh", "-c", "echo said; sleep 8 & exit 4"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from release import ReleaseError
-from release.__main__ import options
-from release.cells import all_cells, part_of
+
+from torchship.release import ReleaseError
+from torchship.release.__main__ import options
+from torchship.release.cells import all_cells, part_of
 
 
 def shards(cells, count: int) -> list[list[str]]:

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from release import REPO
-from release.paths import tool
 
 import lltm_conda
+from torchship.release import REPO
+from torchship.release.paths import tool
 
 pytest.importorskip("torch")
 
@@ -94,7 +94,7 @@ def test_what_is_installed_passes(tmp_path) -> None:
 def test_under_an_emulator_the_live_run_is_its_own(tmp_path, allowed, code) -> None:
     """One import of torch does for both; a live run that differs fails."""
     start = (
-        "import runpy, sys; from lltm_conda.engine import live_run;"
+        "import runpy, sys; from lltm_conda.engine.runtime import live_run;"
         f"TOLERANCES = live_run.TOLERANCES; live_run.TOLERANCES = {allowed};"
         "runpy.run_path(sys.argv.pop(), run_name='__main__')"
     )

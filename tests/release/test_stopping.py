@@ -6,7 +6,8 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from release import processes
+
+from torchship.release import processes
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from functools import partial
 from threading import Barrier
 
 import pytest
-from release import ReleaseError, store
-from release.shell import explain
-from release.store import Stamp, digest, read_stamp, write_stamp
-from release.tasks import SkipTask, Status, Task, run_tasks
+
+from torchship.release import ReleaseError, store
+from torchship.release.shell import explain
+from torchship.release.store import Stamp, digest, read_stamp, write_stamp
+from torchship.release.tasks import SkipTask, Status, Task, run_tasks
 
 
 class Silent:
@@ -82,7 +83,7 @@ def test_a_changed_fact_is_done_again(world) -> None:
     assert world.runs == ["a"]
 
 
-@pytest.mark.parametrize("edited", ["scripts/release/wheels.py", "lltm_conda/engine/compat/elf.py"])
+@pytest.mark.parametrize("edited", ["torchship/release/wheels.py", "torchship/doctor/elf.py"])
 def test_changed_code_is_done_again(world, monkeypatch, edited) -> None:
     """The tool's code, and the engine's, which it calls."""
     assert store.REPO / edited in store.code()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from release.toolchains import ADAPTER, Compilers, Toolchain, choose
 
-from lltm_conda.engine.builder import CudaToolkit
+from torchship.builder import CudaToolkit
+from torchship.release.toolchains import ADAPTER, Compilers, Toolchain, choose
 
 DEBIAN = frozenset({"clang-19"})
 

@@ -9,13 +9,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from release import ReleaseError
-from release import upload as uploading
-from release.manifest import Artefact, CellEntry, HostFacts, Manifest, write
-from release.store import digest
-from release.upload import upload
 from rich.console import Console
 from wheel_makers import make_wheel
+
+from torchship.release import ReleaseError
+from torchship.release import upload as uploading
+from torchship.release.manifest import Artefact, CellEntry, HostFacts, Manifest, write
+from torchship.release.store import digest
+from torchship.release.upload import upload
 
 pytest.importorskip("twine")
 

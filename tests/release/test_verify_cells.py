@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 
 import pytest
-from release import evidence, support_table, verify_full
-from release.evidence import Environment
-from release.manifest import Artefact, Manifest
 from rich.console import Console
 from shared_objects import GLUE_RECORD, shared_object
 from wheel_makers import make_wheel
+
+from torchship.release import evidence, support_table, verify_full
+from torchship.release.evidence import Environment
+from torchship.release.manifest import Artefact, Manifest
 
 ARM, DATE = "linux-aarch64", "2026-01-02T03:04:05Z"
 

@@ -9,19 +9,20 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from release import ReleaseError, evidence, support_table, verify_full
-from release.__main__ import main
-from release.environments import python_facts
-from release.evidence import Environment
-from release.matrix import load
-from release.schema import pair
-from release.shell import Log
-from release.store import digest
-from release.tasks import Context, SkipTask
-from release.verify_full import Target, targets
 from rich.console import Console
 from shared_objects import GLUE_RECORD, shared_object
 from wheel_makers import make_wheel
+
+from torchship.release import ReleaseError, evidence, support_table, verify_full
+from torchship.release.__main__ import main
+from torchship.release.environments import python_facts
+from torchship.release.evidence import Environment
+from torchship.release.matrix import load
+from torchship.release.schema import pair
+from torchship.release.shell import Log
+from torchship.release.store import digest
+from torchship.release.tasks import Context, SkipTask
+from torchship.release.verify_full import Target, targets
 
 DATE = "2026-01-02T03:04:05Z"
 

@@ -15,8 +15,12 @@ from zipfile import ZipFile
 import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
-from release import ReleaseError, pack_steps
-from release.pack_steps import (
+from shared_objects import KERNELS_RECORD, shared_object
+from wheel_makers import TAG, make_wheel
+
+from torchship.doctor.binary import read_binary
+from torchship.release import ReleaseError, pack_steps
+from torchship.release.pack_steps import (
     check_binaries,
     make_fat_wheel,
     partial_version,
@@ -24,13 +28,9 @@ from release.pack_steps import (
     true_tag,
     write_index,
 )
-from release.paths import replace_wheel
-from release.store import source_epoch
-from release.wheels import join, read_wheel
-from shared_objects import KERNELS_RECORD, shared_object
-from wheel_makers import TAG, make_wheel
-
-from lltm_conda.engine.compat.binary import read_binary
+from torchship.release.paths import replace_wheel
+from torchship.release.store import source_epoch
+from torchship.release.wheels import join, read_wheel
 
 CPU, CUDA, GLUE = b"\x7fELF cpu", b"\x7fELF cuda", b"\x7fELF glue"
 THIN = {

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from release import REPO, cibuildwheel
-from release.cells import all_cells
-from release.host import Host
-from release.listing import json_list
 from ruamel.yaml import YAML
+
+from torchship.release import REPO, cibuildwheel
+from torchship.release.cells import all_cells
+from torchship.release.host import Host
+from torchship.release.listing import json_list
 
 FOLDER = REPO / ".github" / "workflows"
 FILES = sorted(FOLDER.glob("*.yml"))
@@ -208,7 +209,7 @@ def test_no_release_without_a_whole_wheel_is_published(tmp_path, version, publis
 @pytest.fixture(scope="module")
 def known() -> dict[str, str]:
     """What our commands say of themselves, by their path."""
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
+    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     tool = [sys.executable, "-m", "release", "--help"]
     texts = {}
     for name, command in {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from release.wheels import Wheel
+from torchship.release.wheels import Wheel
 
 METADATA = """\
 Metadata-Version: 2.4

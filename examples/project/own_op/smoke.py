@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .engine.live_run import live_run
+from .engine.runtime.live_run import live_run
 from .loader import LOADER
 
 

@@ -1,0 +1,156 @@
+"""Finds the one cause that an error shows, and the problems of the package's own files."""
+
+import base64
+import csv
+import hashlib
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from . import faults, fixes, support
+from .cache import source_root
+from .project import Project
+from .records import REJECTED, Finding, Runtime
+from .runtime_probe import environment
+from .selection import Selection
+from .text import printable, some
+
+_MAX_RECORD = 4 << 20
+
+
+def explain(
+    selection: Selection, runtime: Runtime, paths: list[Path], distrusted: Finding | None
+) -> Finding:
+    """The one cause to show for an incomplete selection.
+
+    `paths` are the shared objects that were found. `distrusted` is the finding against the build
+    cache, None if the cache was not refused.
+    """
+    platforms = support.load(runtime.project.folder).platforms
+    if runtime.platform not in platforms:
+        why = f"there is no binary for {runtime.platform}"
+        needed, fix = " or ".join(platforms), fixes.without_binaries(runtime.project)
+        return Finding("platform", REJECTED, runtime.platform, needed, why, fix)
+    if cause := selection.cause or distrusted:
+        return cause
+    if not paths:
+        return no_binaries(runtime)
+    observed = some([path.name for path in paths], 20)
+    if selection.forced:
+        variable = runtime.project.variable("VARIANT")
+        why = f"{variable} asks for {selection.forced}, a variant that is not installed"
+        return _package_files(observed, selection.forced, why, f"unset {variable}")
+    kind, wanted = ("kernels", "kernels-cpu.so") if selection.glue else ("glue", "a glue")
+    why = f"the installed package holds no {kind}"
+    return _package_files(observed, wanted, why, fixes.reinstall(runtime))
+
+
+def _package_files(observed: str, needed: str, why: str, fix: str) -> Finding:
+    fault = faults.PACKAGE_FILES
+    return Finding("package files", REJECTED, printable(observed), needed, why, fix, fault)
+
+
+def no_binaries(runtime: Runtime) -> Finding:
+    """The cause if the package has no binary: it is a source folder or a damaged installation."""
+    package = runtime.project.folder
+    installed = installed_copies(package)
+    needed = "binaries built for this torch"
+    if source_root(package) != package.parent:
+        observed, needed = f"no shared object in {package / 'lib'}", "a glue and its kernels"
+        why, fix = "the installed package holds no binaries", fixes.reinstall(runtime)
+    elif installed:
+        observed = f"{package}, a source folder"
+        needed = f"the installed package {printable(installed[0])}"
+        why = "the source folder shadows the installed package"
+        fix = "start Python in another folder"
+    else:
+        observed = f"{package}, a source folder without binaries"
+        why = f"{runtime.project.distribution} was not built here yet"
+        fix = f"python -m pip install . --no-build-isolation   (or: {fixes.build(runtime.project)})"
+    return _package_files(observed, needed, why, fix)
+
+
+def describe_copy(other: Path, package: Path) -> str:
+    """A sentence about a second copy of the package on the path, with the step to take."""
+    if not (other / "__init__.py").exists():
+        # Without `__init__.py`, the folder can at most be imported as an empty namespace package.
+        return f"left over from a removed installation: {other}; to mend: delete that folder"
+    both = f"{other} (in use: {package})"
+    return f"another copy is on the path: {both}; to mend: uninstall the one you do not want"
+
+
+def installed_copies(package: Path) -> list[Path]:
+    """The other folders on this Python's path that have the package's name and a folder `lib`."""
+    found = []
+    for entry in sys.path:
+        folder = Path(entry or ".") / package.name
+        with suppress(OSError, RuntimeError):
+            if (folder / "lib").is_dir() and folder.resolve() != package.resolve():
+                found.append(folder)
+    return found
+
+
+def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
+    """The cause if a CUDA build of torch gets no CUDA kernels."""
+    for verdict in selection.considered:
+        if verdict.binary.file.startswith("kernels-cuda") and verdict.cause is not None:
+            return verdict.cause
+    observed, needed = "CPU kernels only", "kernels for CUDA tensors"
+    fix, build = fixes.fit_torch(runtime), fixes.build(runtime.project)
+    fix = fix if fix == build else f"{fix}   (or: {build})"
+    if selection.forced:
+        variable = runtime.project.variable("VARIANT")
+        observed = f"variant {selection.forced}, forced by {variable}"
+        fix = f"unset {variable}"
+    why = "the installed package holds no CUDA kernels that fit"
+    fault = faults.CPU_ONLY_BINARY
+    return Finding("CUDA kernels", REJECTED, observed, needed, why, fix, fault)
+
+
+def package_problems(project: Project) -> tuple[str, ...]:
+    """One sentence for each kind of problem that the installer's list of files (RECORD) shows."""
+    package, lists = project.folder, list[Path]()
+    with suppress(OSError):
+        lists = sorted(package.parent.glob(f"{project.distribution}-*.dist-info/RECORD"))
+    problems = _compare(package, lists[-1]) if lists else []
+    if len(lists) > 1:
+        names = ", ".join(path.parent.name for path in lists)
+        mend = fixes.install_once(environment(project), project)
+        problems.insert(0, f"installed over each other: {names}; to mend: {mend}")
+    return tuple(map(printable, problems))
+
+
+def _compare(package: Path, record: Path) -> list[str]:
+    try:
+        with record.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file.read(_MAX_RECORD).splitlines()))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        return [f"{record} cannot be read ({error})"]
+    listed = {row[0] for row in rows if row}
+    missing, altered = [], []
+    for row in rows:
+        if len(row) != 3 or not row[0].startswith(f"{package.name}/") or row[0].endswith(".pyc"):
+            continue
+        path = package.parent / row[0]
+        try:
+            size = path.stat().st_size
+            # First the listed size is compared, then, for a shared object, the listed hash.
+            wrong = row[2].isdecimal() and row[2] != str(size)
+            if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
+                digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
+                wrong = digest.rstrip(b"=").decode() != row[1].removeprefix("sha256=")
+            if wrong:
+                altered.append(row[0])
+        except (OSError, ValueError):  # ValueError: a name that no file can have
+            missing.append(row[0])
+    # A list without `__init__.py` is that of an editable installation, and names no shared object.
+    whole = f"{package.name}/__init__.py" in listed
+    objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []
+    left = [name for name in objects if f"{package.name}/lib/{name}" not in listed]
+    other = f"{package / 'lib'} from another installation"
+    found = {
+        f"left over in {other}: {some(left, 4)}; to mend: delete them": left,
+        f"missing since it was installed: {some(missing, 4)}": missing,
+        f"altered since it was installed: {some(altered, 4)}": altered,
+    }
+    return [text for text, names in found.items() if names]

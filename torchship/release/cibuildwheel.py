@@ -1,0 +1,125 @@
+"""Makes the table of cibuildwheel in pyproject.toml, and runs two steps of that table.
+
+The table follows from the matrix. scripts/cibuildwheel.sh runs the two steps:
+
+    python -m torchship.release.cibuildwheel before-all [SELECTOR ...]
+    python -m torchship.release.cibuildwheel repair WHEEL DEST_DIR
+
+Between the two steps, cibuildwheel calls the build backend, which packs the binaries in the folder
+that the project's variable PREBUILT names.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from packaging.version import Version
+from rich.console import Console
+
+from . import PROJECT, ReleaseError
+from .cells import all_cells, required
+from .host import probe
+from .matrix import load
+from .pack_steps import PREBUILT, gather, partial_version, true_tag
+from .run import Release
+from .schema import Matrix
+from .tasks import GOOD, Status
+from .wheels import read_wheel
+
+console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+# PyTorch's own build images: manylinux_2_28 with one CUDA toolkit in /usr/local/cuda.
+IMAGE = "pytorch/manylinux2_28-builder:cuda{}"
+BINARIES = f"/tmp/{PROJECT.distribution}-binaries"
+
+
+def python(matrix: Matrix) -> str:
+    """The newest Python for which every torch of the matrix has a wheel."""
+    pythons = (set(torch.pythons) for torch in matrix.torch.values())
+    common = set(matrix.package.pythons).intersection(*pythons)
+    if not common:
+        text = "build_matrix.yaml: no Python has a wheel of every torch, but cibuildwheel compiles"
+        raise ReleaseError(f"{text} all glues with one Python; drop the oldest torch")
+    return max(common, key=Version)
+
+
+def image(matrix: Matrix) -> str:
+    """The build image with the toolkit whose nvcc PyPI lacks; if PyPI has all, with the newest."""
+    missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
+    if len(missing) > 1:
+        text = f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}"
+        raise ReleaseError(f"{text}, and an image has only one CUDA toolkit; make your own image")
+    return IMAGE.format(missing[0] if missing else max(matrix.toolkits, key=Version))
+
+
+def table(matrix: Matrix) -> str:
+    tag = "cp" + python(matrix).replace(".", "")
+    torch = matrix.torch[matrix.package.default_torch].release
+    archs = [name.removeprefix("linux-") for name in matrix.platforms]
+    return f"""\
+[tool.cibuildwheel]
+# No binary refers to a Python symbol, so one build makes the wheel for every Python.
+build = [{", ".join(f'"{tag}-manylinux_{name}"' for name in archs)}]
+archs = [{", ".join(f'"{name}"' for name in archs)}]
+build-frontend = "build"
+manylinux-x86_64-image = "{image(matrix)}"
+manylinux-aarch64-image = "manylinux_2_28"
+before-all = "{{project}}/scripts/cibuildwheel.sh before-all"
+before-build = "{{project}}/scripts/cibuildwheel.sh before-build"
+repair-wheel-command = "{{project}}/scripts/cibuildwheel.sh repair {{wheel}} {{dest_dir}}"
+test-requires = ["torch=={torch}", "numpy"]
+test-command = "{{project}}/scripts/cibuildwheel.sh test"
+
+[tool.cibuildwheel.environment]
+CUDA_HOME = "/usr/local/cuda"
+{PREBUILT} = "{BINARIES}"
+PYTHON = "/opt/python/{tag}-{tag}/bin/python"
+"""
+
+
+def before_all(*selectors: str) -> int:
+    """Builds the selected cells that can be built here; PREBUILT's folder gets audited binaries.
+
+    Returns the exit code: 1 if a task failed or the folder stays empty.
+    """
+    target = os.environ.get(PREBUILT)
+    if not target:
+        raise ReleaseError(f"{PREBUILT} is not set; set it to a folder for the binaries")
+    matrix = load()
+    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
+    jobs = os.cpu_count() or 1
+    release = Release(selectors, matrix, host, console, channel="bootstrap", jobs=jobs)
+    for name, reason in release.skipped.items():
+        console.print(f"skipped {name}: {reason}", markup=False, soft_wrap=True)
+    plan = release.plan(pack=False)
+    outcomes = release.do(plan)
+    good = [cell for cell in plan.cells if outcomes[f"audit/{cell}"].status in GOOD]
+    tasks = [task.name for cell in good for task in plan.binaries[cell.name]]
+    made = {path for name in tasks for path in outcomes[name].outputs}
+    folder = gather(made, Path(target))
+    names = ", ".join(sorted(path.name for path in folder.iterdir()))
+    console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)
+    failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
+    return 1 if failed or not names else 0
+
+
+def repair(name: str, dest: str) -> None:
+    """Writes the wheel with its true tag into the folder `dest`.
+
+    The version of a wheel that lacks required variants says how many of them the wheel has.
+    """
+    packed, folder, matrix = read_wheel(Path(name)), Path(dest), load()
+    binaries = {Path(path).name for path in packed.binaries}
+    whole = [cell.name for cell in all_cells(matrix) if {*cell.files} <= binaries]
+    local = partial_version(whole, required(matrix))
+    folder.mkdir(parents=True, exist_ok=True)
+    final = packed.renamed(local=local, tag=true_tag(packed)).write(folder)
+    console.print(f"{final.name}: {', '.join(whole)}", markup=False)
+
+
+if __name__ == "__main__":
+    steps = {"before-all": before_all, "repair": repair}
+    try:
+        sys.exit(steps[sys.argv[1]](*sys.argv[2:]))
+    except ReleaseError as error:
+        console.print(f"error: {error}", markup=False, style="red", soft_wrap=True)
+        sys.exit(2)

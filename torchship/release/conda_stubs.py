@@ -1,0 +1,183 @@
+"""Channels of packages with few files; the channel of `stubs` looks like conda-forge to a solver.
+
+With it, tests render the recipe and solve for every kind of machine in seconds. The channel
+copies these facts of conda-forge: the run_exports of pytorch pin its minor; pytorch needs one build
+of libtorch; a CUDA build of pytorch needs `__cuda`, binds `cuda-version` to one major, and has a
+build number higher by 200 than a CPU build has; `cuda-version` constrains `__cuda`. Build strings
+have conda-forge's form: cuda126_mkl_py311_h0_300 and cpu_mkl_py311_h0_100; before torch 2.5,
+cuda118_py311h0_300 and cpu_mkl_py311h0_100.
+"""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..doctor.torch_probe import find_torch
+from . import SUBDIR
+from .schema import Matrix, pair
+
+# By CUDA version, the first and last minor of torch 2 that conda-forge built with it (99: no last).
+CUDA_BUILDS = {"11.8": (3, 5), "12.0": (3, 5), "12.6": (5, 7), "12.9": (7, 99), "13.0": (10, 99)}
+# A pytorch older than every pytorch of the matrix: its release and its Pythons.
+OLDER = ("2.3.1", ("3.10", "3.11", "3.12"))
+# A package that only links to an installed torch has `linked` in its build string. The link saves
+# the gigabytes of a copy, and works as long as torch's environment exists.
+LINK = "linked-torch.pth"
+CUDA_VERSIONS = ("11.8", "12.0", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
+
+
+class Stub(NamedTuple):
+    """One package: its metadata for a solver, its run_exports, and its files (text by path)."""
+
+    name: str
+    version: str
+    build: str
+    build_number: int = 0
+    depends: tuple[str, ...] = ()
+    constrains: tuple[str, ...] = ()
+    run_exports: Mapping[str, tuple[str, ...]] = {}
+    files: Mapping[str, str] = {}
+
+    @property
+    def index(self) -> dict[str, Any]:
+        facts = {**self._asdict(), "subdir": SUBDIR}
+        del facts["run_exports"], facts["files"]
+        return facts
+
+
+def stubs(matrix: Matrix) -> Iterator[Stub]:
+    """The packages that a solver needs from conda-forge: those of `tools` and pytorch's builds."""
+    yield from tools(matrix)
+    releases = [OLDER, *((torch.release, torch.pythons) for torch in matrix.torch.values())]
+    for release, pythons in releases:
+        minor = pair(release)[1]
+        blas = "" if minor < 5 else "_mkl"  # old CUDA builds do not name the BLAS library
+        built = [cuda for cuda, (first, last) in CUDA_BUILDS.items() if first <= minor <= last]
+        for cuda in (None, *built):
+            flavour = f"cuda{cuda.replace('.', '')}{blas}" if cuda else "cpu_mkl"
+            tag = "py{}_h0" if blas else "py{}h0"
+            yield from pytorch(release, pythons, cuda, f"{flavour}_{tag}")
+
+
+def tools(matrix: Matrix) -> Iterator[Stub]:
+    """The packages of both conda-forge and `defaults`: Pythons, tools, compilers, CUDA."""
+    for python in matrix.package.pythons:
+        tag = "cp" + python.replace(".", "")
+        abi = {"weak": (f"python_abi {python}.* *_{tag}",), "noarch": ("python",)}
+        yield Stub("python", f"{python}.9", f"h0_0_{tag}", run_exports=abi)
+        yield Stub("python_abi", python, f"8_{tag}", constrains=(f"python {python}.* *_{tag}",))
+    for name, version in (("pip", "25.3"), ("setuptools", "80.9.0")):
+        yield Stub(name, version, "h0_0", depends=("python >=3.10",))
+    for name, version in (("ninja", "1.13.0"), ("libstdcxx", "15.2.0"), ("libgcc", "15.2.0")):
+        yield Stub(name, version, "h0_0")
+    glibc, gcc = ("__glibc >=2.28,<3.0.a0",), ("libstdcxx >=14", "libgcc >=14")
+    yield Stub(f"sysroot_{SUBDIR}", "2.28", "h0_0", run_exports={"strong": glibc})
+    sysroot = (f"sysroot_{SUBDIR}",)
+    yield Stub(f"gxx_{SUBDIR}", "14.3.0", "h0_0", depends=sysroot, run_exports={"strong": gcc})
+    for version in CUDA_VERSIONS:
+        yield cuda_version(version)
+        after = int(version.split(".")[0]) + 1
+        exact, pin = f"cuda-version {version}.*", f"cuda-version >={version},<{after}"
+        cudart, full = f"cuda-cudart >={version}.96,<{after}.0a0", f"{version}.96"
+        yield Stub("cuda-nvcc", full, "h0_0", depends=(exact,), run_exports={"strong": (pin,)})
+        yield Stub("cuda-cudart", full, "h0_0", depends=(pin,))
+        needs = (f"cuda-cudart {full}", exact)
+        yield Stub("cuda-cudart-dev", full, "h0_0", depends=needs, run_exports={"weak": (cudart,)})
+
+
+def cuda_version(version: str) -> Stub:
+    """The package `cuda-version`, which has no files on conda-forge either."""
+    major = version.split(".")[0]
+    return Stub("cuda-version", version, "h0_3", 3, constrains=(f"__cuda >={major}",))
+
+
+def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
+    """pytorch's run_exports: a package built against `release` needs it or a later patch of it."""
+    major, minor = pair(release)
+    pin = f">={release},<{major}.{minor + 1}.0a0"
+    return {"weak": (f"pytorch {pin}", f"libtorch {pin}")}
+
+
+def pytorch(release: str, pythons: Iterable[str], cuda: str | None, build: str) -> Iterator[Stub]:
+    """Builds of pytorch for `pythons`, with the libtorch and the metapackage that they share.
+
+    `cuda` is None for a CPU build. `build` is the build string up to its number, with `{}` for the
+    digits of Python's version.
+    """
+    number, own, other = (300, "gpu", "cpu") if cuda else (100, "cpu", "gpu")
+    depends = ["libstdcxx >=14", "__glibc >=2.28,<3.0.a0"]
+    if cuda:
+        after = int(cuda.split(".")[0]) + 1
+        depends += [f"cuda-version >={cuda},<{after}", f"cuda-cudart >={cuda}.96,<{after}.0a0"]
+    flavour = build.partition("_py")[0]
+    library = f"{flavour}_h0_{number}"
+    binds = (f"pytorch-{own} {release}", f"pytorch-{other} <0.0a0")
+    yield Stub("libtorch", release, library, number, tuple(depends))
+    yield Stub(f"pytorch-{own}", release, library, number, (f"pytorch {release} {flavour}_*",))
+    for python in pythons:
+        tag = python.replace(".", "")
+        needs = [f"python {python}.*", f"python_abi {python}.* *_cp{tag}"]
+        needs += [f"libtorch {release} {library}", *(["__cuda"] if cuda else []), *depends]
+        text, exports = f"{build.format(tag)}_{number}", exports_of_pytorch(release)
+        yield Stub("pytorch", release, text, number, tuple(needs), binds, exports)
+
+
+def pack(stub: Stub) -> bytes:
+    """The content of the package's file, a `.tar.bz2`."""
+    paths = [{"_path": name, "path_type": "hardlink"} for name in stub.files]
+    members = {
+        "info/index.json": json.dumps(stub.index),
+        "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}),
+        "info/run_exports.json": json.dumps(stub.run_exports),
+        **stub.files,
+    }
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:bz2", compresslevel=1) as archive:
+        for name, text in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+def write_channel(folder: Path, packages: Iterable[Stub]) -> Path:
+    """Writes a channel into `folder`, over an older channel if there is one; returns `folder`."""
+    for subdir, stubs_of in ((SUBDIR, packages), ("noarch", ())):
+        (folder / subdir).mkdir(parents=True, exist_ok=True)
+        entries: dict[str, Any] = {}
+        for stub in stubs_of:
+            name, data = f"{stub.name}-{stub.version}-{stub.build}.tar.bz2", pack(stub)
+            (folder / subdir / name).write_bytes(data)
+            sha256 = hashlib.sha256(data).hexdigest()
+            entries[name] = {**stub.index, "sha256": sha256, "size": len(data)}
+        text = json.dumps({"info": {"subdir": subdir}, "packages": entries, "packages.conda": {}})
+        (folder / subdir / "repodata.json").write_text(text, encoding="utf-8")
+    return folder
+
+
+def link_torch(folder: Path, env: Path, python: str) -> Path:
+    """Writes a channel with packages of an installed torch, and its `cuda-version` if it has one.
+
+    For x86-64, PyPI has no CPU builds. So a CUDA build becomes a CPU package, too: without a driver
+    it computes on the CPU. The build string of the CPU package (`cpu_linked_cu128_py311_0`) must
+    not contain `cuda`, by which our CUDA packages recognise a CUDA build.
+    """
+    torch = find_torch(env)
+    release, tag = torch.version.split("+")[0], f"py{python.replace('.', '')}_0"
+    packages = []
+    builds: dict[str, tuple[str, ...]] = {f"cpu_linked_{tag}": ()}
+    if torch.cuda:
+        flavour, after = torch.cuda.replace(".", ""), int(torch.cuda.split(".")[0]) + 1
+        packages.append(cuda_version(torch.cuda))
+        needs = ("__cuda", f"cuda-version >={torch.cuda},<{after}")
+        builds = {f"cuda{flavour}_linked_{tag}": needs, f"cpu_linked_cu{flavour}_{tag}": ()}
+    # One .pth file is enough: it names a folder with torch, its dependencies and CUDA's libraries.
+    files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
+    for build, needs in builds.items():
+        needs, exports = (f"python {python}.*", *needs), exports_of_pytorch(release)
+        packages.append(Stub("pytorch", release, build, 0, needs, run_exports=exports, files=files))
+    return write_channel(folder, packages)

@@ -1,0 +1,197 @@
+"""Reads and checks build_matrix.yaml; names the line of each mistake that the checks find."""
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+
+from . import MATRIX_FILE, PLATFORM, ReleaseError
+from .schema import FIRST, Kernels, Matrix, Torch
+
+Loc = tuple[str | int, ...]
+Problems = Iterator[tuple[Loc, str]]
+
+# The torch minors that have a wheel on PyPI for at least one platform, by CPython minor.
+TORCHES = {"3.8": "<=2.4", "3.9": "<=2.8", "3.10": ">=1.11,<=2.14"}
+TORCHES |= {"3.11": ">=1.13", "3.12": ">=2.2", "3.13": ">=2.5", "3.14": ">=2.9"}
+# The first torch minor whose wheel on PyPI has the C++11 ABI 1, by platform.
+FIRST_ABI1 = {"linux-x86_64": "2.7", "linux-aarch64": "2.6"}
+
+
+def contradictions(matrix: Matrix) -> Problems:
+    """Finds values that are repeated, contradict each other, or contradict PyPI or conda-forge."""
+    used = {kernels.toolkit for kernels in matrix.kernels.values()}
+    able = [name for name, toolkit in matrix.toolkits.items() if toolkit.nvcc and name in used]
+    for version, toolkit in matrix.toolkits.items():
+        where: Loc = ("toolkits", version, "clang")
+        if toolkit.nvcc and toolkit.clang:
+            yield where, f"CUDA {version}: `nvcc: true` and `clang` exclude each other; remove one"
+        if version in used and toolkit.clang and toolkit.clang.fatbinary not in able:
+            text = f"CUDA {toolkit.clang.fatbinary} has no fatbinary on PyPI, or no kernels use it"
+            yield (*where, "fatbinary"), f"{text}; name one of: {', '.join(able)}"
+    for name, kernels in matrix.kernels.items():
+        yield from _kernels(name, kernels, matrix)
+    target, built_with = matrix.stable.target, matrix.stable.built_with
+    where = ("stable", "built_with")
+    minors = {("package", "default_torch"): matrix.package.default_torch}
+    for loc, minor in {**minors, ("stable", "target"): target, where: built_with}.items():
+        if minor not in matrix.torch:
+            known = ", ".join(matrix.minors())
+            yield loc, f"torch {minor} has no entry under `torch`; there are {known}"
+    if Version(built_with) < Version(target):
+        text = f"the headers of torch {built_with} cannot target torch {target}"
+        yield where, f"{text}; name torch {target} or newer"
+    built = matrix.torch.get(built_with)
+    yield from _devices(("stable", "devices"), where, matrix.stable.devices, built, matrix)
+    for minor, torch in matrix.torch.items():
+        yield from _torch(minor, torch, matrix)
+
+
+def _kernels(name: str, kernels: Kernels, matrix: Matrix) -> Problems:
+    where: Loc = ("kernels", name)
+    toolkit = matrix.toolkits.get(kernels.toolkit or "")
+    if name == "cpu":
+        if kernels.toolkit or kernels.archs:
+            yield where, "CPU kernels take neither `toolkit` nor `archs`"
+    elif kernels.toolkit is None or not kernels.archs:
+        yield where, "CUDA kernels need `toolkit` and `archs`"
+    elif toolkit is None:
+        text = f"toolkit {kernels.toolkit} has no entry under `toolkits`"
+        yield (*where, "toolkit"), f"{text}; there are {', '.join(matrix.toolkits)}"
+    elif name != f"cuda{kernels.cuda_major}":
+        text = f"toolkit {kernels.toolkit} makes kernels named cuda{kernels.cuda_major}"
+        yield (*where, "toolkit"), f"{text}, not {name}"
+    else:
+        for i, arch in enumerate(kernels.archs):
+            if int(arch.split("_")[1]) not in toolkit.archs:
+                text = f"{arch}: CUDA {kernels.toolkit} has no such architecture"
+                yield (*where, "archs", i), f"{text}; it has {toolkit.archs}"
+            if arch in kernels.archs[:i]:
+                yield (*where, "archs", i), f"{arch} is listed twice"
+
+
+def _torch(minor: str, torch: Torch, matrix: Matrix) -> Problems:
+    where: Loc = ("torch", minor)
+    if not torch.release.startswith(minor + "."):
+        yield (*where, "release"), f"{torch.release} is no release of torch {minor}"
+    known = matrix.package.pythons
+    for i, python in enumerate(torch.pythons):
+        having = TORCHES.get(python, "")
+        if python not in known:
+            yield (*where, "pythons", i), f"Python {python} is not in package.pythons ({known})"
+        elif minor not in SpecifierSet(having):
+            text = f"torch {minor} has no wheel for Python {python}"
+            yield (*where, "pythons", i), f"{text}; torch {having} has one"
+    abi1 = Version(FIRST_ABI1.get(matrix.platform, FIRST_ABI1[FIRST]))
+    if torch.abi.pypi != int(Version(minor) >= abi1):
+        text = f"PyPI's torch {minor} is built with C++11 ABI {1 - torch.abi.pypi}"
+        yield (*where, "abi"), f"{text}, got {torch.abi.pypi}"
+    if torch.abi.conda != 1:
+        text = f"conda-forge builds every torch with C++11 ABI 1, got {torch.abi.conda}"
+        yield (*where, "abi"), text
+    if torch.cxx == 20 and torch.gcc[0] < 10:
+        yield (*where, "gcc"), f"C++20 needs g++ 10 or newer, got a lower bound of {torch.gcc[0]}"
+    yield from _devices((*where, "aten"), (*where, "gcc"), torch.aten, torch, matrix)
+
+
+def _devices(
+    where: Loc, gcc: Loc, devices: Sequence[str], torch: Torch | None, matrix: Matrix
+) -> Problems:
+    """Finds devices repeated or without kernels, and toolkits that share no g++ with torch."""
+    for i, device in enumerate(devices):
+        kernels = matrix.kernels.get(device.replace("cu", "cuda"))
+        if device in devices[:i]:
+            yield (*where, i), f"two equal cells: {device} is listed twice"
+        # A project without kernels may list `cpu`, since its glue computes with torch alone.
+        if kernels is None and (device != "cpu" or matrix.kernels):
+            known = ", ".join(name.replace("cuda", "cu") for name in matrix.kernels)
+            yield (*where, i), f"{device} has no entry under `kernels`; those have: {known}"
+        toolkit = matrix.toolkits.get(kernels.toolkit or "") if kernels else None
+        low, high = toolkit.gcc if toolkit else (0, 99)
+        if kernels and torch and (torch.gcc[0] > high or torch.gcc[1] < low):
+            text = f"no g++ in {list(torch.gcc)} is accepted by CUDA {kernels.toolkit}"
+            yield gcc, f"{text}, which takes {[low, high]}"
+
+
+def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
+    """The checked matrix of a platform; raises ReleaseError, with a line for each mistake."""
+    try:
+        tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ReleaseError(f"{path}: cannot be read ({error.strerror}); restore it") from error
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = (error.problem or "unreadable").splitlines()[0].split(" with value")[0]
+        text = f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {problem}"
+        raise ReleaseError(f"{text}; correct the line") from error
+    if not isinstance(tree, dict):
+        text = f"{path}:1: got {str(tree)[:40]!r}, needs a mapping with `schema: 1`"
+        raise ReleaseError(f"{text}; write one")
+    problems: list[str] = []
+    found: dict[str, Matrix] = {}
+    name = FIRST
+    try:
+        matrix = Matrix.model_validate(tree)
+        for name in matrix.platforms:
+            found[name] = matrix.on(name)
+            for loc, text in contradictions(found[name]):
+                problems.append(f"{path}:{_line(tree, name, loc)}: {text}")
+    except ValidationError as error:
+        problems += [f"{path}:{_schema_problem(tree, name, detail)}" for detail in error.errors()]
+    if problems:
+        raise ReleaseError("\n".join(dict.fromkeys(problems)))
+    if platform not in found:
+        raise ReleaseError(f"{path}: has no platform {platform}; there are {', '.join(found)}")
+    return found[platform]
+
+
+def _place(tree: Any, platform: str, loc: Loc) -> Loc:
+    """The path of a platform's value in the file: `loc`, below `differs` if the value is there."""
+    differs: Loc = ("platforms", platform, "differs", *loc[:3])
+    try:
+        reduce(getitem, differs, tree)
+    except (LookupError, TypeError):
+        return loc
+    return (*differs, *loc[3:])
+
+
+def _line(tree: Any, platform: str, loc: Loc) -> int:
+    """The line of a platform's value, or of the nearest parent if the file lacks the value."""
+    line, node = 1, tree
+    with suppress(LookupError, TypeError, AttributeError):  # only mappings and lists have lines
+        for part in _place(tree, platform, loc):
+            start = node.lc.key(part) if isinstance(node, dict) else node.lc.item(part)
+            line, node = start[0] + 1, node[part]
+    return line
+
+
+def _schema_problem(tree: Any, platform: str, detail: ErrorDetails) -> str:
+    """The text `line: problem; remedy` for an error of pydantic."""
+    loc = _place(tree, platform, tuple(part for part in detail["loc"] if part != "[key]"))
+    kind, got, name = detail["type"], detail["input"], ".".join(map(str, loc))
+    needs = detail["msg"].removeprefix("Value error, ").replace("Input should be", "needs")
+    text, hint = f"`{name}`: got {got!r}, {needs}", "correct it"
+    word, known = str(got), re.findall(r"'([^']+)'", needs) if kind == "literal_error" else []
+    if kind == "extra_forbidden":
+        schema = Matrix.model_json_schema(by_alias=True)
+        nodes = (schema, *schema["$defs"].values())
+        known = sorted({key for node in nodes for key in node.get("properties", ())})
+        word, text, hint = str(loc[-1]), f"unknown key `{name}`", "remove it"
+    elif kind == "missing":
+        text, hint = f"`{name}` is missing", "add it"
+    elif isinstance(got, float) and kind == "string_type":
+        hint = 'write versions in quotes ("2.10" is not the number 2.1)'
+    near = difflib.get_close_matches(word, known, n=2)
+    hint = f"did you mean {' or '.join(near)}?" if near else hint
+    return f"{_line(tree, platform, detail['loc'])}: {text}; {hint}"
