@@ -281,7 +281,8 @@ def read_commit(root: Path, revision: str) -> Iterator[Source]:
 
 
 def read_folder(root: Path) -> Iterator[Source]:
-    listing = run_git(root, "ls-files", "-z", "-co", "--exclude-standard", "--", "*.py")
+    options = ["-z", "--cached", "--others", "--exclude-standard"]
+    listing = run_git(root, "ls-files", *options, "--", "*.py")
     if not listing:
         names = [str(path.relative_to(root)) for path in root.rglob("*.py")]
     else:
