@@ -35,7 +35,7 @@ def test_there_are_fifteen_classes_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
+    ("message", "number"),
     [
         ("undefined symbol: _ZN2at4_ops10zeros_like4callERKNS_6TensorE", 1),
         ("x.so: undefined symbol: torch_list_push_back", 1),
@@ -63,18 +63,18 @@ def test_there_are_fifteen_classes_in_order() -> None:
         ("something else entirely", None),
     ],
 )
-def test_error_texts_are_classified(text: str, number: int | None) -> None:
-    found = faults.classify(text)
-    assert found == number
+def test_error_texts_are_classified(message: str, number: int | None) -> None:
+    fault = faults.classify(message)
+    assert fault == number
 
 
 def test_every_public_name_is_documented_and_exists() -> None:
-    text = (REPO / "docs" / "fails" / "compat.md").read_text()
+    page = (REPO / "docs" / "fails" / "compat.md").read_text()
     for name in ("read_binary", "find_torch", "probe_runtime", "judge", "judge_file", "select"):
-        assert f"`{name}(" in text
+        assert f"`{name}(" in page
         assert callable(getattr(doctor, name))
     for name in ("VariantName", "GlueName", "KernelsName", "BinaryRecord", "Runtime", "Verdict"):
-        assert f"`{name}`" in text
+        assert f"`{name}`" in page
         assert isinstance(getattr(doctor, name), type)
 
 
