@@ -1,4 +1,4 @@
-"""The kernels compute what the definition says, on every device, and PyTorch can work with them."""
+"""On every device, the kernels compute what the definition says; PyTorch can work with them."""
 
 import pytest
 import torch
@@ -7,13 +7,18 @@ from torch import Tensor
 from own_op import RMSNorm, reference, rms_norm
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
-TOLERANCES = {torch.float64: 1e-13, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
+TOLERANCES = {
+    torch.float64: 1e-13,
+    torch.float32: 1e-6,
+    torch.float16: 1e-3,
+    torch.bfloat16: 8e-3,
+}
 # Whole vectors, odd sizes and odd addresses, long rows, more rows than blocks, nothing.
 SHAPES = [(5, 64), (3, 2, 12000), (7, 1023), (2, 40000), (6000, 24), (17,), (0, 8), (4, 0)]
 
 
 def tensors(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> list[Tensor]:
-    """x, weight and the gradient of the result; x begins one element after an allocation does."""
+    """x, weight and the gradient of the result; x begins one element into its allocation."""
     generator = torch.Generator().manual_seed(sum(shape))
     drawn = [torch.randn(s, generator=generator) for s in (shape, shape[-1:], shape)]
     x, weight, dy = (tensor.to(device, dtype) for tensor in drawn)
