@@ -24,19 +24,19 @@ SMOKE = REPO / "scripts" / "engine_smoke.py"
 
 
 def the(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
-    if not found:
+    paths = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+    if not paths:
         pytest.skip(f"no {pattern} in {folder.relative_to(REPO)}: {HOW}")
-    return found[-1]
+    return paths[-1]
 
 
-def run(python: Path, *words: object, cwd: Path, **more: str) -> str:
+def run(python: Path, *arguments: object, cwd: Path, **more: str) -> str:
     dropped = ("PYTHONPATH", "LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT")
     env = {key: value for key, value in os.environ.items() if key not in dropped}
-    command = [str(word) for word in (python, *words)]
-    done = subprocess.run(command, cwd=cwd, env=env | more, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    command = [str(word) for word in (python, *arguments)]
+    process = subprocess.run(command, cwd=cwd, env=env | more, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def test_the_wheel_asks_no_newer_glibc_than_its_tag_says(wheel, tmp_path) -> Non
     tag = wheel.name.removesuffix(".whl").split("-")[-1].split(".")[0]
     with ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    needed = [read_binary(p).floors.get("GLIBC", (0,)) for p in tmp_path.rglob("*.so")]
+    floors = [read_binary(p).floors.get("GLIBC", (0,)) for p in tmp_path.rglob("*.so")]
     assert tag.startswith("manylinux_")
-    assert max(needed) <= tuple(int(part) for part in tag.split("_")[1:3])
+    assert max(floors) <= tuple(int(part) for part in tag.split("_")[1:3])
 
 
 def test_the_wheel_holds_binaries_without_python_symbols_or_rpaths(wheel, tmp_path) -> None:
@@ -100,10 +100,10 @@ def test_the_fat_wheel_is_small_and_says_what_it_lacks(manifest) -> None:
 def test_the_fat_wheel_holds_what_the_manifest_says(manifest, tmp_path) -> None:
     with ZipFile(DIST / manifest.fat.path) as archive:
         archive.extractall(tmp_path)
-    found = {path.name: digest(path) for path in tmp_path.rglob("*.so")}
+    digests = {path.name: digest(path) for path in tmp_path.rglob("*.so")}
     cells = [manifest.cells[name] for name in manifest.fat.cells]
-    assert found.keys() == {name for cell in cells for name in cell.binaries}
-    assert found == {name: manifest.binaries[name].sha256 for name in found}
+    assert digests.keys() == {name for cell in cells for name in cell.binaries}
+    assert digests == {name: manifest.binaries[name].sha256 for name in digests}
 
 
 def test_pip_installs_the_fat_wheel_and_it_runs(manifest, tmp_path) -> None:
@@ -138,7 +138,8 @@ def test_the_installed_artefact_runs(kind, tmp_path) -> None:
     python = the(ENVS, f"stable210-cpu-{kind}/bin/python")
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
     report = tmp_path / "smoke.json"
-    run(python, SMOKE, "--outside", REPO / "lltm_conda", "--json", report, cwd=tmp_path)
+    options = ["--outside", REPO / "lltm_conda", "--json", report]
+    run(python, SMOKE, *options, cwd=tmp_path)
     facts = json.loads(report.read_text())
     assert facts["failed"] == 0 and facts["gradcheck"] and len(facts["comparisons"]) >= 16
 
@@ -171,6 +172,6 @@ def test_a_second_run_with_nothing_changed_does_nothing() -> None:
     the(WHEELS, "lltm-*+stable.cpu-*.whl")
     command = [str(REPO / "scripts" / "build_all.sh"), "stable210-cpu", "--channel", "bootstrap"]
     subprocess.run(command, check=True, capture_output=True)
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    lines = [line for line in process.stdout.splitlines() if line.startswith("[")]
     assert len(lines) >= 10 and all("unchanged" in line for line in lines)

@@ -23,8 +23,8 @@ def rows() -> list[dict[str, object]]:
 
 
 def test_the_page_shows_what_is_stored() -> None:
-    text = disturb_builds.PAGE.read_text(encoding="utf-8")
-    assert disturb_builds.page(text, RUNS) == text
+    page = disturb_builds.PAGE.read_text(encoding="utf-8")
+    assert disturb_builds.page(page, RUNS) == page
 
 
 def test_the_same_command_made_the_same_bytes_after_everything(rows) -> None:
@@ -38,16 +38,16 @@ def test_every_disturbed_run_ended_in_a_clear_word(rows) -> None:
     assert {row["code"] for row in rows} <= {-9, 0, 1, 2}
 
 
-def checkout(folder: Path, said: str) -> disturb_builds.Checkout:
-    found = object.__new__(disturb_builds.Checkout)
-    found.root = folder / "disk" / "lltm"
-    found.root.mkdir(parents=True)
-    found.beside("said").write_text(said)
-    return found
+def checkout(folder: Path, content: str) -> disturb_builds.Checkout:
+    result = object.__new__(disturb_builds.Checkout)
+    result.root = folder / "disk" / "lltm"
+    result.root.mkdir(parents=True)
+    result.beside("said").write_text(content)
+    return result
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("log", "expected"),
     [
         ("done env\nerror: no room; free some\nbye\n", "error: no room; free some"),
         ("Traceback (most recent call last):\n  x\nOSError: full\n", "NO CLEAR WORD: Trac"),
@@ -56,15 +56,15 @@ def checkout(folder: Path, said: str) -> disturb_builds.Checkout:
         ("", ""),
     ],
 )
-def test_the_word_of_a_run_is_found(said, words, tmp_path) -> None:
-    found = checkout(tmp_path, said).words()
-    assert found.startswith(words) and bool(found) == bool(words)
+def test_the_word_of_a_run_is_found(log, expected, tmp_path) -> None:
+    last_words = checkout(tmp_path, log).words()
+    assert last_words.startswith(expected) and bool(last_words) == bool(expected)
 
 
 def run(**row: object) -> dict[str, object]:
-    told = {"kind": "kill -9", "code": -9, "said": "", "again": 0, "other": []} | row
+    complete_row = {"kind": "kill -9", "code": -9, "said": "", "again": 0, "other": []} | row
     facts = {"cells": ["host"], "files": 9, "command": "c", "commit": "f" * 40, "date": "today"}
-    return facts | {"rows": [told]}
+    return facts | {"rows": [complete_row]}
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,15 @@ def test_the_table_says_what_was_seen(row, line) -> None:
 
 
 def test_a_kind_that_is_disturbed_again_takes_the_old_place(tmp_path, monkeypatch) -> None:
-    results, page = tmp_path / "results.json", tmp_path / "page.md"
+    results = tmp_path / "results.json"
+    page = tmp_path / "page.md"
     page.write_text(disturb_builds.BEGIN + disturb_builds.END)
     monkeypatch.setattr(disturb_builds, "RESULTS", results)
     monkeypatch.setattr(disturb_builds, "PAGE", page)
     for row in ({"said": "old"}, {"kind": "full disk"}, {"said": "new"}):
         disturb_builds.store(run(**row))
-    kept = [(row["kind"], row["said"]) for each in disturb_builds.stored() for row in each["rows"]]
-    assert kept == [("full disk", ""), ("kill -9", "new")]
+    stored_rows = [
+        (row["kind"], row["said"]) for each in disturb_builds.stored() for row in each["rows"]
+    ]
+    assert stored_rows == [("full disk", ""), ("kill -9", "new")]
     assert "new" in page.read_text() and "old" not in page.read_text()

@@ -14,8 +14,8 @@ PAGE = REPO / "docs" / "ship" / "own-op.md"
 
 @pytest.fixture
 def manifest() -> dict[str, Any]:
-    text = (REPO / "benchmarks" / "results" / "new_project.json").read_text(encoding="utf-8")
-    return json.loads(text)
+    content = (REPO / "benchmarks" / "results" / "new_project.json").read_text(encoding="utf-8")
+    return json.loads(content)
 
 
 def test_every_cell_is_in_it_and_only_optional_ones_were_skipped(manifest, matrix) -> None:
@@ -34,7 +34,7 @@ def test_every_binary_was_installed_and_run(manifest) -> None:
 
 def test_the_page_says_how_much_it_was(manifest) -> None:
     (fat,) = (a for a in manifest["artefacts"] if a["kind"] == "fat")
-    done = sum(cell["state"] == "done" for cell in manifest["cells"].values())
-    said = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"{done} of {manifest['total']} cells" in said
-    assert f"a fat wheel of {fat['size'] / 1e6:.1f} MB" in said
+    built = sum(cell["state"] == "done" for cell in manifest["cells"].values())
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"{built} of {manifest['total']} cells" in page
+    assert f"a fat wheel of {fat['size'] / 1e6:.1f} MB" in page
