@@ -16,7 +16,7 @@ from .schema import Kernels, Matrix, Toolkit
 from .shell import Log, output_of
 from .tasks import Context
 
-ADAPTER = REPO / "scripts" / "release" / "fatbinary.py"
+ADAPTER = Path(__file__).with_name("fatbinary.py")
 LIBRARIES = "usr/lib/x86_64-linux-gnu"  # in Debian's packages
 NEWEST_CLANG = 30  # the tool looks for clang++-NN with NN below this number
 
