@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import builder
-from . import BUILD, REPO
+from . import BUILD
 from .environments import apt, uv
 from .paths import fresh, write_script
 from .schema import Kernels, Matrix, Toolkit
