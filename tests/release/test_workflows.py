@@ -212,16 +212,16 @@ def test_no_release_without_a_whole_wheel_is_published(tmp_path, version, publis
 def help_texts() -> dict[str, str]:
     """What our commands say of themselves, by their path."""
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
-    tool = [sys.executable, "-m", "release", "--help"]
-    help_texts = {}
+    tool = [sys.executable, "-m", "torchship.release", "--help"]
+    by_path = {}
     for name, command in {
         "scripts/build_all.sh": tool,
         "scripts/test.sh": [REPO / "scripts" / "test.sh", "--help"],
     }.items():
         process = subprocess.run(command, env=env, capture_output=True, text=True)
         assert process.returncode == 0, process.stderr
-        help_texts[name] = process.stdout
-    return help_texts | {".ci/run": "", "scripts/docs.sh": ""}
+        by_path[name] = process.stdout
+    return by_path | {".ci/run": "", "scripts/docs.sh": ""}
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
