@@ -24,7 +24,7 @@ torch.set_num_threads(max(1, torch.get_num_threads() // _processes))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The release tool's first: its slow tests take longest, and nothing should wait for them."""
+    """The release tool's first: its slow tests take longest, and nothing waits for them then."""
     items.sort(key=lambda item: item.path.parent.name != "release")
 
 

@@ -63,8 +63,13 @@ def test_any_inside_another_type_does_not_count() -> None:
 
 
 def test_a_call_counts_from_six_positional_arguments() -> None:
-    calls = "f(1, 2, 3, 4, 5)\ng(1, 2, 3, 4, 5, 6)\nh(1, 2, 3, 4, 5, x=6)\nk(1, 2, 3, 4, 5, *x)"
-    assert places("positional", calls) == ["g: 6 by position", "k: 6 by position"]
+    calls = [
+        "f(1, 2, 3, 4, 5)",
+        "g(1, 2, 3, 4, 5, 6)",
+        "h(1, 2, 3, 4, 5, x=6)",
+        "k(1, 2, 3, 4, 5, *x)",
+    ]
+    assert places("positional", "\n".join(calls)) == ["g: 6 by position", "k: 6 by position"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +118,8 @@ def test_each_vague_name_stands_under_one_reason() -> None:
 
 
 def test_a_line_of_code_is_neither_blank_nor_a_comment() -> None:
-    source = clarity.Source.parse("example.py", "# why\n\nx = 1  # one\n  # two\ny = '''\nz'''\n")
+    content = "# why\n\nx = 1  # one\n  # two\ny = '''\nz'''\n"
+    source = clarity.Source.parse("example.py", content)
     assert clarity.count(source).lines == 3
 
 

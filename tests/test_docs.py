@@ -125,7 +125,8 @@ def test_install_commands_are_the_same_everywhere() -> None:
         return set(commands)
 
     assert {"pip install dist/lltm-*.whl"} <= shown(README) <= offered
-    assert shown((REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")) == offered
+    start_page = (REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")
+    assert shown(start_page) == offered
 
 
 def test_selector_answers_every_question() -> None:
@@ -135,7 +136,7 @@ def test_selector_answers_every_question() -> None:
 
 
 def test_pictures_show_what_is_stored(tmp_path: Path) -> None:
-    """Text and colours; coordinates may differ in their last digit from machine to machine."""
+    """Text and colours; the last digit of a coordinate may differ between machines."""
     pytest.importorskip("matplotlib")
     script = REPO / "docs" / "_ext" / "pictures.py"
     subprocess.run([sys.executable, str(script), str(tmp_path)], check=True)

@@ -56,7 +56,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A page as wide and in the scheme that the test asks for; it keeps the console's errors."""
+    """A page, as wide and in the scheme that the test asks for, that keeps console errors."""
     screen, scheme = getattr(request, "param", ("wide", "light"))
     viewport = {"width": SCREENS[screen], "height": 900}
     context = browser.new_context(viewport=viewport, color_scheme=scheme)

@@ -30,7 +30,7 @@ def name_of(path: Path) -> str:
 
 
 def module_of(path: Path) -> str:
-    """The dotted name under which a file is imported; `scripts` is on the path of its programs."""
+    """The dotted name that imports a file; `scripts` is on the path of its programs."""
     parts = path.relative_to(REPO).with_suffix("").parts
     return ".".join(part for part in parts if part not in ("__init__", "scripts"))
 
@@ -170,7 +170,7 @@ def test_doctor_and_builder_import_without_torch() -> None:
     assert "lltm_conda.engine.builder" in run.stdout
 
 
-# Which folders and headers of csrc a file may include, and which of others' headers it may not.
+# Which folders and headers of csrc a file may include, and which of others' it may not.
 TORCH = r"torch/|ATen/|c10/"
 CUDA = r"cuda|cub/|cooperative_groups|mma\.h|nv"
 ARROWS: dict[str, tuple[set[str], str | None]] = {
@@ -344,13 +344,13 @@ def test_scripts_can_be_executed() -> None:
 
 
 def without_body(log: str) -> list[str]:
-    """The commits of `git log` that say what, but not why; NULs part them, \\x01 their fields."""
+    """The commits of `git log` that do not say why; NULs part them, \\x01 their fields."""
     commits = [entry.split("\x01") for entry in log.split("\0") if entry.strip()]
     return [f"{name.strip()} {subject}" for name, subject, body in commits if not body.strip()]
 
 
 def test_commits_say_why_in_their_body() -> None:
-    """A merge says nothing but what it merges; a shallow clone may not reach the first commit."""
+    """A merge says only what it merges; a shallow clone may not reach the first commit."""
     run = subprocess.run(
         ["git", "log", "--no-merges", "-z", "--format=%h%x01%s%x01%b", "b7fa4fb..HEAD"],
         cwd=REPO,

@@ -1,4 +1,4 @@
-"""Places to build in: copies of the sources, and environments that borrow this one's torch."""
+"""Places to build in: copies of the sources, and environments that borrow torch."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def run(
 
 
 class Place:
-    """A virtual environment of its own that sees the tools of this one, and torch if wanted."""
+    """A virtual environment that sees the tools of this one, and on demand its torch."""
 
     def __init__(self, root: Path, with_torch: bool = True) -> None:
         venv.create(root / "venv", symlinks=True, with_pip=False)

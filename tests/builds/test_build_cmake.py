@@ -1,4 +1,4 @@
-"""CMake: the library, the C++ program without Python under ctest, and a project that finds it."""
+"""CMake: the library, the C++ program without Python, and a project that finds the library."""
 
 from __future__ import annotations
 

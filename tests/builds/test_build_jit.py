@@ -1,4 +1,4 @@
-"""Just in time: `lltm_conda.jit.load()` in processes of their own, since an op registers once."""
+"""`lltm_conda.jit.load()`, in processes of their own, since an op registers once."""
 
 from __future__ import annotations
 

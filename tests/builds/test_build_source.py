@@ -1,4 +1,4 @@
-"""Every build of a commit says which it is and when it was made, with git at hand or without."""
+"""Every build says of which commit it is and when that was made, with or without git."""
 
 from __future__ import annotations
 

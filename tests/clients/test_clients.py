@@ -1,4 +1,4 @@
-"""Other clients of the engine live beside lltm: one engine builds, judges and loads them all."""
+"""Other clients live beside lltm: one engine builds, judges and loads them all."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ for name in names:
 @pytest.fixture(scope="session")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Project]:
     root = tmp_path_factory.mktemp("clients")
-    built_projects = {name: build(name, root / name, source_root() / "engine") for name in CLIENTS}
+    engine = source_root() / "engine"
+    built_projects = {name: build(name, root / name, engine) for name in CLIENTS}
     return {"lltm": PROJECT, **built_projects}
 
 
@@ -151,9 +152,13 @@ def test_clients_load_through_either_door(clients: dict[str, Project], glue: str
 
 def test_errors_carry_the_name_of_the_client(clients: dict[str, Project]) -> None:
     code = LOAD + (
-        "for wrong in (torch.ones(2).int(), torch.ones(2, 2).T, torch.ones(2, device='meta')):\n"
+        "integers = torch.ones(2).int()\n"
+        "transposed = torch.ones(2, 2).T\n"
+        "meta = torch.ones(2, device='meta')\n"
+        "for wrong in (integers, transposed, meta):\n"
         "    try: torch.ops.tiny.scale(wrong, 2)\n"
-        "    except (RuntimeError, NotImplementedError) as error: print(str(error).splitlines()[0])"
+        "    except (RuntimeError, NotImplementedError) as error:\n"
+        "        print(str(error).splitlines()[0])"
     )
     output = run(code, "tiny", clients["tiny"].folder.parent)
     assert "tiny-client: values must be float32, got int32" in output
@@ -178,8 +183,8 @@ def test_only_the_prefixed_symbols_are_exported(clients: dict[str, Project], nam
     for path in libraries(clients[name]):
         with Elf(path) as elf:
             exported = {symbol.decode() for symbol, defined, _ in elf.symbols() if defined}
-        # Instances of other libraries' inline functions and templates are common to all who use
-        # them; none may be of our types.
+        # Instances of other libraries' inline functions and templates are common to all who
+        # use them; none may be of our types.
         namespace = f"{len(name)}{name}"
         strange = {
             symbol
@@ -194,7 +199,8 @@ def test_only_the_prefixed_symbols_are_exported(clients: dict[str, Project], nam
 def test_symbols_that_all_see_do_not_meet(
     clients: dict[str, Project], order: tuple[str, ...]
 ) -> None:
-    run(OPEN_FOR_ALL, " ".join(order), *(path for name in order for path in pair(clients[name])))
+    objects = [path for name in order for path in pair(clients[name])]
+    run(OPEN_FOR_ALL, " ".join(order), *objects)
 
 
 PROGRAM = """
@@ -226,11 +232,14 @@ int main() {
   for (const char* text : refused) std::printf("%s\\n", text == nullptr ? "attached" : text);
   using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
   using Operand = const at::Tensor&;
-  const Results found = op<Results(Operand, Operand, Operand, Operand, Operand)>("lltm::forward")
-      .call(at::zeros({2, 3}), at::zeros({12, 7}), at::zeros({12}), at::zeros({2, 4}),
-            at::ones({2, 4}));
+  using Forward = Results(Operand, Operand, Operand, Operand, Operand);
+  const Results results =
+      op<Forward>("lltm::forward")
+          .call(at::zeros({2, 3}), at::zeros({12, 7}), at::zeros({12}), at::zeros({2, 4}),
+                at::ones({2, 4}));
+  const at::Tensor new_cell = std::get<1>(results);
   const at::Tensor scaled = op<at::Tensor(Operand, double)>("tiny::scale").call(at::ones({5}), 3);
-  std::printf("%g %g\\n", std::get<1>(found).sum().item<double>(), scaled.sum().item<double>());
+  std::printf("%g %g\\n", new_cell.sum().item<double>(), scaled.sum().item<double>());
 }
 """
 
@@ -245,13 +254,14 @@ def test_two_clients_linked_into_one_program_do_not_meet(
     lib = TORCH / "lib"
     include = TORCH / "include"
     compiler = os.environ.get("CXX", "c++").split()
-    flags = [f"-std=c++{cxx_standard(facts.version_tuple)}", "-O0", "-DAT_PER_OPERATOR_HEADERS"]
+    standard = cxx_standard(facts.version_tuple)
+    flags = [f"-std=c++{standard}", "-O0", "-DAT_PER_OPERATOR_HEADERS"]
     flags += [f"-D_GLIBCXX_USE_CXX11_ABI={facts.cxx11_abi}", "-isystem", str(include)]
     flags += ["-isystem", str(include / "torch" / "csrc" / "api" / "include")]
     linked = [str(path) for name in ("lltm", "tiny") for path in pair(clients[name])]
     links = [f"-L{lib}", f"-Wl,-rpath,{lib}", "-ltorch", "-ltorch_cpu", "-lc10"]
-    command = [*compiler, *flags, str(source), "-o", str(program), "-Wl,--no-as-needed", *linked]
-    subprocess.run([*command, *links], check=True)
+    compilation = [*compiler, *flags, str(source), "-o", str(program)]
+    subprocess.run([*compilation, "-Wl,--no-as-needed", *linked, *links], check=True)
     process = subprocess.run([program], capture_output=True, text=True, timeout=120)
     lines = process.stdout.splitlines()
     assert process.returncode == 0, process.stderr

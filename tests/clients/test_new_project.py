@@ -1,4 +1,4 @@
-"""scripts/new_project.sh makes repositories that build, and packages that live beside lltm."""
+"""scripts/new_project.sh makes repositories that build; their packages live beside lltm."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_its_host_cell_is_packed_installed_and_run(probe: Path) -> None:
 
 @pytest.mark.network
 def test_its_whole_matrix_is_built_installed_and_run(probe: Path) -> None:
-    """What it leaves in dist/manifest.json is stored as benchmarks/results/new_project.json."""
+    """Its dist/manifest.json is stored as benchmarks/results/new_project.json."""
     run(probe / "scripts" / "build_all.sh", cwd=probe, PYTHON=sys.executable)
     manifest = json.loads((probe / "dist" / "manifest.json").read_text(encoding="utf-8"))
     assert {cell["state"] for cell in manifest["cells"].values()} <= {"done", "skipped"}
@@ -144,7 +144,8 @@ def test_packages_load_from_threads(site: Path) -> None:
         "threads = [threading.Thread(target=work, args=(name,)) for name in CALLS]\n"
         "[t.start() for t in threads]; [t.join() for t in threads]"
     )
-    assert {line.split()[0] for line in python(code, site)} == {"lltm_conda", "probe_op", "late_op"}
+    loaded = {line.split()[0] for line in python(code, site)}
+    assert loaded == {"lltm_conda", "probe_op", "late_op"}
 
 
 def test_each_judges_only_its_own(site: Path) -> None:
@@ -164,7 +165,7 @@ def test_each_judges_only_its_own(site: Path) -> None:
 
 
 PAGE = (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
-# How commands begin that run here; others run in other tests, or need a GPU, conda or all cells.
+# How commands begin that run here. Others run in other tests, or need a GPU, conda or all cells.
 HERE = ("scripts/build_all.sh --list", "scripts/build_all.sh --write-generated")
 ELSEWHERE = (
     *("scripts/new_project.sh", "cd ../my-norm", "pip install .", "pytest tests", "cmake "),
@@ -204,11 +205,11 @@ def test_an_update_brings_the_engine_and_touches_nothing_else(probe: Path, tmp_p
     ours = repo / "probe_op" / "functions.py"
     ours.write_text(ours.read_text() + "# mine\n")
     summary = "Said otherwise"
-    for name in ("build_matrix.yaml", "recipe/recipe.yaml"):  # the second as --write-generated does
+    # The second as --write-generated does.
+    for name in ("build_matrix.yaml", "recipe/recipe.yaml"):
         content = (repo / name).read_text()
-        (repo / name).write_text(
-            re.sub(r"(?m)^(  summary: ).*?(?=  #=|$)", rf"\1{summary}", content)
-        )
+        changed = re.sub(r"(?m)^(  summary: ).*?(?=  #=|$)", rf"\1{summary}", content)
+        (repo / name).write_text(changed)
         assert summary in (repo / name).read_text()
     theirs = repo / "csrc" / "engine" / "guards.h"
     engine = theirs.read_text()
