@@ -366,3 +366,10 @@ def test_commits_say_why_in_their_body() -> None:
 def test_a_commit_without_a_body_is_named() -> None:
     log = "a1\x01Add one\x01Because.\n\0b2\x01Add two\x01\0c3\x01Add three\x01 \n"
     assert without_body(log) == ["b2 Add two", "c3 Add three"]
+
+
+def test_every_file_says_its_topic_in_a_docstring() -> None:
+    """One topic a file: the sentence at its top says which."""
+    python = [path for path in tracked() if path.suffix == ".py"]
+    docstrings = {path: ast.get_docstring(ast.parse(path.read_text("utf-8"))) for path in python}
+    assert [name_of(path) for path, docstring in docstrings.items() if not docstring] == []

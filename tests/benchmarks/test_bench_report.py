@@ -1,3 +1,5 @@
+"""The report of a benchmark: speedups paired by round, and verdicts."""
+
 from __future__ import annotations
 
 import dataclasses

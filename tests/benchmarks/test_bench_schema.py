@@ -1,3 +1,5 @@
+"""A report of the benchmarks survives its file, and what is none is refused."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""The statistics of the benchmarks: quartiles, and ratios paired by round."""
+
 from __future__ import annotations
 
 import pytest

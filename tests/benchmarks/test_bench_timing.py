@@ -1,3 +1,5 @@
+"""The benchmarks' timing: contenders in turn, every round kept, no disturbance counted."""
+
 from __future__ import annotations
 
 import gc
