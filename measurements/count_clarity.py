@@ -14,6 +14,8 @@ long        Lines of 95 characters or more, comments and texts among them.
 any         Parameters and results annotated with `Any` itself, or with a union that holds it.
             `dict[str, Any]` does not count, nor does a lambda, which has no annotations.
 positional  Calls that pass six or more arguments by position. `*values` counts as one.
+torn        Error texts in two pieces: a `raise` whose text takes in, as `{name}`, a string that the
+            statement before it assigns.
 names       Vague names: names that a scope binds and that stand in VAGUE_NAMES. A scope is a
             module, a class, a function or a lambda; a name counts once in each. Bound are targets
             of assignments, loops, `with`, `except`, `match`, `:=` and comprehensions, parameters,
@@ -28,6 +30,7 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import itertools
 import json
 import subprocess
 import tarfile
@@ -82,6 +85,7 @@ class Counts:
     long: int = 0
     any: int = 0
     positional: int = 0
+    torn: int = 0
     names: int = 0
 
     def add(self, other: Counts) -> None:
@@ -185,6 +189,42 @@ def positional_calls(source: Source) -> Iterator[Place]:
             yield Place(node.lineno, f"{ast.unparse(node.func)}: {len(node.args)} by position")
 
 
+def assigned_string(statement: ast.stmt) -> str | None:
+    """The name to which a statement assigns a string that stands there."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return None
+    value = statement.value
+    is_string = isinstance(value, ast.JoinedStr) or (
+        isinstance(value, ast.Constant) and isinstance(value.value, str)
+    )
+    return statement.targets[0].id if is_string else None
+
+
+def takes_in(statement: ast.stmt, name: str) -> bool:
+    """Whether a string of the statement has `{name}`."""
+    return any(
+        isinstance(node, ast.FormattedValue)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == name
+        for node in ast.walk(statement)
+    )
+
+
+def torn_texts(source: Source) -> Iterator[Place]:
+    blocks = [
+        getattr(node, field, None)
+        for node in ast.walk(source.tree)
+        for field in ("body", "orelse", "finalbody")
+    ]
+    for block in blocks:
+        if not isinstance(block, list):
+            continue
+        for before, statement in itertools.pairwise(block):
+            name = assigned_string(before)
+            if name and isinstance(statement, ast.Raise) and takes_in(statement, name):
+                yield Place(statement.lineno, source.lines[statement.lineno - 1].strip())
+
+
 def is_own_attribute(node: ast.AST) -> bool:
     """Whether it is `self.name`, as a target."""
     return (
@@ -240,6 +280,7 @@ RULES: dict[str, Callable[[Source], Iterator[Place]]] = {
     "long": long_lines,
     "any": any_in_signatures,
     "positional": positional_calls,
+    "torn": torn_texts,
     "names": vague_names,
 }
 
@@ -326,13 +367,13 @@ def render_table(by_folder: dict[str, Counts]) -> str:
     heading = (
         f"{'':{width}}   lines  functions  tuples  per 1,000 lines"
         f"  lines >= {LONG_LINE}  per 1,000 lines"
-        f"  Any  calls with >= {MANY_POSITIONAL}  vague names  per 100 functions"
+        f"  Any  calls with >= {MANY_POSITIONAL}  torn texts  vague names  per 100 functions"
     )
     rows = [
         f"{folder:{width}}  {counts.lines:6}  {counts.functions:9}"
         f"  {counts.tuples:6}  {counts.per_1000_lines(counts.tuples):15.1f}"
         f"  {counts.long:11}  {counts.per_1000_lines(counts.long):15.1f}"
-        f"  {counts.any:3}  {counts.positional:15}"
+        f"  {counts.any:3}  {counts.positional:15}  {counts.torn:10}"
         f"  {counts.names:11}  {counts.per_100_functions(counts.names):17.1f}"
         for folder, counts in by_folder.items()
     ]

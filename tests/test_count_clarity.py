@@ -73,6 +73,24 @@ def test_a_call_counts_from_six_positional_arguments() -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "number"),
+    [
+        ('why = f"{a} is bad"\nraise E(f"{why}; mend it")', 1),
+        ('if a:\n  pass\nelse:\n  why = "bad"\n  raise E(f"{why}; mend it") from e', 1),
+        ('why = f(a)\nraise E(f"{why}; mend it")', 0),
+        ('why = "bad"\nraise E(f"{a} is bad")', 0),
+        ('why = "bad"\nraise E(why)', 0),
+        ('why = "bad"\nprint(why)\nraise E(f"{why}; mend it")', 0),
+        ('why = "bad"\nprint(f"{why}; mend it")', 0),
+    ],
+)
+def test_an_error_text_is_torn_if_the_statement_before_holds_a_piece(
+    code: str, number: int
+) -> None:
+    assert len(places("torn", code)) == number
+
+
+@pytest.mark.parametrize(
     "binding",
     [
         "found = 1",
