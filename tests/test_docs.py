@@ -120,13 +120,13 @@ def test_install_commands_are_the_same_everywhere() -> None:
         for answer in answers
     }
 
-    def shown(page: str) -> set[str]:
+    def install_commands(page: str) -> set[str]:
         commands = re.findall(r"^ *((?:pip|conda) install .*?)(?: +#.*)?$", page, re.MULTILINE)
         return set(commands)
 
-    assert {"pip install dist/lltm-*.whl"} <= shown(README) <= offered
+    assert {"pip install dist/lltm-*.whl"} <= install_commands(README) <= offered
     start_page = (REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")
-    assert shown(start_page) == offered
+    assert install_commands(start_page) == offered
 
 
 def test_selector_answers_every_question() -> None:

@@ -135,7 +135,7 @@ def test_what_if_another_torch_were_here(doctor: Doctor, tmp_path: Path) -> None
     assert "not looked up" in json.loads(process.stdout)["extensions"][0]["cause"]["observed"]
 
 
-def shown(doctor: Doctor, *arguments: str) -> dict[str, tuple[str | None, str]]:
+def describe_extensions(doctor: Doctor, *arguments: str) -> dict[str, tuple[str | None, str]]:
     """By the path's last two parts: the owner and the state."""
     extensions = json.loads(doctor("--json", *arguments).stdout)["extensions"]
     return {"/".join(Path(i["path"]).parts[-2:]): (i["package"], i["state"]) for i in extensions}
@@ -171,11 +171,11 @@ def test_what_is_installed_from_its_source_folder_is_found_and_owned(
         (info / "PKG-INFO").write_text(metadata)
     owned = {
         name: ownership
-        for name, ownership in shown(doctor).items()
+        for name, ownership in describe_extensions(doctor).items()
         if "edited-package" in ownership
     }
     assert owned == {"edited/_C.so": ("edited-package", "works")}
-    assert shown(doctor, "edited-package") == owned
+    assert describe_extensions(doctor, "edited-package") == owned
 
 
 @pytest.mark.parametrize(("installer", "owner"), [("conda", "theirs-conda"), ("pip", "theirs")])
@@ -190,24 +190,24 @@ def test_the_conda_package_owns_what_conda_installed(
     meta = {"name": "theirs-conda", "version": "1", "depends": ["libtorch >=2.9.1,<2.10.0a0"]}
     (site.parent / "conda-meta" / "theirs.json").write_text(json.dumps({**meta, "files": files}))
     state = "works" if installer == "conda" else "unknown"
-    assert shown(doctor)["theirs/_C.so"] == (owner, state)
+    assert describe_extensions(doctor)["theirs/_C.so"] == (owner, state)
 
 
 def test_what_nobody_owns_is_found_in_site_packages(doctor: Doctor, site: Path) -> None:
     site = site.rename(site.with_name("site-packages"))
     extension(site, site / "copied.egg" / "_C.so")
     extension(site, site / "torch" / "lib" / "libtorch_python.so")  # torch's own is none
-    extensions = shown(doctor)
+    extensions = describe_extensions(doctor)
     assert extensions["copied.egg/_C.so"] == (None, "unknown")
     assert set(extensions) == {"good/_C.so", "silent/_C.so", "broken/_C.so", "copied.egg/_C.so"}
 
 
 def test_a_file_that_is_named_has_its_row_though_it_needs_no_torch(doctor: Doctor) -> None:
-    assert set(shown(doctor, "site/plain/_impl.so", "site/good/_C.so")) == {
+    assert set(describe_extensions(doctor, "site/plain/_impl.so", "site/good/_C.so")) == {
         "plain/_impl.so",
         "good/_C.so",
     }
-    assert shown(doctor, "plain", "good") == {"good/_C.so": ("good", "works")}
+    assert describe_extensions(doctor, "plain", "good") == {"good/_C.so": ("good", "works")}
 
 
 def test_a_folder_of_another_platform_is_said_to_be_one(doctor: Doctor, tmp_path: Path) -> None:

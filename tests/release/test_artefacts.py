@@ -23,7 +23,7 @@ HOW = "run scripts/build_all.sh host first"
 SMOKE = REPO / "scripts" / "engine_smoke.py"
 
 
-def the(folder: Path, pattern: str) -> Path:
+def newest(folder: Path, pattern: str) -> Path:
     paths = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
     if not paths:
         pytest.skip(f"no {pattern} in {folder.relative_to(REPO)}: {HOW}")
@@ -41,7 +41,7 @@ def run(python: Path, *arguments: object, cwd: Path, **more: str) -> str:
 
 @pytest.fixture
 def wheel() -> Path:
-    return the(WHEELS, "lltm-*+stable.cpu-*.whl")
+    return newest(WHEELS, "lltm-*+stable.cpu-*.whl")
 
 
 def test_the_wheel_serves_every_python_of_a_true_platform(wheel) -> None:
@@ -80,7 +80,7 @@ def test_the_wheel_names_its_variant_in_its_version(wheel) -> None:
 
 @pytest.fixture
 def manifest() -> Manifest:
-    path = the(DIST, "manifest.json")
+    path = newest(DIST, "manifest.json")
     return parse(path)
 
 
@@ -107,7 +107,7 @@ def test_the_fat_wheel_holds_what_the_manifest_says(manifest, tmp_path) -> None:
 
 
 def test_pip_installs_the_fat_wheel_and_it_runs(manifest, tmp_path) -> None:
-    python = the(ENVS, "stable210-cpu-venv/bin/python")
+    python = newest(ENVS, "stable210-cpu-venv/bin/python")
     if "stable210-cpu" not in manifest.fat.cells:
         pytest.skip(f"the fat wheel lacks stable210-cpu: {HOW}")
     site = tmp_path / "site"
@@ -118,14 +118,14 @@ def test_pip_installs_the_fat_wheel_and_it_runs(manifest, tmp_path) -> None:
 
 
 def test_the_sdist_holds_the_sources_and_no_binary() -> None:
-    with tarfile.open(the(DIST, "lltm-*.tar.gz")) as archive:
+    with tarfile.open(newest(DIST, "lltm-*.tar.gz")) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
     assert {"setup.py", "pyproject.toml", "csrc/ops/operands.h", "LICENSE"} <= set(names)
     assert not [name for name in names if name.endswith((".so", ".o", ".pyc"))]
 
 
 def test_the_conda_package_serves_every_python_and_needs_no_exact_torch(manifest) -> None:
-    index = json.loads(the(DIST, "channel/linux-64/repodata.json").read_text())
+    index = json.loads(newest(DIST, "channel/linux-64/repodata.json").read_text())
     facts = index["packages.conda"][Path(manifest.cells["stable210-cpu"].conda).name]
     needs = {need for need in facts["depends"] if not need.startswith("__glibc ")}
     assert needs == {"python >=3.10", "pytorch >=2.10.0 *_py*"}  # any build, CUDA ones too
@@ -135,7 +135,7 @@ def test_the_conda_package_serves_every_python_and_needs_no_exact_torch(manifest
 
 @pytest.mark.parametrize("kind", ["venv", "conda"])
 def test_the_installed_artefact_runs(kind, tmp_path) -> None:
-    python = the(ENVS, f"stable210-cpu-{kind}/bin/python")
+    python = newest(ENVS, f"stable210-cpu-{kind}/bin/python")
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
     report = tmp_path / "smoke.json"
     options = ["--outside", REPO / "lltm_conda", "--json", report]
@@ -145,13 +145,13 @@ def test_the_installed_artefact_runs(kind, tmp_path) -> None:
 
 
 def test_the_conda_package_leaves_no_trace_of_its_build() -> None:
-    prefix = the(ENVS, "stable210-cpu-conda")
+    prefix = newest(ENVS, "stable210-cpu-conda")
     files = [path for path in prefix.rglob("*lltm*") if path.is_file()]
     assert files and not list(prefix.glob("lib/python*/site-packages/lltm-*/direct_url.json"))
 
 
 def test_the_digits_were_learned() -> None:
-    facts = json.loads(the(BUILD / "digits" / "stable210-cpu", "metrics.json").read_text())
+    facts = json.loads(newest(BUILD / "digits" / "stable210-cpu", "metrics.json").read_text())
     assert facts["held_out_accuracy"] >= 0.95
     assert facts["held_out_images"] > 300
 
@@ -159,7 +159,7 @@ def test_the_digits_were_learned() -> None:
 @pytest.mark.slow
 def test_the_sdist_installs_and_runs(tmp_path) -> None:
     """Compiled anew by pip, against the torch of the environment that runs the tests."""
-    sdist = the(DIST, "lltm-*.tar.gz")
+    sdist = newest(DIST, "lltm-*.tar.gz")
     target = tmp_path / "site"
     pip = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index"]
     run(Path(sys.executable), *pip, "--target", target, sdist, cwd=tmp_path, DEBUG="1")  # quicker
@@ -169,7 +169,7 @@ def test_the_sdist_installs_and_runs(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_a_second_run_with_nothing_changed_does_nothing() -> None:
-    the(WHEELS, "lltm-*+stable.cpu-*.whl")
+    newest(WHEELS, "lltm-*+stable.cpu-*.whl")
     command = [str(REPO / "scripts" / "build_all.sh"), "stable210-cpu", "--channel", "bootstrap"]
     subprocess.run(command, check=True, capture_output=True)
     process = subprocess.run(command, check=True, capture_output=True, text=True)

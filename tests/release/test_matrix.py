@@ -47,7 +47,7 @@ MISTAKES = [
 ]
 
 
-def broken(tmp_path: Path, content: str) -> str:
+def refusal_of(tmp_path: Path, content: str) -> str:
     path = tmp_path / "matrix.yaml"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ReleaseError) as error:
@@ -58,7 +58,7 @@ def broken(tmp_path: Path, content: str) -> str:
 @pytest.mark.parametrize(("old", "new", "expected"), MISTAKES, ids=[m[1].strip() for m in MISTAKES])
 def test_a_mistake_is_named(matrix_text, tmp_path, old, new, expected) -> None:
     assert old in matrix_text
-    message = broken(tmp_path, matrix_text.replace(old, new, 1))
+    message = refusal_of(tmp_path, matrix_text.replace(old, new, 1))
     for part in expected:
         assert part in message
 
@@ -71,12 +71,12 @@ def test_the_line_is_that_of_the_mistake(matrix_text, tmp_path, old) -> None:
     new["    abi: {pypi: 0"] = "    abi: {pypi: 2"
     number = 1 + matrix_text[: matrix_text.index(old)].count("\n")
     content = matrix_text.replace(old, new.get(old, '    toolkit: "13.9"'), 1)
-    assert f"matrix.yaml:{number}:" in broken(tmp_path, content)
+    assert f"matrix.yaml:{number}:" in refusal_of(tmp_path, content)
 
 
 def test_every_mistake_is_reported_at_once(matrix_text, tmp_path) -> None:
     content = matrix_text.replace("pypi: 0", "pypi: 2", 1).replace("conda: 1", "conda: 3", 1)
-    assert len(broken(tmp_path, content).splitlines()) == 2
+    assert len(refusal_of(tmp_path, content).splitlines()) == 2
 
 
 def test_a_missing_file_is_named(tmp_path) -> None:
@@ -86,7 +86,7 @@ def test_a_missing_file_is_named(tmp_path) -> None:
 
 @pytest.mark.parametrize("content", ["", "just text", "- a\n- b"])
 def test_a_file_of_another_shape_is_refused(tmp_path, content) -> None:
-    assert "needs a mapping" in broken(tmp_path, content)
+    assert "needs a mapping" in refusal_of(tmp_path, content)
 
 
 def test_every_gpu_of_a_torch_finds_machine_code_and_one_that_serves_it(matrix) -> None:

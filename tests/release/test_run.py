@@ -77,7 +77,7 @@ class World:
         return Release(selectors, self.matrix, host, console, **options).run()
 
     @property
-    def text(self) -> str:
+    def output(self) -> str:
         return self.out.getvalue()
 
     @property
@@ -148,7 +148,9 @@ def test_one_failing_cell_stops_no_other_and_fails_the_run(world) -> None:
         "stable210-cu12": "done",
         "stable210-cu13": "done",
     }
-    assert "auditwheel finds no tag" in world.text and "| doing wheel/stable210-cpu" in world.text
+    assert (
+        "auditwheel finds no tag" in world.output and "| doing wheel/stable210-cpu" in world.output
+    )
     assert world.manifest.fat.cells == ["stable210-cu12", "stable210-cu13"]
     assert "auditwheel finds no tag" in world.manifest.missing["stable210-cpu"]
 
@@ -157,7 +159,7 @@ def test_the_table_shows_the_begin_of_a_long_reason(world) -> None:
     reason = "\n".join(f"error {number}" for number in range(50))
     world.bad["wheel/stable210-cpu"] = ReleaseError(reason)
     world.run("stable210-cpu")
-    table = world.text[world.text.index("lltm release") :]
+    table = world.output[world.output.index("lltm release") :]
     assert "error 3" in table and "error 4" not in table and "its log has the rest" in table
     assert "error 49" in world.manifest.cells["stable210-cpu"].reason
 
@@ -172,7 +174,7 @@ def test_a_cell_that_does_not_run_stays_out_of_the_wheel(world) -> None:
 def test_a_fat_wheel_that_cannot_be_made_fails_the_run(world, monkeypatch) -> None:
     monkeypatch.setattr(pack_steps, "LIMIT", 10)
     assert world.run("stable210-cpu") == 1
-    assert world.manifest.fat is None and "at most 10 are allowed" in world.text
+    assert world.manifest.fat is None and "at most 10 are allowed" in world.output
 
 
 def test_what_a_machine_cannot_build_is_named_and_fails_only_who_asked_for_it(world) -> None:
@@ -186,7 +188,7 @@ def test_what_a_machine_cannot_run_is_partial(world) -> None:
     world.bad["venv/stable210-cu13"] = SkipTask("needs a GPU")
     assert world.run("stable210-cu*") == 0
     assert world.manifest.cells["stable210-cu13"].state == "partial"
-    assert "stable210-cu13" in world.manifest.fat.cells and "needs a GPU" in world.text
+    assert "stable210-cu13" in world.manifest.fat.cells and "needs a GPU" in world.output
     assert world.run("stable210-cu13") == 1
 
 
@@ -194,7 +196,7 @@ def test_cuda_kernels_that_no_gpu_has_run_are_said_to_be_so(world) -> None:
     world.run("stable210-cu13", "stable210-cpu")
     runs = {name: cell.runs[-1] for name, cell in world.manifest.cells.items()}
     assert runs["stable210-cpu"].ran
-    assert not runs["stable210-cu13"].ran and "no run had a GPU" in world.text
+    assert not runs["stable210-cu13"].ran and "no run had a GPU" in world.output
 
 
 def test_a_second_run_does_nothing_again(world) -> None:
@@ -236,7 +238,7 @@ def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
     path.write_text(path.read_text()[:300])
     assert world.run("stable210-cu13") == 0
     assert world.manifest.fat.cells == ["stable210-cu13"]
-    assert "set aside as manifest.json.set-aside-1" in world.text
+    assert "set aside as manifest.json.set-aside-1" in world.output
 
 
 def test_nothing_is_kept_of_other_sources(world, monkeypatch) -> None:
@@ -299,7 +301,7 @@ def test_what_is_built_from_a_checkout_that_changes_is_not_certified(
     manifest = world.manifest
     assert manifest.changed.startswith(f"during the run, {says}")
     assert (manifest.clean, manifest.artefacts) == (False, [])
-    assert says in world.text
+    assert says in world.output
     monkeypatch.setattr(uploading, "DIST", world.dist)
     monkeypatch.setattr(uploading, "LOGS", world.root / "logs")
     with pytest.raises(ReleaseError, match=says):
@@ -330,13 +332,13 @@ def test_a_dry_run_makes_nothing(world, tmp_path) -> None:
     cells, channel = ("stable210-cpu",), "bootstrap"
     Release(cells, world.matrix, host, console, channel=channel).show()
     assert sorted(tmp_path.rglob("*")) == before
-    assert "wheel/stable210-cpu" in world.text and world.ran == []
+    assert "wheel/stable210-cpu" in world.output and world.ran == []
 
 
 def test_a_full_disk_fails_the_run_and_the_next_one_goes_on(world) -> None:
     world.bad["venv/stable210-cpu"] = OSError(28, "No space left on device", str(world.root))
     assert world.run("stable210-cpu", "stable210-cu13") == 1
-    assert "MB are free" in world.text and "what is finished is kept" in world.text
+    assert "MB are free" in world.output and "what is finished is kept" in world.output
     world.bad.clear()
     assert world.run("stable210-cpu", "stable210-cu13") == 0
     assert "wheel/stable210-cpu" not in world.ran and "venv/stable210-cpu" in world.ran

@@ -65,7 +65,7 @@ def world(tmp_path, monkeypatch) -> World:
     return World(tmp_path / "work", monkeypatch)
 
 
-def some(matrix, *names: str) -> list[Target]:
+def select_targets(matrix, *names: str) -> list[Target]:
     """The environments of a torch (`2.4`), or one (`2.4@3.10`)."""
     all_targets = targets(matrix)
     return [t for t in all_targets if t.torch in names or f"{t.torch}@{t.python}" in names]
@@ -177,33 +177,33 @@ def test_a_wheel_without_build_records_is_refused(matrix, tmp_path) -> None:
 
 
 def test_a_second_run_tries_nothing_again(world, matrix, wheel, console) -> None:
-    assert verify_full.verify(wheel, some(matrix, "2.4"), matrix, console) == 0
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console) == 0
     assert len(world.tried) == 3
-    assert verify_full.verify(wheel, some(matrix, "2.4"), matrix, console) == 0
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console) == 0
     assert len(world.tried) == 3
 
 
 def test_another_wheel_is_tried_anew(world, matrix, wheel, console, tmp_path) -> None:
-    verify_full.verify(wheel, some(matrix, "2.4"), matrix, console)
+    verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console)
     other = make_wheel(tmp_path / "other", {"glue-stable210.so": b"other"})
-    verify_full.verify(other, some(matrix, "2.4"), matrix, console)
+    verify_full.verify(other, select_targets(matrix, "2.4"), matrix, console)
     assert len(world.tried) == 6
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1, "result": {}}'])
 def test_a_torn_result_is_tried_again(world, matrix, wheel, console, damage) -> None:
-    verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console)
+    verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console)
     (file,) = verify_full.WORK.glob("results/*.json")
     file.write_text(damage)
-    verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console)
+    verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console)
     assert len(world.tried) == 2
 
 
 def test_what_could_not_be_installed_is_tried_again(world, matrix, wheel, console) -> None:
     world.error = SkipTask("no such index")
-    assert verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console) == 1
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 1
     world.error = None
-    assert verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console) == 0
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 0
 
 
 @pytest.mark.parametrize(
@@ -244,13 +244,13 @@ def test_an_environment_that_does_not_work_makes_the_exit_code(
     world, matrix, wheel, console, state
 ) -> None:
     world.state = state
-    assert verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console) == 1
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 1
 
 
 def test_the_cache_goes_with_its_torch_whatever_happens(world, matrix, wheel, console) -> None:
     world.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console)
+        verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console)
     assert not verify_full.CACHE.exists()
     assert not list(verify_full.WORK.glob("torch-*"))
 
@@ -269,13 +269,13 @@ def test_a_python_that_is_missing_is_named_with_what_to_do(
     world, matrix, wheel, console, monkeypatch
 ) -> None:
     monkeypatch.setattr(verify_full, "interpreter", lambda python: None)
-    assert verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console) == 1
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 1
     assert "no Python 3.10 on PATH or in pyenv; install one" in console.file.getvalue()
     assert world.tried == []
 
 
 def test_only_a_whole_set_is_stored(world, matrix, wheel, console) -> None:
-    verify_full.verify(wheel, some(matrix, "2.4"), matrix, console)
+    verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console)
     assert not world.results.exists()
     verify_full.verify(wheel, targets(matrix), matrix, console)
     stored = evidence.load(world.results)
