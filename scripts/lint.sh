@@ -33,6 +33,10 @@ check "ruff format" "$bin/ruff" format --check --quiet --diff .
 check "ruff check" "$bin/ruff" check --quiet .
 check "clang-format" "$bin/clang-format" --dry-run -Werror "${native[@]}"
 check "mypy --strict" "$bin/mypy" --no-error-summary
+if [[ -d measurements ]]; then # a project made from this one has none
+  check "mypy --strict: benchmarks, measurements" "$bin/mypy" --no-error-summary \
+    benchmarks measurements
+fi
 check "workflows: schema" "$bin/check-jsonschema" --quiet \
   --builtin-schema vendor.github-workflows .github/workflows/*.yml
 check "workflows: zizmor" "$bin/zizmor" --offline --quiet --no-progress .github
