@@ -141,10 +141,10 @@ class Suite:
 
     def _shown(self, command: list[str]) -> str:
         """The command without the folders of this machine."""
-        shown = re.sub(r"\S+/(?=[^/\s]+\.whl)", "", shlex.join(command))
+        masked = re.sub(r"\S+/(?=[^/\s]+\.whl)", "", shlex.join(command))
         for path, name in ((sys.executable, "python3"), (self.out, "OUT"), (ROOT, ".")):
-            shown = re.sub(re.escape(str(path)) + r"(?![\w-])", name, shown)
-        return shown
+            masked = re.sub(re.escape(str(path)) + r"(?![\w-])", name, masked)
+        return masked
 
     def run(self, part: Part) -> bool:
         """Runs one part, with its log beside the results; returns whether it passed."""

@@ -246,35 +246,52 @@ def overlap(lanes: list[Lane]) -> float:
     return both / (sum(end - begin for begin, end in [*left, *right]) - both)
 
 
-def soak(calls: int, seed: int, families: tuple[str, ...]) -> dict[str, object]:
+class Bursts:
+    """Queues the same calls on all lanes behind a gate, and lets them run together."""
+
+    def __init__(self, source: random.Random, pool: list[Problem], device: torch.device) -> None:
+        origin = torch.cuda.Event(enable_timing=True)
+        origin.record()
+        self.lanes = [Lane(device, origin, len(pool)) for _ in range(STREAMS)]
+        self._gate = torch.cuda.Stream(device)
+        self._source = source
+        self._pool = pool
+        torch.cuda.synchronize()
+
+    def warm_up(self) -> None:
+        """Call every problem on every lane: what libraries keep for each stream is there then."""
+        for lane in self.lanes:
+            for index, problem in enumerate(self._pool):
+                lane.call(index, problem)
+                lane.wait()
+            lane.spans.clear()
+
+    def run(self, indices: list[int]) -> None:
+        with torch.cuda.stream(self._gate):
+            torch.cuda._sleep(GATE)
+        for lane in self.lanes:
+            lane.stream.wait_stream(self._gate)
+        # The same calls, each stream in an order of its own, so that both end together.
+        orders = [self._source.sample(indices, len(indices)) for _ in self.lanes]
+        for turn in zip(*orders, strict=True):
+            for lane, index in zip(self.lanes, turn, strict=True):
+                lane.call(index, self._pool[index])
+        for lane in self.lanes:
+            lane.wait()
+
+    def count_different(self) -> list[int]:
+        """How many calls of each problem differed from the first."""
+        counts: list[int] = torch.stack([lane.different for lane in self.lanes]).sum(0).tolist()
+        return counts
+
+
+def soak(calls: int, seed: int, families: tuple[str, ...]) -> None:
     device = torch.device("cuda", 0)
     source = random.Random(seed)
     began = time.monotonic()
     pool = draw_pool(source, device, families)
-    origin = torch.cuda.Event(enable_timing=True)
-    origin.record()
-    lanes = [Lane(device, origin, len(pool)) for _ in range(STREAMS)]
-    gate = torch.cuda.Stream(device)
-    torch.cuda.synchronize()
-
-    def burst(indices: list[int]) -> None:
-        with torch.cuda.stream(gate):
-            torch.cuda._sleep(GATE)
-        for lane in lanes:
-            lane.stream.wait_stream(gate)
-        # The same calls, each stream in an order of its own, so that both end together.
-        orders = [source.sample(indices, len(indices)) for _ in lanes]
-        for now in zip(*orders, strict=True):
-            for lane, index in zip(lanes, now, strict=True):
-                lane.call(index, pool[index])
-        for lane in lanes:
-            lane.wait()
-
-    for lane in lanes:  # what libraries keep for each stream is there before memory is counted
-        for index, problem in enumerate(pool):
-            lane.call(index, problem)
-            lane.wait()
-        lane.spans.clear()
+    bursts = Bursts(source, pool, device)
+    bursts.warm_up()
     gc.collect()
     before = torch.cuda.memory_allocated(device)
     seconds_drawing = time.monotonic() - began
@@ -282,14 +299,14 @@ def soak(calls: int, seed: int, families: tuple[str, ...]) -> dict[str, object]:
     done: Counter[str] = Counter()
     while (left := calls - done.total()) > 0:
         indices = source.choices(range(len(pool)), k=min(QUEUED, -(-left // STREAMS)))
-        burst(indices)
+        bursts.run(indices)
         done.update(pool[index].family for index in STREAMS * indices)
     gc.collect()
     seconds = time.monotonic() - began
     lost = torch.cuda.memory_allocated(device) - before
-    different = torch.stack([lane.different for lane in lanes]).sum(0).tolist()
-    together = overlap(lanes)
-    report: dict[str, object] = {
+    different = bursts.count_different()
+    together = overlap(bursts.lanes)
+    report = {
         "calls": done.total(),
         "by_family": dict(done),
         "problems": len(pool),
@@ -308,7 +325,6 @@ def soak(calls: int, seed: int, families: tuple[str, ...]) -> dict[str, object]:
         raise Wrong(f"{lost} bytes of the device are in use that were not before")
     if together < LEAST_OVERLAP:
         raise Wrong(f"calls ran on both streams for {together:.0%} of the time only")
-    return report
 
 
 def main() -> int:

@@ -75,7 +75,8 @@ class Costs(Directive):
 
     def run(self) -> list[nodes.Node]:
         matrix = yaml.safe_load((DOCS.parent / "build_matrix.yaml").read_text(encoding="utf-8"))
-        torches, pythons = matrix["torch"], matrix["package"]["pythons"]
+        torches = matrix["torch"]
+        pythons = matrix["package"]["pythons"]
         pairs = sum(len(torch["pythons"]) for torch in torches.values())
         own = [torch for torch in torches.values() if "aten" in torch]
         glues = 1 + sum(len(set(torch["abi"].values())) for torch in own)

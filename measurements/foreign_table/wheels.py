@@ -99,14 +99,14 @@ def fetch(work: Path) -> Iterator[Sample]:
 def choose_objects(root: Path, wheel: Wheel) -> list[Path]:
     """Some shared objects of a wheel, first those that name torch or CUDA."""
     naming_torch: list[Path] = []
-    others: list[Path] = []
+    remaining: list[Path] = []
     for path in shared_objects(root):
         if not fnmatch.fnmatch(path.as_posix(), wheel.left_out):
             content = path.read_bytes()
             names_torch = any(name in content for name in TORCH_NAMES)
-            (naming_torch if names_torch else others).append(path)
-    step = max(1, len(others) // max(1, wheel.most - len(naming_torch)))
-    return [*naming_torch, *others[::step]][: wheel.most]
+            (naming_torch if names_torch else remaining).append(path)
+    step = max(1, len(remaining) // max(1, wheel.most - len(naming_torch)))
+    return [*naming_torch, *remaining[::step]][: wheel.most]
 
 
 def make_sample(root: Path, path: Path, wheel: Wheel) -> Sample:

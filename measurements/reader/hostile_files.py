@@ -12,6 +12,7 @@ from pathlib import Path
 from shared_objects import GLUE_RECORD, shared_object
 
 from lltm_conda.engine.compat import layouts
+from measurements.reader import elf_structures as elf
 
 #: What any file of 1 MB may cost, and the time that a file of any size may take.
 SECONDS = 1.0
@@ -38,14 +39,15 @@ class Image:
     def strings(self, data: bytes, size: int | None = None) -> int:
         """Append the string table."""
         at = self.add(data)
-        self.dynamic += [(5, at), (10, len(data) if size is None else size)]
+        length = len(data) if size is None else size
+        self.dynamic += [(elf.STRING_TABLE, at), (elf.STRING_TABLE_SIZE, length)]
         return at
 
     def symbols(self, names: list[int]) -> None:
         """Append undefined symbols with these offsets into the string table."""
-        table = b"".join(struct.pack("<IBBHQQ", name, 0x10, 0, 0, 0, 0) for name in names)
+        table = b"".join(elf.Symbol(name).pack() for name in names)
         at = self.add(table)
-        self.dynamic.append((6, at))
+        self.dynamic.append((elf.SYMBOL_TABLE, at))
         self.sections.append((".dynsym", 11, at, len(table)))
 
     def section(self, name: str, data: bytes) -> None:
@@ -59,16 +61,37 @@ class Image:
         headers = b""
         for name, kind, at, length in self.sections:
             label = names.index(b"\0" + name.encode() + b"\0") + 1
-            headers += struct.pack("<IIQQQQIIQQ", label, kind, 0, at, at, length, 0, 0, 1, 0)
+            header = elf.SectionHeader(
+                name=label, kind=kind, flags=0, address=at, offset=at, size=length
+            )
+            headers += header.pack()
         place = self.add(headers)
         total = max(size, len(self.data))
-        segment = (0, 0, 0, total, total, 4096)
-        self.data[64:176] = struct.pack("<IIQQQQQQ", 1, 5, *segment) + struct.pack(
-            "<IIQQQQQQ", 2, 6, dynamic, dynamic, 0, len(self.dynamic) * 16, 0, 8
+        loaded = elf.Segment(
+            kind=1,
+            flags=5,
+            offset=0,
+            address=0,
+            physical_address=0,
+            file_size=total,
+            memory_size=total,
+            alignment=4096,
         )
+        dynamic_segment = elf.Segment(
+            kind=2,
+            flags=6,
+            offset=dynamic,
+            address=dynamic,
+            physical_address=0,
+            file_size=len(self.dynamic) * 16,
+            memory_size=0,
+            alignment=8,
+        )
+        self.data[64:176] = loaded.pack() + dynamic_segment.pack()
         count = len(self.sections)
-        fields = (3, 62, 1, 0, 64, place, 0, 64, 56, 2, 64, count, count - 1)
-        self.data[:64] = struct.pack("<4sBBB9xHHIQQQIHHHHHH", b"\x7fELF", 2, 1, 1, *fields)
+        self.data[:64] = elf.FileHeader(
+            section_headers=place, section_count=count, names_section=count - 1
+        ).pack()
         path.write_bytes(self.data)
         if size:
             os.truncate(path, size)
@@ -102,7 +125,7 @@ def many_symbols(name: bytes, count: int) -> Image:
 def overlapping_needs(count: int, length: int) -> Image:
     image = Image()
     image.strings(b"\0" + b"x" * length + b"\0")
-    image.dynamic += [(1, 1 + index % length) for index in range(count)]
+    image.dynamic += [(elf.NEEDED, 1 + index % length) for index in range(count)]
     return image
 
 
@@ -112,43 +135,65 @@ def many_places(needs: int, folders: int) -> Image:
     names = b"".join(b"%04x\0" % number for number in range(needs))
     runpath = b":".join(b"/%x" % number for number in range(folders))
     image.strings(b"\0" + names + runpath + b"\0")
-    image.dynamic += [(1, 1 + 5 * number) for number in range(needs)]
-    image.dynamic.append((29, 1 + len(names)))
+    image.dynamic += [(elf.NEEDED, 1 + 5 * number) for number in range(needs)]
+    image.dynamic.append((elf.RUNPATH, 1 + len(names)))
     return image
 
 
 def overlapping_versions(count: int, length: int, step: int = 16, number: int = 1 << 32) -> Image:
     image = Image()
     image.strings(b"\0" + b"GLIBC_2." + b"1." * (length // 2) + b"\0")
-    need = struct.pack("<HHIII", 1, 0xFFFF, 1, 16, 16)
-    entries = b"".join(
-        struct.pack("<IHHII", 0, 0, 0, 1 + index % length, step) for index in range(count)
+    need = elf.VersionNeed(version=1, entries=0xFFFF, file=1, first=16, next=16)
+    versions = b"".join(
+        elf.NeededVersion(hash=0, flags=0, number=0, name=1 + index % length, next=step).pack()
+        for index in range(count)
     )
-    image.dynamic += [(0x6FFFFFFE, image.add(need + entries)), (0x6FFFFFFF, number)]
+    at = image.add(need.pack() + versions)
+    image.dynamic += [(elf.VERSION_NEEDS, at), (elf.VERSION_NEEDS_COUNT, number)]
     return image
 
 
 def endless_definitions(following: int) -> Image:
     image = Image()
     image.strings(b"\0" + b"y" * 16000 + b"\0")
-    at = image.add(struct.pack("<HHHHIIIII", 1, 0, 0, 1, 0, 20, following, 1, 0) * 20_000)
-    image.dynamic += [(0x6FFFFFFC, at), (0x6FFFFFFD, 1 << 32)]
+    definition = elf.VersionDefinition(
+        version=1,
+        flags=0,
+        number=0,
+        entries=1,
+        hash=0,
+        first=20,
+        next=following,
+        name=1,
+        next_name=0,
+    )
+    at = image.add(definition.pack() * 20_000)
+    image.dynamic += [
+        (elf.VERSION_DEFINITIONS, at),
+        (elf.VERSION_DEFINITIONS_COUNT, 1 << 32),
+    ]
     return image
 
 
 def hash_table(buckets: int, chain: bytes) -> Image:
     image = Image()
     image.strings(b"\0aoti_torch_x\0")
-    image.dynamic.append((6, image.add(struct.pack("<IBBHQQ", 1, 0x10, 0, 1, 0, 0) * 40)))
-    table = struct.pack("<IIIIQ", buckets, 1, 1, 0, (1 << 64) - 1) + struct.pack("<I", 1) + chain
-    image.dynamic.append((0x6FFFFEF5, image.add(table)))
+    symbol = elf.Symbol(name=1, section=1)
+    image.dynamic.append((elf.SYMBOL_TABLE, image.add(symbol.pack() * 40)))
+    header = elf.GnuHashHeader(
+        buckets=buckets, first_symbol=1, bloom_size=1, bloom_shift=0, bloom=(1 << 64) - 1
+    )
+    table = header.pack() + struct.pack("<I", 1) + chain
+    image.dynamic.append((elf.GNU_HASH_TABLE, image.add(table)))
     return image
 
 
 def symbol_count(count: int) -> Image:
     image = Image()
     image.strings(b"\0x\0")
-    image.dynamic += [(6, image.add(bytes(24))), (4, image.add(struct.pack("<II", 1, count)))]
+    symbols = image.add(bytes(24))
+    table = image.add(struct.pack("<II", 1, count))
+    image.dynamic += [(elf.SYMBOL_TABLE, symbols), (elf.HASH_TABLE, table)]
     return image
 
 
@@ -170,8 +215,8 @@ def many_sections(length: int) -> Image:
     return image
 
 
-_CONTAINER = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 0)
-_ENTRY = struct.pack("<HHIQ12xI8xQ", 2, 1, 48, 16, 90, 0)
+_CONTAINER = elf.FatbinHeader(size=0).pack()
+_ENTRY = elf.FatbinEntry(header_size=48, size=16, architecture=90).pack()
 
 #: Files of at most 1 MB.
 SMALL: dict[str, Callable[[], Image]] = {
@@ -207,7 +252,7 @@ SMALL: dict[str, Callable[[], Image]] = {
     "GPU code: padding": lambda: in_section(".nv_fatbin", bytes(1_000_000)),
     "GPU code: empty containers": lambda: in_section(".nv_fatbin", _CONTAINER * 60_000),
     "GPU code: small entries": lambda: in_section(
-        ".nv_fatbin", _CONTAINER[:8] + struct.pack("<Q", 900_000) + (_ENTRY + bytes(16)) * 14_063
+        ".nv_fatbin", elf.FatbinHeader(size=900_000).pack() + (_ENTRY + bytes(16)) * 14_063
     ),
 }
 
@@ -228,7 +273,7 @@ def _huge_strings(image: Image, size: int) -> None:
 
 def _huge_symbols(image: Image) -> None:
     image.strings(b"\0" + b"_ZN2at6Tensor3addEv\0")
-    image.dynamic.append((6, MEGABYTE))
+    image.dynamic.append((elf.SYMBOL_TABLE, MEGABYTE))
     image.sections.append((".dynsym", 11, MEGABYTE, 199_000 * 24))
 
 
@@ -273,10 +318,11 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 
 def real_objects(folder: Path) -> list[bytes]:
     """Objects with our sections, with versions, and with a hand-made GPU code section."""
-    entry = struct.pack("<HHIQIIHHIIIQQQ", 2, 0x101, 64, 128, 0, 0, 8, 1, 90, 0, 0, 0x11, 0, 0)
-    body = entry + bytes(128)
-    container = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
-    (folder / "fatbin.bin").write_bytes(container)
+    entry = elf.FatbinEntry(
+        header_size=64, size=128, architecture=90, version=0x101, minor=8, major=1, flags=0x11
+    )
+    body = entry.pack() + bytes(128)
+    (folder / "fatbin.bin").write_bytes(elf.FatbinHeader(size=len(body)).pack() + body)
     gpu = f'__asm__(".section .nv_fatbin,\\"a\\"\\n.incbin \\"{folder / "fatbin.bin"}\\"\\n");'
     (folder / "gpu.c").write_text(gpu)
     first = shared_object(

@@ -1,4 +1,4 @@
-"""measurements/results/new_project.json.xz: what building a new project's whole matrix left behind."""
+"""What building a new project's whole matrix left behind: new_project.json.xz of the results."""
 
 from __future__ import annotations
 
