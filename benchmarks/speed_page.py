@@ -73,8 +73,9 @@ def _count(reports: list[Report]) -> int:
 
 def _sentence(target: Target, place: tuple[str, ...], ratio: float) -> str:
     what, where, size, dtype, against = place
+    compared = "less than" if target.protocol == "memory" else "as fast as"
     return (
-        f"- {what}, {where}, {size} {dtype}, {target.metric}: {ratio:.2f} times as fast as "
+        f"- {what}, {where}, {size} {dtype}, {target.metric}: {ratio:.2f} times {compared} "
         f"{against}, aim {target.ratio:g}"
     )
 
