@@ -14,7 +14,12 @@ from torch import Tensor
 
 from .contender import Cell, Inputs, State
 
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 5e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+TOLERANCE = {
+    torch.float64: 1e-11,
+    torch.float32: 5e-5,
+    torch.float16: 5e-3,
+    torch.bfloat16: 3e-2,
+}
 """The largest allowed ||out - ref|| / ||ref|| of an output or gradient of one step."""
 TF32_TOLERANCE = 3e-3
 """The tolerance for one step in float32 where torch's flags allow tf32 products."""
@@ -143,7 +148,9 @@ def differentiate(
     """The outputs and gradients by name; gradients of inputs only if `input_gradients` is true."""
     x, state = inputs.detached(requires_grad=input_gradients)
     outputs = call(x, state)
-    leaves = {"d_input": x, "d_state0": state[0], "d_state1": state[1]} if input_gradients else {}
+    leaves: dict[str, Tensor] = {}
+    if input_gradients:
+        leaves |= {"d_input": x, "d_state0": state[0], "d_state1": state[1]}
     leaves |= {f"d_{name}": parameter for name, parameter in parameters.items()}
     gradients = torch.autograd.grad(outputs, list(leaves.values()), inputs.cotangents)
     values = {f"output{i}": output.detach() for i, output in enumerate(outputs)}

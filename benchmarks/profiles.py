@@ -45,7 +45,8 @@ def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
     # times the bytes of the L2 cache, unless that needs more than 32 sets. A sequence has one set.
     cache_size = torch.cuda.get_device_properties(device).L2_cache_size
     count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
-    sets = [Calls(cell, make_inputs(size, request.dtype, "cuda", 100 + i)) for i in range(count)]
+    inputs = [make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count)]
+    sets = [Calls(cell, one_set) for one_set in inputs]
     kept: list[tuple[Tensor, ...]] = []
 
     # All forward calls run first, so that a profile of backward holds only backward.
@@ -82,10 +83,17 @@ def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
             step(i)
             torch.cuda.synchronize()
         events = sorted(profiler.events(), key=lambda e: e.time_range.start)
-        on_device = [(e.name, e.time_range) for e in events if e.device_type.name == "CUDA"]
+        on_device = [event for event in events if event.device_type.name == "CUDA"]
         begun = events[0].time_range.start
         calls.append(
-            [Launch(name, span.elapsed_us(), float(span.start - begun)) for name, span in on_device]
+            [
+                Launch(
+                    name=event.name,
+                    us=event.time_range.elapsed_us(),
+                    start=float(event.time_range.start - begun),
+                )
+                for event in on_device
+            ]
         )
     return calls
 

@@ -124,8 +124,8 @@ def _run_draw(
         torch.cuda.empty_cache()
     print(f"{draw.size} {draw.dtype}: {perf_counter() - begun:.1f} s", flush=True)
     if settings.is_random and settings.again:
-        values = [ratio.value for ratio in ratios(report) if (ratio.size, ratio.dtype) == draw]
-        if min(values, default=1.0) < SLOWER:
+        of_draw = [ratio for ratio in ratios(report) if (ratio.size, ratio.dtype) == draw]
+        if any(ratio.value < SLOWER for ratio in of_draw):
             _repeat(report, draw, settings.again)
 
 

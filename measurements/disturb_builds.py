@@ -210,7 +210,8 @@ class Disturber:
                 code, message = disturb(process)
                 steps = [finished, count_steps(self.checkout.root)]
                 moment = round(after, 1)
-                row.append(self.record(Disturbance(kind, code, message, after=moment, steps=steps)))
+                disturbance = Disturbance(kind, code, message, after=moment, steps=steps)
+                row.append(self.record(disturbance))
                 count -= 1
             # Else it was quicker than the undisturbed run, and this moment does not count.
             if process.returncode == 0 or len(row) == CHAIN or not count:
@@ -272,9 +273,8 @@ class Disturber:
         for days in (-DAYS, DAYS):
             env = {"LD_PRELOAD": self.faketime, "FAKETIME": f"{days:+}d"}
             code = self.checkout.start(**env).wait()
-            self.repeat(
-                [self.record(Disturbance(f"clock {days:+} days", code, self.checkout.message()))]
-            )
+            kind = f"clock {days:+} days"
+            self.repeat([self.record(Disturbance(kind, code, self.checkout.message()))])
 
     def network(self) -> None:
         with one_way_out() as (address, cut):

@@ -62,7 +62,8 @@ def describe_machine() -> dict[str, object]:
     facts = capture(sys.executable, "-c", FACTS)
     if facts is None:
         raise SystemExit("no torch sees a GPU; run this where torch.cuda.is_available() is True")
-    driver = capture("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0")
+    query = ("--query-gpu=driver_version", "--format=csv,noheader")
+    driver = capture("nvidia-smi", *query, "-i", "0")
     compiler = capture("nvcc", "--version") or "unknown"
     return {
         **json.loads(facts),
@@ -155,10 +156,12 @@ class Suite:
         start = time.monotonic()
         with log.open("w") as file:
             limited = ["timeout", "--kill-after=10", str(part.timeout), *part.command]
-            run = subprocess.run(limited, cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT)
+            run = subprocess.run(
+                limited, cwd=ROOT, env=env, stdout=file, stderr=subprocess.STDOUT, check=False
+            )
         seconds = time.monotonic() - start
         lines = log.read_text(errors="replace").splitlines()
-        print("\n".join([*lines[-12:], f"-- {part.name}: exit code {run.returncode}"]), flush=True)
+        print(*lines[-12:], f"-- {part.name}: exit code {run.returncode}", sep="\n", flush=True)
         outcome = judge(lines, self._shown(part.command), run.returncode, seconds)
         document: dict[str, object] = asdict(outcome)
         if part.name == "soak":  # this part prints its findings as JSON
