@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +19,9 @@ except ModuleNotFoundError as error:
         f"{error}: the tests run against the installed package. Run scripts/test.sh, or: "
         "python -m pip install . --no-build-isolation"
     ) from error
+
+# For the programs of `benchmarks` and `measurements`; last, so that the sources shadow nothing.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 # Processes side by side share the processors.
 _processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

@@ -172,7 +172,7 @@ def test_security_promises_what_is_measured_and_says_what_is_not_and_how_to_repo
     ]
     promised = " ".join(sections[0][1].split())
     assert "**Nothing is loaded unjudged.**" in promised
-    stored = json.loads((REPO / "benchmarks" / "results" / "reader.json").read_text())
+    stored = json.loads((REPO / "measurements" / "results" / "reader.json").read_text())
     (seconds, megabytes), (most, _) = stored["limits"].values()
     assert f"at most {seconds:g} s of processor time and {megabytes:g} MB" in promised
     assert f"at most {most:g} s for a file of any size" in promised

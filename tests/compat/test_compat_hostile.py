@@ -8,20 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile_files import (
-    MEGABYTES,
-    SECONDS,
-    cost_of,
-    exercise,
-    in_section,
-    many_places,
-    mutations,
-    one_symbol,
-    overlapping_needs,
-    real_objects,
-    record_of,
-    structured,
-)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shared_objects import fake_torch, shared_object
@@ -38,6 +24,18 @@ from lltm_conda.engine.doctor import (
 )
 from lltm_conda.engine.doctor.elf import Elf, ElfError
 from lltm_conda.engine.doctor.text import printable
+from measurements.reader.hostile_files import (
+    MEGABYTES,
+    SECONDS,
+    in_section,
+    many_places,
+    one_symbol,
+    overlapping_needs,
+    real_objects,
+    record_of,
+    structured,
+)
+from measurements.reader.reader_costs import cost_of, exercise, mutations
 
 
 def read_safely(path: Path) -> BinaryRecord:

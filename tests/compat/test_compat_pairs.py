@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "pair_table" / "make_pair_table.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "measurements" / "pair_table" / "make_pair_table.py"
 
 
 @pytest.mark.slow
