@@ -343,6 +343,19 @@ def test_scripts_can_be_executed() -> None:
     assert [name_of(path) for path in commands if not os.access(path, os.X_OK)] == []
 
 
+@pytest.mark.parametrize("path", python_files("benchmarks"), ids=name_of)
+def test_benchmarks_know_of_the_measurements_their_storage_alone(path: Path) -> None:
+    measurements = {name for name, _ in imports(path) if name.split(".")[0] == "measurements"}
+    storage = ("measurements.storage",)
+    assert [name for name in measurements if not name.startswith(storage)] == []
+
+
+def test_measurements_run_in_no_circle() -> None:
+    graph = imported_modules(python_files("benchmarks", "measurements"))
+    found = circles(graph)
+    assert not found, "circles of imports:\n" + "\n".join(found)
+
+
 def without_body(log: str) -> list[str]:
     """The commits of `git log` that do not say why; NULs part them, \\x01 their fields."""
     commits = [entry.split("\x01") for entry in log.split("\0") if entry.strip()]

@@ -8,12 +8,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[2]
-if str(REPO) not in sys.path:
-    sys.path.append(str(REPO))
-
-from torchship.release.environments import uv  # noqa: E402
-from torchship.release.shell import Log  # noqa: E402
+from torchship.release.environments import uv
+from torchship.release.shell import Log
 
 
 def install(work: Path, *arguments: str) -> None:

@@ -31,7 +31,6 @@ from typing import NamedTuple
 REPO = Path(__file__).resolve().parents[2]
 sys.path.append(str(REPO))
 
-
 from measurements.foreign_table import table  # noqa: E402
 from measurements.foreign_table.causes import Claim, is_right_cause, without_folders  # noqa: E402
 from measurements.foreign_table.installs import exported, symbols, torch_in  # noqa: E402

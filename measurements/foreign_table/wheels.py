@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,13 +15,8 @@ from packaging.requirements import Requirement
 
 from measurements.foreign_table.installs import install
 from measurements.foreign_table.tasks import Task
-
-REPO = Path(__file__).resolve().parents[2]
-if str(REPO) not in sys.path:
-    sys.path.append(str(REPO))
-
-from torchship.doctor.owner import shared_objects  # noqa: E402
-from torchship.release.paths import fresh  # noqa: E402
+from torchship.doctor.owner import shared_objects
+from torchship.release.paths import fresh
 
 LIST = Path(__file__).with_name("distributions.json")
 PLATFORM = "x86_64-manylinux_2_36"

@@ -86,6 +86,14 @@ def build_glues(work: Path, minors: Sequence[str]) -> list[Path]:
     return glues
 
 
+def commit_of(glue: Path) -> str:
+    """The commit in the glue's own record."""
+    record = read_binary(glue).record
+    if record is None:
+        raise BuildError(f"{glue} has no build record; delete it and run this again")
+    return str(json.loads(record.text)["git_commit"])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--work", type=Path, required=True, help="folder for torches and objects")
@@ -115,7 +123,7 @@ def main() -> int:
             PairTable(
                 command="python measurements/pair_table/make_pair_table.py",
                 machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-                commit=json.loads(read_binary(glues[0]).record.text)["git_commit"],
+                commit=commit_of(glues[0]),
                 seconds=round(time.monotonic() - start),
                 minors=minors,
                 cells=pairs,
