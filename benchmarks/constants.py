@@ -1,4 +1,5 @@
-"""Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of step_plan.cu.
+"""Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of
+measured_bounds.h.
 
 Each family of kernels runs randomly drawn steps, in a CUDA graph and eagerly. Most constants are
 fitted to half of the graph's times; the model then predicts the other half.
@@ -23,21 +24,18 @@ from .timing import GRAPH_STEPS, capture, stopwatch
 
 KINDS = {
     "float32": ("rows4", "rows16", "cublas"),
-    "tf32": ("tensor", "few", "cublas"),
-    "bfloat16": ("rows4", "rows16", "elements", "cublas"),
+    "tf32": ("tensor", "cublas"),
+    "bfloat16": ("rows4", "rows16", "cublas"),
 }
-"""The families that the model compares. "few" is "tensor" for tf32 steps of up to FEW_ROWS rows,
-"elements" is "tensor" for rows that are not aligned to words of 4 bytes."""
+"""The families that the model compares."""
 NAMES = {
     "rows4": ("rows4_depth", "rows4_work"),
     "rows16": ("rows_depth", "rows_work"),
     "tensor": ("tensor_slice", "tensor_block"),
-    "elements": ("elements_slice", "elements_block"),
-    "few": ("few_slice", "few_block"),
     "cublas": ("cublas", "cublas_work", "cublas_megabyte"),
 }
 FEW_ROWS = 32
-"""The most rows of a step that "few" serves: kFewRows of cell.h."""
+"""Steps of up to so many rows run another kernel of "tensor", kFewRows of step.h: not fitted."""
 SMALLEST = Size(1, 16, 17)
 MOST_WORK = 1e10
 """The most operations of a step. In a larger step only the products limit the speed."""
@@ -51,10 +49,9 @@ def terms(family: str, size: Size, element_bytes: int) -> tuple[float, ...]:
     if family.startswith("rows"):
         tile = int(family.removeprefix("rows"))
         return depth, 1e-6 * math.ceil(size.batch / tile) * tile * lines * depth
-    if family in ("tensor", "elements", "few"):
+    if family == "tensor":
         slices = math.ceil(depth * element_bytes / 128)
-        row_tiles = 1 if family == "few" else math.ceil(size.batch / 64)
-        return slices, slices * row_tiles * math.ceil(size.state / 16)
+        return slices, slices * math.ceil(size.batch / 64) * math.ceil(size.state / 16)
     return 1.0, 1e-6 * size.batch * lines * depth, 1e-6 * lines * depth * element_bytes
 
 
@@ -85,8 +82,7 @@ def _measure(one: Draw, family: str) -> tuple[float, float]:
     dtype = DTYPES[one.dtype]
     cell = our_cell(Request(one.size, dtype, "cuda", 0))
     call = Calls(cell, make_inputs(one.size, dtype, "cuda", 0)).plain
-    name = "tensor" if family in ("few", "elements") else family
-    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL=name)
+    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL=family)
     set_tf32(one.dtype == "tf32")
     with forced, torch.no_grad():
         graph, _ = capture(call, GRAPH_STEPS)
@@ -108,12 +104,11 @@ def show(seed: int, count: int, console: Console) -> None:
     table.add_row("all", "launch", f"{launch:.1f}")
     for dtype, families in KINDS.items():
         drawn = [d for d in found if d.dtype == dtype and forward_flops(d.size) <= MOST_WORK]
-        few = [d for d in drawn if d.size.batch <= FEW_ROWS]
         many = [d for d in drawn if d.size.batch > FEW_ROWS]
         element_bytes = DTYPES[dtype].itemsize
         host = []
         for family in families:
-            steps = {"few": few, "tensor": many}.get(family, drawn)[:count]
+            steps = (many if family == "tensor" else drawn)[:count]
             rows = torch.tensor([terms(family, d.size, element_bytes) for d in steps]).double()
             times, eager = torch.tensor([_measure(d, family) for d in steps]).double().T
             host.append((eager - times).median())

@@ -105,8 +105,11 @@ class LayerBackward {
     Tensor cells = saved.cells;
     if (cells.numel() == 0) {  // forward did not keep them
       cells = Torch::empty({sizes.steps, sizes.batch, sizes.state}, saved.gates);
-      const lltm_layer_cells_arguments arguments = {sizes.layer(), Calls::data_or_null(given.cell),
-                                                    Torch::data(saved.gates), Torch::data(cells)};
+      lltm_layer_cells_arguments arguments = {};
+      arguments.sizes = sizes.layer();
+      arguments.initial_cell = Calls::data_or_null(given.cell);
+      arguments.gates = Torch::data(saved.gates);
+      arguments.cells = Torch::data(cells);
       Calls::check(Calls::kernels().layer_cells(sizes.dtype, &arguments, &where));
     }
     const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, given.input);
@@ -151,10 +154,11 @@ class LayerBackward {
     // over a part of the depth 3S, and their sum is d_z W_h.
     const auto multiply_by_h = [&](const Tensor& to, int64_t t, int64_t planes) {
       const int64_t depth = 3 * sizes.state / planes;
-      products.run(
-          Part::rows_of(to, 0, sizes.batch, sizes.state).in_planes(sizes.plane()),
-          {d_gates, 3 * t * sizes.plane(), sizes.batch, depth, 3 * sizes.state, false, depth},
-          Part::h_columns(given.weights, sizes).in_planes(depth * sizes.columns()), false, planes);
+      const Part d_h = Part::rows_of(to, 0, sizes.batch, sizes.state);
+      const Part d_z = Part::rows_of(d_gates, t * sizes.batch, sizes.batch, 3 * sizes.state);
+      const Part weights_h = Part::h_columns(given.weights, sizes);
+      products.run(d_h.in_planes(sizes.plane()), d_z.first_columns(depth).in_planes(depth),
+                   weights_h.in_planes(depth * sizes.columns()), planes);
     };
     // A 16-bit gradient of the cell state would lose small addends. So with a 16-bit dtype, steps
     // pass on this gradient in float32: each element takes the place of two 16-bit elements.
@@ -188,7 +192,7 @@ class LayerBackward {
         Calls::check(Calls::kernels().step_backward(sizes.dtype, plan.family, &step, &where));
       } else {
         step.more_grad_h_planes = n + 1 < sizes.steps ? planes : 1;
-        Calls::check(Calls::kernels().cell_backward(sizes.dtype, &step, &where));
+        Calls::check(Calls::kernels().pointwise_backward(sizes.dtype, &step, &where));
         if (n > 0) {
           multiply_by_h(d_h[n % 2], t, planes);
         } else if (d.h) {
@@ -225,17 +229,20 @@ class LayerBackward {
                    Part::input_columns(given.weights, sizes));
     }
     if (!d.weights) return;
-    const bool adds = last < sizes.steps;
-    products.run(Part::input_columns(*d.weights, sizes), d_z(first, last).transposed(),
-                 steps(given.input, first, last, sizes.features), adds);
+    const auto assign_or_add = [&](const Part& to, const Part& left, const Part& right) {
+      if (last < sizes.steps) return products.add(to, left, right);
+      products.run(to, left, right);
+    };
+    assign_or_add(Part::input_columns(*d.weights, sizes), d_z(first, last).transposed(),
+                  steps(given.input, first, last, sizes.features));
     // In forward, step n has read output n - 1 as h; step 0 has read initial_h.
     const int64_t second = std::max<int64_t>(first, 1);
     const Part of_h = Part::h_columns(*d.weights, sizes);
-    products.run(of_h, d_z(second, last).transposed(),
-                 steps(output, second - 1, last - 1, sizes.state), adds);
+    assign_or_add(of_h, d_z(second, last).transposed(),
+                  steps(output, second - 1, last - 1, sizes.state));
     if (first == 0 && given.h) {
-      products.run(of_h, d_z(0, 1).transposed(),
-                   Part::rows_of(*given.h, 0, sizes.batch, sizes.state), true);
+      products.add(of_h, d_z(0, 1).transposed(),
+                   Part::rows_of(*given.h, 0, sizes.batch, sizes.state));
     }
   }
 };

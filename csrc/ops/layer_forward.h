@@ -168,11 +168,11 @@ class LayerForward {
         if (step.old_h != nullptr) {
           const bool first = n == 0;
           const int64_t row = first ? 0 : sizes.time(n - 1) * sizes.batch;
-          products.run(Part::rows_of(gates, t * sizes.batch, sizes.batch, 3 * sizes.state),
+          products.add(Part::rows_of(gates, t * sizes.batch, sizes.batch, 3 * sizes.state),
                        Part::rows_of(first ? *given.h : output, row, sizes.batch, sizes.state),
-                       Part::h_columns(given.weights, sizes).transposed(), true);
+                       Part::h_columns(given.weights, sizes).transposed());
         }
-        Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));
+        Calls::check(Calls::kernels().pointwise_forward(sizes.dtype, &step, &where));
       }
       step.old_h = step.new_h;
       step.old_cell = step.new_cell;

@@ -23,22 +23,30 @@ class LayerPadding {
 
   // Collect a copy into an existing tensor. `states` copies any tensor with rows of S elements.
   void input(const OptionalTensor& from, const OptionalTensor& to) {
-    if (from) rows(*from, *to, to_.rows(), from_.features, to_.features);
+    if (from) add_rows(*from, *to, from_.features, to_.features);
   }
   void weights(const OptionalTensor& from, const OptionalTensor& to) {
     if (!from) return;
-    lltm_copy copy = {Torch::data(*from), Torch::data(*to), 3,
-                      from_.state,        to_.state,        from_.state,
-                      to_.state,          from_.columns(),  to_.columns()};
-    copies_[count_++] = copy;  // the columns of h
-    copy.from = from_.at(copy.from, from_.state);
-    copy.to = to_.at(copy.to, to_.state);
-    copy.from_columns = from_.features;
-    copy.to_columns = to_.features;
-    copies_[count_++] = copy;  // the columns of the input
+    lltm_copy of_h = {};
+    of_h.from = Torch::data(*from);
+    of_h.to = Torch::data(*to);
+    of_h.planes = 3;  // one per gate
+    of_h.from_rows = from_.state;
+    of_h.to_rows = to_.state;
+    of_h.from_columns = from_.state;
+    of_h.to_columns = to_.state;
+    of_h.from_stride = from_.columns();
+    of_h.to_stride = to_.columns();
+    copies_[count_++] = of_h;
+    lltm_copy of_input = of_h;
+    of_input.from = from_.at(of_h.from, from_.state);
+    of_input.to = to_.at(of_h.to, to_.state);
+    of_input.from_columns = from_.features;
+    of_input.to_columns = to_.features;
+    copies_[count_++] = of_input;
   }
   void states(const OptionalTensor& from, const OptionalTensor& to) {
-    if (from) rows(*from, *to, from->numel() / from_.state, from_.state, to_.state);
+    if (from) add_rows(*from, *to, from_.state, to_.state);
   }
 
   // Return new tensors, which `run` fills with the copies. An input or states whose rows keep their
@@ -75,10 +83,20 @@ class LayerPadding {
  private:
   using Calls = KernelCalls<Torch, device>;
 
-  void rows(const Tensor& from, const Tensor& to, int64_t rows, int64_t from_columns,
-            int64_t to_columns) {
-    copies_[count_++] = {Torch::data(from), Torch::data(to), 1,         rows, rows, from_columns,
-                         to_columns,        from_columns,    to_columns};
+  // Adds a copy between two tensors of as many rows, which have no gaps between them.
+  void add_rows(const Tensor& from, const Tensor& to, int64_t from_columns, int64_t to_columns) {
+    const int64_t rows = from_columns == 0 ? 0 : from.numel() / from_columns;
+    lltm_copy copy = {};
+    copy.from = Torch::data(from);
+    copy.to = Torch::data(to);
+    copy.planes = 1;
+    copy.from_rows = rows;
+    copy.to_rows = rows;
+    copy.from_columns = from_columns;
+    copy.to_columns = to_columns;
+    copy.from_stride = from_columns;
+    copy.to_stride = to_columns;
+    copies_[count_++] = copy;
   }
 
   const LayerSizes& from_;

@@ -82,7 +82,7 @@ def test_nvcc_makes_the_same_bytes_in_any_path(made: list[Path]) -> None:
 
 def test_no_kernel_is_in_an_anonymous_namespace() -> None:
     """Nvcc would write a hash of the source's folder into its name."""
-    for path in (REPO / "csrc" / "kernels" / "cuda").glob("*.cu"):
+    for path in (REPO / "csrc" / "kernels" / "cuda").rglob("*.cu"):
         text = path.read_text(encoding="utf-8")
         assert "__global__" not in text or "\nnamespace {" not in text, path.name
 
