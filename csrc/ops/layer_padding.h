@@ -23,7 +23,7 @@ class LayerPadding {
 
   // Collect a copy into an existing tensor. `states` copies any tensor with rows of S elements.
   void input(const OptionalTensor& from, const OptionalTensor& to) {
-    if (from) add_rows(*from, *to, from_.features, to_.features);
+    if (from) add_rows({*from, from_.features}, {*to, to_.features}, to_.rows());
   }
   void weights(const OptionalTensor& from, const OptionalTensor& to) {
     if (!from) return;
@@ -46,7 +46,8 @@ class LayerPadding {
     copies_[count_++] = of_input;
   }
   void states(const OptionalTensor& from, const OptionalTensor& to) {
-    if (from) add_rows(*from, *to, from_.state, to_.state);
+    if (!from) return;
+    add_rows({*from, from_.state}, {*to, to_.state}, from->numel() / from_.state);
   }
 
   // Return new tensors, which `run` fills with the copies. An input or states whose rows keep their
@@ -83,19 +84,24 @@ class LayerPadding {
  private:
   using Calls = KernelCalls<Torch, device>;
 
-  // Adds a copy between two tensors of as many rows, which have no gaps between them.
-  void add_rows(const Tensor& from, const Tensor& to, int64_t from_columns, int64_t to_columns) {
-    const int64_t rows = from_columns == 0 ? 0 : from.numel() / from_columns;
+  // A tensor as rows without gaps between them.
+  struct Rows {
+    const Tensor& tensor;
+    int64_t columns;
+  };
+
+  // Adds a copy of `count` rows.
+  void add_rows(const Rows& from, const Rows& to, int64_t count) {
     lltm_copy copy = {};
-    copy.from = Torch::data(from);
-    copy.to = Torch::data(to);
+    copy.from = Torch::data(from.tensor);
+    copy.to = Torch::data(to.tensor);
     copy.planes = 1;
-    copy.from_rows = rows;
-    copy.to_rows = rows;
-    copy.from_columns = from_columns;
-    copy.to_columns = to_columns;
-    copy.from_stride = from_columns;
-    copy.to_stride = to_columns;
+    copy.from_rows = count;
+    copy.to_rows = count;
+    copy.from_columns = from.columns;
+    copy.to_columns = to.columns;
+    copy.from_stride = from.columns;
+    copy.to_stride = to.columns;
     copies_[count_++] = copy;
   }
 

@@ -130,7 +130,6 @@ LayerFamily cluster_family = {
     run_cluster<lltm_layer_forward_arguments>, run_cluster<lltm_layer_backward_arguments>,
     "lltm: LLTM_LAYER_KERNELS=cluster cannot run this problem on this device: it needs compute "
     "capability 9.0 or later and kernels built for it, float32, float16 or bfloat16, and a state "
-    "of at "
-    "most 512, or less where the device has no clusters of 16 blocks; unset it"};
+    "of at most 512, or less where the device has no clusters of 16 blocks; unset it"};
 
 }  // namespace lltm
