@@ -64,14 +64,14 @@ class LayerPadding {
     return states(*tensor, {tensor->numel() / from_.state, to_.state});
   }
 
-  Operands<Tensor> operands(const Operands<Tensor>& given) {
-    const Tensor weights_copy = Torch::empty({3 * to_.state, to_.columns()}, given.weights);
-    weights(given.weights, weights_copy);
-    Operands<Tensor> padded = {given.input, weights_copy, states(given.bias), states(given.h),
-                               states(given.cell)};
+  Operands<Tensor> pad(const Operands<Tensor>& operands) {
+    const Tensor weights_copy = Torch::empty({3 * to_.state, to_.columns()}, operands.weights);
+    weights(operands.weights, weights_copy);
+    Operands<Tensor> padded = {operands.input, weights_copy, states(operands.bias),
+                               states(operands.h), states(operands.cell)};
     if (from_.features != to_.features) {
-      padded.input = Torch::empty({to_.steps, to_.batch, to_.features}, given.input);
-      input(given.input, padded.input);
+      padded.input = Torch::empty({to_.steps, to_.batch, to_.features}, operands.input);
+      input(operands.input, padded.input);
     }
     return padded;
   }

@@ -87,8 +87,8 @@ struct Gradients {
   }
 
  private:
-  static OptionalTensor like(const OptionalTensor& operand, int64_t wanted) {
-    return operand && wanted != 0 ? OptionalTensor(Torch::empty_like(*operand)) : std::nullopt;
+  static OptionalTensor like(const OptionalTensor& operand, int64_t bit) {
+    return operand && bit != 0 ? OptionalTensor(Torch::empty_like(*operand)) : std::nullopt;
   }
 };
 

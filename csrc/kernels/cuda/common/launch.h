@@ -20,9 +20,9 @@ int remembered(const void* kernel, int64_t size, int32_t device_index, const Ask
   constexpr unsigned kAnswers = 32;  // a training step of a layer asks a dozen questions
   thread_local Answer answers[kAnswers] = {};
   thread_local unsigned oldest = 0;
-  for (const Answer& known : answers) {
-    if (known.kernel == kernel && known.size == size && known.device_index == device_index) {
-      return known.number;
+  for (const Answer& answer : answers) {
+    if (answer.kernel == kernel && answer.size == size && answer.device_index == device_index) {
+      return answer.number;
     }
   }
   const int number = ask();

@@ -34,22 +34,22 @@ struct Library {
 
 // The functions of cuBLAS, or NULL pointers if no cuBLAS of this CUDA major version is loaded.
 const Library& library() {
-  static const Library functions = [] {
+  static const Library loaded = [] {
     char name[32];
     std::snprintf(name, sizeof(name), "libcublas.so.%d", CUDART_VERSION / 1000);
     void* const object = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-    Library found = {};
-    if (object == nullptr) return found;
+    Library functions = {};
+    if (object == nullptr) return functions;
     const auto find = [&](auto& function, const char* symbol) {
       function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(object, symbol));
     };
-    find(found.get_mode, "cublasGetMathMode");
-    find(found.set_mode, "cublasSetMathMode");
-    find(found.gemm, "cublasGemmEx");
-    find(found.gemms, "cublasGemmStridedBatchedEx");
-    return found;
+    find(functions.get_mode, "cublasGetMathMode");
+    find(functions.set_mode, "cublasSetMathMode");
+    find(functions.gemm, "cublasGemmEx");
+    find(functions.gemms, "cublasGemmStridedBatchedEx");
+    return functions;
   }();
-  return functions;
+  return loaded;
 }
 
 }  // namespace
@@ -106,10 +106,10 @@ const char* product_to(lltm_dtype dtype, lltm_dtype to_dtype, const lltm_product
                         number(a.planes), compute, kDefaultAlgorithm);
   }
   if (status == 0) return nullptr;
-  thread_local char text[96];
-  std::snprintf(text, sizeof(text), "lltm: cuBLAS failed in the product of a step, with status %d",
-                status);
-  return text;
+  thread_local char message[96];
+  std::snprintf(message, sizeof(message),
+                "lltm: cuBLAS failed in the product of a step, with status %d", status);
+  return message;
 }
 
 }  // namespace lltm

@@ -89,11 +89,11 @@ Family choose(const LayerProblem& problem) {
 // needs no family, only checks the name.
 const char* name_family(const char* name, bool empty, const LayerProblem& problem, Family* family) {
   for (int32_t number = kGemm; number <= kCluster; ++number) {
-    const LayerFamily& known = *kFamilies[number];
-    if (std::strcmp(name, known.name) != 0) continue;
+    const LayerFamily& candidate = *kFamilies[number];
+    if (std::strcmp(name, candidate.name) != 0) continue;
     if (empty) return nullptr;
     *family = static_cast<Family>(number);
-    return known.fits(problem) ? nullptr : known.refusal;
+    return candidate.fits(problem) ? nullptr : candidate.refusal;
   }
   return "lltm: LLTM_LAYER_KERNELS names no family of CUDA kernels; set it to gemm, registers, "
          "grid or cluster, or unset it";

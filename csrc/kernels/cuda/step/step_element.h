@@ -114,10 +114,10 @@ LLTM_DEVICE void finish_element(const lltm_step_forward_arguments& arguments, in
     z[gate] = widen(stored);  // forward computes with the value that backward will read
   });
   const int64_t element = row * state_size + column;
-  const auto made =
+  const auto state =
       CellFormulas<DeviceMath<T>>::forward(z[kInputGate], z[kOutputGate], z[kCandidate], old_cell);
-  static_cast<T*>(arguments.new_h)[element] = narrow<T>(made.h);
-  store_cell<T, 1>(arguments.new_cell, arguments.running.new_cell, element, {made.cell});
+  static_cast<T*>(arguments.new_h)[element] = narrow<T>(state.h);
+  store_cell<T, 1>(arguments.new_cell, arguments.running.new_cell, element, {state.cell});
 }
 
 // Computes the gradients `d_z` of the N pre-activations `z`, grad_gates included. Writes d_old_cell

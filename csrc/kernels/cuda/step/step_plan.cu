@@ -228,12 +228,12 @@ const char* cuda_step_plan(lltm_dtype dtype, lltm_pass pass, int32_t needs,
       plan->family = kRows16;
     }
     if (plan->family < 0) {
-      thread_local char text[200];
-      std::snprintf(text, sizeof(text),
+      thread_local char message[200];
+      std::snprintf(message, sizeof(message),
                     "lltm: LLTM_CUDA_CELL names no kernels, got '%.40s'; set it to gemm, rows4, "
                     "rows16, rows64, cublas, tensor or planes, or unset it",
                     forced);
-      return text;
+      return message;
     }
   }
   describe(dtype, pass, needs, *sizes, *execution, plan);

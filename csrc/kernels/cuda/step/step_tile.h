@@ -321,9 +321,9 @@ template <typename T>
 using Rows64Tile = StepTile<T, kVectorSize<T>, 64, 8, 8, 4, 2, 3>;
 template <typename T, int kAtOnce>
 using TensorTile = StepTile<T, kAtOnce, 64, 16, 8, 2, 4, 3, true>;
-// Measured without it on an H100, and with a model of costs that knows nothing of few rows (100 draws
-// whose plan changes): the median step takes 2.8 % longer, and one falls behind torch's (bfloat16
-// B7 I188 S1934: 47 us become 117).
+// Measured without it on an H100, and with a model of costs that knows nothing of few rows (100
+// draws whose plan changes): the median step takes 2.8 % longer, and one falls behind torch's
+// (bfloat16 B7 I188 S1934: 47 us become 117).
 template <typename T>
 using FewRowsTensorTile = StepTile<T, kWordElements<T>, kFewRows, 16, 8, 2, 4, 4, true>;
 // Has fewer columns than Rows16Tile: a block of backward also makes the gradients of its weights.
