@@ -10,7 +10,7 @@ from typing import Any
 
 from . import judge_file, probe_runtime, render
 from .binary import needs_torch_or_cuda, read_binary
-from .dimensions import binary_cuda
+from .checks.cuda import binary_cuda
 from .layouts import LAYOUTS
 from .owner import admits, find_owner, shared_objects, torch_requirements
 from .project import Project

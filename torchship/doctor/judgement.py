@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from . import dimensions, torch_probe
+from . import checks, torch_probe
 from .binary import read_binary
 from .elf import ElfError
 from .fixes import ours
@@ -20,11 +20,12 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     verdict is `accepted` if no finding is rejected or unknown, since an unknown fact could crash
     the process or falsify a result.
     """
-    verdict = Verdict(binary, tuple(dimensions.whole_file(binary, runtime)))
+    of_the_file = tuple(checks.host.check_whole_file(binary, runtime))
+    verdict = Verdict(binary, of_the_file)
     if verdict.rejection:  # the other dimensions need a whole file of this release
         return verdict
-    found = (dimension(binary, runtime) for dimension in dimensions.ALL)
-    return Verdict(binary, (*verdict.findings, *filter(None, found)))
+    findings = (check(binary, runtime) for check in checks.ALL)
+    return Verdict(binary, (*of_the_file, *filter(None, findings)))
 
 
 def judge_file(

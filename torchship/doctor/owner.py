@@ -123,7 +123,14 @@ def _read(place: Path, folder: Path) -> Owner | None:
         ]
         said += _named_by_files({file.parent for file in files})
         libraries = {file.name: file for file in files}
-        return Owner(printable(name), printable(version), libraries, tuple(said), known, channel)
+        return Owner(
+            name=printable(name),
+            version=printable(version),
+            libraries=libraries,
+            built_for=tuple(said),
+            release_for=known,
+            channel=channel,
+        )
     return None
 
 

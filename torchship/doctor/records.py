@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -53,7 +53,11 @@ class GlueName(Record):
         lane = "stable" if text.startswith("stable") else "aten"
         digits, _, abi = text.removeprefix(lane).partition("-abi")
         if digits[:4].isdecimal():
-            name = cls(lane, (int(digits[0]), int(digits[1:4] or 0)), {"0": 0, "1": 1}.get(abi))
+            name = cls(
+                lane=lane,
+                torch=(int(digits[0]), int(digits[1:4] or 0)),
+                cxx11_abi={"0": 0, "1": 1}.get(abi),
+            )
             flavoured = name.cxx11_abi is not None
             if str(name) == text and name.torch[0] and flavoured == (lane == "aten"):
                 return name
@@ -136,7 +140,7 @@ _OF_KIND: dict[str, dict[str, Any]] = {
 }
 
 
-class BuildRecord(Record):
+class BuildRecord(Record, kw_only=True):
     """The checked content of a binary's record section, which the build wrote as JSON (`text`)."""
 
     kind: str
@@ -162,42 +166,67 @@ class BuildRecord(Record):
             data = json.loads(text)
         except (UnicodeDecodeError, ValueError, RecursionError) as error:
             raise RecordError(f"the build record is not JSON in UTF-8 ({error})") from None
-        problem = next(_problems(data, text), None)
+        problem = _problem(data, text)
         if problem is not None:
             raise RecordError(f"the build record{problem}")
-        fields = {key: data.get(key) for key in (*_COMMON, *_OF_KIND[data["kind"]])}
-        archs = tuple(map(printable, fields.pop("cuda_archs", ())))
-        target = parse_minor(fields.pop("torch_target", None))
-        safe = {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}
-        return cls(**safe, torch_target=target, cuda_archs=archs, text=text)
+        of_kind = (*_COMMON, *_OF_KIND[data["kind"]])
+        fields: dict[str, Any] = {key: data[key] for key in of_kind if key in data}
+        return cls(
+            kind=printable(fields["kind"]),
+            package=printable(fields["package"]),
+            version=printable(fields["version"]),
+            platform=printable(fields["platform"]),
+            name=printable(fields.get("name", "")),
+            kernel_abi=fields.get("kernel_abi", 0),
+            lane=_printable_or_none(fields.get("lane")),
+            torch_target=parse_minor(fields.get("torch_target")),
+            torch_built=_printable_or_none(fields.get("torch_built")),
+            cxx11_abi=fields.get("cxx11_abi"),
+            device=_printable_or_none(fields.get("device")),
+            cuda=_printable_or_none(fields.get("cuda")),
+            cuda_archs=tuple(map(printable, fields.get("cuda_archs", ()))),
+            text=text,
+        )
 
 
-def _problems(data: Any, text: str) -> Iterator[str]:
-    """The problems of a build record. The caller must stop at the first, because later checks rely
-    on the earlier ones."""
+def _printable_or_none(value: str | None) -> str | None:
+    return None if value is None else printable(value)
+
+
+def _problem(data: object, text: str) -> str | None:
+    """The first problem of a build record, to be read after "the build record"; else None."""
     if not isinstance(data, dict):
-        yield f" is a {type(data).__name__}, not an object"
+        return f" is a {type(data).__name__}, not an object"
     if not text.isprintable():
-        yield " is not one line of printable text"
-    kind, schema = data.get("kind"), data.get("schema")
+        return " is not one line of printable text"
+    kind = data.get("kind")
     if kind not in tuple(_OF_KIND):
-        yield f"'s kind is {_shown(kind)}, not {', '.join(_OF_KIND)}"
+        return f"'s kind is {_shown(kind)}, not {', '.join(_OF_KIND)}"
+    schema = data.get("schema")
     if type(schema) is not int or schema != RECORD_SCHEMA:
-        yield f" has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
+        return f" has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
     for key, types in (_COMMON | _OF_KIND[kind]).items():
         if not isinstance(data.get(key), types):
-            yield f"'s field {key!r} is {_shown(data.get(key))}"
+            return f"'s field {key!r} is {_shown(data.get(key))}"
+    return _problem_of_kind(kind, data)
+
+
+def _problem_of_kind(kind: str, data: dict[str, Any]) -> str | None:
+    """The first problem in the fields of a kind, whose types are right; else None."""
     if kind == "kernels" and not all(isinstance(arch, str) for arch in data["cuda_archs"]):
-        yield "'s field 'cuda_archs' is not a list of names"
+        return "'s field 'cuda_archs' is not a list of names"
     try:
         if kind != "extension":
             (GlueName if kind == "glue" else KernelsName).parse(data["name"])
     except NameFormatError as error:
-        yield f"'s field 'name': {error}"
-    if kind != "kernels":
-        lane, target = data["lane"], data["torch_target"]
-        if parse_minor(target) is None or lane not in ("stable", "aten"):
-            yield f"'s lane and torch_target are {_shown(lane)} and {_shown(target)}"
+        return f"'s field 'name': {error}"
+    if kind == "kernels":
+        return None
+    lane = data["lane"]
+    target = data["torch_target"]
+    if parse_minor(target) is None or lane not in ("stable", "aten"):
+        return f"'s lane and torch_target are {_shown(lane)} and {_shown(target)}"
+    return None
 
 
 def _shown(value: object) -> str:
@@ -207,8 +236,8 @@ def _shown(value: object) -> str:
 
 def parse_version(version: str | None) -> tuple[int, ...] | None:
     """`"580.65.06"` -> `(580, 65, 6)`; None if the text does not start with a number."""
-    found = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version or "")
-    return tuple(map(int, found[0].split("."))) if found else None
+    numbers = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version or "")
+    return tuple(map(int, numbers[0].split("."))) if numbers else None
 
 
 def parse_minor(version: str | None) -> tuple[int, int] | None:
@@ -222,7 +251,7 @@ def dotted(version: tuple[int, ...] | None) -> str:
     return "unknown" if version is None else ".".join(map(str, version))
 
 
-class Owner(Record):
+class Owner(Record, kw_only=True):
     """A distribution that owns shared objects."""
 
     name: str
@@ -236,7 +265,7 @@ class Owner(Record):
     channel: str = "pip"  #: or "conda"
 
 
-class BinaryRecord(Record):
+class BinaryRecord(Record, kw_only=True):
     """One shared object, read without loading it."""
 
     path: Path
@@ -280,7 +309,7 @@ class BinaryRecord(Record):
         return "aten" if any(name.startswith("_Z") for name in self.torch_symbols) else "stable"
 
 
-class TorchInstall(Record):
+class TorchInstall(Record, kw_only=True):
     """The facts of a torch installation; docs/fails/compat.md describes the fields."""
 
     version: str
@@ -340,7 +369,7 @@ class Environment(Record):
     source: str | None = None  #: the file or folder it was installed from; None if unknown or gone
 
 
-class Runtime(Record):
+class Runtime(Record, kw_only=True):
     """The process, the machine and the torch that a binary would be loaded into.
 
     `judge` knows no other facts about them. None means that a fact is unknown or that a thing is
@@ -383,7 +412,7 @@ class Runtime(Record):
         return f"cpython-{self.python[0]}{self.python[1]}{'t' if self.free_threaded else ''}-"
 
 
-class Finding(Record):
+class Finding(Record, kw_only=True):
     """The result of one dimension of a verdict."""
 
     dimension: str  #: what was compared, e.g. "torch version"

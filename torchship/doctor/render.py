@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .dimensions import driver_cuda
+from .checks.cuda import driver_cuda
 from .project import Record
 from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, dotted
 from .selection import Selection

@@ -43,10 +43,10 @@ def probe_runtime(
         # For a torch elsewhere, judge for this Python if the torch was built for this Python, else
         # for a Python that the torch was built for.
         tags = [re.match(r"cpython-([0-9])([0-9]+)(t?)-", f"{tag}-") for tag in install.python_tags]
-        found = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
-        own = (*facts.python[:2], 0), facts.free_threaded
-        if found and own not in found:
-            python, free_threaded = found[0]
+        pythons = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
+        own = ((*facts.python[:2], 0), facts.free_threaded)
+        if pythons and own not in pythons:
+            python, free_threaded = pythons[0]
             facts = facts._replace(python=python, free_threaded=free_threaded)
     if gpu:
         from .driver_probe import probe_devices, probe_driver  # most imports do not need it
@@ -152,16 +152,20 @@ def environment(project: Project = NOBODY) -> Environment:
     prefix = Path(sys.prefix)
     listed = prefix.glob(f"conda-meta/{name}-*.json")
     conda = is_conda_prefix(prefix) and (by is None or any(listed))
-    kind = "conda" if by == "conda" or conda else "pip"
-    return Environment(kind, installer=by, source=_source(project, kind == "conda"))
+    is_conda = by == "conda" or conda
+    return Environment(
+        kind="conda" if is_conda else "pip",
+        installer=by,
+        source=_source(project, is_conda=is_conda),
+    )
 
 
-def _source(project: Project, conda: bool) -> str | None:
+def _source(project: Project, *, is_conda: bool) -> str | None:
     """The file or folder that the package was installed from; None if unknown or gone."""
     with suppress(OSError, ValueError, AttributeError):
         name, version = project.distribution, project.version
         places = [place / "direct_url.json" for place in dist_info(project.folder, name, version)]
-        if conda:
+        if is_conda:
             places = list(Path(sys.prefix).glob(f"conda-meta/{name}-{version}-*.json"))
         for place in places:
             url = str(read_json(place).get("url"))

@@ -95,8 +95,13 @@ def read_install(root: Path) -> TorchInstall:
             f"{root / 'version.py'} holds no version (__version__ is {version!r}): a broken "
             "installation. Reinstall it with: python -m pip install --force-reinstall torch"
         )
-    lib_dir, abi, names = root / "lib", None, ("libc10.so", "libtorch_cpu.so")
-    problems = [f"{n} cannot be read in {lib_dir}" for n in names if not _exists(lib_dir / n)]
+    lib_dir = root / "lib"
+    problems = [
+        f"{name} cannot be read in {lib_dir}"
+        for name in ("libc10.so", "libtorch_cpu.so")
+        if not _exists(lib_dir / name)
+    ]
+    abi = None
     try:
         with Elf(lib_dir / "libc10.so") as elf:
             abi = 1 if elf.defines(_NEW) else 0 if elf.defines(_OLD) else None
@@ -104,7 +109,8 @@ def read_install(root: Path) -> TorchInstall:
         pass  # `problems` names it already
     except (ElfError, OSError) as error:
         problems.append(f"{lib_dir / 'libc10.so'}: {error}")
-    return _install(root, version, minor, abi, facts)._replace(
+    install = _install(root, version=version, minor=minor, abi=abi, facts=facts)
+    return install._replace(
         installer=installer(root, "torch", version),
         python_tags=tuple(sorted(printable(path.name[3:-3]) for path in root.glob("_C.*.so"))),
         problems=tuple(map(printable, problems)),
@@ -112,12 +118,25 @@ def read_install(root: Path) -> TorchInstall:
 
 
 def _install(
-    root: Path, version: str, minor: tuple[int, int], abi: int | None, facts: Mapping[str, Any]
+    root: Path,
+    *,
+    version: str,
+    minor: tuple[int, int],
+    abi: int | None,
+    facts: Mapping[str, Any],
 ) -> TorchInstall:
     """A TorchInstall; `facts` are the values in torch's `version.py`."""
-    hip, folders = facts.get("hip") or facts.get("rocm"), (root, root / "lib", root / "include")
-    cuda, xpu = facts.get("cuda"), facts.get("xpu")
-    return TorchInstall(version, minor, cuda, hip, abi, *folders, xpu=xpu)
+    return TorchInstall(
+        version=version,
+        version_tuple=minor,
+        cuda=facts.get("cuda"),
+        hip=facts.get("hip") or facts.get("rocm"),
+        xpu=facts.get("xpu"),
+        cxx11_abi=abi,
+        root=root,
+        lib_dir=root / "lib",
+        include_dir=root / "include",
+    )
 
 
 def from_module(torch: ModuleType) -> TorchInstall:
@@ -133,7 +152,13 @@ def from_module(torch: ModuleType) -> TorchInstall:
         )
     flavour = getattr(getattr(torch, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None)
     abi = None if flavour is None else int(flavour)
-    return _install(Path(origin).parent, version, minor, abi, getattr(facts, "__dict__", {}))
+    return _install(
+        Path(origin).parent,
+        version=version,
+        minor=minor,
+        abi=abi,
+        facts=getattr(facts, "__dict__", {}),
+    )
 
 
 def _version_file(path: Path) -> dict[str, str]:
@@ -151,8 +176,16 @@ def _version_file(path: Path) -> dict[str, str]:
 
 def release(version: str, minor: tuple[int, int], abi: int | None = None) -> TorchInstall:
     """A release that is not installed; by default, `abi` is that of PyPI's x86-64 wheel."""
-    abi = int(minor >= (2, 7)) if abi is None else abi
-    return TorchInstall(version, minor, None, None, abi, NOWHERE, NOWHERE, NOWHERE)
+    return TorchInstall(
+        version=version,
+        version_tuple=minor,
+        cuda=None,
+        hip=None,
+        cxx11_abi=int(minor >= (2, 7)) if abi is None else abi,
+        root=NOWHERE,
+        lib_dir=NOWHERE,
+        include_dir=NOWHERE,
+    )
 
 
 def installer(root: Path, name: str, version: str) -> str | None:
