@@ -13,7 +13,7 @@ from .project import Project
 from .records import REJECTED, Finding, Runtime
 from .runtime_probe import environment
 from .selection import Selection
-from .text import printable, some
+from .text import printable, read_regular, some
 
 _MAX_RECORD = 4 << 20
 
@@ -23,8 +23,8 @@ def explain(
 ) -> Finding:
     """The one cause to show for an incomplete selection.
 
-    `paths` are the shared objects that were found. `distrusted` is the finding against the build
-    cache, None if the cache was not refused.
+    `paths` are the shared objects that were found. `distrusted` is the finding against the
+    build cache, None if the cache was not refused.
     """
     platforms = support.load(runtime.project.folder).platforms
     if runtime.platform not in platforms:
@@ -158,36 +158,45 @@ def package_problems(project: Project) -> tuple[str, ...]:
 
 
 def _compare(package: Path, record: Path) -> list[str]:
+    """The problems that a RECORD shows in the package's folder, in words."""
     try:
-        with record.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file.read(_MAX_RECORD).splitlines()))
+        content = read_regular(record, _MAX_RECORD).decode("utf-8")
+        rows = list(csv.reader(content.splitlines()))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         return [f"{record} cannot be read ({error})"]
     listed = {row[0] for row in rows if row}
-    missing, altered = [], []
+    missing: list[str] = []
+    altered: list[str] = []
     for row in rows:
         if len(row) != 3 or not row[0].startswith(f"{package.name}/") or row[0].endswith(".pyc"):
             continue
-        path = package.parent / row[0]
+        name, digest, size = row
         try:
-            size = path.stat().st_size
-            # First the listed size is compared, then, for a shared object, the listed hash.
-            wrong = row[2].isdecimal() and row[2] != str(size)
-            if not wrong and path.suffix == ".so" and row[1].startswith("sha256="):
-                digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
-                wrong = digest.rstrip(b"=").decode() != row[1].removeprefix("sha256=")
-            if wrong:
-                altered.append(row[0])
+            if _is_altered(package.parent / name, digest, size):
+                altered.append(name)
         except (OSError, ValueError):  # ValueError: a name that no file can have
-            missing.append(row[0])
+            missing.append(name)
     # A list without `__init__.py` is that of an editable installation, and names no shared object.
-    whole = f"{package.name}/__init__.py" in listed
-    objects = sorted(path.name for path in package.glob("lib/*.so")) if whole else []
+    is_whole = f"{package.name}/__init__.py" in listed
+    objects = sorted(path.name for path in package.glob("lib/*.so")) if is_whole else []
     left = [name for name in objects if f"{package.name}/lib/{name}" not in listed]
-    other = f"{package / 'lib'} from another installation"
-    found = {
-        f"left over in {other}: {some(left, 4)}; to mend: delete them": left,
+    folder = package / "lib"
+    names_of_problem = {
+        f"left over in {folder} from another installation: {some(left, 4)}; "
+        "to mend: delete them": left,
         f"missing since it was installed: {some(missing, 4)}": missing,
         f"altered since it was installed: {some(altered, 4)}": altered,
     }
-    return [text for text, names in found.items() if names]
+    return [problem for problem, names in names_of_problem.items() if names]
+
+
+def _is_altered(path: Path, digest: str, size: str) -> bool:
+    """Whether a file has another size than RECORD lists or, for a shared object, another hash."""
+    status = path.stat()
+    if size.isdecimal() and size != str(status.st_size):
+        return True
+    if path.suffix != ".so" or not digest.startswith("sha256="):
+        return False
+    content = read_regular(path, status.st_size)
+    encoded = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    return encoded != digest.removeprefix("sha256=")

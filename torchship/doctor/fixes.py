@@ -1,8 +1,8 @@
 """The command, or the step in words, that mends a fault in this environment (pip or conda).
 
-A docstring such as "Install torch" says what the returned command does. If a function takes a
-binary of another package, the command builds or installs that package where it would otherwise
-build or install the project. The functions read no file but `support.json`.
+A docstring such as "Install torch" says what the returned command does. If a function takes
+a binary of another package, the command builds or installs that package where it would
+otherwise build or install the project. The functions read no file but `support.json`.
 """
 
 from collections.abc import Iterable
@@ -148,8 +148,9 @@ def install_once(environment: Environment, project: Project) -> str:
 
 
 def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
-    """Get a binary that fits the installed torch: a released one, else a local build. If torch is
-    missing or too old, install torch. None as `binary` stands for a binary of the project."""
+    """Get a binary that fits the installed torch: a released one, else a local build. If
+    torch is missing or too old, install torch. None as `binary` stands for a binary of the
+    project."""
     torch = runtime.torch
     project = runtime.project
     environment = runtime.environment

@@ -19,9 +19,10 @@ Self = TypeVar("Self", bound="Record")
 class Record:
     """A frozen record whose fields are the annotations of its class.
 
-    At import, a Record class costs 0.01 ms, a NamedTuple 0.1 ms, a frozen dataclass 1 ms. A type
-    checker takes a Record for a dataclass, and checks every call. With `kw_only=True`, a class
-    takes its fields by keyword alone: among many fields, two could be swapped unseen.
+    At import, a Record class costs 0.01 ms, a NamedTuple 0.1 ms, a frozen dataclass 1 ms. A
+    type checker takes a Record for a dataclass, and checks every call. With `kw_only=True`,
+    a class takes its fields by keyword alone: among many fields, two could be swapped
+    unseen.
     """
 
     _fields: ClassVar[tuple[str, ...]]
@@ -74,8 +75,8 @@ class Project(Record, kw_only=True):
     operator: str  #: the name of one operator; if it is registered, all operators are registered
     version: str  #: of the Python files; binaries must have the same version
     folder: Path  #: of the Python files
-    #: The types of device that have kernels: "cpu", "cuda", both or neither. On a device without
-    #: kernels, the operators call only torch.
+    #: The types of device that have kernels: "cpu", "cuda", both or neither. On a device
+    #: without kernels, the operators call only torch.
     kernels: tuple[str, ...] = ()
     definition: str = ""  #: the dotted name of the operator in plain PyTorch; "" if there is none
     cache: Path | None = None  #: the folder of local builds; None for that of `compat.cache.root`

@@ -1,7 +1,8 @@
 """The data types for binaries, runtimes, and the findings of `judge` on a binary in a runtime.
 
-All records are frozen. This module opens no file and judges nothing. The classes `*Name` read a
-name with `parse` (or raise NameFormatError) and write it with `str`: `parse(str(name)) == name`.
+All records are frozen. This module opens no file and judges nothing. The classes `*Name`
+read a name with `parse` (or raise NameFormatError) and write it with `str`:
+`parse(str(name)) == name`.
 
 Every import of the package imports this module, so its data types are `Record`s: Python
 makes a `Record` class faster than a NamedTuple or a dataclass.
@@ -49,9 +50,9 @@ class GlueName(Record):
     cxx11_abi: int | None = None  #: the C++11 ABI flavour; None for "stable"
 
     @classmethod
-    def parse(cls, text: str) -> GlueName:
-        lane = "stable" if text.startswith("stable") else "aten"
-        digits, _, abi = text.removeprefix(lane).partition("-abi")
+    def parse(cls, spelling: str) -> GlueName:
+        lane = "stable" if spelling.startswith("stable") else "aten"
+        digits, _, abi = spelling.removeprefix(lane).partition("-abi")
         if digits[:4].isdecimal():
             name = cls(
                 lane=lane,
@@ -59,10 +60,10 @@ class GlueName(Record):
                 cxx11_abi={"0": 0, "1": 1}.get(abi),
             )
             flavoured = name.cxx11_abi is not None
-            if str(name) == text and name.torch[0] and flavoured == (lane == "aten"):
+            if str(name) == spelling and name.torch[0] and flavoured == (lane == "aten"):
                 return name
         raise NameFormatError(
-            f"{text[:80]!r} is not a glue name: expected stable<major><minor> or "
+            f"{spelling[:80]!r} is not a glue name: expected stable<major><minor> or "
             "aten<major><minor>-abi<0|1>, e.g. stable210 or aten24-abi0"
         )
 
@@ -82,11 +83,11 @@ class KernelsName(Record):
     cuda_major: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> KernelsName:
-        major = text.removeprefix("cuda")[:2]
+    def parse(cls, spelling: str) -> KernelsName:
+        major = spelling.removeprefix("cuda")[:2]
         name = cls(int(major) if major.isdecimal() else None)
-        if str(name) != text or name.cuda_major == 0:
-            raise NameFormatError(f"{text[:80]!r} is not a kernels name such as cpu or cuda12")
+        if str(name) != spelling or name.cuda_major == 0:
+            raise NameFormatError(f"{spelling[:80]!r} is not a kernels name such as cpu or cuda12")
         return name
 
     def __str__(self) -> str:
@@ -100,14 +101,14 @@ class VariantName(Record):
     kernels: KernelsName
 
     @classmethod
-    def parse(cls, text: str) -> VariantName:
-        glue, _, kernels = text.rpartition("-")
+    def parse(cls, spelling: str) -> VariantName:
+        glue, _, kernels = spelling.rpartition("-")
         with suppress(NameFormatError):
             name = cls(GlueName.parse(glue), KernelsName.parse(kernels.replace("cu", "cuda", 1)))
-            if str(name) == text:
+            if str(name) == spelling:
                 return name
         raise NameFormatError(
-            f"{text[:80]!r} is not a variant name: expected <glue>-<cpu|cu12|cu13>, "
+            f"{spelling[:80]!r} is not a variant name: expected <glue>-<cpu|cu12|cu13>, "
             "e.g. stable210-cpu or aten29-abi1-cu12"
         )
 
@@ -162,11 +163,11 @@ class BuildRecord(Record, kw_only=True):
     def parse(cls, raw: bytes | str) -> BuildRecord:
         """Read a build record. Raises RecordError, whose text names the first problem."""
         try:
-            text = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
-            data = json.loads(text)
+            content = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
+            data = json.loads(content)
         except (UnicodeDecodeError, ValueError, RecursionError) as error:
             raise RecordError(f"the build record is not JSON in UTF-8 ({error})") from None
-        problem = _problem(data, text)
+        problem = _problem(data, content)
         if problem is not None:
             raise RecordError(f"the build record{problem}")
         of_kind = (*_COMMON, *_OF_KIND[data["kind"]])
@@ -185,7 +186,7 @@ class BuildRecord(Record, kw_only=True):
             device=_printable_or_none(fields.get("device")),
             cuda=_printable_or_none(fields.get("cuda")),
             cuda_archs=tuple(map(printable, fields.get("cuda_archs", ()))),
-            text=text,
+            text=content,
         )
 
 
@@ -193,11 +194,11 @@ def _printable_or_none(value: str | None) -> str | None:
     return None if value is None else printable(value)
 
 
-def _problem(data: object, text: str) -> str | None:
+def _problem(data: object, content: str) -> str | None:
     """The first problem of a build record, to be read after "the build record"; else None."""
     if not isinstance(data, dict):
         return f" is a {type(data).__name__}, not an object"
-    if not text.isprintable():
+    if not content.isprintable():
         return " is not one line of printable text"
     kind = data.get("kind")
     if kind not in tuple(_OF_KIND):
@@ -257,8 +258,8 @@ class Owner(Record, kw_only=True):
     name: str
     version: str
     libraries: Mapping[str, Path]  #: the shared objects by file name
-    #: The torch minors that the distribution was built for, each with the source of this knowledge:
-    #: a file, a requirement or the list of releases.
+    #: The torch minors that the distribution was built for, each with the source of this
+    #: knowledge: a file, a requirement or the list of releases.
     built_for: tuple[tuple[tuple[int, int], str], ...] = ()
     #: The releases of a well-known package that go with each torch minor, the best one first.
     release_for: Mapping[tuple[int, int], str] = NOTHING
@@ -269,8 +270,8 @@ class BinaryRecord(Record, kw_only=True):
     """One shared object, read without loading it."""
 
     path: Path
-    #: "glue" or "kernels" of a client of the engine; "extension" for other objects that need torch;
-    #: "library" for other shared objects; or "unreadable".
+    #: "glue" or "kernels" of a client of the engine; "extension" for other objects that
+    #: need torch; "library" for other shared objects; or "unreadable".
     kind: str
     name: str  #: `stable210` or `cuda13` for a glue or kernels; for other kinds, the file's name
     record: BuildRecord | None = None
@@ -285,12 +286,12 @@ class BinaryRecord(Record, kw_only=True):
     python_symbols: tuple[str, ...] = ()  #: undefined strong symbols of the Python C API
     modules: tuple[str, ...] = ()  #: the Python modules that the file defines (from `PyInit_*`)
     cxx11_abi: int | None = None  #: the C++11 ABI flavour that the torch symbols show, if any
-    #: The architectures in the record (`.nv_fatbin` must hold each of them); without a record,
-    #: those in `.nv_fatbin`, which a `light` reading skips.
+    #: The architectures in the record (`.nv_fatbin` must hold each of them); without a
+    #: record, those in `.nv_fatbin`, which a `light` reading skips.
     cuda_archs: tuple[str, ...] = ()
     size: int = 0
-    #: The smallest alignment of a segment, in bytes; a system with larger pages cannot load the
-    #: file. 0 if unknown.
+    #: The smallest alignment of a segment, in bytes; a system with larger pages cannot load
+    #: the file. 0 if unknown.
     alignment: int = 0
     problems: tuple[str, ...] = ()  #: the faults of the file itself; empty for a whole file
     owner: Owner | None = None  #: that lists the file; None if not looked for or not found
@@ -340,8 +341,8 @@ class TorchInstall(Record, kw_only=True):
 
     @property
     def is_release(self) -> bool:
-        """False for pre-releases, nightlies and source builds without a tag: their classes were
-        never measured."""
+        """False for pre-releases, nightlies and source builds without a tag: their classes
+        were never measured."""
         return re.fullmatch(r"[0-9]+(\.[0-9]+)+(\.post[0-9]+)?(\+.*)?", self.version) is not None
 
 
@@ -372,9 +373,9 @@ class Environment(Record):
 class Runtime(Record, kw_only=True):
     """The process, the machine and the torch that a binary would be loaded into.
 
-    `judge` knows no other facts about them. None means that a fact is unknown or that a thing is
-    not here; `judge` accepts no binary if an unknown fact could mean a crash. docs/fails/compat.md
-    describes the fields without a comment.
+    `judge` knows no other facts about them. None means that a fact is unknown or that a
+    thing is not here; `judge` accepts no binary if an unknown fact could mean a crash.
+    docs/fails/compat.md describes the fields without a comment.
     """
 
     system: str
@@ -393,8 +394,8 @@ class Runtime(Record, kw_only=True):
     package_version: str = ""
     kernel_abi: int | None = None  #: of the chosen glue's kernel table; None before it is chosen
     environment: Environment = Environment()
-    #: The symbols that were looked up and not found, by the binary's path; `import NAME` stands for
-    #: a Python package that the binary imports.
+    #: The symbols that were looked up and not found, by the binary's path; `import NAME`
+    #: stands for a Python package that the binary imports.
     missing: Mapping[str, tuple[str, ...]] = NOTHING
     #: The needed libraries that were looked for and not found, by the binary's path.
     libraries: Mapping[str, tuple[str, ...]] = NOTHING

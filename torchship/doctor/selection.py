@@ -1,8 +1,8 @@
 """Choose the binaries to load: the best accepted glue, CPU kernels and CUDA kernels.
 
-The order of preference does not depend on what the files hold, so an import reads the files of each
-kind only up to the first accepted one. With `exhaustive`, every file is judged, so that a report
-can say why a file was not chosen.
+The order of preference does not depend on what the files hold, so an import reads the files
+of each kind only up to the first accepted one. With `exhaustive`, every file is judged, so
+that a report can say why a file was not chosen.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,8 +49,8 @@ class Selection(Record, kw_only=True):
 
     @property
     def cause(self) -> Finding | None:
-        """The cause of the first refused binary of the missing kind, glue or kernels; None if the
-        selection is complete, or if no binary of the missing kind was refused."""
+        """The cause of the first refused binary of the missing kind, glue or kernels; None
+        if the selection is complete, or if no binary of the missing kind was refused."""
         if self.complete:
             return None
         for verdict in self.considered:
@@ -72,16 +72,16 @@ class Selection(Record, kw_only=True):
 def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ...]:
     """The sort key of a glue.
 
-    Stable glues for this or an older torch come first, then ATen glues, then stable glues for a
-    newer torch. In each group, the minor nearest to torch's comes first; of two ATen glues at the
-    same distance, the one with torch's C++ ABI flavour comes first.
+    Stable glues for this or an older torch come first, then ATen glues, then stable glues
+    for a newer torch. In each group, the minor nearest to torch's comes first; of two ATen
+    glues at the same distance, the one with torch's C++ ABI flavour comes first.
     """
-    here = torch.version_tuple if torch else (0, 0)
+    installed = torch.version_tuple if torch else (0, 0)
     flavour = torch.cxx11_abi if torch else None
     wrong = int(flavour is not None and name.cxx11_abi not in (None, flavour))
-    distance = abs((name.torch[0] - here[0]) * 1000 + name.torch[1] - here[1])
+    distance = abs((name.torch[0] - installed[0]) * 1000 + name.torch[1] - installed[1])
     if name.lane == "stable":
-        return (0, 0, distance, -name.torch[1]) if name.torch <= here else (2, 0, distance, 0)
+        return (0, 0, distance, -name.torch[1]) if name.torch <= installed else (2, 0, distance, 0)
     return (1, distance, wrong, name.torch[1])
 
 

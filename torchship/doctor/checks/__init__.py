@@ -1,7 +1,7 @@
 """The dimensions of a verdict: a function (binary, runtime) -> finding for each.
 
-A function returns None if its dimension does not apply. None of them opens a file of the machine:
-the facts were collected before.
+A function returns None if its dimension does not apply. None of them opens a file of the
+machine: the facts were collected before.
 """
 
 from collections.abc import Callable

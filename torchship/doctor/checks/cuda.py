@@ -89,13 +89,13 @@ def _kernels_newer_than_torch(
     torch_cuda = runtime.torch.cuda if runtime.torch else None
     served = driver_cuda(runtime.driver)
     observed = f"CUDA {torch_cuda}, driver for CUDA {dotted(served)}"
-    needed = f"a driver for CUDA {major}"
+    requirement = f"a driver for CUDA {major}"
     if not runtime.gpu_probed:
         return Finding(
             dimension=dimension,
             status=UNKNOWN,
             observed=observed,
-            needed=needed,
+            needed=requirement,
             why="the driver was not looked at",
             fault=faults.CUDA_MAJOR,
         )
@@ -104,14 +104,14 @@ def _kernels_newer_than_torch(
             dimension=dimension,
             status=NOTE,
             observed=observed,
-            needed=needed,
+            needed=requirement,
             why=f"torch is built for an older CUDA, but the driver serves CUDA {major}",
         )
     return Finding(
         dimension=dimension,
         status=REJECTED,
         observed=observed,
-        needed=needed,
+        needed=requirement,
         why=(
             f"the kernels need CUDA {major}; torch has CUDA {torch_cuda}, "
             f"and no driver serves {major}"
@@ -147,13 +147,13 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if cuda is None or not runtime.gpu_probed:
         return None
     oldest_driver = fixes.DRIVER_FLOORS.get(cuda[0], "any")
-    needed = f"a driver for CUDA {cuda[0]} ({oldest_driver} or newer)"
+    requirement = f"a driver for CUDA {cuda[0]} ({oldest_driver} or newer)"
     if runtime.driver is None:
         return Finding(
             dimension="driver",
             status=NOTE,
             observed="no NVIDIA driver",
-            needed=needed,
+            needed=requirement,
             why="no GPU can be used here; the CPU can",
         )
     served = driver_cuda(runtime.driver)
@@ -165,16 +165,16 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
             dimension="driver",
             status=UNKNOWN,
             observed=observed,
-            needed=needed,
+            needed=requirement,
             why="which CUDA it serves is not known",
         )
     if served[0] >= cuda[0]:
-        return Finding(dimension="driver", status=OK, observed=observed, needed=needed)
+        return Finding(dimension="driver", status=OK, observed=observed, needed=requirement)
     return Finding(
         dimension="driver",
         status=REJECTED,
         observed=observed,
-        needed=needed,
+        needed=requirement,
         why=f"the NVIDIA driver serves CUDA {dotted(served)}, the kernels are CUDA {cuda[0]}",
         fix=fixes.newer_driver(cuda, binary, runtime),
         fault=faults.DRIVER,
@@ -182,20 +182,21 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 
 def runs_on(architectures: tuple[str, ...], capability: tuple[int, int]) -> str | None:
-    """ "code" if machine code of these architectures runs on the GPU, "ptx" if PTX alone does, None
-    if nothing does.
+    """ "code" if machine code of these architectures runs on the GPU, "ptx" if PTX alone
+    does, None if nothing does.
 
     Machine code runs on GPUs of the same major, from its minor on, also with the suffix `f`
-    (`sm_100f`); with the suffix `a`, it runs on its own architecture alone (`sm_90a` on 9.0). PTX
-    of `compute_N` runs on N and everything later, unless a suffix limits it like machine code.
+    (`sm_100f`); with the suffix `a`, it runs on its own architecture alone (`sm_90a` on
+    9.0). PTX of `compute_N` runs on N and everything later, unless a suffix limits it like
+    machine code.
     """
     best = None
     for architecture in architectures:
         parts = re.fullmatch(r"(sm|compute)_(\d{1,3})(\d)([af]?)", architecture)
         if parts is None:
             continue
-        kind, suffix = parts[1], parts[4]
-        own = (int(parts[2]), int(parts[3]))
+        kind, major, minor, suffix = parts.groups()
+        own = (int(major), int(minor))
         if suffix == "a":
             fits = own == capability
         elif kind == "compute" and not suffix:
@@ -222,9 +223,11 @@ def check_gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | 
         if code is None or (code == "ptx" and is_driver_older):
             refused.append((device, code))
     observed = some([f"{d.name} ({dotted(d.capability)})" for d in runtime.devices], 8)
-    needed = ", ".join(binary.cuda_archs)
+    requirement = ", ".join(binary.cuda_archs)
     if not refused:
-        return Finding(dimension="GPU architecture", status=OK, observed=observed, needed=needed)
+        return Finding(
+            dimension="GPU architecture", status=OK, observed=observed, needed=requirement
+        )
     device, code = refused[0]
     label = f"{device.name} (compute capability {dotted(device.capability)})"
     if code == "ptx":
@@ -242,7 +245,7 @@ def check_gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | 
         dimension="GPU architecture",
         status=REJECTED if len(refused) == len(runtime.devices) else NOTE,
         observed=observed,
-        needed=needed,
+        needed=requirement,
         why=why,
         fix=fix,
         fault=fault,

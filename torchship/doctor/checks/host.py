@@ -26,11 +26,11 @@ def check_whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
 
     Yields up to four findings; a rejection is the last one.
     """
-    needed = "a whole shared object"
+    requirement = "a whole shared object"
     if binary.kind == "unreadable" or binary.problems:
-        yield _damaged_file(binary, runtime, needed)
+        yield _damaged_file(binary, runtime, requirement)
         return
-    yield Finding(dimension="file", status=OK, observed=f"{binary.size} bytes", needed=needed)
+    yield Finding(dimension="file", status=OK, observed=f"{binary.size} bytes", needed=requirement)
     if binary.record is None or not runtime.package_version:
         return
     for finding in _compare_build(binary.file, binary.record, runtime):
@@ -39,7 +39,7 @@ def check_whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding
             return
 
 
-def _damaged_file(binary: BinaryRecord, runtime: Runtime, needed: str) -> Finding:
+def _damaged_file(binary: BinaryRecord, runtime: Runtime, requirement: str) -> Finding:
     observed = "; ".join(binary.problems)
     why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
     fix = fixes.put_back(binary, runtime)
@@ -50,7 +50,7 @@ def _damaged_file(binary: BinaryRecord, runtime: Runtime, needed: str) -> Findin
         dimension="file",
         status=REJECTED,
         observed=observed,
-        needed=needed,
+        needed=requirement,
         why=why,
         fix=fix,
         fault=faults.PACKAGE_FILES,
@@ -87,26 +87,32 @@ def _compare_build(file: str, record: BuildRecord, runtime: Runtime) -> Iterator
 
 
 def check_platform(binary: BinaryRecord, runtime: Runtime) -> Finding:
-    here = runtime.platform
+    platform = runtime.platform
     built_for = binary.platform or support.FIRST
     on_glibc = runtime.libc is not None and runtime.libc[0] == "glibc"
     for_musl = any(name.startswith("libc.musl") for name in binary.needed)
-    if here == built_for and not (for_musl and on_glibc):
-        return Finding(dimension="platform", status=OK, observed=here, needed=built_for)
-    why = f"{binary.file} was built for {built_for}, but this is {here}"
+    if platform == built_for and not (for_musl and on_glibc):
+        return Finding(dimension="platform", status=OK, observed=platform, needed=built_for)
+    why = f"{binary.file} was built for {built_for}, but this is {platform}"
     fix = fixes.put_back(binary, runtime)
-    if here == built_for:
-        here = f"{here}, glibc"
+    if platform == built_for:
+        platform = f"{platform}, glibc"
         built_for = f"{built_for}, musl"
         why = f"{binary.file} was built for musl (Alpine), but this system has glibc"
     elif fixes.ours(binary, runtime):
         platforms = support.load(runtime.project.folder).platforms
         fix = fixes.install_for_platform(runtime)
-        if here not in platforms:
-            why = f"there is no binary for {here}; binaries are built for {' and '.join(platforms)}"
+        if platform not in platforms:
+            served = " and ".join(platforms)
+            why = f"there is no binary for {platform}; binaries are built for {served}"
             fix = fixes.without_binaries(runtime.project)
     return Finding(
-        dimension="platform", status=REJECTED, observed=here, needed=built_for, why=why, fix=fix
+        dimension="platform",
+        status=REJECTED,
+        observed=platform,
+        needed=built_for,
+        why=why,
+        fix=fix,
     )
 
 
@@ -117,9 +123,9 @@ def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if not alignment or not page_size or binary.platform != runtime.platform:
         return None
     observed = f"pages of {page_size} bytes"
-    needed = f"pages of at most {alignment} bytes"
+    requirement = f"pages of at most {alignment} bytes"
     if alignment % page_size == 0:
-        return Finding(dimension="page size", status=OK, observed=observed, needed=needed)
+        return Finding(dimension="page size", status=OK, observed=observed, needed=requirement)
     fix = fixes.rebuild(binary, runtime)
     if fixes.ours(binary, runtime):
         fix = f"LDFLAGS=-Wl,-z,max-page-size={page_size} {fix}"
@@ -127,7 +133,7 @@ def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         dimension="page size",
         status=REJECTED,
         observed=observed,
-        needed=needed,
+        needed=requirement,
         why=(
             f"{binary.file} was linked for pages of {alignment} bytes, "
             f"but this kernel has {page_size}"
@@ -139,22 +145,22 @@ def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
     flavour = " free-threaded" if runtime.free_threaded else ""
-    here = f"{runtime.implementation} {dotted(runtime.python)}{flavour}"
+    interpreter = f"{runtime.implementation} {dotted(runtime.python)}{flavour}"
     if fixes.ours(binary, runtime):
-        return _check_supported_python(binary, runtime, here)
+        return _check_supported_python(binary, runtime, interpreter)
     absent = _absent_of_python(binary, runtime)
     if binary.modules:
-        by_name = _check_module_name(binary, runtime, here)
+        by_name = _check_module_name(binary, runtime, interpreter)
         if by_name.status == REJECTED or not absent:
             return by_name
     if not absent:
-        return _any_python(here)
+        return _any_python(interpreter)
     if absent[0].startswith("import "):
         return _missing_package(binary, runtime, absent[0].removeprefix("import "))
     return Finding(
         dimension="python",
         status=REJECTED,
-        observed=here,
+        observed=interpreter,
         needed=some(absent),
         why=f"{binary.file} was built for another Python: this one has no {absent[0]}",
         fix=fixes.put_back(binary, runtime),
@@ -168,11 +174,11 @@ def _absent_of_python(binary: BinaryRecord, runtime: Runtime) -> list[str]:
     return [name for name in missing if name.startswith(_STARTS_OF_PYTHON_SYMBOLS)]
 
 
-def _any_python(here: str) -> Finding:
+def _any_python(interpreter: str) -> Finding:
     return Finding(
         dimension="python",
         status=OK,
-        observed=here,
+        observed=interpreter,
         needed="any Python (no Python symbol is used)",
     )
 
@@ -188,46 +194,46 @@ def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Fi
     )
 
 
-def _check_supported_python(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
+def _check_supported_python(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
     """Is this Python new enough for the project? Its binaries use no symbol of Python."""
     absent = _absent_of_python(binary, runtime)
     if absent and absent[0].startswith("import "):
         return _missing_package(binary, runtime, absent[0].removeprefix("import "))
     oldest = support.load(runtime.project.folder).python_min
     if runtime.python[:2] >= oldest:
-        return _any_python(here)
+        return _any_python(interpreter)
     return Finding(
         dimension="python",
         status=REJECTED,
-        observed=here,
+        observed=interpreter,
         needed=f"Python >= {dotted(oldest)}",
         why=f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported",
         fix=f"create an environment with Python {dotted(oldest)} or newer",
     )
 
 
-def _check_module_name(binary: BinaryRecord, runtime: Runtime, here: str) -> Finding:
+def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
     """Does this Python import a file with such a name as `x.cpython-311-*.so` or `x.abi3.so`?"""
     _, _, tag = binary.file.removesuffix(".so").partition(".")
     if tag == "abi3" and runtime.free_threaded:
-        needed = "a Python with the global interpreter lock (abi3)"
+        requirement = "a Python with the global interpreter lock (abi3)"
         why = "a limited-API module does not load in a free-threaded Python"
         fault = faults.REGISTERED_TWICE
     elif tag.startswith("cpython-") and not f"{tag}-".startswith(runtime.python_tag):
-        needed = tag
+        requirement = tag
         why = f"this Python does not find {binary.file}, built for another (ModuleNotFoundError)"
         fault = faults.PACKAGE_FILES
     elif not tag:
         no_tag = "not said by the file's name"
-        return Finding(dimension="python", status=NOTE, observed=here, needed=no_tag)
+        return Finding(dimension="python", status=NOTE, observed=interpreter, needed=no_tag)
     else:
         interpreters = "any CPython 3 (abi3)" if tag == "abi3" else tag
-        return Finding(dimension="python", status=OK, observed=here, needed=interpreters)
+        return Finding(dimension="python", status=OK, observed=interpreter, needed=interpreters)
     return Finding(
         dimension="python",
         status=REJECTED,
-        observed=here,
-        needed=needed,
+        observed=interpreter,
+        needed=requirement,
         why=why,
         fix=fixes.put_back(binary, runtime),
         fault=fault,
@@ -241,14 +247,14 @@ def check_glibc(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     name, version = runtime.libc
     is_glibc = name == "glibc"
     observed = f"{name} {dotted(version)}" if is_glibc and version else name
-    needed = f"GLIBC_{dotted(floor)}"
+    requirement = f"GLIBC_{dotted(floor)}"
     if is_glibc and version >= floor:
-        return Finding(dimension="glibc", status=OK, observed=observed, needed=needed)
+        return Finding(dimension="glibc", status=OK, observed=observed, needed=requirement)
     return Finding(
         dimension="glibc",
         status=REJECTED,
         observed=observed,
-        needed=needed,
+        needed=requirement,
         why=f"{binary.file} needs a newer glibc than this system has",
         fix=fixes.compile_here(binary, runtime),
         fault=faults.SYSTEM_LIBRARIES,
@@ -260,19 +266,19 @@ def check_libstdcxx(family: str, binary: BinaryRecord, runtime: Runtime) -> Find
     floor = binary.floors.get(family)
     if floor is None:
         return None
-    needed = f"{family}_{dotted(floor)}"
+    requirement = f"{family}_{dotted(floor)}"
     newest = (runtime.libstdcxx or {}).get(family)
     if newest is None:
         return Finding(
             dimension="libstdc++",
             status=NOTE,
             observed="not known",
-            needed=needed,
+            needed=requirement,
             why="no libstdc++ could be read; if it is too old, the dynamic linker says so",
         )
     observed = f"{family}_{dotted(newest)}"
     if newest >= floor:
-        return Finding(dimension="libstdc++", status=OK, observed=observed, needed=needed)
+        return Finding(dimension="libstdc++", status=OK, observed=observed, needed=requirement)
     fix = fixes.compile_here(binary, runtime)
     if runtime.environment.kind == "conda":
         fix = "conda install -c conda-forge libstdcxx-ng"
@@ -280,7 +286,7 @@ def check_libstdcxx(family: str, binary: BinaryRecord, runtime: Runtime) -> Find
         dimension="libstdc++",
         status=REJECTED,
         observed=observed,
-        needed=needed,
+        needed=requirement,
         why=f"{binary.file} needs a newer libstdc++ than this system has",
         fix=fix,
         fault=faults.SYSTEM_LIBRARIES,

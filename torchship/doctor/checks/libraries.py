@@ -74,11 +74,11 @@ def _explain_missing(
             "install the NVIDIA driver; on a machine without an NVIDIA GPU this cannot be used",
         )
     if fault is faults.CUDA_MAJOR:
-        here = f"torch is built for {device}" if torch else "there is no torch"
+        build = f"torch is built for {device}" if torch else "there is no torch"
         fix = fixes.same_cuda(binary, runtime, cuda_major(missing))
         if fixes.ours(binary, runtime):
             fix = fixes.fit_torch(runtime)
-        return f"{binary.file} needs {first}, which is not here ({here})", fix
+        return f"{binary.file} needs {first}, which is not here ({build})", fix
     if fault is faults.TORCH_NOT_LOADED:
         return _missing_of_torch(binary, runtime, first)
     fix = fixes.machine_library(first, binary, runtime)
@@ -92,8 +92,8 @@ def _other_build_of_torch(
     device = next((name for name in ("hip", "xpu") if name in missing[0]), "cuda").upper()
     major = cuda_major(missing) if device == "CUDA" else ""
     build = f"{device} {major}".strip()
-    here = torch.device if torch else ""
-    why = f"{binary.file} needs a {build} build of torch, and this one is built for {here}"
+    device_here = torch.device if torch else ""
+    why = f"{binary.file} needs a {build} build of torch, and this one is built for {device_here}"
     if fixes.ours(binary, runtime):
         return why, fixes.cuda_torch(runtime.environment, torch)
     return why, fixes.same_cuda(binary, runtime, major)

@@ -120,13 +120,13 @@ def _check_stable(
     """The stable ABI serves its torch and every later one."""
     oldest = record.torch_target or (2, 10)
     newest_tested = support.load(runtime.project.folder).torch_max
-    needed = f"torch >= {dotted(oldest)}"
+    requirement = f"torch >= {dotted(oldest)}"
     if torch.version_tuple < oldest:
         return Finding(
             dimension=_VERSION,
             status=REJECTED,
             observed=torch.version,
-            needed=needed,
+            needed=requirement,
             why=f"{binary.name} needs the stable ABI of torch {dotted(oldest)} or newer",
             fix=fixes.fit_torch(runtime, binary),
             fault=faults.TORCH_VERSION,
@@ -136,13 +136,13 @@ def _check_stable(
             dimension=_VERSION,
             status=NOTE,
             observed=torch.version,
-            needed=needed,
+            needed=requirement,
             why=(
                 f"torch {dotted(newest_tested)} is the newest tested; "
                 "the stable ABI serves newer ones, too"
             ),
         )
-    return Finding(dimension=_VERSION, status=OK, observed=torch.version, needed=needed)
+    return Finding(dimension=_VERSION, status=OK, observed=torch.version, needed=requirement)
 
 
 def _check_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
@@ -216,7 +216,7 @@ def _other_layout(
 ) -> Finding:
     """`built` is the label of the torch that the binary is for, with the differences to it."""
     label, differences = built
-    fields = [f"{name} {recorded} here {here}" for name, recorded, here in differences]
+    fields = [f"{name} {recorded} here {current}" for name, recorded, current in differences]
     return Finding(
         dimension=_VERSION,
         status=REJECTED,
@@ -238,10 +238,10 @@ def check_cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if torch is None or flavour is None or binary.lane == "stable":
         return None
     status = REJECTED
-    needed = f"flavour {flavour}"
+    requirement = f"flavour {flavour}"
     if recorded is not None and recorded != flavour:
         observed = f"symbols of flavour {flavour}"
-        needed = f"flavour {recorded}, as its record says"
+        requirement = f"flavour {recorded}, as its record says"
         why = f"{binary.file} was compiled with the wrong C++ ABI flag"
         fix = fixes.rebuild(binary, runtime)
     elif torch.cxx11_abi is None:
@@ -252,16 +252,16 @@ def check_cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         fix = fixes.reinstall_torch(runtime.environment, torch)
     elif torch.cxx11_abi != flavour:
         observed = f"torch {torch.version} of flavour {torch.cxx11_abi}"
-        why = f"{binary.name} has the C++11 ABI {needed}, but this torch has {torch.cxx11_abi}"
+        why = f"{binary.name} has the C++11 ABI {requirement}, but this torch has {torch.cxx11_abi}"
         fix = fixes.fit_torch(runtime, binary)
     else:
-        here = f"flavour {torch.cxx11_abi}"
-        return Finding(dimension="C++ ABI", status=OK, observed=here, needed=needed)
+        flavour_here = f"flavour {torch.cxx11_abi}"
+        return Finding(dimension="C++ ABI", status=OK, observed=flavour_here, needed=requirement)
     return Finding(
         dimension="C++ ABI",
         status=status,
         observed=observed,
-        needed=needed,
+        needed=requirement,
         why=why,
         fix=fix,
         fault=faults.CXX_ABI,
@@ -293,26 +293,29 @@ def check_torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | Non
     if torch is None:
         return None
     count = len(binary.torch_symbols)
-    needed = f"{count} symbols"
+    requirement = f"{count} symbols"
     not_found = runtime.missing.get(str(binary.path))
     if not_found is None:
         return Finding(
             dimension="torch symbols",
             status=UNKNOWN,
             observed="not looked up",
-            needed=needed,
+            needed=requirement,
             why=f"the symbols of {binary.file} were not looked up in torch",
         )
     missing = [name for name in not_found if is_torch_symbol(name.encode())]
     if not missing:
         return Finding(
-            dimension="torch symbols", status=OK, observed=f"all {count} found", needed=needed
+            dimension="torch symbols",
+            status=OK,
+            observed=f"all {count} found",
+            needed=requirement,
         )
     return Finding(
         dimension="torch symbols",
         status=REJECTED,
         observed=f"{len(missing)} of {count} missing: {some(missing)}",
-        needed=needed,
+        needed=requirement,
         why=f"torch {torch.version} lacks symbols that {binary.file} needs",
         fix=fixes.fit_torch(runtime, binary),
         fault=faults.TORCH_VERSION,

@@ -3,10 +3,11 @@
 For ATen, complete symbols prove nothing: classes change their layout under the same names. So
 something must vouch for the extension. The rule, in three questions:
 
-1. Does the extension need a voucher? Not if it is part of this torch, nor if it uses the stable ABI
-   alone: then its symbols decide.
-2. For which minors of torch was it built? Its path, its package's metadata, the list of releases
-   and files beside it may name minors; if nothing does, its set of symbols may narrow them down.
+1. Does the extension need a voucher? Not if it is part of this torch, nor if it uses the
+   stable ABI alone: then its symbols decide.
+2. For which minors of torch was it built? Its path, its package's metadata, the list of
+   releases and files beside it may name minors; if nothing does, its set of symbols may
+   narrow them down.
 3. Do all of these minors have the class layout of this torch? If they do, the extension is
    accepted. If a class that registers operators differs from all of them, and the extension
    registers operators, it is rejected. Else nothing can be told.
@@ -76,18 +77,18 @@ def _targets(binary: BinaryRecord) -> Mapping[Minor, str]:
 
 def _is_alike(minor: Minor, torch: TorchInstall) -> bool:
     """Question 3: does this minor have the class layout of the installed torch?"""
-    here = LAYOUTS.get(torch.version_tuple)
+    layout = LAYOUTS.get(torch.version_tuple)
     if minor == torch.version_tuple:
         return True
-    return here is not None and not difference(LAYOUTS.get(minor, {}), here)
+    return layout is not None and not difference(LAYOUTS.get(minor, {}), layout)
 
 
 def _vouched(torch: TorchInstall, targets: Mapping[Minor, str], alike: Minor) -> Finding:
-    here = torch.version_tuple
-    target = here if here in targets else alike
+    installed = torch.version_tuple
+    target = installed if installed in targets else alike
     why = f"{targets[target]} vouches for torch {dotted(target)}"
-    if target != here:
-        why += f"; torch {dotted(here)} has the same class layout"
+    if target != installed:
+        why += f"; torch {dotted(installed)} has the same class layout"
     return Finding(
         dimension=_VERSION,
         status=NOTE,
@@ -141,9 +142,9 @@ def _aborts_at_registration(
     """Does it register operators with classes that differ in this torch, whichever its minor?"""
     if not any(part in name for name in binary.torch_symbols for part in _REGISTERING):
         return False
-    here = LAYOUTS.get(torch.version_tuple, {})
+    layout = LAYOUTS.get(torch.version_tuple, {})
     for minor in targets:
-        changed = {name for name, *_ in difference(LAYOUTS.get(minor, {}), here)}
+        changed = {name for name, *_ in difference(LAYOUTS.get(minor, {}), layout)}
         if not FATAL_TO_REGISTER & changed:
             return False
     return True
