@@ -62,14 +62,14 @@ def distribution(site: Path, name: str, *files: Path, requires: str = "") -> Pat
     return info
 
 
-def needing(libraries: list[Path], names: list[bytes]) -> Image:
-    """An object that needs these libraries, in any folder, and has these undefined symbols."""
+def needing(libraries: list[str], names: list[bytes]) -> Image:
+    """An object that needs these libraries, and has these undefined symbols."""
     image = Image()
     strings = bytearray(b"\0")
     offsets = []
-    for text in [*(bytes(library) for library in libraries), *names]:
+    for name in [*(library.encode() for library in libraries), *names]:
         offsets.append(len(strings))
-        strings += text + b"\0"
+        strings += name + b"\0"
     image.strings(bytes(strings))
     image.dynamic += [(1, offset) for offset in offsets[: len(libraries)]]
     image.symbols(offsets[len(libraries) :])
@@ -90,7 +90,7 @@ def test_5_symbols_times_libraries_stay_in_the_bounds(
         library = tmp_path / "libraries" / f"lib{number}.so"
         library.parent.mkdir(exist_ok=True)
         os.link(defined, library)
-        libraries.append(library)
+        libraries.append(str(library))
     names = [b"f%d" % number if distinct else b"f" for number in range(30_000)]
     path = needing(libraries, names).write(tmp_path / "x.so")
     assert path.stat().st_size < 2 << 20
@@ -105,7 +105,7 @@ def test_5_a_spent_budget_is_cannot_be_told(tmp_path: Path, runtime: Runtime) ->
     for number in range(50):
         library = tmp_path / f"lib{number}.so"
         os.link(defined, library)
-        libraries.append(library)
+        libraries.append(str(library))
     names = [b"f%d" % number for number in range(30_000)]
     verdict = judge_file(needing(libraries, names).write(tmp_path / "x.so"), runtime)
     assert not verdict.accepted
@@ -120,17 +120,16 @@ def test_5_each_library_of_a_package_is_judged_once(
     shape: str, tmp_path: Path, runtime: Runtime
 ) -> None:
     """16 libraries, each of which needs the next, or all others."""
-    assert runtime.torch is not None
     site = tmp_path / "site-packages"
     folder = site / "theirs"
     folder.mkdir(parents=True)
     paths = [folder / f"lib{number}.so" for number in range(16)]
-    libtorch = runtime.torch.lib_dir / "libtorch_cpu.so"
     for number, path in enumerate(paths):
         followers = [paths[(number + 1) % 16]] if shape != "clique" else paths
         if shape == "chain" and number == 15:
             followers = []
-        needing([libtorch, *followers], [SYMBOL.encode()]).write(path)
+        names = ["libtorch_cpu.so", *(follower.name for follower in followers)]
+        needing(names, [SYMBOL.encode()]).write(path)
     distribution(site, "theirs", *paths, requires=FOR_ANOTHER_TORCH)
     cost = cost_of(seconds_to_judge(paths[0], runtime))
     assert cost.seconds < SECONDS
