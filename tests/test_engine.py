@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,75 @@ def test_an_import_with_load_0_leaves_names_that_say_why(monkeypatch: pytest.Mon
         raise loader.absent("op", ["op"])
     with pytest.raises(AttributeError, match="'other_op' has no attribute 'other'"):
         raise loader.absent("other", ["op"])
+
+
+def run_program(folder: Path, code: str) -> str:
+    """What a Python program prints; the installed package is imported."""
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", textwrap.dedent(code)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("operator", ["forward", "another"])
+def test_a_namespace_that_another_library_has_taken_is_named(tmp_path: Path, operator: str) -> None:
+    """Torch throws for a second library of a namespace, which would end the process."""
+    code = f"""
+        import torch
+        library = torch.library.Library("lltm", "DEF")
+        library.define("{operator}(Tensor x) -> Tensor")
+        try:
+            import lltm_conda
+        except ImportError as error:
+            print(error)
+    """
+    text = run_program(tmp_path, code)
+    assert "lltm cannot be loaded: another project has registered torch.ops.lltm" in text
+    assert "another library of this process" in text
+    assert "import lltm_conda without the other project" in text
+
+
+def test_operators_that_a_program_adds_to_the_namespace_do_no_harm(tmp_path: Path) -> None:
+    code = """
+        import torch
+        library = torch.library.Library("lltm", "FRAGMENT")
+        library.define("another(Tensor x) -> Tensor")
+        import lltm_conda
+        print(lltm_conda.loader.loaded().glue.kind)
+    """
+    assert run_program(tmp_path, code) == "glue\n"
+
+
+def test_an_import_goes_on_where_ctrl_c_stopped_the_one_before(tmp_path: Path) -> None:
+    """The dispatcher keeps the operators of the glue that the stopped import had loaded."""
+    code = """
+        import os
+        os.environ["LLTM_CONDA_LOAD"] = "0"
+        from lltm_conda.engine.runtime.loader import Loader
+        del os.environ["LLTM_CONDA_LOAD"]
+        import sys
+        del sys.modules["lltm_conda"]
+
+        def stop(*arguments):
+            raise KeyboardInterrupt
+
+        attach = Loader._attach
+        Loader._attach = stop
+        try:
+            import lltm_conda
+        except KeyboardInterrupt:
+            print("stopped")
+        Loader._attach = attach
+        import lltm_conda, torch
+        print(lltm_conda.loader.loaded().cpu.name)
+        print(lltm_conda.LLTM(3, 4)(torch.ones(2, 3))[0].shape)
+    """
+    assert run_program(tmp_path, code) == "stopped\ncpu\ntorch.Size([2, 4])\n"
 
 
 def test_a_loader_heeds_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from clients import CLIENTS, HERE, build, glues
+from clients import CLIENTS, HERE, build, glues, project_of
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import cxx_standard, source_root
+from lltm_conda.engine.builder import (
+    cxx_standard,
+    execute,
+    fitting_request,
+    plan,
+    source_root,
+)
 from lltm_conda.engine.doctor import judge_file, probe_runtime
 from lltm_conda.engine.doctor.elf import Elf
 from lltm_conda.engine.doctor.project import Project
@@ -141,6 +148,51 @@ def test_clients_load_side_by_side(clients: dict[str, Project], order: tuple[str
     variants = dict(zip(pairs[::2], pairs[1::2], strict=True))
     assert list(variants) == list(order)
     assert variants["tiny"] == variants["bare"] == f"{glues()[0]}-cpu"
+
+
+LOAD_TWO = """
+import sys
+from pathlib import Path
+from clients import loader_of, project_of
+namesake = project_of("bare", Path(sys.argv[2]))._replace(namespace="lltm")
+for name in sys.argv[1].split():
+    try:
+        if name == "lltm":
+            from lltm_conda.loader import load
+            load()
+        else:
+            loader_of(namesake).load()
+        print(name, "is loaded")
+    except ImportError as error:
+        print(str(error))
+"""
+
+
+@pytest.fixture(scope="module")
+def namesake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of another project whose operators have the namespace of lltm."""
+    folder = tmp_path_factory.mktemp("namesake") / "bare"
+    shutil.copytree(HERE / "bare", folder)
+    header = folder / "csrc" / "project.h"
+    text = header.read_text().replace("PROJECT_NAMESPACE bare", "PROJECT_NAMESPACE lltm")
+    header.write_text(text.replace(" bare_##name", " lltm_##name"))
+    shutil.copytree(source_root() / "engine", folder / "csrc" / "engine")
+    project = project_of("bare", folder)._replace(namespace="lltm")
+    env = {**os.environ, "DEBUG": "1"}
+    request = fitting_request(project, find_torch(), folder / "lib", env, log=lambda line: None)
+    execute(plan(request), folder / "work", log=lambda line: None)
+    return folder
+
+
+@pytest.mark.parametrize("order", [("lltm", "bare-client"), ("bare-client", "lltm")], ids=" ".join)
+def test_a_project_with_the_namespace_of_a_loaded_one_is_refused(
+    namesake: Path, order: tuple[str, str]
+) -> None:
+    """Torch would end the process, whatever the operators of the two are called."""
+    first, second = order
+    text = run(LOAD_TWO, " ".join(order), namesake, LLTM_CONDA_LOAD="0")
+    assert text.startswith(f"{first} is loaded\n{second} cannot be loaded: another project")
+    assert f"registered already by {first}: " in text
 
 
 @pytest.mark.parametrize("glue", glues())

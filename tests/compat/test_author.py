@@ -231,9 +231,17 @@ def test_a_requirement_that_admits_more_than_the_objects_is_a_problem(
     assert ("keeps what the wheel's name" in out) == (refused is None)
 
 
-def row(**facts: object) -> dict[str, Any]:
-    plain = {"object": "_C.so", "glibc": ["GLIBC 2.28"], "python": ["any"], "refused": []}
-    return {**plain, "platform": "linux-x86_64", "problems": [], **facts}
+def service(**facts: Any) -> audit.Service:
+    plain: dict[str, Any] = {
+        "object": "_C.so",
+        "torch": ("2.13",),
+        "python": "any",
+        "cuda": "none",
+        "gpus": ("none",),
+        "floors": {"GLIBC": (2, 28)},
+        "platform": "linux-x86_64",
+    }
+    return audit.Service(**{**plain, **facts})
 
 
 @pytest.mark.parametrize(
@@ -243,16 +251,19 @@ def row(**facts: object) -> dict[str, Any]:
         ({}, "py3-none-manylinux_2_27_x86_64", "needs glibc 2.28"),
         ({}, "py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64", "needs glibc 2.28"),
         ({}, "py3-none-manylinux_2_28_aarch64", "is built for linux-x86_64"),
-        ({"python": ["(cpython-311)"]}, "cp311-cp311-manylinux_2_28_x86_64", None),
-        ({"python": ["(cpython-311)"]}, "py3-none-manylinux_2_28_x86_64", "is for cp311 alone"),
-        ({"python": ["(cpython-313t)"]}, "cp313-cp313-manylinux_2_28_x86_64", "for cp313t alone"),
-        ({"problems": ["cut"]}, "py3-none-manylinux_2_28_x86_64", "cut"),
+        ({"python": "(cpython-311)"}, "cp311-cp311-manylinux_2_28_x86_64", None),
+        ({"python": "(cpython-311)"}, "py3-none-manylinux_2_28_x86_64", "is for cp311 alone"),
+        ({"python": "(cpython-313t)"}, "cp313-cp313-manylinux_2_28_x86_64", "for cp313t alone"),
+        ({"problems": ("cut",)}, "py3-none-manylinux_2_28_x86_64", "cut"),
+        ({}, "py3-none-musllinux_1_2_x86_64", "promises musl"),
+        ({"is_for_musl": True, "floors": {}}, "py3-none-musllinux_1_2_x86_64", None),
+        ({"is_for_musl": True}, "py3-none-manylinux_2_28_x86_64", "promises glibc"),
     ],
 )
 def test_what_a_wheels_name_promises_is_held_against_its_objects(
     facts: dict[str, Any], tag: str, says: str | None
 ) -> None:
-    problems = list(audit._broken(row(**facts), f"theirs-1.0-{tag}.whl", ["==2.13"]))
+    problems = list(audit._broken(service(**facts), f"theirs-1.0-{tag}.whl", ["==2.13"]))
     assert len(problems) == (0 if says is None else len(problems) or 1)
     assert says is None or says in problems[0]
 

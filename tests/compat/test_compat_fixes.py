@@ -154,8 +154,8 @@ def test_a_build_for_gpus_names_their_architectures_once() -> None:
 
 
 def theirs(**facts: object) -> BinaryRecord:
-    owner = Owner("theirs", "1.0", {})
-    return BinaryRecord(Path("/x/_C.so"), "extension", "_C.so", owner=owner, **facts)
+    owner = Owner(name="theirs", version="1.0", libraries={})
+    return BinaryRecord(path=Path("/x/_C.so"), kind="extension", name="_C.so", owner=owner, **facts)
 
 
 def everything_wrong() -> Iterator[tuple[str, BinaryRecord, Runtime]]:
@@ -206,15 +206,18 @@ def test_a_damaged_file_is_its_owners_whatever_its_name() -> None:
     """Another client of the engine names its files as we do."""
     path = Path("/x/glue-stable210.so")
     for name in ("other-op", PROJECT.distribution):
-        owner = Owner(name, "1.0", {})
-        binary = BinaryRecord(path, "unreadable", "x", problems=("cut",), owner=owner)
+        owner = Owner(name=name, version="1.0", libraries={})
+        binary = BinaryRecord(
+            path=path, kind="unreadable", name="x", problems=("cut",), owner=owner
+        )
         cause = judge(binary, make_runtime()).cause
         assert cause is not None
         assert ("other-op" in cause.fix) == (name == "other-op")
 
 
 def test_torch_that_is_missing_is_the_one_that_the_owner_names() -> None:
-    owner = Owner("theirs", "1.0", {}, (((2, 9), "its metadata"),))
+    built_for = (((2, 9), "its metadata"),)
+    owner = Owner(name="theirs", version="1.0", libraries={}, built_for=built_for)
     cause = judge(theirs()._replace(owner=owner), make_runtime()._replace(torch=None)).cause
     assert cause is not None
     assert cause.fix == 'python -m pip install "torch==2.9.*"'

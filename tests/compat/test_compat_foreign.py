@@ -79,8 +79,9 @@ def test_the_metadata_that_lists_a_file_vouches_for_the_torch_that_it_pins(
     ],
 )
 def test_what_a_requirement_pins(pin: str, minors: list[tuple[int, int]], tmp_path: Path) -> None:
-    path = tmp_path / "theirs" / "_C.so"
-    distribution(tmp_path, "theirs", "1.0", path, requires=f"Requires-Dist: {pin}")
+    site = tmp_path / "site-packages"
+    path = site / "theirs" / "_C.so"
+    distribution(site, "theirs", "1.0", path, requires=f"Requires-Dist: {pin}")
     owner = find_owner(path)
     assert owner is not None
     assert [minor for minor, _ in owner.built_for] == minors
@@ -112,9 +113,10 @@ def test_conda_metadata_names_the_owner_and_its_torch(tmp_path: Path) -> None:
 def test_the_torch_that_a_files_name_or_a_version_file_names(
     file: str, content: str, minors: list[tuple[int, int]], tmp_path: Path
 ) -> None:
-    path = shared_object(tmp_path / "theirs" / file)
+    site = tmp_path / "site-packages"
+    path = shared_object(site / "theirs" / file)
     (path.parent / "version.py").write_text(content)
-    distribution(tmp_path, "theirs", "1.0", path)
+    distribution(site, "theirs", "1.0", path)
     binary = read_binary(path)._replace(owner=find_owner(path))
     assert [minor for minor, _ in built_for(binary)] == minors
 

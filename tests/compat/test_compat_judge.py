@@ -23,7 +23,8 @@ from lltm_conda.engine.doctor import (
     faults,
     judge,
 )
-from lltm_conda.engine.doctor.dimensions import cuda_major, driver_cuda, runs_on
+from lltm_conda.engine.doctor.checks.cuda import driver_cuda, runs_on
+from lltm_conda.engine.doctor.checks.libraries import cuda_major
 from lltm_conda.engine.doctor.layouts import LAYOUTS
 from lltm_conda.engine.doctor.records import NOTE, OK, REJECTED, UNKNOWN, Owner
 
@@ -405,7 +406,10 @@ FROM_THE_CPU_INDEX = (
 def owned(version: str, *built_for: tuple[int, int]) -> BinaryRecord:
     stated = tuple((minor, "its metadata") for minor in built_for)
     releases = {(2, 13): "0.28", (2, 9): "0.24"}
-    return foreign(owner=Owner("torchvision", version, {}, stated, releases))
+    owner = Owner(
+        name="torchvision", version=version, libraries={}, built_for=stated, release_for=releases
+    )
+    return foreign(owner=owner)
 
 
 def test_the_owners_pin_vouches_for_its_minor_and_for_those_of_the_same_layout() -> None:

@@ -1,7 +1,7 @@
 """Will this shared object work in this Python, with this torch, on this machine?
 
-`judge_file(path, probe_runtime())` gives a `Verdict` for any torch extension. It does not load the
-extension, and needs the standard library alone; see docs/fails/compat.md.
+`judge_file(path, probe_runtime())` gives a `Verdict` for any torch extension. It does not
+load the extension, and needs the standard library alone; see docs/fails/compat.md.
 """
 
 from .binary import read_binary as read_binary

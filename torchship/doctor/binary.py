@@ -21,7 +21,7 @@ from .records import (
     parse_file_name,
     parse_version,
 )
-from .text import printable
+from .text import printable, read_regular
 
 _TORCH_C = (b"aoti_torch_", b"torch_", b"THP")
 _MAX_FLAVOURS = 1 << 18
@@ -33,9 +33,9 @@ def is_torch_symbol(name: bytes) -> bool:
         return True
     if not any(space in name for space in (b"2at", b"3c10", b"5torch", b"6caffe2")):
         return False  # so that most imports of the package compile no pattern
-    # Matches functions named THP..., and functions, members, type information, virtual tables,
-    # guards and thunks of at::, c10::, torch:: and caffe2:: (a namespace of libc10). Each part of a
-    # name matches in one way only, so the match takes linear time.
+    # Matches functions named THP..., and functions, members, type information, virtual
+    # tables, guards and thunks of at::, c10::, torch:: and caffe2:: (a namespace of
+    # libc10). Each part of a name matches in one way only, so the match takes linear time.
     pattern = (
         rb"_Z(?:[0-9]+THP|(?:T[ISVTC]|GV|GR|Thn?[0-9]+_)*(?:N[rVK]*[RO]?)?"
         rb"(?:2at|3c10|5torch|6caffe2))"
@@ -64,22 +64,28 @@ def symbol_flavour(name: str) -> int | None:
     # A literal such as Lj8E, the length of an identifier, or the substitution.
     part = re.compile(r"L[a-z]n?[0-9]+E|([0-9]+)|(Ss)")
     at = 2
-    while (found := part.search(name, at)) is not None:
-        if found[2]:
+    while (match := part.search(name, at)) is not None:
+        if match[2]:
             return 0
-        at = found.end() + (int(found[1][:6]) if found[1] else 0)
+        at = match.end() + (int(match[1][:6]) if match[1] else 0)
     return None
+
+
+def unread(path: Path) -> BinaryRecord:
+    """The record of a file of which nothing was read."""
+    return BinaryRecord(path=path, kind="unreadable", name=printable(path.name))
 
 
 def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
     """Read a shared object.
 
-    Nothing is raised: if the file is malformed or cannot be read, the kind is "unreadable" and
-    `problems` says why. A file of 1 MB takes at most 1 s and 100 MB of memory. An import of the
-    package reads files `light`: it trusts the architectures in the record and skips the GPU code.
+    Nothing is raised: if the file is malformed or cannot be read, the kind is "unreadable"
+    and `problems` says why. A file of 1 MB takes at most 1 s and 100 MB of memory. An
+    import of the package reads files `light`: it trusts the architectures in the record and
+    skips the GPU code.
     """
     path = Path(path)
-    blank = BinaryRecord(path=path, kind="unreadable", name=printable(path.name))
+    blank = unread(path)
     try:
         with Elf(path) as elf:
             return _read(elf, blank, light)
@@ -107,7 +113,11 @@ _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], str, str | None], ...] = (
     (b"MZ", "", "windows-x86_64"),
     (b"\x7fELF\x01", "", "linux-32bit"),
     (b"\x7fELF\x02\x02", "", "linux-bigendian"),
-    (b"version https://git-lfs", "a git-lfs pointer: the file itself was never fetched", None),
+    (
+        b"version https://git-lfs",
+        "a git-lfs pointer: the file itself was never fetched",
+        None,
+    ),
     (_LINKER_SCRIPT, "a linker script, which only a compiler reads", None),
     (b"!<arch>", "a static library, which only a compiler reads", None),
     (b"<", "a web page or XML", None),
@@ -118,9 +128,7 @@ def _other_format(path: Path) -> tuple[str, str | None]:
     """A description ("" if none) and the platform (or None) of a file that `Elf` cannot read."""
     start = b"\0"  # an unreadable file matches no format
     with suppress(OSError, ValueError):
-        if path.is_file():
-            with path.open("rb") as file:
-                start = file.read(64)
+        start = read_regular(path, 64)
     for magic, what, platform in _FORMATS:
         if start.startswith(magic):
             return what, platform
@@ -139,37 +147,20 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
             layout = _layout(raw, elf.section_bytes(VTABLE_SECTION))
     except RecordError as error:
         problems.append(str(error))
-    strong, modules = [], []
-    for name, defined, weak in elf.symbols():
-        if defined and name.startswith(b"PyInit_"):
+    strong: list[bytes] = []
+    modules: list[str] = []
+    for name, is_defined, is_weak in elf.symbols():
+        if is_defined and name.startswith(b"PyInit_"):
             modules.append(printable(name[7:]))
-        elif not (defined or weak):
+        elif not (is_defined or is_weak):
             strong.append(name)
     torch_symbols = tuple(printable(name) for name in strong if is_torch_symbol(name))
-    python = (name for name in strong if name.startswith((b"Py", b"_Py")))
+    python_symbols = (name for name in strong if name.startswith((b"Py", b"_Py")))
     cuda_archs = record.cuda_archs if record else ()
     if not light:
-        from . import fatbin  # an import of the package does not need it
-
-        found_archs = fatbin.architectures(elf)
-        absent = [arch for arch in cuda_archs if arch not in found_archs]
-        if absent:
-            problems.append(f"its record names GPU code that is not in it: {' '.join(absent)}")
-        # The record counts, since the file may hold more: nvcc's link step adds an empty stub for
-        # its default architecture.
-        cuda_archs = cuda_archs if record else found_archs
-    named = parse_file_name(blank.path.name)
-    if record is not None:
-        kind, label = record.kind, record.name or blank.name
-        if named is not None and str(named) != label:
-            problems.append(f"the file is named {blank.name} but its record says {label}")
-    elif named is not None:
-        kind, label = ("glue" if isinstance(named, GlueName) else "kernels"), str(named)
-        if not problems:
-            problems.append(f"no build record ({RECORD_SECTION}): not built by this package")
-    else:
-        needs_torch = any(map(is_torch_library, elf.needed))
-        kind, label = ("extension" if torch_symbols or needs_torch else "library"), blank.name
+        cuda_archs = _architectures(elf, record, problems)
+    needs_torch = bool(torch_symbols) or any(map(is_torch_library, elf.needed))
+    kind, label = _kind(blank, record, problems, needs_torch=needs_torch)
     if elf.program:
         problems.append("a program, not a shared library")
     flavours = _flavours(torch_symbols)
@@ -185,7 +176,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         runpath=elf.runpath,
         floors=newest_versions(version for _, version in elf.version_needs()),
         torch_symbols=torch_symbols,
-        python_symbols=tuple(map(printable, python)),
+        python_symbols=tuple(map(printable, python_symbols)),
         modules=tuple(modules),
         cxx11_abi=min(flavours, default=None),
         cuda_archs=cuda_archs,
@@ -193,6 +184,38 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         alignment=elf.alignment,
         problems=tuple(problems),
     )
+
+
+def _architectures(elf: Elf, record: BuildRecord | None, problems: list[str]) -> tuple[str, ...]:
+    """The architectures of the record or, without one, of the GPU code; adds to `problems`."""
+    from . import fatbin  # an import of the package does not need it
+
+    present = fatbin.architectures(elf)
+    if record is None:
+        return present
+    absent = [arch for arch in record.cuda_archs if arch not in present]
+    if absent:
+        problems.append(f"its record names GPU code that is not in it: {' '.join(absent)}")
+    # The record counts, since the file may hold more: nvcc's link step adds an empty stub for
+    # its default architecture.
+    return record.cuda_archs
+
+
+def _kind(
+    blank: BinaryRecord, record: BuildRecord | None, problems: list[str], *, needs_torch: bool
+) -> tuple[str, str]:
+    """The kind and the name of a binary, as in `BinaryRecord`; adds to `problems`."""
+    by_file_name = parse_file_name(blank.path.name)
+    if record is not None:
+        label = record.name or blank.name
+        if by_file_name is not None and str(by_file_name) != label:
+            problems.append(f"the file is named {blank.name} but its record says {label}")
+        return record.kind, label
+    if by_file_name is not None:
+        if not problems:
+            problems.append(f"no build record ({RECORD_SECTION}): not built by this package")
+        return ("glue" if isinstance(by_file_name, GlueName) else "kernels"), str(by_file_name)
+    return ("extension" if needs_torch else "library"), blank.name
 
 
 def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -214,8 +237,8 @@ def _flavours(symbols: tuple[str, ...]) -> set[int]:
 
 
 def _layout(raw: bytes, slots: bytes | None) -> dict[str, int]:
-    """The layout fingerprint from its two sections. `slots` holds two numbers for each virtual
-    function, 1 + 8 * slot and 0. Raises RecordError."""
+    """The layout fingerprint from its two sections. `slots` holds two numbers for each
+    virtual function, 1 + 8 * slot and 0. Raises RecordError."""
     try:
         data = json.loads(raw.rstrip(b"\0").decode("utf-8"))
     except (UnicodeDecodeError, ValueError, RecursionError) as error:

@@ -26,8 +26,9 @@ class CacheError(RuntimeError):
     """The cache cannot be trusted, a folder in it cannot be made, or its lock cannot be opened."""
 
     def __init__(self, path: Path, reason: str, fix: str) -> None:
-        text = f"the build cache is not used: {path} {reason}. To mend it: {fix}"
-        super().__init__(printable(text))
+        super().__init__(
+            printable(f"the build cache is not used: {path} {reason}. To mend it: {fix}")
+        )
         self.path = path
         self.reason = reason
         self.fix = fix
@@ -97,16 +98,17 @@ def distrust(path: Path) -> str | None:
         status = os.lstat(path)
     except OSError as error:
         return error.strerror or str(error)
-    mode, folder = status.st_mode, stat.S_ISDIR(status.st_mode)
+    mode = status.st_mode
+    is_folder = stat.S_ISDIR(mode)
     if stat.S_ISLNK(mode):
         return "is a symlink"
     if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
         return f"belongs to user {status.st_uid}, not to {os.geteuid()}"
-    if folder and mode & 0o077:
+    if is_folder and mode & 0o077:
         return f"has mode {stat.S_IMODE(mode):04o}, not 0700"
     if stat.S_ISREG(mode) and mode & 0o022:
         return f"is writable for others (mode {stat.S_IMODE(mode):04o})"
-    return None if folder or stat.S_ISREG(mode) else "is neither a folder nor a file"
+    return None if is_folder or stat.S_ISREG(mode) else "is neither a folder nor a file"
 
 
 def trusted_files(project: Project, folder: Path) -> tuple[Path, ...]:
@@ -141,7 +143,8 @@ def make(project: Project, folder: Path) -> None:
     running with a user's HOME would leave folders there that the user cannot write to. Raises
     CacheError.
     """
-    chain, another = _chain(project, folder), _another(project)
+    chain = _chain(project, folder)
+    another = _another(project)
     missing = [p for p in (*reversed(chain[0].parents), *chain) if not os.path.lexists(p)]
     try:
         if missing:
@@ -195,16 +198,22 @@ def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
 
 def entries(project: Project) -> tuple[Entry, ...]:
     """The finished builds of the cache, sorted by path, then the unfinished ones."""
-    found = []
+    builds = []
     with suppress(OSError, NoCacheFolderError):  # there is no cache, or it cannot be read
         base = root(project)
         for pattern, finished in (("torch*/*", True), (f"{UNFINISHED}*", False)):
             for folder in sorted(base.glob(pattern)):
                 if folder.is_dir() and not folder.is_symlink():
-                    key, data = str(folder.relative_to(base)), read_json(folder / MANIFEST)
-                    made_for = [str(data.get(name, "?")) for name in ("variant", "torch")]
-                    found.append(Entry(folder, key, *made_for, finished))
-    return tuple(found)
+                    manifest = read_json(folder / MANIFEST)
+                    entry = Entry(
+                        path=folder,
+                        key=str(folder.relative_to(base)),
+                        variant=str(manifest.get("variant", "?")),
+                        torch=str(manifest.get("torch", "?")),
+                        finished=finished,
+                    )
+                    builds.append(entry)
+    return tuple(builds)
 
 
 def find_binaries(
@@ -230,10 +239,16 @@ def find_binaries(
                 device = [path for path in built if path.name.startswith("kernels-cuda")]
                 paths = [*device, *paths, *(path for path in built if path not in device)]
     except CacheError as error:
-        what = printable(f"{error.path} {error.reason}")
-        needed = "folders and files that only you can write: they are code that is executed"
-        why = f"the build cache is refused: {what}"
-        return paths, Finding("build cache", REJECTED, what, needed, why, printable(error.fix))
+        observed = printable(f"{error.path} {error.reason}")
+        refusal = Finding(
+            dimension="build cache",
+            status=REJECTED,
+            observed=observed,
+            needed="folders and files that only you can write: they are code that is executed",
+            why=f"the build cache is refused: {observed}",
+            fix=printable(error.fix),
+        )
+        return paths, refusal
     except (OSError, RuntimeError):
         pass  # there is no folder for the cache, or this user may not read it
     return paths, None
@@ -241,9 +256,10 @@ def find_binaries(
 
 def source_hash(package: Path) -> str | None:
     """A hash of the C++ and CUDA sources that `source_root` finds; None without sources."""
-    root, digest = source_root(package), hashlib.sha256()
+    root = source_root(package)
     if root is None:
         return None
+    digest = hashlib.sha256()
     for path in sorted(root.glob("csrc/**/*")):
         if path.is_file():
             data = path.read_bytes()

@@ -1,20 +1,27 @@
 """Read an ELF shared object with `pread`, without loading it.
 
-The reader handles only 64-bit little-endian files. It maps no file into memory, because a mapped
-file that shrinks kills the process that reads it. Every read is checked against the size of the
-file, and every loop is bounded. The total length of the names is bounded, too, since many entries
-can share one long string. A malformed file causes at worst an `ElfError`, never a crash, a hang or
-an unbounded use of memory. If a file has a GNU hash table, `defines` looks a symbol up in that
-table, as the dynamic linker does; in `libtorch_cpu.so` (400 MB) this takes microseconds.
+The reader handles only 64-bit little-endian files. It maps no file into memory, because a
+mapped file that shrinks kills the process that reads it. Every read is checked against the
+size of the file, and every loop is bounded. The total length of the names is bounded, too,
+since many entries can share one long string. A malformed file causes at worst an
+`ElfError`, never a crash, a hang or an unbounded use of memory. If a file has a GNU hash
+table, `defines` looks a symbol up in that table, as the dynamic linker does; in
+`libtorch_cpu.so` (400 MB) this takes microseconds.
 """
+
+from __future__ import annotations
 
 import os
 import stat
 import struct
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 from .text import printable
+
+if TYPE_CHECKING:
+    from .budget import Budget
 
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
@@ -26,6 +33,9 @@ _MAX_NAME = 1 << 14
 _MAX_NAMES_TOTAL = 1 << 18
 _MAX_SECTION_NAMES = 1 << 20
 _MAX_SECTION_READ = 1 << 16
+_MAX_BLOOM = 16 << 20
+#: So many entries of a symbol table are read in the time of one lookup.
+_SYMBOLS_PER_LOOKUP = 8
 _MAX_SYMBOLS = 1_000_000
 _MAX_SYMBOL = 1 << 16
 _MAX_SYMBOL_TABLE = 256 << 20
@@ -76,7 +86,7 @@ class Elf:
             os.close(self._file)
             raise
 
-    def __enter__(self) -> "Elf":
+    def __enter__(self) -> Elf:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,14 +115,14 @@ class Elf:
         start, size = self._strings
         if not 0 <= offset < size:
             raise ElfError("a string lies outside its table")
-        found = self.read(start + offset, min(size - offset, _MAX_NAME))
-        text, nul, _ = found.partition(b"\0")
+        content = self.read(start + offset, min(size - offset, _MAX_NAME))
+        name, nul, _ = content.partition(b"\0")
         if not nul:
             raise ElfError("a string does not end")
-        self._names_left -= len(text)
+        self._names_left -= len(name)
         if self._names_left < 0:
             raise ElfError("more text in names than any library has")
-        return printable(text)
+        return printable(name)
 
     def _read_headers(self) -> tuple[int, int]:
         """Read the program and section headers; return (offset, size) of the dynamic segment."""
@@ -136,6 +146,10 @@ class Elf:
         sections = self.read(shoff, shnum * 64, "the section header table") if shnum else b""
         self._sections = list(struct.iter_unpack("<IIQQQQIIQQ", sections))
         self._names_section = shstrndx
+        return self._read_segments(segments)
+
+    def _read_segments(self, segments: bytes) -> tuple[int, int]:
+        """Read the program header table; return (offset, size) of the dynamic segment."""
         self._loads: list[tuple[int, int, int]] = []
         dynamic = None
         self.alignment = 0
@@ -160,23 +174,23 @@ class Elf:
     def _read_dynamic(self, dynamic: tuple[int, int]) -> None:
         offset, size = dynamic
         tags: dict[int, int] = {}
-        needed: list[int] = []
+        name_offsets: list[int] = []
         entries = self.read(offset, min(size // 16, _MAX_ENTRIES) * 16)
         for tag, value in struct.iter_unpack("<QQ", entries):
             if tag == 0:
                 break
             if tag == _DT_NEEDED:
-                needed.append(value)
+                name_offsets.append(value)
             else:
                 tags[tag] = value
-        if len(needed) > _MAX_NEEDED:
+        if len(name_offsets) > _MAX_NEEDED:
             raise ElfError("an implausible number of needed libraries")
         if _DT_STRTAB not in tags or _DT_STRSZ not in tags:
             raise ElfError("no string table")
         self._tags = tags
         start = self._offset(tags[_DT_STRTAB])
         self._strings = self._range(start, tags[_DT_STRSZ], "the string table")
-        self.needed = tuple(map(self._name, needed))
+        self.needed = tuple(map(self._name, name_offsets))
         runpath = tags.get(_DT_RUNPATH, tags.get(_DT_RPATH))
         self.runpath = "" if runpath is None else self._name(runpath)
         self.has_runpath = _DT_RUNPATH in tags
@@ -188,17 +202,18 @@ class Elf:
             buckets, first, bloom, shift = self._unpack("<IIII", at)
             if bloom == 0 or buckets > self.size // 4 or bloom > self.size // 8:
                 raise ElfError("a corrupt symbol hash table")
-            # `_gnu`: the number of buckets, the first hashed symbol, the size (in words) and shift
-            # of the Bloom filter; the file offsets of filter, buckets and symbol 0's chain entry.
+            # `_gnu`: the number of buckets, the first hashed symbol, the size (in words)
+            # and shift of the Bloom filter; the file offsets of filter, buckets and symbol
+            # 0's chain entry.
             bucket_at = at + 16 + bloom * 8
             places = at + 16, bucket_at, bucket_at + (buckets - first) * 4
             self._gnu = buckets, first, bloom, shift, *places
 
     def section(self, name: str) -> tuple[int, int] | None:
         """(offset, size) of the first section called `name` that has bytes in the file, or None."""
-        wanted = name.encode() + b"\0"
+        terminated = name.encode() + b"\0"
         for at, kind, _, _, offset, size, *_ in self._sections:
-            if kind != _SHT_NOBITS and self._section_names.startswith(wanted, at):
+            if kind != _SHT_NOBITS and self._section_names.startswith(terminated, at):
                 return self._range(offset, size, f"section {name}")
         return None
 
@@ -237,14 +252,14 @@ class Elf:
 
     def version_needs(self) -> tuple[tuple[str, str], ...]:
         """The (library, version) pairs that the file needs: `("libc.so.6", "GLIBC_2.28")`."""
-        found: list[tuple[str, str]] = []
+        needs: list[tuple[str, str]] = []
         for at, (_, count, file, aux, _) in self._versions(_DT_VERNEED, "<HHIII"):
             library = self._name(file)
             for _, (_, _, _, name, _) in self._linked(at + aux, count, "<IHHII"):
-                found.append((library, self._name(name)))
-                if len(found) > _MAX_ENTRIES:
+                needs.append((library, self._name(name)))
+                if len(needs) > _MAX_ENTRIES:
                     raise ElfError("an implausible number of version needs")
-        return tuple(found)
+        return tuple(needs)
 
     def version_definitions(self) -> tuple[str, ...]:
         """The symbol versions that this library defines, such as `GLIBCXX_3.4.30`."""
@@ -288,7 +303,8 @@ class Elf:
         start, size = self._strings
         if count > _MAX_SYMBOLS or size > _MAX_SYMBOL_TABLE:
             raise ElfError(f"{count} symbols in {size} bytes, more than any extension has")
-        table, strings = self.read(at, count * 24, "the symbol table"), self.read(start, size)
+        table = self.read(at, count * 24, "the symbol table")
+        strings = self.read(start, size)
         # Names may share bytes, but in real files their total length is below twice the table's.
         left = min(2 * len(strings), _MAX_SYMBOLS_TOTAL)
         for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
@@ -306,35 +322,53 @@ class Elf:
     def _defined(self) -> frozenset[bytes]:
         return frozenset(name for name, defined, _ in self.symbols() if defined)
 
-    def defines(self, name: str | bytes) -> bool:
-        """Whether the library exports `name`, looked up in its GNU hash table if it has one."""
-        wanted = name.encode() if isinstance(name, str) else name
+    @cached_property
+    def _bloom(self) -> bytes:
+        """The Bloom filter, which tells of most symbols that the library does not export them."""
+        assert self._gnu is not None
+        _, _, bloom, _, bloom_at, _, _ = self._gnu
+        if bloom * 8 > _MAX_BLOOM:
+            raise ElfError("a larger symbol hash table than any library has")
+        return self.read(bloom_at, bloom * 8, "the symbol hash table")
+
+    def defines(self, name: str | bytes, budget: Budget | None = None) -> bool:
+        """Whether the library exports `name`, looked up in its GNU hash table if it has one.
+
+        Raises BudgetSpentError if `budget` has no lookups left.
+        """
+        if budget is not None:
+            budget.spend()
+        encoded = name.encode() if isinstance(name, str) else name
         if self._gnu is None:
-            return wanted in self._defined
-        buckets, first, bloom, shift, bloom_at, bucket_at, _ = self._gnu
+            if budget is not None and "_defined" not in self.__dict__:
+                budget.spend(self._symbol_count() // _SYMBOLS_PER_LOOKUP)
+            return encoded in self._defined
+        buckets, first, bloom, shift, _, bucket_at, _ = self._gnu
         if not buckets:
             return False
-        value = gnu_hash(wanted)
-        (word,) = self._unpack("<Q", bloom_at + (value // 64 % bloom) * 8)
+        value = gnu_hash(encoded)
+        (word,) = struct.unpack_from("<Q", self._bloom, value // 64 % bloom * 8)
         mask = (1 << (value % 64)) | (1 << ((value >> (shift & 31)) % 64))
         if word & mask != mask:
             return False
         (index,) = self._unpack("<I", bucket_at + (value % buckets) * 4)
         if index < first:
             return False
+        for symbol, chained in self._chain(index):
+            if budget is not None and symbol > index:
+                budget.spend()
+            if chained | 1 == value | 1 and self._exports(symbol, encoded):
+                return True
+        return False
+
+    def _exports(self, symbol: int, name: bytes) -> bool:
+        """Whether the symbol of this number has this name, and is defined and not local."""
         table = self._offset(self._tags[_DT_SYMTAB])
         start, size = self._strings
-        for symbol, found in self._chain(index):
-            if found | 1 == value | 1:
-                text, info, _, section = self._unpack("<IBBH", table + symbol * 24)
-                if (
-                    section
-                    and info >> 4 != _STB_LOCAL
-                    and text + len(wanted) < size
-                    and self.read(start + text, len(wanted) + 1) == wanted + b"\0"
-                ):
-                    return True
-        return False
+        offset, info, _, section = self._unpack("<IBBH", table + symbol * 24)
+        if not section or info >> 4 == _STB_LOCAL or offset + len(name) >= size:
+            return False
+        return self.read(start + offset, len(name) + 1) == name + b"\0"
 
 
 @lru_cache(maxsize=1 << 14)

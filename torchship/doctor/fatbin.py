@@ -1,7 +1,8 @@
 """Find the GPU code in a `.nv_fatbin` section, without the CUDA toolkit.
 
-The section is a list of containers (magic 0xBA55ED50). A container is a header and a list of
-entries. An entry is PTX (kind 1) or machine code (kind 2) for one architecture, or of another kind.
+The section is a list of containers (magic 0xBA55ED50). A container is a header and a list
+of entries. An entry is PTX (kind 1) or machine code (kind 2) for one architecture, or of
+another kind.
 """
 
 import struct
@@ -15,7 +16,8 @@ _MAX_ENTRIES = 100_000
 _MAX_PADDING = 1 << 20
 #: Bits of an entry's flags: the code runs on its architecture alone ("sm_90a"), or within its
 #: family ("sm_100f").
-_ARCH_SPECIFIC, _FAMILY_SPECIFIC = 1 << 20, 1 << 21
+_ARCH_SPECIFIC = 1 << 20
+_FAMILY_SPECIFIC = 1 << 21
 
 
 class Code(NamedTuple):
@@ -32,10 +34,10 @@ class Code(NamedTuple):
 
 
 def architectures(elf: Elf) -> tuple[str, ...]:
-    """`("sm_80", "sm_90", "compute_90")`: machine code first, then PTX, each ascending. Raises
-    ElfError for a corrupt section."""
-    found = {code[:3]: str(code) for code in codes(elf)}
-    return tuple(found[key] for key in sorted(found))
+    """`("sm_80", "sm_90", "compute_90")`: machine code first, then PTX, each ascending.
+    Raises ElfError for a corrupt section."""
+    name_of = {code[:3]: str(code) for code in codes(elf)}
+    return tuple(name_of[key] for key in sorted(name_of))
 
 
 def codes(elf: Elf) -> Iterator[Code]:

@@ -41,10 +41,16 @@ _TEXTS: tuple[tuple[str, Fault], ...] = (
     (r"lib(cu|nv)\w+\.so[.\d]*: cannot open", CUDA_MAJOR),
     (r"no kernel image is available", GPU_ARCHITECTURE),
     (r"unsupported toolchain|driver version is insufficient", DRIVER),
-    (r"built for \S+\+cu\d+ \(you have \S+\+cpu\)|not compiled with CUDA", CPU_TORCH_SWAPPED_IN),
+    (
+        r"built for \S+\+cu\d+ \(you have \S+\+cpu\)|not compiled with CUDA",
+        CPU_TORCH_SWAPPED_IN,
+    ),
     (r"Could not run '\S+' with arguments from the 'CUDA' backend", CPU_ONLY_BINARY),
     (r"[Oo]nly a single TORCH_LIBRARY can be used", REGISTERED_TWICE),
-    (r"same name and the same overload name multiple times|Tried to register", REGISTERED_TWICE),
+    (
+        r"same name and the same overload name multiple times|Tried to register",
+        REGISTERED_TWICE,
+    ),
     (r"cannot import name '_C'|file too short|invalid ELF header", PACKAGE_FILES),
     (r"detected CUDA version \([\d.]+\) mismatches", NVCC_MISMATCH),
     (r"CUDA_HOME environment variable is not set|unsupported GNU version", TOOLCHAIN),

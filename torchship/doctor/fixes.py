@@ -1,8 +1,8 @@
 """The command, or the step in words, that mends a fault in this environment (pip or conda).
 
-A docstring such as "Install torch" says what the returned command does. If a function takes a
-binary of another package, the command builds or installs that package where it would otherwise
-build or install the project. The functions read no file but `support.json`.
+A docstring such as "Install torch" says what the returned command does. If a function takes
+a binary of another package, the command builds or installs that package where it would
+otherwise build or install the project. The functions read no file but `support.json`.
 """
 
 from collections.abc import Iterable
@@ -32,10 +32,15 @@ DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
     """Whether the binary is a glue or kernels of the project. The record names the binary's
     package, else the owner does; a binary with neither counts as the project's."""
-    project, record, owner = runtime.project.distribution, binary.record, binary.owner
-    named = binary.kind in ("glue", "kernels") or parse_file_name(binary.path.name) is not None
-    said = record.package if record else owner.name if owner else project
-    return bool(project) and named and said == project
+    distribution = runtime.project.distribution
+    is_named_so = (
+        binary.kind in ("glue", "kernels") or parse_file_name(binary.path.name) is not None
+    )
+    if not distribution or not is_named_so:
+        return False
+    if binary.record is not None:
+        return binary.record.package == distribution
+    return binary.owner is None or binary.owner.name == distribution
 
 
 def install(environment: Environment, pip: str, conda: str) -> str:
@@ -110,40 +115,61 @@ def reinstall(runtime: Runtime, unpublished: str = "") -> str:
     `unpublished` is the step to take if the project has no index (pip) or channel (conda); by
     default, to install from the original file or folder if it still exists, else to build.
     """
-    project, environment = runtime.project, runtime.environment
-    name, version = project.distribution, project.version
-    pip = f'--force-reinstall --no-deps "{name}=={version}"'
-    again = _published(environment, project, pip, f"--force-reinstall {name}={version}")
-    return again or unpublished or _at_hand(environment) or build(project)
+    project = runtime.project
+    published = _published(
+        runtime.environment,
+        project,
+        pip=f'--force-reinstall --no-deps "{project.distribution}=={project.version}"',
+        conda=f"--force-reinstall {project.distribution}={project.version}",
+    )
+    return published or unpublished or _at_hand(runtime.environment) or build(project)
+
+
+def install_for_platform(runtime: Runtime) -> str:
+    """Install the project's binaries for the machine of the runtime."""
+    project = runtime.project
+    wheel = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}.whl"
+    return reinstall(runtime, unpublished=f"install {wheel}, or: {build(project)}")
 
 
 def install_once(environment: Environment, project: Project) -> str:
     """Remove every copy of the package, then install it once."""
-    name, flags = project.distribution, "--force-reinstall"
-    again = _published(environment, project, f"{flags} --no-deps {name}", f"{flags} {name}")
-    again = again or _at_hand(environment)
-    again = again or "install it again from the wheel or the package that you have"
+    name = project.distribution
+    published = _published(
+        environment,
+        project,
+        pip=f"--force-reinstall --no-deps {name}",
+        conda=f"--force-reinstall {name}",
+    )
+    by_hand = "install it again from the wheel or the package that you have"
+    install_again = published or _at_hand(environment) or by_hand
     remove = f"{environment.python} -m pip uninstall {name}"
-    return f"{remove}   (again, until nothing is left), then {again}"
+    return f"{remove}   (again, until nothing is left), then {install_again}"
 
 
 def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
-    """Get a binary that fits the installed torch: a released one, else a local build. If torch is
-    missing or too old, install torch. None as `binary` stands for a binary of the project."""
-    torch, project, environment = runtime.torch, runtime.project, runtime.environment
+    """Get a binary that fits the installed torch: a released one, else a local build. If
+    torch is missing or too old, install torch. None as `binary` stands for a binary of the
+    project."""
+    torch = runtime.torch
+    project = runtime.project
+    environment = runtime.environment
     if binary is not None and not ours(binary, runtime):
         return rebuild(binary, runtime)
     if torch is None or torch.version_tuple < load(project.folder).torch_min:
         return install_torch(environment, project)
     if environment.kind == "conda" and environment.installer == "pip":
         return install_once(environment, project)  # pip put a wheel over the conda package
-    name, served = project.distribution, None
+    published = None
     glues = load(project.folder).glues(runtime.platform)
-    if torch.is_release and any(GlueName.parse(name).serves(torch) for name in glues):
-        pip = f"--upgrade --force-reinstall --no-deps {name}"
-        conda = f'{name} "pytorch={dotted(torch.version_tuple)}"'
-        served = _published(environment, project, pip, conda)
-    return served or build(project)
+    if torch.is_release and any(GlueName.parse(glue).serves(torch) for glue in glues):
+        published = _published(
+            environment,
+            project,
+            pip=f"--upgrade --force-reinstall --no-deps {project.distribution}",
+            conda=f'{project.distribution} "pytorch={dotted(torch.version_tuple)}"',
+        )
+    return published or build(project)
 
 
 def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Runtime) -> str:
@@ -162,39 +188,44 @@ def build_cuda(
 ) -> str:
     """Compile for GPUs of these capabilities; for another package, first suggest a ready build."""
     archs = ";".join(sorted({f"{major}.{minor}" for major, minor in capabilities}))
-    how = f'TORCH_CUDA_ARCH_LIST="{archs}" {compile_here(binary, runtime)}'
+    compile_for_gpu = f'TORCH_CUDA_ARCH_LIST="{archs}" {compile_here(binary, runtime)}'
     if ours(binary, runtime):
-        return how
+        return compile_for_gpu
     name = binary.owner.name if binary.owner else "its package"
-    return f"install a build of {name} that has code for compute capability {archs}, or: {how}"
+    return (
+        f"install a build of {name} that has code for compute capability {archs}, "
+        f"or: {compile_for_gpu}"
+    )
 
 
 def compile_here(binary: BinaryRecord, runtime: Runtime) -> str:
     """Compile the package that owns a binary."""
     if ours(binary, runtime):
         return build(runtime.project)
-    what = f":all: PACKAGE, which owns {binary.file}"
+    sources = f":all: PACKAGE, which owns {binary.file}"
     if binary.owner is not None:
-        what = f"{binary.owner.name} {binary.owner.name}=={binary.owner.version}"
+        sources = f"{binary.owner.name} {binary.owner.name}=={binary.owner.version}"
     flags = "--force-reinstall --no-deps --no-build-isolation --no-binary"
-    return f"{runtime.environment.python} -m pip install {flags} {what}"
+    return f"{runtime.environment.python} -m pip install {flags} {sources}"
 
 
 def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
     """Build the project or, for another package, get or compile it for the installed torch."""
-    torch, owner = runtime.torch, binary.owner
-    here = torch.version if torch else "as installed"
+    owner = binary.owner
+    version = runtime.torch.version if runtime.torch else "as installed"
     if ours(binary, runtime):
         return build(runtime.project)
     if owner is None:
-        return f"reinstall or rebuild the package that owns {binary.file} for torch {here}"
+        return f"reinstall or rebuild the package that owns {binary.file} for torch {version}"
     release = _paired_release(binary, runtime)
     if release and f"{owner.version}.".startswith(f"{release}."):
         return put_back(binary, runtime)  # the release is right, so its files must be damaged
     if release:
         return _paired(owner, release, runtime)
-    text = f"install a release of {owner.name} that was built for torch {here}, or build this one"
-    return f"{text}: {compile_here(binary, runtime)}"
+    return (
+        f"install a release of {owner.name} that was built for torch {version}, "
+        f"or build this one: {compile_here(binary, runtime)}"
+    )
 
 
 def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
@@ -205,14 +236,15 @@ def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
 
 
 def _paired(owner: Owner, release: str, runtime: Runtime) -> str:
-    name, flags = owner.name, ""
     if owner.channel == "conda":
-        return f'conda install "{name}={release}"'
-    every = ".*" if release.count(".") < 2 else ""
-    cpu = runtime.torch is not None and not runtime.torch.cuda
-    if cpu and name in _PYTORCHS_OWN and runtime.machine == "x86_64":
+        return f'conda install "{owner.name}={release}"'
+    any_patch = ".*" if release.count(".") < 2 else ""
+    requirement = f'"{owner.name}=={release}{any_patch}"'
+    flags = ""
+    is_cpu_torch = runtime.torch is not None and not runtime.torch.cuda
+    if is_cpu_torch and owner.name in _PYTORCHS_OWN and runtime.machine == "x86_64":
         flags = f"--force-reinstall --no-deps --index-url {_CPU_INDEX} "
-    return f'{runtime.environment.python} -m pip install {flags}"{name}=={release}{every}"'
+    return f"{runtime.environment.python} -m pip install {flags}{requirement}"
 
 
 def put_back(binary: BinaryRecord, runtime: Runtime) -> str:
@@ -224,48 +256,65 @@ def put_back(binary: BinaryRecord, runtime: Runtime) -> str:
         return f"reinstall the package that owns {binary.file} with this Python's pip"
     if owner.channel == "conda":
         return f"conda install --force-reinstall {owner.name}={owner.version}"
-    what = f'--force-reinstall --no-deps "{owner.name}=={owner.version}"'
-    return f"{runtime.environment.python} -m pip install {what}"
+    requirement = f'"{owner.name}=={owner.version}"'
+    flags = "--force-reinstall --no-deps"
+    return f"{runtime.environment.python} -m pip install {flags} {requirement}"
 
 
 def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
     """Make torch and another package use one CUDA: install another build or release of either."""
-    torch, owner = runtime.torch, binary.owner
+    torch = runtime.torch
+    owner = binary.owner
     name = owner.name if owner else binary.file
     release = _paired_release(binary, runtime)
     if release and torch and owner:
         # `release` normally has the CUDA of this torch.
-        another = not f"{owner.version}.".startswith(f"{release}.")
-        if another if torch.cuda else name in _PYTORCHS_OWN:
+        is_another = not f"{owner.version}.".startswith(f"{release}.")
+        if is_another if torch.cuda else name in _PYTORCHS_OWN:
             return _paired(owner, release, runtime)
-    wanted = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
-    here = torch.device if torch else "the CPU"
-    return f"install a build of {name} for {here}, or {wanted} (each index names its CUDA)"
+    other_torch = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
+    device = torch.device if torch else "the CPU"
+    return f"install a build of {name} for {device}, or {other_torch} (each index names its CUDA)"
 
 
 #: The software that provides system libraries, by the starts of the libraries' names.
-_MACHINE = (
-    (("libavutil", "libavcodec", "libavformat", "libavdevice", "libavfilter", "libsw"), "FFmpeg"),
-    (("libsox",), "SoX"),
-    (("libsndfile",), "libsndfile"),
-    (("libnvinfer",), "TensorRT"),
-    (("libascend", "libhccl", "libge_", "libacl", "libprofapi"), "Ascend's CANN toolkit"),
-    (("libsvml", "libimf", "libirng", "libintlc", "libsycl", "libze_"), "Intel's oneAPI runtime"),
-    (("libamdhip", "librocm", "libhip", "libroc", "libMIOpen"), "ROCm"),
-)
+_SYSTEM_SOFTWARE: dict[str, tuple[str, ...]] = {
+    "FFmpeg": (
+        "libavutil",
+        "libavcodec",
+        "libavformat",
+        "libavdevice",
+        "libavfilter",
+        "libsw",
+    ),
+    "SoX": ("libsox",),
+    "libsndfile": ("libsndfile",),
+    "TensorRT": ("libnvinfer",),
+    "Ascend's CANN toolkit": ("libascend", "libhccl", "libge_", "libacl", "libprofapi"),
+    "Intel's oneAPI runtime": (
+        "libsvml",
+        "libimf",
+        "libirng",
+        "libintlc",
+        "libsycl",
+        "libze_",
+    ),
+    "ROCm": ("libamdhip", "librocm", "libhip", "libroc", "libMIOpen"),
+}
 
 
 def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> str:
     """Install the software that has `library`; for a binary of the project, build the project."""
     if ours(binary, runtime):
         return build(runtime.project)
-    what = next((what for starts, what in _MACHINE if library.startswith(starts)), None)
-    if what == "FFmpeg":
-        conda = runtime.environment.kind == "conda"
-        how = "conda install ffmpeg" if conda else "apt-get install ffmpeg, or your system's"
-        return f"install FFmpeg of the version that has {library}: {how}"
-    if what is not None:
+    providers = (name for name, starts in _SYSTEM_SOFTWARE.items() if library.startswith(starts))
+    software = next(providers, None)
+    if software == "FFmpeg":
+        is_conda = runtime.environment.kind == "conda"
+        command = "conda install ffmpeg" if is_conda else "apt-get install ffmpeg, or your system's"
+        return f"install FFmpeg of the version that has {library}: {command}"
+    if software is not None:
         number = (parse_version(library.partition(".so.")[2]) or (None,))[0]
-        found = f" ({library} is version {number} of that library)" if number else ""
-        return f"install {what}{found}"
+        version = f" ({library} is version {number} of that library)" if number else ""
+        return f"install {software}{version}"
     return f"install your system's package that has {library}, or: {rebuild(binary, runtime)}"

@@ -1,11 +1,11 @@
 """The measured layouts of torch's C++ classes, by torch minor.
 
-A missing symbol proves that an ATen binary does not fit. A complete set of symbols proves nothing:
-code for torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch key, code for 2.8
-aborts inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual function in 2.10. In each of
-these cases, at least one of the integers `FIELDS` differs; `torch_extension.h` writes them into
-ATen binaries. ATen glue is refused in a torch that is not listed here or is no release, unless the
-glue was compiled with that very torch.
+A missing symbol proves that an ATen binary does not fit. A complete set of symbols proves
+nothing: code for torch 2.4 loads in 2.5 and registers its kernels under the wrong dispatch
+key, code for 2.8 aborts inside `dlopen` in 2.9, and code for 2.9 calls the wrong virtual
+function in 2.10. In each of these cases, at least one of the integers `FIELDS` differs;
+`torch_extension.h` writes them into ATen binaries. ATen glue is refused in a torch that is
+not listed here or is no release, unless the glue was compiled with that very torch.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,12 +32,12 @@ SLOTS = FIELDS[-2:]
 #: The file of the symbols that only some of the measured minors have.
 SYMBOLS = Path(__file__).with_name("symbols.json")
 
-#: Fields that may differ: torch appends new scalar types to its enumeration, and the numbers of the
-#: older types stay the same.
+#: Fields that may differ: torch appends new scalar types to its enumeration, and the
+#: numbers of the older types stay the same.
 HARMLESS = frozenset({"scalar_type_num_options"})
 
-#: Fields of the classes that register operators: if one differs, loading an object that registers
-#: an operator kills the process.
+#: Fields of the classes that register operators: if one differs, loading an object that
+#: registers an operator kills the process.
 FATAL_TO_REGISTER = frozenset({"sizeof_function_schema", "sizeof_library", "sizeof_cpp_function"})
 
 _ROWS = {
@@ -72,8 +72,8 @@ def difference(
 
 def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
     """The measured minors that have all these symbols; symbols not in `SYMBOLS` do not count."""
-    told = [_ranges()[name] for name in names if name in _ranges()]
-    return frozenset(m for m in LAYOUTS if all(first <= m <= last for first, last in told))
+    ranges = [_ranges()[name] for name in names if name in _ranges()]
+    return frozenset(m for m in LAYOUTS if all(first <= m <= last for first, last in ranges))
 
 
 @cache

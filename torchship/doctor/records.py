@@ -1,7 +1,8 @@
 """The data types for binaries, runtimes, and the findings of `judge` on a binary in a runtime.
 
-All records are frozen. This module opens no file and judges nothing. The classes `*Name` read a
-name with `parse` (or raise NameFormatError) and write it with `str`: `parse(str(name)) == name`.
+All records are frozen. This module opens no file and judges nothing. The classes `*Name`
+read a name with `parse` (or raise NameFormatError) and write it with `str`:
+`parse(str(name)) == name`.
 
 Every import of the package imports this module, so its data types are `Record`s: Python
 makes a `Record` class faster than a NamedTuple or a dataclass.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -49,16 +50,20 @@ class GlueName(Record):
     cxx11_abi: int | None = None  #: the C++11 ABI flavour; None for "stable"
 
     @classmethod
-    def parse(cls, text: str) -> GlueName:
-        lane = "stable" if text.startswith("stable") else "aten"
-        digits, _, abi = text.removeprefix(lane).partition("-abi")
+    def parse(cls, spelling: str) -> GlueName:
+        lane = "stable" if spelling.startswith("stable") else "aten"
+        digits, _, abi = spelling.removeprefix(lane).partition("-abi")
         if digits[:4].isdecimal():
-            name = cls(lane, (int(digits[0]), int(digits[1:4] or 0)), {"0": 0, "1": 1}.get(abi))
+            name = cls(
+                lane=lane,
+                torch=(int(digits[0]), int(digits[1:4] or 0)),
+                cxx11_abi={"0": 0, "1": 1}.get(abi),
+            )
             flavoured = name.cxx11_abi is not None
-            if str(name) == text and name.torch[0] and flavoured == (lane == "aten"):
+            if str(name) == spelling and name.torch[0] and flavoured == (lane == "aten"):
                 return name
         raise NameFormatError(
-            f"{text[:80]!r} is not a glue name: expected stable<major><minor> or "
+            f"{spelling[:80]!r} is not a glue name: expected stable<major><minor> or "
             "aten<major><minor>-abi<0|1>, e.g. stable210 or aten24-abi0"
         )
 
@@ -78,11 +83,11 @@ class KernelsName(Record):
     cuda_major: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> KernelsName:
-        major = text.removeprefix("cuda")[:2]
+    def parse(cls, spelling: str) -> KernelsName:
+        major = spelling.removeprefix("cuda")[:2]
         name = cls(int(major) if major.isdecimal() else None)
-        if str(name) != text or name.cuda_major == 0:
-            raise NameFormatError(f"{text[:80]!r} is not a kernels name such as cpu or cuda12")
+        if str(name) != spelling or name.cuda_major == 0:
+            raise NameFormatError(f"{spelling[:80]!r} is not a kernels name such as cpu or cuda12")
         return name
 
     def __str__(self) -> str:
@@ -96,14 +101,14 @@ class VariantName(Record):
     kernels: KernelsName
 
     @classmethod
-    def parse(cls, text: str) -> VariantName:
-        glue, _, kernels = text.rpartition("-")
+    def parse(cls, spelling: str) -> VariantName:
+        glue, _, kernels = spelling.rpartition("-")
         with suppress(NameFormatError):
             name = cls(GlueName.parse(glue), KernelsName.parse(kernels.replace("cu", "cuda", 1)))
-            if str(name) == text:
+            if str(name) == spelling:
                 return name
         raise NameFormatError(
-            f"{text[:80]!r} is not a variant name: expected <glue>-<cpu|cu12|cu13>, "
+            f"{spelling[:80]!r} is not a variant name: expected <glue>-<cpu|cu12|cu13>, "
             "e.g. stable210-cpu or aten29-abi1-cu12"
         )
 
@@ -136,7 +141,7 @@ _OF_KIND: dict[str, dict[str, Any]] = {
 }
 
 
-class BuildRecord(Record):
+class BuildRecord(Record, kw_only=True):
     """The checked content of a binary's record section, which the build wrote as JSON (`text`)."""
 
     kind: str
@@ -158,46 +163,71 @@ class BuildRecord(Record):
     def parse(cls, raw: bytes | str) -> BuildRecord:
         """Read a build record. Raises RecordError, whose text names the first problem."""
         try:
-            text = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
-            data = json.loads(text)
+            content = raw.rstrip(b"\0").decode("utf-8") if isinstance(raw, bytes) else raw
+            data = json.loads(content)
         except (UnicodeDecodeError, ValueError, RecursionError) as error:
             raise RecordError(f"the build record is not JSON in UTF-8 ({error})") from None
-        problem = next(_problems(data, text), None)
+        problem = _problem(data, content)
         if problem is not None:
             raise RecordError(f"the build record{problem}")
-        fields = {key: data.get(key) for key in (*_COMMON, *_OF_KIND[data["kind"]])}
-        archs = tuple(map(printable, fields.pop("cuda_archs", ())))
-        target = parse_minor(fields.pop("torch_target", None))
-        safe = {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}
-        return cls(**safe, torch_target=target, cuda_archs=archs, text=text)
+        of_kind = (*_COMMON, *_OF_KIND[data["kind"]])
+        fields: dict[str, Any] = {key: data[key] for key in of_kind if key in data}
+        return cls(
+            kind=printable(fields["kind"]),
+            package=printable(fields["package"]),
+            version=printable(fields["version"]),
+            platform=printable(fields["platform"]),
+            name=printable(fields.get("name", "")),
+            kernel_abi=fields.get("kernel_abi", 0),
+            lane=_printable_or_none(fields.get("lane")),
+            torch_target=parse_minor(fields.get("torch_target")),
+            torch_built=_printable_or_none(fields.get("torch_built")),
+            cxx11_abi=fields.get("cxx11_abi"),
+            device=_printable_or_none(fields.get("device")),
+            cuda=_printable_or_none(fields.get("cuda")),
+            cuda_archs=tuple(map(printable, fields.get("cuda_archs", ()))),
+            text=content,
+        )
 
 
-def _problems(data: Any, text: str) -> Iterator[str]:
-    """The problems of a build record. The caller must stop at the first, because later checks rely
-    on the earlier ones."""
+def _printable_or_none(value: str | None) -> str | None:
+    return None if value is None else printable(value)
+
+
+def _problem(data: object, content: str) -> str | None:
+    """The first problem of a build record, to be read after "the build record"; else None."""
     if not isinstance(data, dict):
-        yield f" is a {type(data).__name__}, not an object"
-    if not text.isprintable():
-        yield " is not one line of printable text"
-    kind, schema = data.get("kind"), data.get("schema")
+        return f" is a {type(data).__name__}, not an object"
+    if not content.isprintable():
+        return " is not one line of printable text"
+    kind = data.get("kind")
     if kind not in tuple(_OF_KIND):
-        yield f"'s kind is {_shown(kind)}, not {', '.join(_OF_KIND)}"
+        return f"'s kind is {_shown(kind)}, not {', '.join(_OF_KIND)}"
+    schema = data.get("schema")
     if type(schema) is not int or schema != RECORD_SCHEMA:
-        yield f" has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
+        return f" has schema {_shown(schema)}, this package reads {RECORD_SCHEMA}"
     for key, types in (_COMMON | _OF_KIND[kind]).items():
         if not isinstance(data.get(key), types):
-            yield f"'s field {key!r} is {_shown(data.get(key))}"
+            return f"'s field {key!r} is {_shown(data.get(key))}"
+    return _problem_of_kind(kind, data)
+
+
+def _problem_of_kind(kind: str, data: dict[str, Any]) -> str | None:
+    """The first problem in the fields of a kind, whose types are right; else None."""
     if kind == "kernels" and not all(isinstance(arch, str) for arch in data["cuda_archs"]):
-        yield "'s field 'cuda_archs' is not a list of names"
+        return "'s field 'cuda_archs' is not a list of names"
     try:
         if kind != "extension":
             (GlueName if kind == "glue" else KernelsName).parse(data["name"])
     except NameFormatError as error:
-        yield f"'s field 'name': {error}"
-    if kind != "kernels":
-        lane, target = data["lane"], data["torch_target"]
-        if parse_minor(target) is None or lane not in ("stable", "aten"):
-            yield f"'s lane and torch_target are {_shown(lane)} and {_shown(target)}"
+        return f"'s field 'name': {error}"
+    if kind == "kernels":
+        return None
+    lane = data["lane"]
+    target = data["torch_target"]
+    if parse_minor(target) is None or lane not in ("stable", "aten"):
+        return f"'s lane and torch_target are {_shown(lane)} and {_shown(target)}"
+    return None
 
 
 def _shown(value: object) -> str:
@@ -207,8 +237,8 @@ def _shown(value: object) -> str:
 
 def parse_version(version: str | None) -> tuple[int, ...] | None:
     """`"580.65.06"` -> `(580, 65, 6)`; None if the text does not start with a number."""
-    found = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version or "")
-    return tuple(map(int, found[0].split("."))) if found else None
+    numbers = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version or "")
+    return tuple(map(int, numbers[0].split("."))) if numbers else None
 
 
 def parse_minor(version: str | None) -> tuple[int, int] | None:
@@ -222,26 +252,26 @@ def dotted(version: tuple[int, ...] | None) -> str:
     return "unknown" if version is None else ".".join(map(str, version))
 
 
-class Owner(Record):
+class Owner(Record, kw_only=True):
     """A distribution that owns shared objects."""
 
     name: str
     version: str
     libraries: Mapping[str, Path]  #: the shared objects by file name
-    #: The torch minors that the distribution was built for, each with the source of this knowledge:
-    #: a file, a requirement or the list of releases.
+    #: The torch minors that the distribution was built for, each with the source of this
+    #: knowledge: a file, a requirement or the list of releases.
     built_for: tuple[tuple[tuple[int, int], str], ...] = ()
     #: The releases of a well-known package that go with each torch minor, the best one first.
     release_for: Mapping[tuple[int, int], str] = NOTHING
     channel: str = "pip"  #: or "conda"
 
 
-class BinaryRecord(Record):
+class BinaryRecord(Record, kw_only=True):
     """One shared object, read without loading it."""
 
     path: Path
-    #: "glue" or "kernels" of a client of the engine; "extension" for other objects that need torch;
-    #: "library" for other shared objects; or "unreadable".
+    #: "glue" or "kernels" of a client of the engine; "extension" for other objects that
+    #: need torch; "library" for other shared objects; or "unreadable".
     kind: str
     name: str  #: `stable210` or `cuda13` for a glue or kernels; for other kinds, the file's name
     record: BuildRecord | None = None
@@ -256,12 +286,12 @@ class BinaryRecord(Record):
     python_symbols: tuple[str, ...] = ()  #: undefined strong symbols of the Python C API
     modules: tuple[str, ...] = ()  #: the Python modules that the file defines (from `PyInit_*`)
     cxx11_abi: int | None = None  #: the C++11 ABI flavour that the torch symbols show, if any
-    #: The architectures in the record (`.nv_fatbin` must hold each of them); without a record,
-    #: those in `.nv_fatbin`, which a `light` reading skips.
+    #: The architectures in the record (`.nv_fatbin` must hold each of them); without a
+    #: record, those in `.nv_fatbin`, which a `light` reading skips.
     cuda_archs: tuple[str, ...] = ()
     size: int = 0
-    #: The smallest alignment of a segment, in bytes; a system with larger pages cannot load the
-    #: file. 0 if unknown.
+    #: The smallest alignment of a segment, in bytes; a system with larger pages cannot load
+    #: the file. 0 if unknown.
     alignment: int = 0
     problems: tuple[str, ...] = ()  #: the faults of the file itself; empty for a whole file
     owner: Owner | None = None  #: that lists the file; None if not looked for or not found
@@ -280,7 +310,7 @@ class BinaryRecord(Record):
         return "aten" if any(name.startswith("_Z") for name in self.torch_symbols) else "stable"
 
 
-class TorchInstall(Record):
+class TorchInstall(Record, kw_only=True):
     """The facts of a torch installation; docs/fails/compat.md describes the fields."""
 
     version: str
@@ -311,8 +341,8 @@ class TorchInstall(Record):
 
     @property
     def is_release(self) -> bool:
-        """False for pre-releases, nightlies and source builds without a tag: their classes were
-        never measured."""
+        """False for pre-releases, nightlies and source builds without a tag: their classes
+        were never measured."""
         return re.fullmatch(r"[0-9]+(\.[0-9]+)+(\.post[0-9]+)?(\+.*)?", self.version) is not None
 
 
@@ -340,12 +370,12 @@ class Environment(Record):
     source: str | None = None  #: the file or folder it was installed from; None if unknown or gone
 
 
-class Runtime(Record):
+class Runtime(Record, kw_only=True):
     """The process, the machine and the torch that a binary would be loaded into.
 
-    `judge` knows no other facts about them. None means that a fact is unknown or that a thing is
-    not here; `judge` accepts no binary if an unknown fact could mean a crash. docs/fails/compat.md
-    describes the fields without a comment.
+    `judge` knows no other facts about them. None means that a fact is unknown or that a
+    thing is not here; `judge` accepts no binary if an unknown fact could mean a crash.
+    docs/fails/compat.md describes the fields without a comment.
     """
 
     system: str
@@ -364,8 +394,8 @@ class Runtime(Record):
     package_version: str = ""
     kernel_abi: int | None = None  #: of the chosen glue's kernel table; None before it is chosen
     environment: Environment = Environment()
-    #: The symbols that were looked up and not found, by the binary's path; `import NAME` stands for
-    #: a Python package that the binary imports.
+    #: The symbols that were looked up and not found, by the binary's path; `import NAME`
+    #: stands for a Python package that the binary imports.
     missing: Mapping[str, tuple[str, ...]] = NOTHING
     #: The needed libraries that were looked for and not found, by the binary's path.
     libraries: Mapping[str, tuple[str, ...]] = NOTHING
@@ -383,7 +413,7 @@ class Runtime(Record):
         return f"cpython-{self.python[0]}{self.python[1]}{'t' if self.free_threaded else ''}-"
 
 
-class Finding(Record):
+class Finding(Record, kw_only=True):
     """The result of one dimension of a verdict."""
 
     dimension: str  #: what was compared, e.g. "torch version"

@@ -4,13 +4,22 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from .dimensions import driver_cuda
+from .checks.cuda import driver_cuda
 from .project import Record
-from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, Verdict, dotted
+from .records import (
+    NOTE,
+    OK,
+    REJECTED,
+    UNKNOWN,
+    Finding,
+    Runtime,
+    TorchInstall,
+    Verdict,
+    dotted,
+)
 from .selection import Selection
 from .text import printable
 
@@ -18,25 +27,37 @@ MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?"}
 _WIDTH = 100
 
 
-def shorten(text: str) -> str:
+def shorten(message: str) -> str:
     """Printable text: `~` replaces the home folder, `$PREFIX` the environment's folder."""
-    text = printable(text)
+    line = printable(message)
     # Neither "/" nor "~", which `expanduser` returns without a home folder, is replaced.
     for folder, name in ((sys.prefix, "$PREFIX"), (os.path.expanduser("~"), "~")):  # noqa: PTH111
         if len(folder) > 1:
-            text = text.replace(printable(folder) + os.sep, name + os.sep)
-    return text
+            line = line.replace(printable(folder) + os.sep, name + os.sep)
+    return line
 
 
-def print_json(**fields: Any) -> None:
+def print_to_the_end(command: Callable[[], int]) -> int:
+    """The exit code of a command that prints; 1 if the reader of a pipe, such as `head`, leaves."""
+    try:
+        code = command()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def print_json(**fields: object) -> None:
     """Print a report as JSON (docs/fails/compat.md). While `schema` is 1, no field is removed."""
-    print(json.dumps({"schema": 1, **_plain(fields)}, indent=2))
+    print(json.dumps(_plain({"schema": 1, **fields}), indent=2))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A dict for a record, a list for a tuple, a shortened string for a path or a string."""
     if isinstance(value, Record):
-        value = value._asdict()
+        return _plain(value._asdict())
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
@@ -63,32 +84,47 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def runtime_table(runtime: Runtime) -> str:
     python = f"{runtime.implementation} {dotted(runtime.python)}"
-    libc, libstdcxx, torch = runtime.libc, runtime.libstdcxx, runtime.torch
+    libc = runtime.libc
+    libstdcxx = runtime.libstdcxx
     rows = [
         ("platform", runtime.platform),
         ("Python", python + (" free-threaded" if runtime.free_threaded else "")),
         ("C library", f"{libc[0]} {dotted(libc[1])}" if libc else "unknown"),
-        ("libstdc++", f"GLIBCXX_{dotted(libstdcxx.get('GLIBCXX'))}" if libstdcxx else "unknown"),
+        (
+            "libstdc++",
+            f"GLIBCXX_{dotted(libstdcxx.get('GLIBCXX'))}" if libstdcxx else "unknown",
+        ),
     ]
-    if torch is None:
+    if runtime.torch is None:
         rows.append(("torch", runtime.torch_problem or "not installed"))
     else:
-        build = torch.device.removeprefix("the ")
-        by = f", installed by {torch.installer}" if torch.installer else ""
-        abi = "unknown" if torch.cxx11_abi is None else str(torch.cxx11_abi)
-        rows.append(("torch", f"{torch.version} ({build} build, C++11 ABI {abi}{by})"))
-        rows.append(("torch folder", str(torch.root)))
-        rows += [("torch problem", problem) for problem in torch.problems]
+        rows += _rows_of_torch(runtime.torch)
     if runtime.gpu_probed:
-        driver, text = runtime.driver, "none"
-        if driver:
-            text = f"{driver.version or 'unknown'} (CUDA {dotted(driver_cuda(driver))})"
-        text += f", L4T {runtime.l4t} of a Jetson" if runtime.l4t else ""
-        rows.append(("NVIDIA driver", text))
-        gpus = [(f"GPU {d.index}", f"{d.name} ({dotted(d.capability)})") for d in runtime.devices]
-        rows += gpus or [("GPU", "none")]
+        rows += _rows_of_gpus(runtime)
     rows.append(("environment", runtime.environment.kind))
     return table(("this machine", ""), rows)
+
+
+def _rows_of_torch(torch: TorchInstall) -> list[tuple[str, str]]:
+    build = torch.device.removeprefix("the ")
+    by = f", installed by {torch.installer}" if torch.installer else ""
+    abi = "unknown" if torch.cxx11_abi is None else str(torch.cxx11_abi)
+    return [
+        ("torch", f"{torch.version} ({build} build, C++11 ABI {abi}{by})"),
+        ("torch folder", str(torch.root)),
+        *(("torch problem", problem) for problem in torch.problems),
+    ]
+
+
+def _rows_of_gpus(runtime: Runtime) -> list[tuple[str, str]]:
+    driver = runtime.driver
+    description = "none"
+    if driver:
+        description = f"{driver.version or 'unknown'} (CUDA {dotted(driver_cuda(driver))})"
+    if runtime.l4t:
+        description += f", L4T {runtime.l4t} of a Jetson"
+    gpus = [(f"GPU {d.index}", f"{d.name} ({dotted(d.capability)})") for d in runtime.devices]
+    return [("NVIDIA driver", description), *(gpus or [("GPU", "none")])]
 
 
 def selection_table(selection: Selection) -> str:
@@ -97,12 +133,13 @@ def selection_table(selection: Selection) -> str:
     rows = []
     for verdict in selection.considered:
         cause = verdict.cause
-        state, why = "fits", "another binary is preferred"
         if any(verdict is one for one in chosen):
-            state, why = "chosen", summary(verdict)
+            row = ("chosen", summary(verdict))
         elif cause is not None:
-            state, why = "refused", cause.why or cause.dimension
-        rows.append((verdict.binary.file, state, why))
+            row = ("refused", cause.why or cause.dimension)
+        else:
+            row = ("fits", "another binary is preferred")
+        rows.append((verdict.binary.file, *row))
     return table(("binary", "verdict", "why"), rows)
 
 
@@ -131,10 +168,13 @@ def cause_text(finding: Finding | None) -> str:
 
 def verdict_text(verdict: Verdict) -> str:
     """The report on one binary: the dimensions, then the verdict, then the cause or the remarks."""
-    state, rows = "accepted" if verdict.accepted else "refused", []
-    for found in verdict.findings:
-        needed = f" | needed: {found.needed}" if found.needed else ""
-        rows.append((found.dimension, MARKS[found.status], found.observed + needed))
+    state = "accepted" if verdict.accepted else "refused"
+    rows = []
+    for finding in verdict.findings:
+        comparison = finding.observed
+        if finding.needed:
+            comparison += f" | needed: {finding.needed}"
+        rows.append((finding.dimension, MARKS[finding.status], comparison))
     lines = [shorten(str(verdict.binary.path)), table(("dimension", "", "observed"), rows)]
     lines += ["", f"{verdict.binary.file} is {state}"]
     if not verdict.accepted:

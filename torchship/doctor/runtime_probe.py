@@ -14,7 +14,7 @@ from .binary import newest_versions
 from .elf import Elf, ElfError
 from .project import NOBODY, Project
 from .records import Environment, Runtime, TorchInstall, parse_version
-from .text import printable, read_json
+from .text import printable, read_json, read_regular
 from .torch_probe import TorchNotFoundError, dist_info, find_torch, installer
 
 _FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
@@ -24,12 +24,16 @@ _RTLD_DI_LINKMAP = 2
 
 
 def probe_runtime(
-    torch: TorchInstall | Path | str | None = None, *, gpu: bool = True, project: Project = NOBODY
+    torch: TorchInstall | Path | str | None = None,
+    *,
+    gpu: bool = True,
+    project: Project = NOBODY,
 ) -> Runtime:
     """Collect the facts, without importing torch and without initialising CUDA.
 
     Args:
-        torch: an installation, or a folder as in `find_torch`; None for this interpreter's torch.
+        torch: an installation, or a folder as in `find_torch`; None for this interpreter's
+            torch.
         gpu: whether to look for the driver and the devices.
         project: the project whose binaries are "ours"; by default no binary is.
     """
@@ -40,13 +44,13 @@ def probe_runtime(
         problem = str(error)
     facts = runtime_of(install, project)
     if torch is not None and install is not None:
-        # For a torch elsewhere, judge for this Python if the torch was built for this Python, else
-        # for a Python that the torch was built for.
+        # For a torch elsewhere, judge for this Python if the torch was built for this
+        # Python, else for a Python that the torch was built for.
         tags = [re.match(r"cpython-([0-9])([0-9]+)(t?)-", f"{tag}-") for tag in install.python_tags]
-        found = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
-        own = (*facts.python[:2], 0), facts.free_threaded
-        if found and own not in found:
-            python, free_threaded = found[0]
+        pythons = [((int(tag[1]), int(tag[2]), 0), tag[3] == "t") for tag in tags if tag]
+        own = ((*facts.python[:2], 0), facts.free_threaded)
+        if pythons and own not in pythons:
+            python, free_threaded = pythons[0]
             facts = facts._replace(python=python, free_threaded=free_threaded)
     if gpu:
         from .driver_probe import probe_devices, probe_driver  # most imports do not need it
@@ -84,19 +88,21 @@ def libc() -> tuple[str, tuple[int, ...]] | None:
     """The C library of Linux, `("glibc", (2, 36))` or `("musl", ())`; None on other systems."""
     if sys.platform != "linux":
         return None
-    text = None
+    glibc = None
     with suppress(ValueError, OSError, AttributeError):
-        text = os.confstr("CS_GNU_LIBC_VERSION")
-    name, _, version = (text or "musl").partition(" ")
+        glibc = os.confstr("CS_GNU_LIBC_VERSION")
+    name, _, version = (glibc or "musl").partition(" ")
     return name, parse_version(version) or ()
 
 
 def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
     """`R36.4.3`: the release of NVIDIA's Linux for Jetson; "" on other machines."""
-    with suppress(OSError), path.open("rb") as file:
-        words = printable(file.read(200).decode("utf-8", "replace")).replace(",", " ").split()
-        numbers = [word for word in words if word[:1].isdecimal()]
-        return ".".join([next((w for w in words if w[:1] == "R"), "R?"), *numbers[:1]])
+    with suppress(OSError):
+        line = printable(read_regular(path, 200).decode("utf-8", "replace"))
+        parts = line.replace(",", " ").split()
+        release = next((part for part in parts if part.startswith("R")), "R?")
+        numbers = [part for part in parts if part[0].isdecimal()]
+        return ".".join([release, *numbers[:1]])
     return ""
 
 
@@ -130,8 +136,8 @@ def loaded_file(library: str) -> Path | None:
 
 def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]:
     """The files in this process's memory map whose names begin with `start`."""
-    with suppress(OSError), maps.open("rb") as file:
-        lines = [line for line in file.read(_MAX_MAPS).splitlines() if b"/" in line]
+    with suppress(OSError):
+        lines = [line for line in read_regular(maps, _MAX_MAPS).splitlines() if b"/" in line]
         paths = dict.fromkeys(Path(os.fsdecode(line[line.find(b"/") :])) for line in lines)
         return [path for path in paths if path.name.startswith(start)]
     return []
@@ -145,23 +151,28 @@ def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
 
 
 def environment(project: Project = NOBODY) -> Environment:
-    """The environment. Its kind is conda if conda installed the package (even if pip put a wheel
-    over it), or if the environment is conda's and the package's installer is unknown."""
+    """The environment. Its kind is conda if conda installed the package (even if pip put a
+    wheel over it), or if the environment is conda's and the package's installer is
+    unknown."""
     name, version = project.distribution, project.version
     by = installer(project.folder, name, version) if version else None
     prefix = Path(sys.prefix)
     listed = prefix.glob(f"conda-meta/{name}-*.json")
     conda = is_conda_prefix(prefix) and (by is None or any(listed))
-    kind = "conda" if by == "conda" or conda else "pip"
-    return Environment(kind, installer=by, source=_source(project, kind == "conda"))
+    is_conda = by == "conda" or conda
+    return Environment(
+        kind="conda" if is_conda else "pip",
+        installer=by,
+        source=_source(project, is_conda=is_conda),
+    )
 
 
-def _source(project: Project, conda: bool) -> str | None:
+def _source(project: Project, *, is_conda: bool) -> str | None:
     """The file or folder that the package was installed from; None if unknown or gone."""
     with suppress(OSError, ValueError, AttributeError):
         name, version = project.distribution, project.version
         places = [place / "direct_url.json" for place in dist_info(project.folder, name, version)]
-        if conda:
+        if is_conda:
             places = list(Path(sys.prefix).glob(f"conda-meta/{name}-{version}-*.json"))
         for place in places:
             url = str(read_json(place).get("url"))

@@ -1,8 +1,8 @@
 """Choose the binaries to load: the best accepted glue, CPU kernels and CUDA kernels.
 
-The order of preference does not depend on what the files hold, so an import reads the files of each
-kind only up to the first accepted one. With `exhaustive`, every file is judged, so that a report
-can say why a file was not chosen.
+The order of preference does not depend on what the files hold, so an import reads the files
+of each kind only up to the first accepted one. With `exhaustive`, every file is judged, so
+that a report can say why a file was not chosen.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ Judge = Callable[[Path, Runtime], Verdict]
 Name = GlueName | KernelsName
 
 
-class Selection(Record):
+class Selection(Record, kw_only=True):
     """The verdicts on the chosen binaries, and on all that were judged."""
 
     glue: Verdict | None  #: None if no binary of this kind was chosen, here and in the next two
@@ -49,8 +49,8 @@ class Selection(Record):
 
     @property
     def cause(self) -> Finding | None:
-        """The cause of the first refused binary of the missing kind, glue or kernels; None if the
-        selection is complete, or if no binary of the missing kind was refused."""
+        """The cause of the first refused binary of the missing kind, glue or kernels; None
+        if the selection is complete, or if no binary of the missing kind was refused."""
         if self.complete:
             return None
         for verdict in self.considered:
@@ -58,34 +58,40 @@ class Selection(Record):
             if is_glue == (self.glue is None) and verdict.cause is not None:
                 if self.forced is None:
                     return verdict.cause
-                variable, why = self.project.variable("VARIANT"), verdict.cause.why
-                why = f"{variable} asks for {self.forced}, which does not fit: {why}"
-                return verdict.cause._replace(why=why, fix=f"unset {variable}")
+                variable = self.project.variable("VARIANT")
+                return verdict.cause._replace(
+                    why=(
+                        f"{variable} asks for {self.forced}, which does not fit: "
+                        f"{verdict.cause.why}"
+                    ),
+                    fix=f"unset {variable}",
+                )
         return None
 
 
 def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ...]:
     """The sort key of a glue.
 
-    Stable glues for this or an older torch come first, then ATen glues, then stable glues for a
-    newer torch. In each group, the minor nearest to torch's comes first; of two ATen glues at the
-    same distance, the one with torch's C++ ABI flavour comes first.
+    Stable glues for this or an older torch come first, then ATen glues, then stable glues
+    for a newer torch. In each group, the minor nearest to torch's comes first; of two ATen
+    glues at the same distance, the one with torch's C++ ABI flavour comes first.
     """
-    here = torch.version_tuple if torch else (0, 0)
+    installed = torch.version_tuple if torch else (0, 0)
     flavour = torch.cxx11_abi if torch else None
     wrong = int(flavour is not None and name.cxx11_abi not in (None, flavour))
-    distance = abs((name.torch[0] - here[0]) * 1000 + name.torch[1] - here[1])
+    distance = abs((name.torch[0] - installed[0]) * 1000 + name.torch[1] - installed[1])
     if name.lane == "stable":
-        return (0, 0, distance, -name.torch[1]) if name.torch <= here else (2, 0, distance, 0)
+        return (0, 0, distance, -name.torch[1]) if name.torch <= installed else (2, 0, distance, 0)
     return (1, distance, wrong, name.torch[1])
 
 
 def kernels_preference(name: KernelsName, torch: TorchInstall | None) -> tuple[int, int]:
     """The sort key of kernels: torch's CUDA major, then older majors, then newer, nearest first."""
-    major, have = name.cuda_major or 0, (torch.cuda_major if torch else None) or 0
-    if major == have:
+    major = name.cuda_major or 0
+    torch_major = (torch.cuda_major if torch else None) or 0
+    if major == torch_major:
         return 0, 0
-    return (1, have - major) if major < have else (2, major - have)
+    return (1, torch_major - major) if major < torch_major else (2, major - torch_major)
 
 
 def select(
@@ -108,8 +114,9 @@ def select(
     Raises:
         NameFormatError: `forced` is not the name of a variant.
     """
-    wanted = VariantName.parse(forced) if forced else None
-    torch, named = runtime.torch, [(path, parse_file_name(path.name)) for path in paths]
+    variant = VariantName.parse(forced) if forced else None
+    torch = runtime.torch
+    named = [(path, parse_file_name(path.name)) for path in paths]
     glues = [(path, name) for path, name in named if isinstance(name, GlueName)]
     glues.sort(key=lambda pair: glue_preference(pair[1], torch))
     kernels = [(path, name) for path, name in named if isinstance(name, KernelsName)]
@@ -128,12 +135,19 @@ def select(
                     chosen = considered[-1]
         return chosen
 
-    glue = best(glues, wanted.glue if wanted else None)
+    glue = best(glues, variant.glue if variant else None)
     if glue is not None and glue.binary.record is not None:
         runtime = runtime._replace(kernel_abi=glue.binary.record.kernel_abi)
     cpu = cuda = None
     if exhaustive or glue is not None:
         cpu = best(cpus, None)
     if exhaustive or (glue is not None and torch is not None and torch.cuda is not None):
-        cuda = best(cudas, wanted.kernels if wanted else None)
-    return Selection(glue, cpu, cuda, tuple(considered), forced, runtime.project)
+        cuda = best(cudas, variant.kernels if variant else None)
+    return Selection(
+        glue=glue,
+        cpu=cpu,
+        cuda=cuda,
+        considered=tuple(considered),
+        forced=forced,
+        project=runtime.project,
+    )

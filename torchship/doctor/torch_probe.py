@@ -11,15 +11,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .budget import Budget
 from .elf import Elf, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
-from .text import printable, some
+from .text import printable, read_regular, some
 
 # Since torch 1.0, libc10 exports this constructor, under its name in one of the two C++ ABIs.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
 _NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _OLD = _ERROR + "Ss"
 _MAX_VERSION_FILE = 1 << 16
+_MAX_INSTALLER = 100
 
 # Before Python 3.14, Path.is_file raises for a file in a folder that this user may not search.
 _exists = os.path.isfile
@@ -28,21 +30,22 @@ _exists = os.path.isfile
 class TorchNotFoundError(LookupError):
     """A torch installation cannot be found, or its facts cannot be read."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(printable(text))
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 def find_torch(path: Path | str | None = None, python: str | None = None) -> TorchInstall:
     """Find a torch installation and read its facts, without importing torch.
 
     Args:
-        path: a `torch` package folder, a site-packages folder, or the prefix of an environment.
-        python: an interpreter whose torch is read if `path` is None. If both are None, the torch
-            of the running interpreter is read.
+        path: a `torch` package folder, a site-packages folder, or the prefix of an
+            environment.
+        python: an interpreter whose torch is read if `path` is None. If both are None, the
+            torch of the running interpreter is read.
 
     Raises:
-        TorchNotFoundError: a torch cannot be found, or its facts cannot be read; the text names
-            the place or the interpreter, and says what to do.
+        TorchNotFoundError: a torch cannot be found, or its facts cannot be read; the text
+            names the place or the interpreter, and says what to do.
     """
     if path is not None:
         files = [Path(path, "version.py"), Path(path, "torch", "version.py")]
@@ -95,8 +98,13 @@ def read_install(root: Path) -> TorchInstall:
             f"{root / 'version.py'} holds no version (__version__ is {version!r}): a broken "
             "installation. Reinstall it with: python -m pip install --force-reinstall torch"
         )
-    lib_dir, abi, names = root / "lib", None, ("libc10.so", "libtorch_cpu.so")
-    problems = [f"{n} cannot be read in {lib_dir}" for n in names if not _exists(lib_dir / n)]
+    lib_dir = root / "lib"
+    problems = [
+        f"{name} cannot be read in {lib_dir}"
+        for name in ("libc10.so", "libtorch_cpu.so")
+        if not _exists(lib_dir / name)
+    ]
+    abi = None
     try:
         with Elf(lib_dir / "libc10.so") as elf:
             abi = 1 if elf.defines(_NEW) else 0 if elf.defines(_OLD) else None
@@ -104,7 +112,8 @@ def read_install(root: Path) -> TorchInstall:
         pass  # `problems` names it already
     except (ElfError, OSError) as error:
         problems.append(f"{lib_dir / 'libc10.so'}: {error}")
-    return _install(root, version, minor, abi, facts)._replace(
+    install = _install(root, version=version, minor=minor, abi=abi, facts=facts)
+    return install._replace(
         installer=installer(root, "torch", version),
         python_tags=tuple(sorted(printable(path.name[3:-3]) for path in root.glob("_C.*.so"))),
         problems=tuple(map(printable, problems)),
@@ -112,12 +121,25 @@ def read_install(root: Path) -> TorchInstall:
 
 
 def _install(
-    root: Path, version: str, minor: tuple[int, int], abi: int | None, facts: Mapping[str, Any]
+    root: Path,
+    *,
+    version: str,
+    minor: tuple[int, int],
+    abi: int | None,
+    facts: Mapping[str, Any],
 ) -> TorchInstall:
     """A TorchInstall; `facts` are the values in torch's `version.py`."""
-    hip, folders = facts.get("hip") or facts.get("rocm"), (root, root / "lib", root / "include")
-    cuda, xpu = facts.get("cuda"), facts.get("xpu")
-    return TorchInstall(version, minor, cuda, hip, abi, *folders, xpu=xpu)
+    return TorchInstall(
+        version=version,
+        version_tuple=minor,
+        cuda=facts.get("cuda"),
+        hip=facts.get("hip") or facts.get("rocm"),
+        xpu=facts.get("xpu"),
+        cxx11_abi=abi,
+        root=root,
+        lib_dir=root / "lib",
+        include_dir=root / "include",
+    )
 
 
 def from_module(torch: ModuleType) -> TorchInstall:
@@ -133,34 +155,48 @@ def from_module(torch: ModuleType) -> TorchInstall:
         )
     flavour = getattr(getattr(torch, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None)
     abi = None if flavour is None else int(flavour)
-    return _install(Path(origin).parent, version, minor, abi, getattr(facts, "__dict__", {}))
+    return _install(
+        Path(origin).parent,
+        version=version,
+        minor=minor,
+        abi=abi,
+        facts=getattr(facts, "__dict__", {}),
+    )
 
 
 def _version_file(path: Path) -> dict[str, str]:
     """The strings that a `version.py` assigns, by name. Raises TorchNotFoundError."""
     try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_VERSION_FILE).decode("utf-8", "replace")
+        content = read_regular(path, _MAX_VERSION_FILE).decode("utf-8", "replace")
     except OSError as error:
         raise TorchNotFoundError(
             f"{path} cannot be read ({error.strerror}). Check the permissions of the folder."
         ) from error
-    found = re.findall(r"""^(\w+) *(?::[^=\n]*)?= *(["'])(.*?)\2""", text, re.MULTILINE)
-    return {name: printable(value) for name, _, value in found}
+    assignment = r"""^(\w+) *(?::[^=\n]*)?= *(["'])(.*?)\2"""
+    assigned = re.findall(assignment, content, re.MULTILINE)
+    return {name: printable(value) for name, _, value in assigned}
 
 
 def release(version: str, minor: tuple[int, int], abi: int | None = None) -> TorchInstall:
     """A release that is not installed; by default, `abi` is that of PyPI's x86-64 wheel."""
-    abi = int(minor >= (2, 7)) if abi is None else abi
-    return TorchInstall(version, minor, None, None, abi, NOWHERE, NOWHERE, NOWHERE)
+    return TorchInstall(
+        version=version,
+        version_tuple=minor,
+        cuda=None,
+        hip=None,
+        cxx11_abi=int(minor >= (2, 7)) if abi is None else abi,
+        root=NOWHERE,
+        lib_dir=NOWHERE,
+        include_dir=NOWHERE,
+    )
 
 
 def installer(root: Path, name: str, version: str) -> str | None:
     """The installer of the distribution `name` beside `root`, such as "pip"; None if unknown."""
     with suppress(OSError):
         for place in dist_info(root, name, version):
-            text = (place / "INSTALLER").read_text("utf-8", "replace")
-            return printable(text.strip()[:20]) or None
+            content = read_regular(place / "INSTALLER", _MAX_INSTALLER).decode("utf-8", "replace")
+            return printable(content.strip()[:20]) or None
     return None
 
 
@@ -172,19 +208,22 @@ def dist_info(root: Path, name: str, version: str) -> Iterator[Path]:
             yield root.parent / entry
 
 
-def missing_symbols(binary: BinaryRecord, torch: TorchInstall) -> tuple[str, ...]:
+def missing_symbols(
+    binary: BinaryRecord, torch: TorchInstall, budget: Budget | None = None
+) -> tuple[str, ...]:
     """The torch symbols of a binary that this torch does not export; 100 symbols take about 4 ms.
 
-    The function reads libtorch_cpu, libc10, the libraries of torch that the binary needs and, for
-    Python bindings, libtorch_python. Raises ElfError or OSError for an unreadable one.
+    The function reads libtorch_cpu, libc10, the libraries of torch that the binary needs
+    and, for Python bindings, libtorch_python. Raises ElfError or OSError for an unreadable
+    one, and BudgetSpentError if `budget` has no lookups left.
     """
-    remaining = list(binary.torch_symbols)
-    needed = [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
-    libraries = ["libtorch_cpu.so", "libc10.so", *needed]
+    remaining = list(dict.fromkeys(binary.torch_symbols))
+    of_torch = [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
+    libraries = ["libtorch_cpu.so", "libc10.so", *of_torch]
     if any("THP" in name for name in remaining) or binary.modules:
         libraries.append("libtorch_python.so")
     for path in (torch.lib_dir / name for name in dict.fromkeys(libraries)):
         if remaining and _exists(path):
             with Elf(path) as elf:
-                remaining = [name for name in remaining if not elf.defines(name)]
+                remaining = [name for name in remaining if not elf.defines(name, budget)]
     return tuple(remaining)
