@@ -240,7 +240,7 @@ def minor(text: str) -> tuple[int, ...]:
 
 
 def test_builder_and_matrix_agree_on_the_torches() -> None:
-    from lltm_conda.engine.builder.plan import FIRST_STABLE, OLDEST
+    from lltm_conda.engine.builder.request import FIRST_STABLE, OLDEST
 
     assert minor(matrix()["stable"]["target"]) == FIRST_STABLE
     assert min(map(minor, matrix()["torch"])) == OLDEST

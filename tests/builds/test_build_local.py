@@ -74,6 +74,36 @@ def test_a_killed_build_is_listed_and_removed(slow: dict[str, str], tmp_path: Pa
     assert [path.name for path in base.iterdir()] == ["lock"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("flags", ["", "-DX='|'"], ids=["ninja", "no ninja"])
+def test_a_build_that_a_signal_ends_leaves_no_compiler(
+    slow: dict[str, str], tmp_path: Path, flags: str, number: signal.Signals
+) -> None:
+    """A compiler may have started others, as g++ starts cc1plus. ninja cannot read the flag."""
+    pids = tmp_path / "pids"
+    Path(slow["CXX"]).write_text(
+        '#!/bin/sh\ncase $1 in -*v* | -dumpmachine) exec c++ "$@" ;; esac\n'
+        f"echo $$ >> '{pids}'\nsleep 300 &\necho $! >> '{pids}'\nwait\n"
+    )
+    build = subprocess.Popen(
+        command(), cwd=tmp_path, env=slow | {"CXXFLAGS": flags}, stdout=subprocess.DEVNULL
+    )
+    end = time.monotonic() + 120
+    while not (pids.is_file() and len(pids.read_text().split()) > 1) and time.monotonic() < end:
+        time.sleep(0.1)
+    build.send_signal(number)
+    code = build.wait(timeout=60)
+    assert [pid for pid in pids.read_text().split() if is_running(pid)] == []
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
+    assert code == 128 + number or number == signal.SIGINT
+
+
+def is_running(pid: str) -> bool:
+    status = Path("/proc", pid, "stat")
+    # The state follows the name in parentheses; Z is a process that nobody has waited for.
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
 def test_a_failed_build_leaves_nothing(env: dict[str, str], tmp_path: Path) -> None:
     done = run(*command(), cwd=tmp_path, env=env)
     assert (done.code, "lltm was not built" in done.text) == (1, True)

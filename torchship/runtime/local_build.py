@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..builder import BuildError, execute, fitting_request, plan
-from ..builder.programs import Log, flag
+from ..builder.programs import Log, read_flag
 from ..doctor import cache, driver_probe, find_torch, judge_file, probe_runtime, render, select
 from ..doctor.project import Project
 from ..doctor.records import TorchInstall, dotted
@@ -183,7 +183,7 @@ def _compile_into(
             env["TORCH_CUDA_ARCH_LIST"] = ";".join(map(dotted, found)) + "+PTX"
     with tempfile.TemporaryDirectory(dir=cache.root(project), prefix=cache.UNFINISHED) as place:
         work = Path(place)
-        request = fitting_request(project, torch, work / "lib", env, remark)
+        request = fitting_request(project, torch, work / "lib", env, log=remark)
         device = "cpu" if request.cuda is None else f"cu{request.cuda.version[0]}"
         variant = f"{request.glue}-{device}"
         execute(plan(request), work / "work", log=log)
@@ -238,7 +238,7 @@ def load(
         assert torch is not None
         if with_cuda is not None:
             env["FORCE_CUDA"] = str(int(with_cuda))
-        if flag(env, "FORCE_CUDA") and torch.cuda is None:
+        if read_flag(env, "FORCE_CUDA") and torch.cuda is None:
             raise BuildError(
                 f"CUDA kernels were asked for, but torch {torch.version} is a CPU build and has no "
                 "CUDA tensors; install a CUDA build of torch, or leave out with_cuda (or "
