@@ -1,4 +1,4 @@
-"""The command `python -m PACKAGE`, which `engine.command_line` describes."""
+"""The command `python -m PACKAGE`, which `engine.runtime.command_line` describes."""
 
 import sys
 

@@ -46,7 +46,7 @@ def main() -> int:
         return 1
     import torch
 
-    live_run = import_module(f"{PACKAGE}.engine.live_run")
+    live_run = import_module(f"{PACKAGE}.engine.runtime.live_run")
     loader = import_module(f"{PACKAGE}.loader").LOADER
     smoke = import_module(f"{PACKAGE}.smoke")
     devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])

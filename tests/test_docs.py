@@ -91,13 +91,14 @@ def options(page: str, heading: str) -> set[str]:
 
 def test_commands_page_lists_every_option_of_the_package() -> None:
     from lltm_conda._project import PROJECT
-    from lltm_conda.engine import command_line, doctor, local_build
+    from lltm_conda.engine.doctor import environment
+    from lltm_conda.engine.runtime import command_line, local_build
 
     page = (REPO / "docs" / "use" / "commands.md").read_text()
     parsers = {
         f"{PROJECT.command}`": command_line._parser(PROJECT),
         f"{PROJECT.command} build": local_build._parser(PROJECT),
-        f"{PROJECT.command} doctor": doctor._parser(PROJECT),
+        f"{PROJECT.command} doctor": environment._parser(PROJECT),
     }
     for heading, parser in parsers.items():
         known = {name for action in parser._actions for name in action.option_strings}
@@ -105,7 +106,7 @@ def test_commands_page_lists_every_option_of_the_package() -> None:
 
 
 def test_commands_page_lists_every_option_of_the_release_tool() -> None:
-    main = (REPO / "scripts" / "release" / "__main__.py").read_text()
+    main = (REPO / "torchship" / "release" / "__main__.py").read_text()
     page = (REPO / "docs" / "use" / "commands.md").read_text()
     assert options(page, "scripts/build_all.sh") == set(re.findall(r'add\("(--[\w-]+)"', main))
 

@@ -107,7 +107,7 @@ def test_a_second_run_beside_the_first_is_refused(tmp_path, monkeypatch) -> None
     monkeypatch.setattr(run, "BUILD", tmp_path)
     with run.only_run(Console()):
         code = (
-            "import pathlib; from rich.console import Console; from release import run;"
+            "import pathlib; from rich.console import Console; from torchship.release import run;"
             f"run.BUILD = pathlib.Path({str(tmp_path)!r})\n"
             "with run.only_run(Console()): pass"
         )
@@ -363,7 +363,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(way, tmp_path, monk
 
 def test_what_a_kill_amid_a_write_left_is_gone_after_the_next(tmp_path) -> None:
     code = (
-        "import os, pathlib, signal; from release.paths import replacing\n"
+        "import os, pathlib, signal; from torchship.release.paths import replacing\n"
         f"with replacing(pathlib.Path({str(tmp_path / 'artefact')!r})) as part:\n"
         "    part.write_text('torn')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"

@@ -96,7 +96,7 @@ def test_an_error_carries_no_secret() -> None:
 
 def test_a_killed_run_leaves_no_secret(tmp_path) -> None:
     code = (
-        "import pathlib; from release.shell import Log\n"
+        "import pathlib; from torchship.release.shell import Log\n"
         f"with Log(pathlib.Path({str(tmp_path / 'logs' / 'x.log')!r})) as log:\n"
         f"    log.run(['sh', '-c', '''{SAYS}; echo said; sleep 60'''])"
     )

@@ -18,7 +18,7 @@ from torchship.release import REPO
 @pytest.fixture
 def elsewhere(tmp_path) -> Path:
     """A folder whose modules would be found before ours, if one looked there."""
-    for name in ("release", "lltm_conda"):
+    for name in ("torchship", "lltm_conda"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong one')\n")
     return tmp_path

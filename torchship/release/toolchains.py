@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import builder
-from . import BUILD, REPO
+from . import BUILD
 from .environments import apt, uv
 from .paths import fresh, write_script
 from .schema import Kernels, Matrix, Toolkit
 from .shell import Log, output_of
 from .tasks import Context
 
-ADAPTER = REPO / "scripts" / "release" / "fatbinary.py"
+ADAPTER = Path(__file__).with_name("fatbinary.py")
 LIBRARIES = "usr/lib/x86_64-linux-gnu"  # in Debian's packages
 NEWEST_CLANG = 30  # the tool looks for clang++-NN with NN below this number
 
