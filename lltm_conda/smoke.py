@@ -1,7 +1,6 @@
 """Compares the op with the reference, forward and backward, on the CPU and all CUDA devices."""
 
 from functools import partial
-from typing import Any
 
 from . import loader
 from .engine.runtime import live_run
@@ -40,6 +39,6 @@ def parts(*shape: int) -> live_run.Parts:
     return lltm, reference, values
 
 
-def run() -> dict[str, Any]:
+def run() -> live_run.LiveResult:
     """Loads the binaries and checks the op on the CPU and on every CUDA device."""
     return live_run.live_run(loader.LOADER, parts)

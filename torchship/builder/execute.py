@@ -59,10 +59,10 @@ def execute(
                 log(step.name)
                 _run(step.command, step.name)
         else:
-            _run_ninja(ninja, steps, work_dir.resolve(), jobs, log)
+            _run_ninja(ninja, steps, work_dir.resolve(), jobs=jobs, log=log)
 
 
-def _run_ninja(ninja: str, steps: Sequence[Step], folder: Path, jobs: int, log: Log) -> None:
+def _run_ninja(ninja: str, steps: Sequence[Step], folder: Path, *, jobs: int, log: Log) -> None:
     """Runs the steps in `folder`, an absolute path since ninja changes its folder."""
     file = folder / "build.ninja"
     _write_if_changed(file, _ninja_file(steps))
