@@ -5,8 +5,9 @@ from functools import partial
 from . import loader
 from .engine.runtime import live_run
 
-#: `engine_smoke.py` compares op and definition in these shapes: (B, I, S) for a step, (T, B, I, S)
-#: for a sequence. The layer's kernels depend on the sizes, so there are several sequences.
+#: `engine_smoke.py` compares op and definition in these shapes: (B, I, S) for a step, (T, B,
+#: I, S) for a sequence. The layer's kernels depend on the sizes, so there are several
+#: sequences.
 SHAPES = (
     *((1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)),
     *((4, 5, 7, 3), (5, 4, 8, 64), (6, 16, 32, 128), (3, 40, 16, 512)),

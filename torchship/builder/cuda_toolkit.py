@@ -231,8 +231,9 @@ def default_architectures(version: tuple[int, int], compilable: frozenset[str]) 
     """The default architectures, in the syntax of TORCH_CUDA_ARCH_LIST.
 
     For each generation (major of the compute capability) from OLDEST_GENERATION on, they hold
-    its oldest architecture that the toolkit compiles for, since later GPUs of the generation run
-    code for that architecture. PTX of the newest of these architectures serves later generations.
+    its oldest architecture that the toolkit compiles for, since later GPUs of the generation
+    run code for that architecture. PTX of the newest of these architectures serves later
+    generations.
     """
     numbers = sorted(map(int, compilable), reverse=True)
     oldest = {number // 10: number for number in numbers if number // 10 >= OLDEST_GENERATION}
@@ -259,7 +260,8 @@ def parse_architectures(listed: str, compilable: Collection[str]) -> list[str]:
         for item in expanded.split(";"):
             match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
             number = f"{match[1]}{match[2]}" if match else ""
-            # nvcc lists 90 and 100, and accepts 90a (this GPU alone) and 100f (its family), too.
+            # nvcc lists 90 and 100, and accepts 90a (this GPU alone) and 100f (its family),
+            # too.
             if match is None or number not in compilable:
                 numbers = ", ".join(sorted(compilable, key=int))
                 raise BuildError(

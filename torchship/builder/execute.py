@@ -36,15 +36,18 @@ def execute(
 ) -> None:
     """Runs `steps`. ninja leaves out the steps whose output is up to date.
 
-    `work_dir` is the folder for `build.ninja`. `jobs` is how many commands ninja runs at a time:
-    by default MAX_JOBS, else the number of processors. `log` gets the progress, line by line.
+    `work_dir` is the folder for `build.ninja`. `jobs` is how many commands ninja runs at a
+    time: by default MAX_JOBS, else the number of processors. `log` gets the progress, line by
+    line.
 
-    In the main thread, an exception such as KeyboardInterrupt ends the running commands first, and
-    so do SIGTERM and SIGHUP if the process has no handlers for them; then SystemExit is raised.
+    In the main thread, an exception such as KeyboardInterrupt ends the running commands
+    first, and so do SIGTERM and SIGHUP if the process has no handlers for them; then
+    SystemExit is raised.
 
     Raises:
         BuildError: a command failed or did not start, or MAX_JOBS is no positive number. The text
-            holds the end of a failed command's output. Files that other steps have written stay.
+            holds the end of a failed command's output. Files that other steps have written
+            stay.
     """
     for step in steps:
         step.output.parent.mkdir(parents=True, exist_ok=True)
@@ -115,9 +118,9 @@ def _escape(path: Path) -> str:
 
 
 def _run(command: Sequence[str], name: str, log: Log = lambda _: None) -> None:
-    # In a session of its own, a compiler can be ended with all processes that it has started. The
-    # terminal's Ctrl-C does not reach such a session, but raises KeyboardInterrupt here. It does
-    # not in another thread, so there the terminal must reach the compiler itself.
+    # In a session of its own, a compiler can be ended with all processes that it has started.
+    # The terminal's Ctrl-C does not reach such a session, but raises KeyboardInterrupt here.
+    # It does not in another thread, so there the terminal must reach the compiler itself.
     own_session = threading.current_thread() is threading.main_thread()
     try:
         process = subprocess.Popen(
@@ -127,8 +130,8 @@ def _run(command: Sequence[str], name: str, log: Log = lambda _: None) -> None:
             text=True,
             errors="replace",
             start_new_session=own_session,
-            # Keep descriptors for torchship/release/processes.py: by closing them, a child would
-            # give up the release tool's lock before its exec.
+            # Keep descriptors for torchship/release/processes.py: by closing them, a child
+            # would give up the release tool's lock before its exec.
             close_fds=False,
         )
     except OSError as error:

@@ -23,8 +23,8 @@ class BuildError(RuntimeError):
 def output_of(command: Sequence[str], repair: str, env: Mapping[str, str] | None = None) -> str:
     """A program's standard output, then its standard error.
 
-    Raises BuildError, whose text ends with `repair`, if the program does not run, fails or takes
-    over 60 s.
+    Raises BuildError, whose text ends with `repair`, if the program does not run, fails or
+    takes over 60 s.
     """
     try:
         run = subprocess.run(command, capture_output=True, timeout=60, env=env, check=True)

@@ -24,7 +24,8 @@ from .sources import glue_sources, kernel_sources
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
 # NVIDIA's names for the platforms whose names differ.
 _CUDA_NAMES = {"aarch64": "sbsa"}
-# The OpenMP symbols that ATen's parallel_for calls. The linker may leave only these undefined.
+# The OpenMP symbols that ATen's parallel_for calls. The linker may leave only these
+# undefined.
 _OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
 
 
@@ -61,7 +62,8 @@ def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
 
 def link_flags(env: Mapping[str, str]) -> list[str]:
     """The linker flags of every shared object, LDFLAGS included."""
-    # With --gc-sections from LDFLAGS, the linker would remove records to which no code refers.
+    # With --gc-sections from LDFLAGS, the linker would remove records to which no code
+    # refers.
     return [*_LINK, *split_variable(env, "LDFLAGS"), "-Wl,--no-gc-sections"]
 
 
@@ -129,8 +131,8 @@ def _nvcc_recipe(request: BuildRequest, toolkit: CudaToolkit, architectures: lis
         *(["-O0", "-g", "-lineinfo"] if is_debug else ["-O3"]),
         *host,
         *(word for code in codes for word in ("-gencode", code)),
-        # GPU code is three quarters of a wheel, so compress it from CUDA 13 on. Every driver for
-        # CUDA 13 reads this compression, but drivers for CUDA 12.0 to 12.3 do not.
+        # GPU code is three quarters of a wheel, so compress it from CUDA 13 on. Every driver
+        # for CUDA 13 reads this compression, but drivers for CUDA 12.0 to 12.3 do not.
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
         *(word for option in through_nvcc for word in _through_nvcc("-Xcompiler", option)),
     ]
@@ -147,7 +149,8 @@ def _nvcc_recipe(request: BuildRequest, toolkit: CudaToolkit, architectures: lis
 def _nvcc_host_options(request: BuildRequest) -> list[str]:
     """nvcc's options that name the host compiler, and the platform to compile for."""
     compiler = request.compiler
-    # nvcc's -ccbin takes one program. In CXX, a launcher may stand before it, options after it.
+    # nvcc's -ccbin takes one program. In CXX, a launcher may stand before it, options after
+    # it.
     programs = list(takewhile(lambda word: not word.startswith("-"), compiler.command))
     if other := request.env.get("CUDAHOSTCXX"):
         options = ["-ccbin", other]
@@ -156,20 +159,22 @@ def _nvcc_host_options(request: BuildRequest) -> list[str]:
         options = ["-ccbin", programs[-1], *(f"-Xcompiler={option}" for option in own_options)]
     machine = platform.machine()
     if compiler.machine not in ("", machine):
-        # With a cross compiler, nvcc would look for a toolkit of the compiler's platform, which is
-        # not here. This machine's toolkit has the same headers, so make nvcc use this toolkit.
+        # With a cross compiler, nvcc would look for a toolkit of the compiler's platform,
+        # which is not here. This machine's toolkit has the same headers, so make nvcc use
+        # this toolkit.
         options += ["--target-directory", f"{_CUDA_NAMES.get(machine, machine)}-linux"]
     return options
 
 
 def _nvcc_link_options(env: Mapping[str, str]) -> list[str]:
-    # No kernel calls a device function of another file, so the build needs no nvlink, which would
-    # store the folders of -L in the binary.
+    # No kernel calls a device function of another file, so the build needs no nvlink, which
+    # would store the folders of -L in the binary.
     options = ["-shared", "--no-device-link"]
     # Names of local symbols would make the binary depend on the folder of the sources.
     options += ["-Xlinker", "--strip-all"]
     for option in link_flags(env)[1:]:  # `options` already has -shared
-        # nvcc splits the value of -Xcompiler at commas, so pass A and B of -Wl,A,B by -Xlinker.
+        # nvcc splits the value of -Xcompiler at commas, so pass A and B of -Wl,A,B by
+        # -Xlinker.
         if option.startswith("-Wl,"):
             for word in option.removeprefix("-Wl,").split(","):
                 options += _through_nvcc("-Xlinker", word)
@@ -193,8 +198,8 @@ def _clang_recipe(request: BuildRequest, toolkit: ClangToolkit, architectures: l
     sources = kernel_sources(request.csrc, "cuda")
     return Recipe(
         sources={source: device if source.suffix == ".cu" else host for source in sources},
-        # NVIDIA's wheels of CUDA 12 hold no static runtime, so link the shared one. A torch of
-        # this CUDA major has loaded it before the kernels are loaded.
+        # NVIDIA's wheels of CUDA 12 hold no static runtime, so link the shared one. A torch
+        # of this CUDA major has loaded it before the kernels are loaded.
         libraries=[f"-L{toolkit.folder / 'lib64'}", "-lcudart"],
         facts=_cuda_facts(
             toolkit,
@@ -208,7 +213,8 @@ def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
     torch = _torch_for(request, glue)
     door_flags, door_libraries = _door_options(request, glue)
     standard = cxx_standard(torch.version_tuple)
-    # Error messages in torch's headers contain __FILE__; the binary must not name torch's folder.
+    # Error messages in torch's headers contain __FILE__; the binary must not name torch's
+    # folder.
     sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
     command = [
         *request.compiler.command,
@@ -224,8 +230,9 @@ def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
         f"-L{torch.lib_dir}",
         # -Wl would split a path at its commas.
         *("-Xlinker", "-rpath-link", "-Xlinker", str(torch.lib_dir)),
-        # libtorch must stay in DT_NEEDED although the glue uses no symbol of it: in a CUDA build,
-        # libtorch loads libtorch_cuda, which resolves the weak references to CUDA functions.
+        # libtorch must stay in DT_NEEDED although the glue uses no symbol of it: in a CUDA
+        # build, libtorch loads libtorch_cuda, which resolves the weak references to CUDA
+        # functions.
         *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),
         *door_libraries,
     ]
@@ -262,14 +269,16 @@ def _torch_for(request: BuildRequest, glue: GlueName) -> TorchInstall:
 def _door_options(request: BuildRequest, glue: GlueName) -> tuple[list[str], list[str]]:
     """The compiler's options and the libraries of the glue's door into torch."""
     if glue.lane == "stable":
-        # The newest torch whose functions the object may call, in the encoding of torch's headers.
+        # The newest torch whose functions the object may call, in the encoding of torch's
+        # headers.
         major, minor = glue.torch
         target = (major << 56) | (minor << 48)
         # dlopen is in libdl before glibc 2.34.
         return [f"-DTORCH_TARGET_VERSION={target:#018x}"], ["-ldl"]
-    # Without -fopenmp, ATen's parallel_for (in a header) is serial. Code from g++ finds libgomp in
-    # the process, since torch has loaded it. Linking libgomp could load a second copy: some of
-    # torch's wheels for Arm hold a renamed libgomp. Code from clang links clang's libomp.
+    # Without -fopenmp, ATen's parallel_for (in a header) is serial. Code from g++ finds
+    # libgomp in the process, since torch has loaded it. Linking libgomp could load a second
+    # copy: some of torch's wheels for Arm hold a renamed libgomp. Code from clang links
+    # clang's libomp.
     if "clang" in request.compiler.name:
         openmp = ["-fopenmp"]
     else:

@@ -18,7 +18,8 @@ from .cuda_toolkit import (
 from .programs import BuildError, HostCompiler, Log, find_host_compiler, read_flag
 from .sources import source_root
 
-# The first torch whose stable ABI has all that the op needs; one glue serves it and later ones.
+# The first torch whose stable ABI has all that the op needs; one glue serves it and later
+# ones.
 FIRST_STABLE = (2, 10)
 OLDEST = (2, 4)
 
@@ -32,12 +33,13 @@ class BuildRequest:
     glue: str | None = None  #: its name (`stable210`, ...); None for kernels alone
     torch: TorchInstall | None = None  #: whose headers and libraries the glue is compiled against
     kernels: tuple[str, ...] = ("cpu",)  #: their names (`cpu`, `cuda12`, `cuda13`)
-    #: CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, CUDAHOSTCXX, TORCH_CUDA_ARCH_LIST and DEBUG have their
-    #: usual meanings.
+    #: CXX, CXXFLAGS, LDFLAGS, CUDA_HOME, CUDAHOSTCXX, TORCH_CUDA_ARCH_LIST and DEBUG have
+    #: their usual meanings.
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     cuda: CudaToolkit | ClangToolkit | None = None  #: None: what `find_cuda_toolkit` finds
     architectures: str | None = None  #: the default for TORCH_CUDA_ARCH_LIST, in its syntax
-    #: A compiler cache's command, put before all compilations but those by a CXX of several words.
+    #: A compiler cache's command, put before all compilations but those by a CXX of several
+    #: words.
     launcher: tuple[str, ...] = ()
 
     @property
@@ -78,9 +80,10 @@ def fitting_request(
 ) -> BuildRequest:
     """The request for the one variant that fits `torch` and this machine's compilers.
 
-    The variant has CUDA kernels if the project has them, torch is a CUDA build, and there is an
-    nvcc that is not too old and whose CUDA major is not newer than torch's. FORCE_CUDA=1 demands
-    CUDA kernels, even by a newer nvcc or for a torch without CUDA; FORCE_CUDA=0 leaves them out.
+    The variant has CUDA kernels if the project has them, torch is a CUDA build, and there is
+    an nvcc that is not too old and whose CUDA major is not newer than torch's. FORCE_CUDA=1
+    demands CUDA kernels, even by a newer nvcc or for a torch without CUDA; FORCE_CUDA=0
+    leaves them out.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)

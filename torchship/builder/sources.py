@@ -90,8 +90,8 @@ def git_commit(project: Project, env: Mapping[str, str]) -> str:
 def source_epoch(project: Project, env: Mapping[str, str]) -> str:
     """The date of the sources' commit, in seconds since 1970; "" if unknown.
 
-    SOURCE_DATE_EPOCH counts only if git and the distribution do not know the date, because conda's
-    tools set it to the time of the build.
+    SOURCE_DATE_EPOCH counts only if git and the distribution do not know the date, because
+    conda's tools set it to the time of the build.
     """
     seconds = (
         _git(project, "log", "-1", "--format=%ct")

@@ -1,9 +1,10 @@
 """Where binaries are: in the package's folder, and in the user's cache of local builds.
 
 The cache holds code that will be executed, so it belongs to the effective user alone: every
-folder is 0700, and a folder or file that is a symlink, belongs to another user or is writable for
-others is refused. The key of a build is the torch build, the platform with its C library, the
-package's version and a hash of the sources: machines that share a home folder share no build.
+folder is 0700, and a folder or file that is a symlink, belongs to another user or is writable
+for others is refused. The key of a build is the torch build, the platform with its C library,
+the package's version and a hash of the sources: machines that share a home folder share no
+build.
 """
 
 import errno
@@ -166,8 +167,8 @@ def distrust(path: Path) -> str | None:
 def trusted_files(project: Project, folder: Path) -> tuple[Path, ...]:
     """The shared objects of a build.
 
-    Raises CacheError if one of them, or a folder from the cache's root down to `folder`, cannot be
-    trusted.
+    Raises CacheError if one of them, or a folder from the cache's root down to `folder`,
+    cannot be trusted.
     """
     _insist(project, _chain(project, folder))
     files = tuple(sorted(folder.glob("*.so")))
@@ -186,7 +187,8 @@ def _insist(project: Project, paths: Iterable[Path]) -> None:
     base = root(project)
     for path in paths:
         if (reason := distrust(path)) is not None:
-            # The folder may be one that the user named by mistake, so nothing says to remove it.
+            # The folder may be one that the user named by mistake, so nothing says to remove
+            # it.
             can_mend = "mode" in reason and base.is_dir()
             restrict = f"chmod -R go= {base}   (or {_another(project)})"
             raise CacheError(path, reason, restrict if can_mend else _another(project))
@@ -195,9 +197,9 @@ def _insist(project: Project, paths: Iterable[Path]) -> None:
 def make(project: Project, folder: Path) -> None:
     """Makes the folders down to `folder`, each 0700; refuses folders that are not the user's own.
 
-    Nothing is made inside another user's folder, unless that user is root (as for `/tmp`): root
-    running with a user's HOME would leave folders there that the user cannot write to. Raises
-    CacheError.
+    Nothing is made inside another user's folder, unless that user is root (as for `/tmp`):
+    root running with a user's HOME would leave folders there that the user cannot write to.
+    Raises CacheError.
     """
     chain = _chain(project, folder)
     another = _another(project)
@@ -226,9 +228,9 @@ def make(project: Project, folder: Path) -> None:
 def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
     """Holds the lock of the cache, whose root `make` has made, in a `with` block.
 
-    The lock ends with the process, too. Yields True if the lock is held, False if another process
-    holds it and `wait` is false, and None if the file system has no locks. Raises CacheError if
-    the lock's file cannot be opened.
+    The lock ends with the process, too. Yields True if the lock is held, False if another
+    process holds it and `wait` is false, and None if the file system has no locks. Raises
+    CacheError if the lock's file cannot be opened.
     """
     import fcntl
 
@@ -277,8 +279,8 @@ def find_binaries(
 ) -> tuple[list[Path], Finding | None]:
     """The shared objects to judge; and a finding if the build cache is refused, else None.
 
-    CUDA kernels that the user built for this torch from the present sources come first, then the
-    package's own objects, then the other objects of that build.
+    CUDA kernels that the user built for this torch from the present sources come first, then
+    the package's own objects, then the other objects of that build.
     """
     paths: list[Path] = []
     with suppress(OSError):
@@ -290,8 +292,8 @@ def find_binaries(
             folder = entry_folder(project, torch, sources or "")
             if sources is not None and folder.is_dir():
                 built = trusted_files(project, folder)
-                # An import does not look at the GPU, so it cannot tell which CUDA kernels hold code
-                # for that GPU, and prefers the kernels that the user built.
+                # An import does not look at the GPU, so it cannot tell which CUDA kernels
+                # hold code for that GPU, and prefers the kernels that the user built.
                 device = [path for path in built if path.name.startswith("kernels-cuda")]
                 paths = [*device, *paths, *(path for path in built if path not in device)]
     except CacheError as error:

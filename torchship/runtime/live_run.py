@@ -10,7 +10,8 @@ from .loader import BinariesCudaError, Loader
 if TYPE_CHECKING:
     import torch
 
-#: The largest accepted relative differences: far above rounding errors, far below a wrong op's.
+#: The largest accepted relative differences: far above rounding errors, far below a wrong
+#: op's.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5}
 
 #: An op or its definition: tensors in, a tensor or several out.

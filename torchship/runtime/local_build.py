@@ -19,8 +19,8 @@ from ..doctor.records import TorchInstall, dotted
 from ..doctor.render import shorten
 from .loader import LoadedBinaries, Loader
 
-#: The environment variables on which a build depends. Another value of one, or none where there
-#: was one, causes a new build.
+#: The environment variables on which a build depends. Another value of one, or none where
+#: there was one, causes a new build.
 SETTINGS = (
     "CXX",
     "CXXFLAGS",
@@ -58,9 +58,10 @@ def build(
     """Compiles the variant that fits `torch` unless it is cached; returns the folder of binaries.
 
     A cached variant is compiled again with `force`, if one of SETTINGS has changed, or if its
-    files are damaged. If the cache's file system has locks, one process compiles at a time. `env`
-    is the build's environment (CXX, FORCE_CUDA, ...), by default that of this process. `remark`
-    gets the warnings, such as why CUDA kernels are left out; `log` gets every other line.
+    files are damaged. If the cache's file system has locks, one process compiles at a time.
+    `env` is the build's environment (CXX, FORCE_CUDA, ...), by default that of this process.
+    `remark` gets the warnings, such as why CUDA kernels are left out; `log` gets every other
+    line.
     """
     env = dict(os.environ if env is None else env)
     base = cache.root(project)
@@ -163,8 +164,8 @@ def load(
 ) -> LoadedBinaries:
     """Compiles the variant for this process's torch unless it is cached, and loads it.
 
-    After loading, the function reloads the package, which then has its public names. The docstring
-    of the client's `jit.load` lists the exceptions.
+    After loading, the function reloads the package, which then has its public names. The
+    docstring of the client's `jit.load` lists the exceptions.
     """
     base = None if build_directory is None else Path(build_directory).expanduser().absolute()
     with loader.lock:

@@ -1,7 +1,7 @@
 """What `python -m PACKAGE` tells: which binaries fit here, and whether the op computes right.
 
-This process judges the binaries and loads none, so the report works where the package's import
-fails.
+This process judges the binaries and loads none, so the report works where the package's
+import fails.
 """
 
 import json
