@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from build_places import Ran, environment, run
+from build_places import Place, Ran, environment, run
 
 import lltm_conda
 
@@ -62,6 +62,14 @@ def test_another_torch_than_the_pinned_one_is_refused(source_tree: Path, tmp_pat
     assert done.code != 0
     assert f"a build for torch 2.3.4, but torch {torch.__version__} is installed" in done.text
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_torch_the_build_names_both_ways(source_tree: Path, tmp_path: Path) -> None:
+    place = Place(tmp_path, with_torch=False)
+    done = call(source_tree, f"backend.build_wheel({str(tmp_path)!r})", place.python)
+    assert done.code != 0
+    assert "--no-build-isolation" in done.text
+    assert "--config-settings torch=2.13.0" in done.text
 
 
 def contents(wheel: Path) -> dict[str, int]:
