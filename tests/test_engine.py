@@ -158,11 +158,11 @@ def test_binaries_of_one_project_are_not_those_of_another() -> None:
     loaded = lltm_conda.loader.loaded()
     assert loaded is not None
     runtime = probe_runtime(gpu=False, project=OTHER)
-    cause = doctor.judge_file(loaded.paths[0], runtime).cause
+    cause = doctor.judge_file(loaded.glue.path, runtime).cause
     assert cause is not None
     assert (cause.dimension, cause.observed) == ("package", "package lltm")
     # Judged for nobody, as by a program that asks about any file, they fit.
-    assert doctor.judge_file(loaded.paths[0], probe_runtime(gpu=False)).accepted
+    assert doctor.judge_file(loaded.glue.path, probe_runtime(gpu=False)).accepted
 
 
 def test_every_project_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
