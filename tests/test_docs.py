@@ -92,12 +92,12 @@ def options(page: str, heading: str) -> set[str]:
 def test_commands_page_lists_every_option_of_the_package() -> None:
     from lltm_conda._project import PROJECT
     from lltm_conda.engine.doctor import environment
-    from lltm_conda.engine.runtime import command_line, local_build
+    from lltm_conda.engine.runtime import build_command, command_line
 
     page = (REPO / "docs" / "use" / "commands.md").read_text()
     parsers = {
-        f"{PROJECT.command}`": command_line._parser(PROJECT),
-        f"{PROJECT.command} build": local_build._parser(PROJECT),
+        f"{PROJECT.command}`": command_line.make_parser(PROJECT),
+        f"{PROJECT.command} build": build_command.make_parser(PROJECT),
         f"{PROJECT.command} doctor": environment._parser(PROJECT),
     }
     for heading, parser in parsers.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -157,11 +158,11 @@ def test_binaries_of_one_project_are_not_those_of_another() -> None:
     loaded = lltm_conda.loader.loaded()
     assert loaded is not None
     runtime = probe_runtime(gpu=False, project=OTHER)
-    cause = doctor.judge_file(loaded.paths[0], runtime).cause
+    cause = doctor.judge_file(loaded.glue.path, runtime).cause
     assert cause is not None
     assert (cause.dimension, cause.observed) == ("package", "package lltm")
     # Judged for nobody, as by a program that asks about any file, they fit.
-    assert doctor.judge_file(loaded.paths[0], probe_runtime(gpu=False)).accepted
+    assert doctor.judge_file(loaded.glue.path, probe_runtime(gpu=False)).accepted
 
 
 def test_every_project_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,3 +214,38 @@ def test_the_report_of_a_project_names_no_other(
     assert "project" not in report["runtime"]
     assert main(project, []) == 1
     assert "other-op does not work here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [["-I"], ["-P"], ["-E", "-P"]], ids=" ".join)
+def test_the_live_run_is_as_isolated_as_the_report(tmp_path: Path, options: list[str]) -> None:
+    """Nothing of the current folder or of PYTHONPATH is executed."""
+    if "-P" in options and sys.version_info < (3, 11):
+        pytest.skip("Python has -P from 3.11 on")
+    trap = "raise SystemExit('executed a stranger's file')\n"
+    (tmp_path / "json.py").write_text(trap)
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "importlib.py").write_text(trap)
+    env = {**os.environ, "PYTHONPATH": "" if options == ["-P"] else str(strange)}
+    run = subprocess.run(
+        [sys.executable, *options, "-m", "lltm_conda"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "stranger" not in run.stdout + run.stderr
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--json", "doctor"], ["--torch", "x", "build"]])
+def test_options_before_a_command_are_refused_not_ignored(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lltm_conda.engine.runtime.command_line import main
+
+    with pytest.raises(SystemExit) as raised:
+        main(OTHER, arguments)
+    assert raised.value.code == 2
+    assert f"the options of {arguments[-1]} follow it" in capsys.readouterr().err

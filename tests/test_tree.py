@@ -121,8 +121,15 @@ ENGINE = [path for path in python_files("torchship") if path.parent.name != "rel
 @pytest.mark.parametrize("path", ENGINE, ids=name_of)
 def test_the_engine_knows_no_client_and_what_runs_the_op_alone_knows_torch(path: Path) -> None:
     torch = ("torch",) if path.name in ("loader.py", "live_run.py") else ()
-    allowed = ("torchship.builder", "torchship.doctor", "torchship.runtime", FOR_TYPE_CHECKERS)
-    assert strangers(path, (*allowed, *torch)) == []
+    setuptools = ("setuptools",) if path.name in ("backend.py", "setuptools_build.py") else ()
+    allowed = (
+        "torchship.builder",
+        "torchship.doctor",
+        "torchship.runtime",
+        "torchship.setuptools_build",
+        FOR_TYPE_CHECKERS,
+    )
+    assert strangers(path, (*allowed, *torch, *setuptools)) == []
 
 
 def test_the_loader_does_not_know_the_builder() -> None:
@@ -240,7 +247,7 @@ def minor(version: str) -> tuple[int, ...]:
 
 
 def test_builder_and_matrix_agree_on_the_torches() -> None:
-    from lltm_conda.engine.builder.plan import FIRST_STABLE, OLDEST
+    from lltm_conda.engine.builder.request import FIRST_STABLE, OLDEST
 
     assert minor(matrix()["stable"]["target"]) == FIRST_STABLE
     assert min(map(minor, matrix()["torch"])) == OLDEST

@@ -4,7 +4,7 @@ from PACKAGE.engine.extension import recorded
 setup(ext_modules=[recorded(CppExtension("yours._C", ["yours.cpp"]), "yours", "1.0")])
 """
 
-from typing import Any
+from typing import Protocol, TypeVar
 
 from .builder.sources import source_root
 
@@ -12,9 +12,21 @@ from .builder.sources import source_root
 FOLDER = source_root() / "engine"
 
 
-def recorded(extension: Any, package: str, version: str) -> Any:
+class Extension(Protocol):
+    """What this module uses of setuptools' Extension, which CppExtension returns, too."""
+
+    include_dirs: list[str]
+    define_macros: list[tuple[str, str | None]]
+
+
+AnyExtension = TypeVar("AnyExtension", bound=Extension)
+
+
+def recorded(extension: AnyExtension, package: str, version: str) -> AnyExtension:
     """Makes an extension's build record name this package and version; returns the extension."""
     extension.include_dirs.append(str(FOLDER))
-    names = {"TORCH_EXTENSION_PACKAGE": package, "TORCH_EXTENSION_VERSION": version}
-    extension.define_macros += names.items()
+    extension.define_macros += [
+        ("TORCH_EXTENSION_PACKAGE", package),
+        ("TORCH_EXTENSION_VERSION", version),
+    ]
     return extension

@@ -19,7 +19,7 @@ from lltm_conda.engine.builder import (
     linked_sources,
     source_root,
 )
-from lltm_conda.engine.builder.plan import FIRST_STABLE
+from lltm_conda.engine.builder.request import FIRST_STABLE
 from lltm_conda.engine.doctor import find_torch
 
 PREFIX = torch.utils.cmake_prefix_path

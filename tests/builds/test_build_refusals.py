@@ -58,7 +58,7 @@ def no_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
 
 def fit(torch: TorchInstall, env: dict[str, str]) -> tuple[BuildRequest, list[str]]:
     log: list[str] = []
-    return fitting_request(PROJECT, torch, Path("out"), env, log.append), log
+    return fitting_request(PROJECT, torch, Path("out"), env, log=log.append), log
 
 
 def test_missing_torch_names_the_flag(source_tree: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lltm_conda.engine.builder import execute, fitting_request, plan
-from lltm_conda.engine.builder.plan import FIRST_STABLE
+from lltm_conda.engine.builder.request import FIRST_STABLE
 from lltm_conda.engine.doctor.project import Project
 from lltm_conda.engine.doctor.records import GlueName
 from lltm_conda.engine.doctor.torch_probe import find_torch

@@ -107,6 +107,18 @@ def test_builds_of_different_torches_and_sources_lie_apart() -> None:
     assert all(folder.parents[1] == cache.root(PROJECT) for folder in folders)
 
 
+def test_builds_of_different_machines_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may share a home folder: x86 and Arm, or two releases of one distribution."""
+    folders = set()
+    for processor in ("x86_64", "aarch64"):
+        monkeypatch.setattr(cache, "machine", lambda name=processor: name)
+        for library in (("glibc", (2, 28)), ("glibc", (2, 39)), ("musl", ())):
+            monkeypatch.setattr(cache, "libc", lambda facts=library: facts)
+            folders.add(cache.entry_folder(PROJECT, make_torch(), "a"))
+    assert len(folders) == 6
+    assert all(folder.parents[1] == cache.root(PROJECT) for folder in folders)
+
+
 def test_the_source_hash_tells_names_and_contents_apart(tmp_path: Path) -> None:
     def hashed(folder: str, **contents: str) -> str | None:
         for name, content in {"project.h": "", **contents}.items():
@@ -168,6 +180,13 @@ def test_a_file_in_the_place_of_the_cache_is_named(own_root: Path) -> None:
     own_root.touch(0o600)
     with pytest.raises(CacheError, match=r"cache is no folder\. To mend it: remove it"):
         cache.make(PROJECT, own_root)
+
+
+def test_no_advice_removes_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLTM_CONDA_CACHE", "/dev/null")
+    with pytest.raises(CacheError, match="set LLTM_CONDA_CACHE to a folder of your own") as raised:
+        cache.make(PROJECT, cache.root(PROJECT))
+    assert "rm " not in str(raised.value)
 
 
 def test_one_at_a_time_holds_the_lock() -> None:

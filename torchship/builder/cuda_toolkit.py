@@ -14,8 +14,8 @@ from .programs import BuildError, output_of
 
 # Part of the error if no nvcc is found. The caller appends one more remedy.
 NO_NVCC = (
-    "looked in CUDA_HOME, PATH, /usr/local/cuda, CONDA_PREFIX and PyPI's cuda-toolkit. Install one "
-    '(pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME'
+    "looked in CUDA_HOME, PATH, /usr/local/cuda, CONDA_PREFIX and PyPI's cuda-toolkit. "
+    'Install one (pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*"), set CUDA_HOME'
 )
 
 # The advice if a program of a toolkit does not run.
@@ -58,21 +58,23 @@ class CudaToolkit:
 
     def architectures(self) -> frozenset[str]:
         """The architectures that nvcc compiles for, as `75`, `90`, ..."""
-        listed = output_of([self.nvcc, "--list-gpu-arch"], REPAIR)
-        return frozenset(re.findall(r"compute_(\d+)", listed))
+        output = output_of([self.nvcc, "--list-gpu-arch"], REPAIR)
+        return frozenset(re.findall(r"compute_(\d+)", output))
 
 
 @dataclass(frozen=True)
 class ClangToolkit:
     """A clang++ that compiles CUDA, for a CUDA version without a usable nvcc.
 
-    clang compiles for fewer architectures than ptxas. For newer ones, ptxas assembles the PTX of
-    the newest architecture that clang compiles for. In `folder`, `bin/fatbinary` is a wrapper: it
-    runs ptxas for ``--assemble=sm_NN``, and leaves out the image NAME for ``--drop=NAME``.
+    clang compiles for fewer architectures than ptxas. For newer ones, ptxas assembles the PTX
+    of the newest architecture that clang compiles for. In `folder`, `bin/fatbinary` is a
+    wrapper: it runs ptxas for ``--assemble=sm_NN``, and leaves out the image NAME for
+    ``--drop=NAME``.
     """
 
     clang: str
-    folder: Path  #: the rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice
+    #: The rest of CUDA: include, lib64, bin/ptxas, bin/fatbinary, nvvm/libdevice.
+    folder: Path
     version: tuple[int, int]
 
     @property
@@ -82,90 +84,99 @@ class ClangToolkit:
     @cached_property
     def name(self) -> str:
         """The compiler's name in build records: `clang++ 19.1.7`."""
-        found = re.search(r"version (\d+(?:\.\d+)+)", output_of([self.clang, "--version"], REPAIR))
-        return f"clang++ {found[1] if found else 'unknown'}"
+        banner = output_of([self.clang, "--version"], REPAIR)
+        version = re.search(r"version (\d+(?:\.\d+)+)", banner)
+        return f"clang++ {version[1] if version else 'unknown'}"
 
     @cached_property
     def native(self) -> frozenset[str]:
         """The architectures that both clang and this ptxas compile for, as `75`."""
         command = [self.clang, "--target=nvptx64-nvidia-cuda", "--print-supported-cpus"]
-        return _numbers(command) & self._assembled
+        return _printed_architectures(command) & self._assembled
 
     @cached_property
     def _assembled(self) -> frozenset[str]:
-        return _numbers([str(self.folder / "bin" / "ptxas"), "--help"])
+        """The architectures that ptxas compiles for."""
+        return _printed_architectures([str(self.folder / "bin" / "ptxas"), "--help"])
 
     @property
     def _newest(self) -> str:
         if not self.native:
             raise BuildError(
-                f"{self.clang} compiles for no architecture of CUDA {self.version_text}; set "
-                "CUDA_HOME to a CUDA toolkit with nvcc, or install a newer clang"
+                f"{self.clang} compiles for no architecture of CUDA {self.version_text}; "
+                "set CUDA_HOME to a CUDA toolkit with nvcc, or install a newer clang"
             )
         return max(self.native, key=int)
 
     def architectures(self) -> frozenset[str]:
-        """The architectures that clang compiles for, and the newer ones that ptxas assembles."""
+        """The architectures that clang compiles for, and newer ones that ptxas assembles."""
         newest = int(self._newest)
         return self.native | {number for number in self._assembled if int(number) > newest}
 
     def actual(self, architectures: Iterable[str]) -> list[str]:
         """The architectures that a build for `architectures` contains.
 
-        PTX for an architecture outside `native` is replaced by PTX for the newest one in `native`.
+        PTX for an architecture outside `native` is replaced by PTX for the newest one in it.
         """
-        made = []
+        contained = []
         for name in architectures:
             kind, _, number = name.partition("_")
-            late = kind == "compute" and number not in self.native
-            made.append(f"compute_{self._newest}" if late else name)
-        return list(dict.fromkeys(made))
+            is_replaced = kind == "compute" and number not in self.native
+            contained.append(f"compute_{self._newest}" if is_replaced else name)
+        return list(dict.fromkeys(contained))
 
     def flags(self, architectures: Sequence[str]) -> list[str]:
         """clang's options for `sm_XY` (machine code) and `compute_XY` (PTX)."""
         code = [name.split("_")[1] for name in architectures if name.startswith("sm_")]
-        ptx = [name.split("_")[1] for name in self.actual(architectures) if "compute" in name]
-        later = [number for number in code if number not in self.native]
-        kept = {*ptx, self._newest} if later else {*ptx}  # `later` is assembled from the newest
-        compiled = {*code, *kept} & self.native
-        fatbinary = [f"--assemble=sm_{number}" for number in later]
-        fatbinary += [f"--drop=sm_{number}" for number in sorted(compiled - {*code})]
-        fatbinary += [f"--drop=compute_{number}" for number in sorted(kept - {*ptx})]
+        ptx = {name.split("_")[1] for name in self.actual(architectures) if "compute" in name}
+        assembled = [number for number in code if number not in self.native]
+        # ptxas assembles from the PTX of the newest architecture, which may not be asked for.
+        included_ptx = {*ptx, self._newest} if assembled else ptx
+        compiled = {*code, *included_ptx} & self.native
+        fatbinary = [
+            *(f"--assemble=sm_{number}" for number in assembled),
+            *(f"--drop=sm_{number}" for number in sorted(compiled - {*code})),
+            *(f"--drop=compute_{number}" for number in sorted(included_ptx - ptx)),
+        ]
         return [
             *("-x", "cuda", f"--cuda-path={self.folder}", "-Wno-unknown-cuda-version"),
             *(f"--cuda-gpu-arch=sm_{number}" for number in sorted(compiled, key=int)),
             "--no-cuda-include-ptx=all",
-            *(f"--cuda-include-ptx=sm_{number}" for number in sorted(kept, key=int)),
+            *(f"--cuda-include-ptx=sm_{number}" for number in sorted(included_ptx, key=int)),
             *(word for option in fatbinary for word in ("-Xcuda-fatbinary", option)),
         ]
 
 
-def _numbers(command: list[str]) -> frozenset[str]:
+def _printed_architectures(command: list[str]) -> frozenset[str]:
     """The `NN` of every `sm_NN` that a program prints."""
     return frozenset(re.findall(r"\bsm_(\d+)\b", output_of(command, REPAIR)))
 
 
 def find_cuda_toolkit(
-    env: Mapping[str, str], site_packages: Iterable[Path] | None = None, *, major: int | None = None
+    env: Mapping[str, str],
+    site_packages: Iterable[Path] | None = None,
+    *,
+    major: int | None = None,
 ) -> CudaToolkit | None:
-    """The toolkit that CUDA_HOME or CUDA_PATH names, else the first one that is found, or None.
+    """The toolkit that CUDA_HOME or CUDA_PATH names, else the first one found, or None.
 
-    If neither variable is set, a toolkit of CUDA `major` comes before all others. The search order
-    is nvcc on PATH, `/usr/local/cuda`, `/usr/local/cuda-*`, $CONDA_PREFIX, and in `site_packages`
-    (by default, the folders from which the running Python imports) `cuda-toolkit[nvcc]` of PyPI.
+    If neither variable is set, a toolkit of CUDA `major` comes before all others. The search
+    order is nvcc on PATH, `/usr/local/cuda`, `/usr/local/cuda-*`, $CONDA_PREFIX, and in
+    `site_packages` (by default, the folders from which the running Python imports)
+    `cuda-toolkit[nvcc]` of PyPI.
 
     Raises:
-        BuildError: the variable names a folder without nvcc, or an nvcc fails to tell its release.
+        BuildError: the variable names a folder without nvcc, or an nvcc tells no release.
     """
-    named = next((name for name in _VARIABLES if env.get(name)), None)
-    if named and not _nvccs([Path(env[named])]):
+    variable = next((name for name in _VARIABLES if env.get(name)), None)
+    if variable and not _nvccs([Path(env[variable])]):
         raise BuildError(
-            f"{named}={env[named]} holds no bin/nvcc; set it to a CUDA toolkit, or unset it to "
-            "search for one"
+            f"{variable}={env[variable]} holds no bin/nvcc; "
+            "set it to a CUDA toolkit, or unset it to search for one"
         )
     toolkits = find_cuda_toolkits(env, site_packages)
     first = next(toolkits, None)
-    if named or first is None or major in (None, first.version[0]):
+    if variable or first is None or major in (None, first.version[0]):
         return first
     return next((toolkit for toolkit in toolkits if toolkit.version[0] == major), first)
 
@@ -173,10 +184,10 @@ def find_cuda_toolkit(
 def find_cuda_toolkits(
     env: Mapping[str, str], site_packages: Iterable[Path] | None = None
 ) -> Iterator[CudaToolkit]:
-    """The toolkits of CUDA_HOME and CUDA_PATH, then those in :func:`find_cuda_toolkit`'s order."""
-    found = _nvccs(Path(env[name]) for name in _VARIABLES if env.get(name))
+    """The toolkits that variables name, then the others in :func:`find_cuda_toolkit`'s order."""
+    named = _nvccs(Path(env[name]) for name in _VARIABLES if env.get(name))
     if on_path := shutil.which("nvcc", path=env.get("PATH")):
-        found.append(Path(on_path))
+        named.append(Path(on_path))
     homes = [*SYSTEM_HOMES]
     for home in SYSTEM_HOMES:
         homes += sorted(home.parent.glob(f"{home.name}-*"), reverse=True)
@@ -186,10 +197,11 @@ def find_cuda_toolkits(
         site_packages = [Path(sysconfig.get_path("purelib")), *map(Path, sys.path)]
     for folder in site_packages:
         homes += sorted(folder.glob("nvidia/cu*"), reverse=True)
-    different: dict[Path, Path] = {}
-    for path in (*found, *_nvccs(homes)):
-        different.setdefault(path.resolve(), path)
-    return map(_identify, different.values())
+    # One toolkit may be reached by several paths; the first one is kept.
+    by_file: dict[Path, Path] = {}
+    for path in (*named, *_nvccs(homes)):
+        by_file.setdefault(path.resolve(), path)
+    return map(_identify, by_file.values())
 
 
 def _nvccs(homes: Iterable[Path]) -> list[Path]:
@@ -197,10 +209,10 @@ def _nvccs(homes: Iterable[Path]) -> list[Path]:
 
 
 def _identify(nvcc: Path) -> CudaToolkit:
-    text = output_of([str(nvcc), "--version"], REPAIR)
-    release = re.search(r"release (\d+)\.(\d+)", text)
+    banner = output_of([str(nvcc), "--version"], REPAIR)
+    release = re.search(r"release (\d+)\.(\d+)", banner)
     if release is None:
-        raise BuildError(f"{nvcc} --version names no release: {text.strip()[-200:]!r}")
+        raise BuildError(f"{nvcc} --version names no release: {banner.strip()[-200:]!r}; {REPAIR}")
     home = nvcc.parents[1]
     # PyPI's toolkit has its libraries in lib, but nvcc looks for them in lib64.
     library_dirs = tuple(
@@ -208,45 +220,53 @@ def _identify(nvcc: Path) -> CudaToolkit:
         for name in ("lib64", "lib")
         if (home / name / "libcudart_static.a").exists()
     )
-    return CudaToolkit(str(nvcc), (int(release[1]), int(release[2])), library_dirs)
+    return CudaToolkit(
+        nvcc=str(nvcc),
+        version=(int(release[1]), int(release[2])),
+        library_dirs=library_dirs,
+    )
 
 
-def default_architectures(version: tuple[int, int], compiled: frozenset[str]) -> str:
+def default_architectures(version: tuple[int, int], compilable: frozenset[str]) -> str:
     """The default architectures, in the syntax of TORCH_CUDA_ARCH_LIST.
 
-    For each generation (major of the compute capability) from OLDEST_GENERATION on, they hold its
-    oldest architecture that the toolkit compiles for, since later GPUs of the generation run code
-    for that architecture. PTX of the newest of these architectures serves later generations.
+    For each generation (major of the compute capability) from OLDEST_GENERATION on, they hold
+    its oldest architecture that the toolkit compiles for, since later GPUs of the generation
+    run code for that architecture. PTX of the newest of these architectures serves later
+    generations.
     """
-    numbers = sorted(map(int, compiled), reverse=True)
+    numbers = sorted(map(int, compilable), reverse=True)
     oldest = {number // 10: number for number in numbers if number // 10 >= OLDEST_GENERATION}
     if version[0] < OLDEST_CUDA or not oldest:
+        listed = ", ".join(map(str, reversed(numbers))) or "no GPU"
         raise BuildError(
-            f"CUDA {dotted(version)} compiles for "
-            f"{', '.join(map(str, numbers[::-1])) or 'no GPU'}; kernels need CUDA {OLDEST_CUDA} or "
-            f"newer, and an architecture of {OLDEST_GENERATION}.0 or newer. Set CUDA_HOME to a"
-            " newer toolkit, or TORCH_CUDA_ARCH_LIST to an architecture of this one, like 8.0+PTX"
+            f"CUDA {dotted(version)} compiles for {listed}; kernels need CUDA {OLDEST_CUDA} or "
+            f"newer, and an architecture of {OLDEST_GENERATION}.0 or newer. "
+            "Set CUDA_HOME to a newer toolkit, "
+            "or TORCH_CUDA_ARCH_LIST to an architecture of this one, like 8.0+PTX"
         )
-    return ";".join(f"{n // 10}.{n % 10}" for n in sorted(oldest.values())) + "+PTX"
+    capabilities = [f"{number // 10}.{number % 10}" for number in sorted(oldest.values())]
+    return ";".join(capabilities) + "+PTX"
 
 
-def parse_architectures(text: str, compilable: Collection[str]) -> list[str]:
+def parse_architectures(listed: str, compilable: Collection[str]) -> list[str]:
     """Parses a TORCH_CUDA_ARCH_LIST: `8.0;9.0a+PTX` -> `["sm_80", "sm_90a", "compute_90a"]`.
 
     `compilable` are the architectures that the compiler accepts, as `80`.
     """
     result: list[str] = []
-    for entry in re.split(r"[;,\s]+", text.strip()):
+    for entry in re.split(r"[;,\s]+", listed.strip()):
         expanded = _GENERATIONS.get(entry.lower().removesuffix("+ptx"), entry)
         for item in expanded.split(";"):
             match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
             number = f"{match[1]}{match[2]}" if match else ""
-            # nvcc lists 90 and 100, and also accepts 90a (this GPU alone) and 100f (its family).
+            # nvcc lists 90 and 100, and accepts 90a (this GPU alone) and 100f (its family),
+            # too.
             if match is None or number not in compilable:
-                known = ", ".join(sorted(compilable, key=int))
+                numbers = ", ".join(sorted(compilable, key=int))
                 raise BuildError(
-                    f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this compiler "
-                    f"compiles (it compiles {known}); write for example 8.0;9.0+PTX"
+                    f"TORCH_CUDA_ARCH_LIST: {entry!r} is no CUDA architecture that this "
+                    f"compiler compiles (it compiles {numbers}); write for example 8.0;9.0+PTX"
                 )
             number += match[3].lower()
             result += [f"sm_{number}", *([f"compute_{number}"] if match[4] else [])]

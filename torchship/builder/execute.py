@@ -4,18 +4,22 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from .plan import Step
 from .programs import BuildError, Log
+from .signals import exit_on_signals
 
 # Characters that ninja cannot read in a path. If a command holds one, ninja is not used.
 _NOT_FOR_NINJA = re.compile(r"[\n\r|]")
-# `_HINTS` has advice for a failed command whose output holds a known text; `_HINT` is for others.
+# The advice for a failed command whose output holds none of the texts in `_HINTS`.
 _HINT = "read the compiler's message above, remove its cause, and run the same command again"
 _HINTS = (
     ("unsupported GNU version", "this nvcc refuses this g++: set CXX to an older g++"),
@@ -23,6 +27,8 @@ _HINTS = (
     ("unrecognized command-line", "the compiler is too old: set CXX to a newer compiler"),
     ("Killed", "the compiler ran out of memory: set MAX_JOBS=1 and run the same command again"),
 )
+# How long a command that was asked to end may take, in seconds.
+_PATIENCE = 10.0
 
 
 def execute(
@@ -30,12 +36,18 @@ def execute(
 ) -> None:
     """Runs `steps`. ninja leaves out the steps whose output is up to date.
 
-    `work_dir` is the folder for `build.ninja`. `jobs` is how many commands ninja runs at a time:
-    by default MAX_JOBS, else the number of processors. `log` gets the progress, line by line.
+    `work_dir` is the folder for `build.ninja`. `jobs` is how many commands ninja runs at a
+    time: by default MAX_JOBS, else the number of processors. `log` gets the progress, line by
+    line.
+
+    In the main thread, an exception such as KeyboardInterrupt ends the running commands
+    first, and so do SIGTERM and SIGHUP if the process has no handlers for them; then
+    SystemExit is raised.
 
     Raises:
         BuildError: a command failed or did not start, or MAX_JOBS is no positive number. The text
-            holds the end of a failed command's output. Files that other steps have written stay.
+            holds the end of a failed command's output. Files that other steps have written
+            stay.
     """
     for step in steps:
         step.output.parent.mkdir(parents=True, exist_ok=True)
@@ -43,17 +55,23 @@ def execute(
             _write_if_changed(step.inputs[0], step.generated)
     jobs = jobs or _jobs(os.environ.get("MAX_JOBS"))
     ninja = find_ninja()
-    if ninja is None or any(_NOT_FOR_NINJA.search(word) for step in steps for word in step.command):
-        for step in steps:
-            log(step.name)
-            _run(step.command, step.name)
-        return
-    work_dir = work_dir.resolve()  # absolute, since ninja changes its folder
-    file = work_dir / "build.ninja"
+    arguments = [argument for step in steps for argument in step.command]
+    with exit_on_signals():
+        if ninja is None or any(map(_NOT_FOR_NINJA.search, arguments)):
+            for step in steps:
+                log(step.name)
+                _run(step.command, step.name)
+        else:
+            _run_ninja(ninja, steps, work_dir.resolve(), jobs=jobs, log=log)
+
+
+def _run_ninja(ninja: str, steps: Sequence[Step], folder: Path, *, jobs: int, log: Log) -> None:
+    """Runs the steps in `folder`, an absolute path since ninja changes its folder."""
+    file = folder / "build.ninja"
     _write_if_changed(file, _ninja_file(steps))
     for step in steps:
         log(f"planned: {step.name}")
-    _run((ninja, "-f", str(file), "-C", str(work_dir), "-j", str(jobs)), "ninja", log)
+    _run((ninja, "-f", str(file), "-C", str(folder), "-j", str(jobs)), "ninja", log)
 
 
 def _jobs(max_jobs: str | None) -> int:
@@ -73,8 +91,8 @@ def find_ninja() -> str | None:
     return shutil.which("ninja") or (str(beside) if beside.is_file() else None)
 
 
-def _write_if_changed(path: Path, text: str) -> None:
-    data = os.fsencode(text)  # a path may not be UTF-8
+def _write_if_changed(path: Path, content: str) -> None:
+    data = os.fsencode(content)  # a path may not be UTF-8
     if not path.is_file() or path.read_bytes() != data:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -100,6 +118,10 @@ def _escape(path: Path) -> str:
 
 
 def _run(command: Sequence[str], name: str, log: Log = lambda _: None) -> None:
+    # In a session of its own, a compiler can be ended with all processes that it has started.
+    # The terminal's Ctrl-C does not reach such a session, but raises KeyboardInterrupt here.
+    # It does not in another thread, so there the terminal must reach the compiler itself.
+    own_session = threading.current_thread() is threading.main_thread()
     try:
         process = subprocess.Popen(
             command,
@@ -107,18 +129,43 @@ def _run(command: Sequence[str], name: str, log: Log = lambda _: None) -> None:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            # Keep descriptors for scripts/release/processes.py: by closing them, a child would give
-            # up the release tool's lock before its exec.
+            start_new_session=own_session,
+            # Keep descriptors for torchship/release/processes.py: by closing them, a child
+            # would give up the release tool's lock before its exec.
             close_fds=False,
         )
     except OSError as error:
         raise BuildError(f"{name}: {command[0]} does not start: {error}; install it") from error
     tail: deque[str] = deque(maxlen=60)
     assert process.stdout is not None
-    for line in process.stdout:
-        tail.append(line.rstrip())
-        log(tail[-1])
-    if process.wait() != 0:
-        text = "\n".join(tail)
-        advice = next((advice for mark, advice in _HINTS if mark in text), _HINT)
-        raise BuildError(f"{name} failed with exit code {process.returncode}:\n{text}\n{advice}")
+    try:
+        for line in process.stdout:
+            tail.append(line.rstrip())
+            log(tail[-1])
+        code = process.wait()
+    except BaseException:
+        _end(process, own_session=own_session)
+        raise
+    if code != 0:
+        output = "\n".join(tail)
+        advice = next((advice for mark, advice in _HINTS if mark in output), _HINT)
+        raise BuildError(f"{name} failed with exit code {code}:\n{output}\n{advice}")
+
+
+def _end(process: subprocess.Popen[str], *, own_session: bool) -> None:
+    """Ends a command and, if it has a session of its own, what it has started; ninja ends its own
+    commands."""
+
+    def send(number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            if own_session:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+
+    send(signal.SIGTERM)
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        send(signal.SIGKILL)
+        process.wait()

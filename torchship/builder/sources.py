@@ -54,19 +54,20 @@ def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
 def kernel_abi(root: Path | None = None) -> int:
     """The value of ..._KERNEL_ABI in the headers of `csrc/kernels`; 0 if none defines it."""
     for header in sorted(((root or source_root()) / "kernels").glob("*.h")):
-        text = header.read_text(encoding="utf-8")
-        if found := re.search(r"^#define \w+_KERNEL_ABI (\d+)$", text, re.MULTILINE):
-            return int(found[1])
+        content = header.read_text(encoding="utf-8")
+        if match := re.search(r"^#define \w+_KERNEL_ABI (\d+)$", content, re.MULTILINE):
+            return int(match[1])
     return 0
 
 
 @cache
 def _git(project: Project, *arguments: str) -> str | None:
+    """The first line that git prints for the checkout; None if there is no checkout or no git."""
     checkout = project.folder.resolve().parent
     with suppress(BuildError):
         if (checkout / ".git").exists():
-            said = output_of(["git", "-C", str(checkout), *arguments], "install git")
-            return said.partition("\n")[0] or None
+            output = output_of(["git", "-C", str(checkout), *arguments], "install git")
+            return output.partition("\n")[0] or None
     return None
 
 
@@ -78,19 +79,26 @@ def _carried(project: Project, fact: str) -> str:
 
 def git_commit(project: Project, env: Mapping[str, str]) -> str:
     """The sources' commit, from `$PREFIX_GIT_COMMIT`, git or the distribution; else "unknown"."""
-    said = env.get(project.variable("GIT_COMMIT")) or _git(project, "rev-parse", "HEAD")
-    return said or _carried(project, "commit") or "unknown"
+    return (
+        env.get(project.variable("GIT_COMMIT"))
+        or _git(project, "rev-parse", "HEAD")
+        or _carried(project, "commit")
+        or "unknown"
+    )
 
 
 def source_epoch(project: Project, env: Mapping[str, str]) -> str:
     """The date of the sources' commit, in seconds since 1970; "" if unknown.
 
-    SOURCE_DATE_EPOCH counts only if git and the distribution do not know the date, because conda's
-    tools set it to the time of the build.
+    SOURCE_DATE_EPOCH counts only if git and the distribution do not know the date, because
+    conda's tools set it to the time of the build.
     """
-    said = _git(project, "log", "-1", "--format=%ct") or _carried(project, "epoch")
-    said = said or env.get("SOURCE_DATE_EPOCH", "")
-    return said if said.isdigit() else ""
+    seconds = (
+        _git(project, "log", "-1", "--format=%ct")
+        or _carried(project, "epoch")
+        or env.get("SOURCE_DATE_EPOCH", "")
+    )
+    return seconds if seconds.isdigit() else ""
 
 
 def source_date(project: Project, env: Mapping[str, str]) -> str:

@@ -1,20 +1,25 @@
 """Where binaries are: in the package's folder, and in the user's cache of local builds.
 
-The cache holds code that will be executed, so it belongs to the effective user alone: every folder
-is 0700, and a folder or file that is a symlink, belongs to another user or is writable for others
-is refused. The key of a build is the torch build, the package's version and a hash of the sources.
+The cache holds code that will be executed, so it belongs to the effective user alone: every
+folder is 0700, and a folder or file that is a symlink, belongs to another user or is writable
+for others is refused. The key of a build is the torch build, the platform with its C library,
+the package's version and a hash of the sources: machines that share a home folder share no
+build.
 """
 
 import errno
 import hashlib
+import json
 import os
 import stat
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .project import Project, Record
-from .records import REJECTED, Finding, TorchInstall
+from .records import REJECTED, Finding, TorchInstall, dotted
+from .runtime_probe import libc, machine
 from .text import printable, read_json
 
 MANIFEST = "build.json"
@@ -38,13 +43,22 @@ class NoCacheFolderError(RuntimeError):
     """There is no folder for the cache: neither a setting nor the user's home folder gives one."""
 
 
-class Entry(Record):
-    """A build in the cache, with the facts of its `build.json` ("?" for a missing fact)."""
+class Manifest(Record, kw_only=True):
+    """What the `build.json` of a finished build tells."""
+
+    variant: str = "?"  #: "?" if the file does not tell
+    torch: str = "?"  #: the version that the build is for; "?" if the file does not tell
+    version: str = "?"  #: of the package; "?" if the file does not tell
+    settings: Mapping[str, str]  #: the environment variables that steered the build
+    files: Mapping[str, str]  #: the SHA-256 of each shared object, by its name
+
+
+class Entry(Record, kw_only=True):
+    """A build in the cache."""
 
     path: Path
     key: str
-    variant: str
-    torch: str
+    manifest: Manifest
     finished: bool  #: False for a build that was killed or is still running (see `locked`)
 
     @property
@@ -87,9 +101,48 @@ def _another(project: Project) -> str:
 def entry_folder(project: Project, torch: TorchInstall, sources: str) -> Path:
     """The folder of a build for `torch` from sources with the hash `sources`; it may not exist."""
     device = f"cuda{torch.cuda}" if torch.cuda else "cpu"
-    key = f"torch{torch.version}-{device}-abi{torch.cxx11_abi}"
-    key = "".join(c if (c.isascii() and c.isalnum()) or c in ".+-" else "_" for c in key)
-    return root(project) / key / f"{project.version}-{sources}"
+    library, version = libc() or ("libc", ())
+    key = (
+        f"torch{torch.version}-{device}-abi{torch.cxx11_abi}-"
+        f"{sys.platform}-{machine()}-{library}{dotted(version)}"
+    )
+    safe_key = "".join(c if (c.isascii() and c.isalnum()) or c in ".+-" else "_" for c in key)
+    return root(project) / safe_key / f"{project.version}-{sources}"
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the build in `folder`; of a file that cannot be read, one without facts."""
+    data = read_json(folder / MANIFEST)
+
+    def texts(name: str) -> Mapping[str, str]:
+        value = data.get(name)
+        return value if isinstance(value, dict) else {}
+
+    return Manifest(
+        variant=str(data.get("variant", "?")),
+        torch=str(data.get("torch", "?")),
+        version=str(data.get("version", "?")),
+        settings=texts("settings"),
+        files=texts("files"),
+    )
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Writes `build.json` for the shared objects in `folder`, whose hashes it adds."""
+    facts = manifest._replace(files=_hashes(folder.glob("*.so")))._asdict()
+    path = folder / MANIFEST
+    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    path.chmod(0o600)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a build has all shared objects that its manifest lists, as they were built."""
+    listed = read_manifest(folder).files
+    return bool(listed) and _hashes(folder.glob("*.so")) == listed
+
+
+def _hashes(paths: Iterable[Path]) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}
 
 
 def distrust(path: Path) -> str | None:
@@ -112,8 +165,11 @@ def distrust(path: Path) -> str | None:
 
 
 def trusted_files(project: Project, folder: Path) -> tuple[Path, ...]:
-    """The shared objects of a build. Raises CacheError if one of them, or a folder from the cache's
-    root down to `folder`, cannot be trusted."""
+    """The shared objects of a build.
+
+    Raises CacheError if one of them, or a folder from the cache's root down to `folder`,
+    cannot be trusted.
+    """
     _insist(project, _chain(project, folder))
     files = tuple(sorted(folder.glob("*.so")))
     _insist(project, files)
@@ -131,17 +187,19 @@ def _insist(project: Project, paths: Iterable[Path]) -> None:
     base = root(project)
     for path in paths:
         if (reason := distrust(path)) is not None:
-            mode = f"chmod -R go= {base}   (or remove it: rm -r {base})"
-            fix = _another(project) if "belongs to user" in reason else mode
-            raise CacheError(path, reason, fix)
+            # The folder may be one that the user named by mistake, so nothing says to remove
+            # it.
+            can_mend = "mode" in reason and base.is_dir()
+            restrict = f"chmod -R go= {base}   (or {_another(project)})"
+            raise CacheError(path, reason, restrict if can_mend else _another(project))
 
 
 def make(project: Project, folder: Path) -> None:
-    """Create the folders down to `folder`, each 0700; refuse folders that are not the user's own.
+    """Makes the folders down to `folder`, each 0700; refuses folders that are not the user's own.
 
-    Nothing is made inside another user's folder, unless that user is root (as for `/tmp`): root
-    running with a user's HOME would leave folders there that the user cannot write to. Raises
-    CacheError.
+    Nothing is made inside another user's folder, unless that user is root (as for `/tmp`):
+    root running with a user's HOME would leave folders there that the user cannot write to.
+    Raises CacheError.
     """
     chain = _chain(project, folder)
     another = _another(project)
@@ -162,15 +220,17 @@ def make(project: Project, folder: Path) -> None:
     _insist(project, chain)
     for path in chain:
         if not path.is_dir():
-            raise CacheError(path, "is no folder", f"remove it: rm {path}")
+            fix = f"remove it: rm {path}   (or {another})"
+            raise CacheError(path, "is no folder", fix)
 
 
 @contextmanager
 def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
-    """Hold the lock of the cache, whose root `make` has made, until the block or the process ends.
+    """Holds the lock of the cache, whose root `make` has made, in a `with` block.
 
-    Yields True if the lock is held, False if another process holds it and `wait` is false, and None
-    if the file system has no locks. Raises CacheError if the lock's file cannot be opened.
+    The lock ends with the process, too. Yields True if the lock is held, False if another
+    process holds it and `wait` is false, and None if the file system has no locks. Raises
+    CacheError if the lock's file cannot be opened.
     """
     import fcntl
 
@@ -182,16 +242,16 @@ def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
         reason = distrust(path) or f"cannot be opened ({error.strerror})"
         raise CacheError(path, reason, f"remove it: rm {path}") from error
     try:
-        held: bool | None = True
+        is_locked: bool | None = True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            held = False
+            is_locked = False
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
                 raise
-            held = None
-        yield held
+            is_locked = None
+        yield is_locked
     finally:
         os.close(descriptor)
 
@@ -204,12 +264,10 @@ def entries(project: Project) -> tuple[Entry, ...]:
         for pattern, finished in (("torch*/*", True), (f"{UNFINISHED}*", False)):
             for folder in sorted(base.glob(pattern)):
                 if folder.is_dir() and not folder.is_symlink():
-                    manifest = read_json(folder / MANIFEST)
                     entry = Entry(
                         path=folder,
                         key=str(folder.relative_to(base)),
-                        variant=str(manifest.get("variant", "?")),
-                        torch=str(manifest.get("torch", "?")),
+                        manifest=read_manifest(folder),
                         finished=finished,
                     )
                     builds.append(entry)
@@ -221,8 +279,8 @@ def find_binaries(
 ) -> tuple[list[Path], Finding | None]:
     """The shared objects to judge; and a finding if the build cache is refused, else None.
 
-    CUDA kernels that the user built for this torch from the present sources come first, then the
-    package's own objects, then the other objects of that build.
+    CUDA kernels that the user built for this torch from the present sources come first, then
+    the package's own objects, then the other objects of that build.
     """
     paths: list[Path] = []
     with suppress(OSError):
@@ -234,8 +292,8 @@ def find_binaries(
             folder = entry_folder(project, torch, sources or "")
             if sources is not None and folder.is_dir():
                 built = trusted_files(project, folder)
-                # An import does not look at the GPU, so it cannot tell which CUDA kernels hold code
-                # for that GPU, and prefers the kernels that the user built.
+                # An import does not look at the GPU, so it cannot tell which CUDA kernels
+                # hold code for that GPU, and prefers the kernels that the user built.
                 device = [path for path in built if path.name.startswith("kernels-cuda")]
                 paths = [*device, *paths, *(path for path in built if path not in device)]
     except CacheError as error:

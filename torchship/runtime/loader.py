@@ -1,10 +1,11 @@
 """Loads a glue and kernels that fit, or raises an error that names the cause.
 
 To judge a binary is to tell from its file whether it works here. The loader loads only files
-that it has accepted in this process; it judges them unless `$PREFIX_SKIP_CHECK` is 1. The loader
-imports torch to learn torch's facts, and judges a GPU only before the first computation on that
-GPU (`check_cuda`). To keep the package's import quick, it judges few files (see `selection`), and
-imports `explain` only if it has accepted no file of a kind that torch could use.
+that it has accepted in this process; it judges them unless `$PREFIX_SKIP_CHECK` is 1. The
+loader imports torch to learn torch's facts, and judges a GPU only before the first
+computation on that GPU (`check_cuda`). To keep the package's import quick, it judges few
+files (see `selection`), and imports `explain` only if it has accepted no file of a kind that
+torch could use.
 """
 
 from __future__ import annotations
@@ -326,9 +327,10 @@ class Loader:
     def _resume(self, paths: list[Path], runtime: Runtime) -> tuple[list[Path], Runtime]:
         """What to choose from, and for which runtime, if the namespace is registered already.
 
-        An import that was stopped, as by Ctrl-C, after its glue was loaded leaves the operators
-        registered. The next import goes on with this very glue. Of another copy of the project,
-        `judge` tells. Raises BinariesImportError if the namespace is another project's.
+        An import that was stopped, as by Ctrl-C, after its glue was loaded leaves the
+        operators registered. The next import goes on with this very glue. Of another copy of
+        the project, `judge` tells. Raises BinariesImportError if the namespace is another
+        project's.
         """
         registrant = Path(runtime.registered_by or "")
         if registrant in [path.resolve() for path in paths]:
