@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -41,15 +41,13 @@ def log(tmp_path):
 
 @pytest.fixture(scope="session")
 def conda_worker(tmp_path_factory):
-    """Runs a command of `release.conda_worker` in a process of its own; returns its output."""
+    """Runs a command line of `conda_commands`; returns what the worker prints."""
     cache = str(tmp_path_factory.mktemp("rattler"))
 
-    def run(name: str, extra: dict[str, str] | None = None, **arguments: object) -> str:
+    def run(command: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
         env |= {"PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
-        command = [sys.executable, "-m", "torchship.release.conda_worker", name]
-        command.append(json.dumps(arguments, default=str))
-        env |= {"RATTLER_CACHE_DIR": cache, **(extra or {})}
+        env |= {"RATTLER_CACHE_DIR": cache, **(variables or {})}
         done = subprocess.run(command, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -60,6 +58,7 @@ def conda_worker(tmp_path_factory):
 @pytest.fixture(scope="session")
 def make_channels(matrix, conda_worker):
     """Builds a recipe against stubs; returns the URLs of the channels with ours and the stubs."""
+    from torchship.release import conda_commands
     from torchship.release.cells import VARIANTS_FILE
     from torchship.release.conda_stubs import stubs, write_channel
 
@@ -72,13 +71,15 @@ def make_channels(matrix, conda_worker):
         work.mkdir(parents=True)
         shutil.copy(REPO / "LICENSE", work.parent)
         (work / "build.sh").write_text(script)
-        copy = shutil.copy(recipe, work / "recipe.yaml")
+        copy = Path(shutil.copy(recipe, work / "recipe.yaml"))
         # The host environments of CUDA variants hold a pytorch that needs a driver.
         env = {"CONDA_OVERRIDE_CUDA": "99", "LLTM_CONDA_GIT_COMMIT": "c" * 40}
-        given = {"variants": VARIANTS_FILE, "out": folder / "out", "recipe": copy}
-        conda_worker("build", env, **given, channels=[stubs_channel])
-        made = list((folder / "out").glob("linux-64/*.conda"))
-        conda_worker("index", channel=channel, packages=made)
+        command = conda_commands.build(
+            VARIANTS_FILE, folder / "out", channels=[stubs_channel], recipe=copy
+        )
+        conda_worker(command, env)
+        packages = list((folder / "out").glob("linux-64/*.conda"))
+        conda_worker(conda_commands.index(channel, packages))
         return channel.as_uri(), stubs_channel
 
     return make

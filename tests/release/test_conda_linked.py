@@ -10,7 +10,7 @@ import pytest
 from machines import machine
 from shared_objects import fake_torch
 
-from torchship.release import ReleaseError
+from torchship.release import ReleaseError, conda_commands
 from torchship.release.conda_stubs import Stub, link_torch, write_channel
 
 pytest.importorskip("rattler")
@@ -79,8 +79,8 @@ def test_it_serves_the_python_of_its_environment_alone(cuda_build) -> None:
 
 def test_installed_it_is_the_torch_of_the_environment(cuda_build, conda_worker) -> None:
     prefix = cuda_build.folder / "prefix"
-    wanted = {"specs": ["pytorch * cuda*"], "channels": list(cuda_build.urls)}
-    conda_worker("install", {"CONDA_OVERRIDE_CUDA": "12.0"}, prefix=prefix, **wanted)
+    command = conda_commands.install(prefix, ["pytorch * cuda*"], channels=cuda_build.urls)
+    conda_worker(command, {"CONDA_OVERRIDE_CUDA": "12.0"})
     site = prefix / "lib" / f"python{PYTHON}" / "site-packages"
     code = f"import site; site.addsitedir({str(site)!r}); import torch; print(torch.__file__)"
     # Without the Python's own site-packages, where another torch may lie.

@@ -15,6 +15,7 @@ import torch
 from shared_objects import KERNELS_RECORD, shared_object
 
 import lltm_conda
+from torchship.release import conda_commands
 from torchship.release.cells import all_cells, render, select
 from torchship.release.conda_stubs import link_torch
 from torchship.release.paths import BOOTSTRAP, ENVS
@@ -145,10 +146,10 @@ def test_a_built_package_is_tested_so(matrix, tmp_path, conda_worker, record, pa
     channels = [linked, BOOTSTRAP.as_uri()]
     driver = {"CONDA_OVERRIDE_CUDA": "13.0"}
     env = {**driver, "LLTM_CONDA_PREBUILT": str(prebuilt)}
-    conda_worker("build", env, variants=variants, out=out, channels=channels)
+    conda_worker(conda_commands.build(variants, out, channels=channels), env)
     (made,) = out.glob("linux-64/lltm-*.conda")
-    channels = [out.as_uri(), *channels]
-    test = partial(conda_worker, "test", driver, package=made, channels=channels)
+    command = conda_commands.test(made, channels=[out.as_uri(), *channels])
+    test = partial(conda_worker, command, driver)
     if passes:
         assert "2 package test(s) passed" in test()
     else:

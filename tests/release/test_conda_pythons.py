@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from torchship.release import DIST, REPO
+from torchship.release import DIST, REPO, conda_commands
 from torchship.release.bootstrap import stage_python
 from torchship.release.conda_stubs import stubs, write_channel
 from torchship.release.environments import interpreter, python_facts, uv_settings
@@ -76,10 +76,10 @@ def test_a_package_built_on_one_python_runs_on_another(
     prefix, torch = tmp_path / "prefix", matrix.torch[matrix.stable.built_with].release
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     (python_package,) = pythons.glob("linux-64/*.conda")
-    conda_worker("index", channel=tmp_path / "base", packages=[python_package])
+    conda_worker(conda_commands.index(tmp_path / "base", [python_package]))
     channels = [channel.as_uri() for channel in (CHANNEL, tmp_path / "base", pytorch)]
     specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch =={torch}"]
-    conda_worker("install", prefix=prefix, specs=specs, channels=channels)
+    conda_worker(conda_commands.install(prefix, specs, channels=channels))
     python = prefix / "bin" / "python"
     settings = uv_settings(find_links=False) | {"UV_CACHE_DIR": str(tmp_path / "uv")}
     wanted = [f"torch=={torch}", "numpy"]

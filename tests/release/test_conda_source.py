@@ -8,6 +8,7 @@ import pytest
 
 from torchship.doctor.binary import read_binary
 from torchship.doctor.records import dotted
+from torchship.release import conda_commands
 from torchship.release.cells import all_cells, render, select
 from torchship.release.conda_stubs import link_torch
 from torchship.release.paths import BOOTSTRAP, ENVS
@@ -32,10 +33,10 @@ def test_a_package_compiled_beside_a_pytorch_does_not_take_its_pin(
     variants.write_text(render([cell], matrix), encoding="utf-8")
     channels = [linked.as_uri(), BOOTSTRAP.as_uri()]
     out = tmp_path / "out"
-    conda_worker("build", variants=variants, out=out, channels=channels)
+    conda_worker(conda_commands.build(variants, out, channels=channels))
     (made,) = out.glob("linux-64/lltm-*.conda")
     streaming.extract(made, tmp_path / "package")
     floors = [read_binary(path).floors["GLIBC"] for path in (tmp_path / "package").rglob("*.so")]
     needs = {"python >=3.10", "pytorch >=2.10.0 *_py*", f"__glibc >={dotted(max(floors))}"}
     assert {*rattler_build.Package.from_file(str(made)).depends} == needs
-    conda_worker("test", package=made, channels=[out.as_uri(), *channels])
+    conda_worker(conda_commands.test(made, channels=[out.as_uri(), *channels]))

@@ -15,7 +15,7 @@ from rich.console import Console
 from ruamel.yaml import YAML
 from test_upload import made
 
-from torchship.release import REPO, SMOKE
+from torchship.release import REPO, SMOKE, conda_commands
 from torchship.release import upload as uploading
 from torchship.release.manifest import parse
 from torchship.release.paths import BOOTSTRAP
@@ -120,7 +120,7 @@ def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
     run(tool, "--upload", public, cwd=root)
     prefix = tmp_path / "prefix"
     channels = [(public / "channel").as_uri(), base]
-    conda_worker("install", prefix=prefix, specs=["lltm"], channels=channels)
+    conda_worker(conda_commands.install(prefix, ["lltm"], channels=channels))
     python = prefix / "bin" / "python"
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
     out = run(python, SMOKE, "--outside", REPO / "lltm_conda", cwd=tmp_path)

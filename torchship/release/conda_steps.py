@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker
+from . import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_commands
 from .cells import Cell, all_cells, for_conda, render, select
 from .conda_stubs import link_torch
 from .environments import pip
@@ -38,14 +37,10 @@ def conda_forge_in_reach() -> bool:
     return False
 
 
-def worker(command: str, **arguments: object) -> list[str]:
-    text = json.dumps(arguments, default=str)
-    return [sys.executable, "-m", conda_worker.__name__, command, text]
-
-
-def _work(log: Log, command: str, extra: Mapping[str, str] | None = None, **given: object) -> None:
-    env = clean_env(PYTHONPATH=PATHS, RATTLER_CACHE_DIR=str(CACHE / "rattler"), **(extra or {}))
-    log.run(worker(command, **given), env=env)
+def _work(log: Log, command: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+    """Runs a command line of `conda_commands`, with these environment variables."""
+    cache = {"RATTLER_CACHE_DIR": str(CACHE / "rattler")}
+    log.run(command, env=clean_env(PYTHONPATH=PATHS, **cache, **(variables or {})))
 
 
 def download(context: Context, *, release: str | None) -> Sequence[Path]:
@@ -64,7 +59,8 @@ def download(context: Context, *, release: str | None) -> Sequence[Path]:
 
 
 def bootstrap(context: Context, *, wheels: Path, python: str) -> Sequence[Path]:
-    _work(context.log, "bootstrap", out=fresh(BOOTSTRAP), wheels=wheels, python=python)
+    command = conda_commands.bootstrap(fresh(BOOTSTRAP), wheels=wheels, python=python)
+    _work(context.log, command)
     return sorted(BOOTSTRAP.glob("*/*.conda"))
 
 
@@ -79,7 +75,7 @@ def package(
     file, out = work / "variants.yaml", fresh(work / "out")
     write_atomically(file, variants)
     env = {PREBUILT: str(gather(binaries, work / "prebuilt")), **source_env()}
-    _work(context.log, "build", env, variants=file, out=out, channels=[channel])
+    _work(context.log, conda_commands.build(file, out, channels=[channel]), env)
     (made,) = out.glob(f"{SUBDIR}/*.conda")
     index_package(context.log, made, CHANNEL)
     shutil.rmtree(out)
@@ -88,7 +84,7 @@ def package(
 
 def index_package(log: Log, package: Path, channel: Path) -> None:
     with _INDEX:
-        _work(log, "index", channel=channel, packages=[package])
+        _work(log, conda_commands.index(channel, [package]))
 
 
 def link(context: Context, *, env: Path, folder: Path, python: str) -> Sequence[Path]:
@@ -114,7 +110,7 @@ def build_recipe(selector: str, matrix: Matrix, channel: str | None, console: Co
         out = fresh(BUILD / "recipe" / cell.name)
         file = out / "variants.yaml"
         write_atomically(file, render([cell], matrix))
-        command = worker("build", variants=file, out=out, channels=[base], tests=True)
+        command = conda_commands.build(file, out, channels=[base], run_tests=True)
         if conda:
             words = ["-m", file, "-c", base, "--override-channels", "--output-folder", out]
             command = [conda, "build", "recipe", *words]
@@ -136,10 +132,10 @@ def package_tests(
 
     A package for another platform only has its content checked, as its tests cannot run here.
     """
-    _work(context.log, "contents", package=package, binaries=binaries)
+    _work(context.log, conda_commands.contents(package, binaries))
     if not FOREIGN:
-        given = {"package": package, "channels": [CHANNEL.as_uri(), *channels]}
-        _work(context.log, "test", driver(cell), **given)
+        command = conda_commands.test(package, channels=[CHANNEL.as_uri(), *channels])
+        _work(context.log, command, driver(cell))
     return []
 
 
@@ -166,8 +162,8 @@ def prefix(
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     specs = [f"{PROJECT.distribution} =={version} {build}", f"python {python}.*"]
     folder, gpu = ENVS / f"{cell.name}-conda", cell.cuda_major is not None
-    wanted = {"specs": specs, "channels": [CHANNEL.as_uri(), *channels]}
-    _work(context.log, "install", driver(cell), prefix=folder, **wanted)
+    command = conda_commands.install(folder, specs, channels=[CHANNEL.as_uri(), *channels])
+    _work(context.log, command, driver(cell))
     # Under qemu the checker is slow; the run of the wheel has tested it, so this run leaves it out.
     report = run_installed(context.log, folder, cell.glue, gpu=gpu, checker=not FOREIGN)
     (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
