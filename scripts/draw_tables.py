@@ -12,7 +12,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from torchship.release.generated import filled  # noqa: E402
+from torchship.release.generated import Part, filled  # noqa: E402
 from torchship.release.support_table import row  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "fails" / "compat.md"
@@ -125,7 +125,7 @@ def page() -> str:
     for name, draw in (("pair", pairs), ("foreign", foreign)):
         data = HERE / f"{name}_table" / f"{name}_table.json"
         drawn = draw(json.loads(data.read_text(encoding="utf-8")))
-        text = filled(PAGE, text, f"{name}-table", f"\n{drawn}\n\n")
+        text = filled(PAGE, text, Part(f"{name}-table", f"\n{drawn}\n\n"))
     return text
 
 

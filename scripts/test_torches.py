@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from torchship.release import ReleaseError  # noqa: E402
 from torchship.release.environments import interpreter  # noqa: E402
-from torchship.release.matrix import load  # noqa: E402
+from torchship.release.matrix import load_settings  # noqa: E402
 from torchship.release.shell import output_of  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "torches"
@@ -41,7 +41,7 @@ MARKERS = "not cuda and not network"
 
 def target(text: str) -> tuple[str, str]:
     """The version of torch and the path of the interpreter that TORCH[@PYTHON] means."""
-    matrix = load()
+    matrix = load_settings().matrix
     version, _, python = text.partition("@")
     minor = ".".join(version.split(".")[:2])
     if minor not in matrix.torch:
@@ -128,7 +128,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", metavar="TORCH[@PYTHON]", default=DEFAULTS)
     options = parser.parse_args()
 
-    if changed := (output_of("git", "status", "--porcelain") or "").splitlines():
+    if changed := (output_of("git", "status", "--porcelain", cwd=ROOT) or "").splitlines():
         print(f"note: {len(changed)} changed files are not committed, so they are not tested")
     WORK.mkdir(parents=True, exist_ok=True)
     RESULTS.mkdir(parents=True, exist_ok=True)

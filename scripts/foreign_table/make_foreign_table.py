@@ -44,6 +44,7 @@ from torchship.doctor.layouts import LAYOUTS, SYMBOLS  # noqa: E402
 from torchship.doctor.owner import shared_objects  # noqa: E402
 from torchship.doctor.records import UNKNOWN, Runtime, dotted  # noqa: E402
 from torchship.release.environments import uv  # noqa: E402
+from torchship.release.matrix import load_settings  # noqa: E402
 from torchship.release.paths import fresh  # noqa: E402
 from torchship.release.shell import Log  # noqa: E402
 
@@ -63,7 +64,7 @@ FIRST_NEW_ABI = (2, 7)
 
 def install(work: Path, *arguments: str) -> None:
     """Runs `uv pip install`; PIP_FIND_LINKS serves only releases with a local version (`+cpu`)."""
-    with Log(work / "uv.log") as log:
+    with Log(work / "uv.log", load_settings()) as log:
         uv(log, ["pip", "install", "--no-cache", *arguments], find_links="+" in arguments[-1])
 
 

@@ -28,8 +28,9 @@ from torchship.builder import BuildError, BuildRequest, execute, plan  # noqa: E
 from torchship.doctor import find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
 from torchship.doctor.layouts import LAYOUTS  # noqa: E402
 from torchship.doctor.records import GlueName, dotted  # noqa: E402
-from torchship.release import PROJECT  # noqa: E402
+from torchship.release.matrix import load_settings  # noqa: E402
 
+PROJECT = load_settings().project
 # Outcomes of load_objects.py that have another name in this table.
 OUTCOMES = {"load error": "import error", "crash at load": "abort", "crash at call": "abort"}
 

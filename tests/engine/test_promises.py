@@ -85,6 +85,6 @@ def test_generated_files_are_what_the_matrix_says() -> None:
     pytest.importorskip("ruamel.yaml")
     code = (
         "from torchship.release import generated, matrix;"
-        "print(list(generated.drifted(matrix.load())))"
+        "print(list(generated.drifted(matrix.load_settings())))"
     )
     assert python(code, REPO, PYTHONPATH=str(REPO)) == "[]\n"

@@ -14,7 +14,7 @@ from typing import Any
 
 from machines import machine
 
-from torchship.release import REPO
+from torchship.release.settings import REPO
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,16 +27,30 @@ def matrix():
     return load()
 
 
+@pytest.fixture(scope="session")
+def settings(matrix):
+    """The settings of a run for the matrix's first platform, in this checkout."""
+    from torchship.release.settings import make_settings
+
+    return make_settings(matrix)
+
+
+@pytest.fixture
+def own_settings(settings, tmp_path):
+    """The settings with folders `build` and `dist` of the test's own."""
+    return replace(settings, build=tmp_path / "build", dist=tmp_path / "dist")
+
+
 @pytest.fixture
 def matrix_text() -> str:
     return (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def log(tmp_path):
+def log(tmp_path, own_settings):
     from torchship.release.shell import Log
 
-    with Log(tmp_path / "logs" / "test.log") as log:
+    with Log(tmp_path / "logs" / "test.log", own_settings) as log:
         yield log
 
 
@@ -56,10 +71,9 @@ def conda_worker(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def make_channels(matrix, conda_worker):
+def make_channels(matrix, settings, conda_worker):
     """Builds a recipe against stubs; returns the URLs of the channels with ours and the stubs."""
     from torchship.release import conda_commands
-    from torchship.release.cells import VARIANTS_FILE
     from torchship.release.conda_stubs import stubs, write_channel
 
     # Something to pack, instead of compiling.
@@ -75,7 +89,7 @@ def make_channels(matrix, conda_worker):
         # The host environments of CUDA variants hold a pytorch that needs a driver.
         env = {"CONDA_OVERRIDE_CUDA": "99", "LLTM_CONDA_GIT_COMMIT": "c" * 40}
         command = conda_commands.build(
-            VARIANTS_FILE, folder / "out", channels=[stubs_channel], recipe=copy
+            settings.variants, folder / "out", channels=[stubs_channel], recipe=copy
         )
         conda_worker(command, env)
         packages = list((folder / "out").glob("linux-64/*.conda"))

@@ -52,4 +52,4 @@ def test_a_package_asks_for_the_glibc_of_its_objects(
 
 def test_beside_the_bootstrap_channel_the_hosts_glibc_is_asked_for() -> None:
     host = os.confstr("CS_GNU_LIBC_VERSION").split()[1]
-    assert bootstrap_sysroot().run_exports == {"strong": (f"__glibc >={host}",)}
+    assert bootstrap_sysroot("linux-64").run_exports == {"strong": (f"__glibc >={host}",)}

@@ -34,7 +34,13 @@ class Channels:
         self.folder = folder
 
     def chosen(self, spec: str, driver: str | None) -> dict[str, str]:
-        found = solve(self.urls, [spec], machine(driver), self.folder / "repodata")
+        found = solve(
+            self.urls,
+            [spec],
+            machine(driver),
+            subdir="linux-64",
+            cache=self.folder / "repodata",
+        )
         return {name: record.file_name for name, record in found.items()}
 
 
@@ -73,7 +79,8 @@ def test_it_serves_the_python_of_its_environment_alone(cuda_build) -> None:
             [cuda_build.urls[0], other.as_uri()],
             ["pytorch * cpu*"],
             machine(),
-            cuda_build.folder / "repodata",
+            subdir="linux-64",
+            cache=cuda_build.folder / "repodata",
         )
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from torchship.release import REPO, conda_commands
+from torchship.release import conda_commands
 from torchship.release.conda_stubs import Stub, write_channel
+from torchship.release.settings import REPO
 
 pytest.importorskip("rattler_build")
 zstandard = pytest.importorskip("zstandard")

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import SETTINGS
 
-from torchship.release import DIST, REPO, conda_commands
+from torchship.release import conda_commands
 from torchship.release.bootstrap import stage_python
 from torchship.release.conda_stubs import stubs, write_channel
 from torchship.release.environments import interpreter, python_facts, uv_settings
-from torchship.release.paths import CHANNEL, tool
+from torchship.release.paths import tool
+from torchship.release.settings import REPO
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -23,11 +25,9 @@ SMOKE = REPO / "scripts" / "engine_smoke.py"
 
 @pytest.fixture
 def package() -> Path:
-    found = sorted(CHANNEL.glob("linux-64/lltm-*-cpu_stable*.conda"))
+    found = sorted(SETTINGS.channel.glob("linux-64/lltm-*-cpu_stable*.conda"))
     if not found:
-        pytest.skip(
-            f"no stable package in {DIST.name}/channel: run scripts/build_all.sh host first"
-        )
+        pytest.skip("no stable package in dist/channel: run scripts/build_all.sh host first")
     return found[-1]
 
 
@@ -77,7 +77,7 @@ def test_a_package_built_on_one_python_runs_on_another(
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     (python_package,) = pythons.glob("linux-64/*.conda")
     conda_worker(conda_commands.index(tmp_path / "base", [python_package]))
-    channels = [channel.as_uri() for channel in (CHANNEL, tmp_path / "base", pytorch)]
+    channels = [channel.as_uri() for channel in (SETTINGS.channel, tmp_path / "base", pytorch)]
     specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch =={torch}"]
     conda_worker(conda_commands.install(prefix, specs, channels=channels))
     python = prefix / "bin" / "python"

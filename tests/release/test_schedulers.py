@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from torchship.release import REPO, cibuildwheel
+from torchship.release import cibuildwheel
 from torchship.release.cells import all_cells, part_of
+from torchship.release.settings import REPO
 
 PAGE = REPO / "docs" / "ship" / "release.md"
 # Stands in for the release tool: leaves its arguments where the tool leaves what it made.

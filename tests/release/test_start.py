@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from torchship.release import REPO
+from torchship.release.settings import REPO
 
 
 @pytest.fixture

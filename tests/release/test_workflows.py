@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from torchship.release import REPO, cibuildwheel
+from torchship.release import cibuildwheel
 from torchship.release.cells import all_cells
 from torchship.release.host import Host
 from torchship.release.listing import json_list
+from torchship.release.settings import REPO, make_settings
 
 FOLDER = REPO / ".github" / "workflows"
 FILES = sorted(FOLDER.glob("*.yml"))
@@ -291,7 +292,7 @@ def test_a_release_has_a_job_for_each_optional_cell(matrix) -> None:
         pytest.skip("jq is not on this machine; GitHub's have it")
     (listing,) = [t for t in scripts(FOLDER / "release.yml") if "--list --github" in t]
     (query,) = re.findall(r"--list --json \|\n\s+jq -c '(.*?)'", listing, re.DOTALL)
-    text = json_list(all_cells(matrix), Host("python3", "3.12", None, None), matrix)
+    text = json_list(all_cells(matrix), Host("python3", "3.12", None, None), make_settings(matrix))
     done = subprocess.run([jq, "-c", query], input=text, capture_output=True, text=True)
     jobs = json.loads(done.stdout)["include"]
     optional = [c for c in all_cells(matrix) if c.optional]

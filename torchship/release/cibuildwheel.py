@@ -11,25 +11,27 @@ that the project's variable PREBUILT names.
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from packaging.version import Version
 from rich.console import Console
 
-from . import PROJECT, ReleaseError
+from . import ReleaseError
 from .cells import all_cells, required
 from .host import probe
-from .matrix import load
-from .pack_steps import PREBUILT, gather, partial_version, true_tag
+from .matrix import load_settings
+from .pack_steps import gather, partial_version, prebuilt_variable, true_tag
 from .run import Release
 from .schema import Matrix
+from .settings import Settings
+from .store import source_epoch
 from .tasks import GOOD, Status
 from .wheels import read_wheel
 
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 # PyTorch's own build images: manylinux_2_28 with one CUDA toolkit in /usr/local/cuda.
 IMAGE = "pytorch/manylinux2_28-builder:cuda{}"
-BINARIES = f"/tmp/{PROJECT.distribution}-binaries"
 
 
 def python(matrix: Matrix) -> str:
@@ -51,7 +53,8 @@ def image(matrix: Matrix) -> str:
     return IMAGE.format(missing[0] if missing else max(matrix.toolkits, key=Version))
 
 
-def table(matrix: Matrix) -> str:
+def table(settings: Settings) -> str:
+    matrix = settings.matrix
     tag = "cp" + python(matrix).replace(".", "")
     torch = matrix.torch[matrix.package.default_torch].release
     archs = [name.removeprefix("linux-") for name in matrix.platforms]
@@ -71,7 +74,7 @@ test-command = "{{project}}/scripts/cibuildwheel.sh test"
 
 [tool.cibuildwheel.environment]
 CUDA_HOME = "/usr/local/cuda"
-{PREBUILT} = "{BINARIES}"
+{prebuilt_variable(settings)} = "/tmp/{settings.project.distribution}-binaries"
 PYTHON = "/opt/python/{tag}-{tag}/bin/python"
 """
 
@@ -81,21 +84,22 @@ def before_all(*selectors: str) -> int:
 
     Returns the exit code: 1 if a task failed or the folder stays empty.
     """
-    target = os.environ.get(PREBUILT)
+    settings = load_settings()
+    variable = prebuilt_variable(settings)
+    target = os.environ.get(variable)
     if not target:
-        raise ReleaseError(f"{PREBUILT} is not set; set it to a folder for the binaries")
-    matrix = load()
-    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
+        raise ReleaseError(f"{variable} is not set; set it to a folder for the binaries")
+    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), settings)
     jobs = os.cpu_count() or 1
-    release = Release(selectors, matrix, host, console, channel="bootstrap", jobs=jobs)
+    release = Release(selectors, settings, host, console, channel="bootstrap", jobs=jobs)
     for name, reason in release.skipped.items():
         console.print(f"skipped {name}: {reason}", markup=False, soft_wrap=True)
     plan = release.plan(pack=False)
     outcomes = release.do(plan)
     good = [cell for cell in plan.cells if outcomes[f"audit/{cell}"].status in GOOD]
-    tasks = [task.name for cell in good for task in plan.binaries[cell.name]]
-    made = {path for name in tasks for path in outcomes[name].outputs}
-    folder = gather(made, Path(target))
+    tasks = [task.name for cell in good for task in plan.of[cell.name].binaries]
+    binaries = {path for name in tasks for path in outcomes[name].outputs}
+    folder = gather(binaries, Path(target))
     names = ", ".join(sorted(path.name for path in folder.iterdir()))
     console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)
     failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
@@ -107,17 +111,20 @@ def repair(name: str, dest: str) -> None:
 
     The version of a wheel that lacks required variants says how many of them the wheel has.
     """
-    packed, folder, matrix = read_wheel(Path(name)), Path(dest), load()
-    binaries = {Path(path).name for path in packed.binaries}
-    whole = [cell.name for cell in all_cells(matrix) if {*cell.files} <= binaries]
-    local = partial_version(whole, required(matrix))
+    settings = load_settings()
+    wheel = read_wheel(Path(name))
+    folder = Path(dest)
+    binaries = {Path(path).name for path in wheel.binaries}
+    whole = [cell.name for cell in all_cells(settings.matrix) if {*cell.files} <= binaries]
+    local = partial_version(whole, required(settings.matrix))
     folder.mkdir(parents=True, exist_ok=True)
-    final = packed.renamed(local=local, tag=true_tag(packed)).write(folder)
+    tagged = wheel.renamed(local=local, tag=true_tag(wheel, settings.machine))
+    final = tagged.write(folder, epoch=source_epoch(settings))
     console.print(f"{final.name}: {', '.join(whole)}", markup=False)
 
 
 if __name__ == "__main__":
-    steps = {"before-all": before_all, "repair": repair}
+    steps: dict[str, Callable[..., int | None]] = {"before-all": before_all, "repair": repair}
     try:
         sys.exit(steps[sys.argv[1]](*sys.argv[2:]))
     except ReleaseError as error:

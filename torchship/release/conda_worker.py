@@ -28,36 +28,43 @@ import zstandard
 
 from ..doctor.binary import read_binary
 from ..doctor.records import dotted
-from . import BUILD, PROJECT, REPO, SUBDIR, ReleaseError
+from . import ReleaseError
 from .bootstrap import build_channel
+from .matrix import load_settings
 from .paths import publish
+from .settings import Settings
 from .store import digest, source_epoch
 
 if TYPE_CHECKING:
     from rattler import GenericVirtualPackage, RepoDataRecord
 
-# Both libraries read this variable at the first use of their cache, so it is set early.
-os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
-
 COMPRESSION_LEVEL = 19  # conda-build's default
-RECIPE = REPO / "recipe" / "recipe.yaml"
 PACKAGE_FORMAT = b'{"conda_pkg_format_version":2}'
 
 
-def bootstrap(out: Path, *, wheels: Path, python: str) -> None:
-    build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python)
-    index(out, [])
+def bootstrap(out: Path, settings: Settings, *, wheels: Path, python: str) -> None:
+    build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python, settings)
+    index(out, [], settings)
 
 
 def build(
-    variants: Path, out: Path, *, channels: Sequence[str], recipe: Path, run_tests: bool
+    variants: Path,
+    out: Path,
+    settings: Settings,
+    *,
+    channels: Sequence[str],
+    recipe: Path | None,
+    run_tests: bool,
 ) -> None:
-    """Builds every package of a variants file into `out`; `run_tests` tests each package."""
+    """Builds every package of a variants file into `out`; `run_tests` tests each package.
+
+    Without `recipe`, the recipe is the project's.
+    """
     import rattler_build as rb
 
-    platform = rb.PlatformConfig(target_platform=SUBDIR)
+    platform = rb.PlatformConfig(target_platform=settings.subdir)
     config = rb.VariantConfig.from_file(str(variants))
-    stage = rb.Stage0Recipe.from_file(str(recipe))
+    stage = rb.Stage0Recipe.from_file(str(recipe or settings.repo / "recipe" / "recipe.yaml"))
     for variant in stage.render(config, rb.RenderConfig(platform=platform)):
         result = variant.run_build(
             tool_config=rb.ToolConfiguration(test_strategy="native" if run_tests else "skip"),
@@ -66,25 +73,25 @@ def build(
             package_format="conda:1",
         )
         for package in result.packages:
-            repack(Path(package), source_epoch())
+            repack(Path(package), source_epoch(settings))
             # If this folder stayed, rattler-build would test an older package of this name from it.
             old = Path(os.environ["RATTLER_CACHE_DIR"], "pkgs", Path(package).stem)
             shutil.rmtree(old, ignore_errors=True)
             print(package)
 
 
-def index(channel: Path, packages: Sequence[Path]) -> None:
+def index(channel: Path, packages: Sequence[Path], settings: Settings) -> None:
     """Puts packages into a channel on disk and indexes the channel."""
     from rattler.index import index_fs
 
     for package in packages:
-        publish(package, channel / SUBDIR / package.name)
+        publish(package, channel / settings.subdir / package.name)
     (channel / "noarch").mkdir(parents=True, exist_ok=True)
     # `force`, because a package that was built again keeps its name and needs a new entry.
     asyncio.run(index_fs(channel, force=True))
 
 
-def contents(package: Path, binaries: Sequence[Path]) -> None:
+def contents(package: Path, binaries: Sequence[Path], settings: Settings) -> None:
     """Checks that a package holds these binaries unchanged, and no file that names a build path."""
     from rattler import PathsJson
 
@@ -95,7 +102,7 @@ def contents(package: Path, binaries: Sequence[Path]) -> None:
             raise ReleaseError(f"{package.name}: {name} holds a path of the build; see recipe/")
     hashes = {str(entry.relative_path): entry.sha256.hex() for entry in entries if entry.sha256}
     for binary in binaries:
-        name = f"site-packages/{PROJECT.package}/lib/{binary.name}"
+        name = f"site-packages/{settings.project.package}/lib/{binary.name}"
         packed_hash = hashes.get(name)
         if packed_hash is None:
             raise ReleaseError(f"{package.name}: {name} is missing; see recipe/recipe.yaml")
@@ -119,7 +126,9 @@ def test(package: Path, *, channels: Sequence[str]) -> None:
     print(f"{loaded.test_count} package test(s) passed")
 
 
-def install(prefix: Path, specs: Sequence[str], *, channels: Sequence[str]) -> None:
+def install(
+    prefix: Path, specs: Sequence[str], settings: Settings, *, channels: Sequence[str]
+) -> None:
     """Installs what the solver takes for `specs` into a new prefix, and prints the packages."""
     import rattler
 
@@ -127,11 +136,11 @@ def install(prefix: Path, specs: Sequence[str], *, channels: Sequence[str]) -> N
     overrides = rattler.VirtualPackageOverrides.from_env()  # such as CONDA_OVERRIDE_CUDA
     detected = rattler.VirtualPackage.detect(overrides)
     machine = [package.into_generic() for package in detected]
-    records = list(solve(channels, specs, machine).values())
+    records = list(solve(channels, specs, machine, subdir=settings.subdir).values())
     installation = rattler.install(
         records=records,
         target_prefix=str(prefix),
-        platform=rattler.Subdir(SUBDIR),
+        platform=rattler.Subdir(settings.subdir),
         show_progress=False,
     )
     asyncio.run(installation)
@@ -142,6 +151,8 @@ def solve(
     channels: Sequence[str],
     specs: Sequence[str],
     machine: Sequence[GenericVirtualPackage],
+    *,
+    subdir: str,
     cache: Path | None = None,
 ) -> dict[str, RepoDataRecord]:
     """The packages that a solver would install, by name; installs nothing.
@@ -156,7 +167,7 @@ def solve(
         sources=[rattler.Channel(channel) for channel in channels],
         specs=list(specs),
         gateway=rattler.Gateway(cache_dir=cache),
-        platforms=[SUBDIR, "noarch"],
+        platforms=[rattler.Subdir(subdir), rattler.Subdir("noarch")],
         virtual_packages=list(machine),
     )
     try:
@@ -231,7 +242,8 @@ def _archive(paths: Sequence[Path], epoch: int) -> bytes:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; the result of parsing has the function `run`, which takes that result."""
+    """The command line; the result of parsing has the function `run`, which takes that result
+    and the settings."""
     parser = argparse.ArgumentParser(
         prog="python -m torchship.release.conda_worker", allow_abbrev=False
     )
@@ -245,48 +257,55 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument("out", type=Path, metavar="OUT")
     command.add_argument("--wheels", type=Path, required=True, metavar="DIR")
     command.add_argument("--python", required=True, help="the interpreter that the channel packs")
-    command.set_defaults(run=lambda o: bootstrap(o.out, wheels=o.wheels, python=o.python))
+    command.set_defaults(
+        run=lambda o, settings: bootstrap(o.out, settings, wheels=o.wheels, python=o.python)
+    )
 
     command = commands.add_parser(
         "build", parents=[channels], help="build every package of a variants file"
     )
     command.add_argument("variants", type=Path, metavar="VARIANTS")
     command.add_argument("out", type=Path, metavar="OUT")
-    command.add_argument("--recipe", type=Path, default=RECIPE, metavar="FILE")
+    command.add_argument("--recipe", type=Path, metavar="FILE")
     command.add_argument("--test", action="store_true", help="run the tests of each package")
     command.set_defaults(
-        run=lambda o: build(
-            o.variants, o.out, channels=o.channel, recipe=o.recipe, run_tests=o.test
+        run=lambda o, settings: build(
+            o.variants, o.out, settings, channels=o.channel, recipe=o.recipe, run_tests=o.test
         )
     )
 
     command = commands.add_parser("index", help="put packages into a channel on disk; index it")
     command.add_argument("channel", type=Path, metavar="CHANNEL")
     command.add_argument("packages", type=Path, nargs="*", metavar="PACKAGE")
-    command.set_defaults(run=lambda o: index(o.channel, o.packages))
+    command.set_defaults(run=lambda o, settings: index(o.channel, o.packages, settings))
 
     command = commands.add_parser("contents", help="check that a package holds these binaries")
     command.add_argument("package", type=Path, metavar="PACKAGE")
     command.add_argument("binaries", type=Path, nargs="*", metavar="BINARY")
-    command.set_defaults(run=lambda o: contents(o.package, o.binaries))
+    command.set_defaults(run=lambda o, settings: contents(o.package, o.binaries, settings))
 
     command = commands.add_parser("test", parents=[channels], help="run the tests of a package")
     command.add_argument("package", type=Path, metavar="PACKAGE")
-    command.set_defaults(run=lambda o: test(o.package, channels=o.channel))
+    command.set_defaults(run=lambda o, _: test(o.package, channels=o.channel))
 
     command = commands.add_parser(
         "install", parents=[channels], help="install packages into a new prefix"
     )
     command.add_argument("prefix", type=Path, metavar="PREFIX")
     command.add_argument("specs", nargs="+", metavar="SPEC")
-    command.set_defaults(run=lambda o: install(o.prefix, o.specs, channels=o.channel))
+    command.set_defaults(
+        run=lambda o, settings: install(o.prefix, o.specs, settings, channels=o.channel)
+    )
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     try:
-        options.run(options)
+        settings = load_settings()
+        # Both libraries read this variable at the first use of their cache.
+        os.environ.setdefault("RATTLER_CACHE_DIR", str(settings.cache / "rattler"))
+        options.run(options, settings)
     except ReleaseError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,26 +1,36 @@
 """Reads and checks build_matrix.yaml; names the line of each mistake that the checks find."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError
 
-from . import MATRIX_FILE, PLATFORM, ReleaseError
+from . import ReleaseError
 from .schema import FIRST, Kernels, Matrix, Torch
+from .settings import (
+    MATRIX_NAME,
+    PLATFORM_VARIABLE,
+    REPO,
+    Settings,
+    make_settings,
+    native_platform,
+)
 
 Loc = tuple[str | int, ...]
 Problems = Iterator[tuple[Loc, str]]
+Tree = CommentedMap
 
 # The torch minors that have a wheel on PyPI for at least one platform, by CPython minor.
 TORCHES = {"3.8": "<=2.4", "3.9": "<=2.8", "3.10": ">=1.11,<=2.14"}
@@ -124,39 +134,57 @@ def _devices(
             yield gcc, f"{text}, which takes {[low, high]}"
 
 
-def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
+def load_settings(platform: str | None = None, repo: Path = REPO) -> Settings:
+    """The settings of a run for `platform`: by default what PLATFORM_VARIABLE names, or else this
+    machine's.
+    """
+    platform = platform or os.environ.get(PLATFORM_VARIABLE) or native_platform()
+    return make_settings(load(repo / MATRIX_NAME, platform), repo)
+
+
+def load(path: Path = REPO / MATRIX_NAME, platform: str = FIRST) -> Matrix:
     """The checked matrix of a platform; raises ReleaseError, with a line for each mistake."""
+    tree = _read(path)
+    problems: list[str] = []
+    matrices: dict[str, Matrix] = {}
+    name = FIRST
+    try:
+        first = Matrix.model_validate(tree)
+        for name in first.platforms:
+            matrices[name] = first.on(name)
+            for loc, problem in contradictions(matrices[name]):
+                problems.append(f"{path}:{_line(tree, name, loc)}: {problem}")
+    except ValidationError as error:
+        problems += [f"{path}:{_schema_problem(tree, name, detail)}" for detail in error.errors()]
+    if problems:
+        raise ReleaseError("\n".join(dict.fromkeys(problems)))
+    if platform not in matrices:
+        raise ReleaseError(
+            f"{path}: has no platform {platform}; there are {', '.join(matrices)}; "
+            "name one of them, or add the platform"
+        )
+    return matrices[platform]
+
+
+def _read(path: Path) -> Tree:
+    """The tree of the YAML file at `path`; its mappings and lists know their lines."""
     try:
         tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ReleaseError(f"{path}: cannot be read ({error.strerror}); restore it") from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
         problem = (error.problem or "unreadable").splitlines()[0].split(" with value")[0]
-        text = f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {problem}"
-        raise ReleaseError(f"{text}; correct the line") from error
-    if not isinstance(tree, dict):
-        text = f"{path}:1: got {str(tree)[:40]!r}, needs a mapping with `schema: 1`"
-        raise ReleaseError(f"{text}; write one")
-    problems: list[str] = []
-    found: dict[str, Matrix] = {}
-    name = FIRST
-    try:
-        matrix = Matrix.model_validate(tree)
-        for name in matrix.platforms:
-            found[name] = matrix.on(name)
-            for loc, text in contradictions(found[name]):
-                problems.append(f"{path}:{_line(tree, name, loc)}: {text}")
-    except ValidationError as error:
-        problems += [f"{path}:{_schema_problem(tree, name, detail)}" for detail in error.errors()]
-    if problems:
-        raise ReleaseError("\n".join(dict.fromkeys(problems)))
-    if platform not in found:
-        raise ReleaseError(f"{path}: has no platform {platform}; there are {', '.join(found)}")
-    return found[platform]
+        raise ReleaseError(f"{path}:{line}: not valid YAML: {problem}; correct the line") from error
+    if not isinstance(tree, CommentedMap):
+        raise ReleaseError(
+            f"{path}:1: got {str(tree)[:40]!r}, needs a mapping with `schema: 1`; write one"
+        )
+    return tree
 
 
-def _place(tree: Any, platform: str, loc: Loc) -> Loc:
+def _place(tree: Tree, platform: str, loc: Loc) -> Loc:
     """The path of a platform's value in the file: `loc`, below `differs` if the value is there."""
     differs: Loc = ("platforms", platform, "differs", *loc[:3])
     try:
@@ -166,7 +194,7 @@ def _place(tree: Any, platform: str, loc: Loc) -> Loc:
     return (*differs, *loc[3:])
 
 
-def _line(tree: Any, platform: str, loc: Loc) -> int:
+def _line(tree: Tree, platform: str, loc: Loc) -> int:
     """The line of a platform's value, or of the nearest parent if the file lacks the value."""
     line, node = 1, tree
     with suppress(LookupError, TypeError, AttributeError):  # only mappings and lists have lines
@@ -176,7 +204,7 @@ def _line(tree: Any, platform: str, loc: Loc) -> int:
     return line
 
 
-def _schema_problem(tree: Any, platform: str, detail: ErrorDetails) -> str:
+def _schema_problem(tree: Tree, platform: str, detail: ErrorDetails) -> str:
     """The text `line: problem; remedy` for an error of pydantic."""
     loc = _place(tree, platform, tuple(part for part in detail["loc"] if part != "[key]"))
     kind, got, name = detail["type"], detail["input"], ".".join(map(str, loc))

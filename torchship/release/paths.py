@@ -1,28 +1,10 @@
-"""The paths of what a run builds; all these files may be deleted between runs."""
+"""Writes files and folders so that a killed or failed write leaves nothing half done."""
 
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from . import BUILD, DIST, PROJECT, REPO
-
-LOGS = BUILD / "logs"
-CACHE = BUILD / "cache"
-ENVS = BUILD / "envs"
-BINARIES = BUILD / "binaries"
-NATIVE_BINARIES = REPO / "build" / BINARIES.name  # binaries for this machine's own platform
-BOOTSTRAP = BUILD / "bootstrap-channel"
-LINKED = BUILD / "linked-channels"
-TEMPORARY = BUILD / "tmp"
-VERIFIED = BUILD / "verify-full"
-CHANNEL = DIST / "channel"
-INDEX = DIST / "simple"
-WHEELS = INDEX / PROJECT.distribution
-CELL_LOGS = DIST / "logs"
-MANIFEST = DIST / "manifest.json"
-REPORT = DIST / "report.html"
 
 
 def fresh(folder: Path) -> Path:

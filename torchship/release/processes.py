@@ -15,8 +15,11 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
+
+Result = TypeVar("Result")
 
 MARK = "RELEASE_BUILD"
 POLL = 0.2  # seconds
@@ -64,7 +67,7 @@ class Stop:
 
     asked = False
 
-    def next_of(self, running: Collection[Future]) -> set[Future]:
+    def next_of(self, running: Collection[Future[Result]]) -> set[Future[Result]]:
         """Waits until at least one of `running` has ended, and returns all that have ended.
 
         After a signal, kills the commands, waits for all steps and raises KeyboardInterrupt.

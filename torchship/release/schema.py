@@ -6,7 +6,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
 from ..builder import cxx_standard
-from ..doctor.records import parse_minor as pair
+from ..doctor.records import parse_minor
 
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 Python = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+t?$")]  # t: free-threaded
@@ -18,6 +18,24 @@ KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
 PlatformName = Annotated[str, StringConstraints(pattern=r"^linux-[a-z0-9_]+$")]
 Abi = Literal[0, 1]
 FIRST = "linux-x86_64"  # the names of cells leave out this platform
+
+
+def pair(version: str) -> tuple[int, int]:
+    """The major and the minor of a version such as `2.10` or `2.10.1`."""
+    numbers = parse_minor(version)
+    if numbers is None:
+        raise ValueError(f"got {version!r}, needs a version such as 2.10")
+    return numbers
+
+
+def machine_of(platform: str) -> str:
+    """The processor of a platform: `aarch64` for `linux-aarch64`."""
+    return platform.removeprefix("linux-")
+
+
+def subdir_of(platform: str) -> str:
+    """Conda's name of a platform: `linux-64` for `linux-x86_64`."""
+    return "linux-64" if platform == "linux-x86_64" else platform
 
 
 def merged(values: Any, differs: Any) -> Any:
