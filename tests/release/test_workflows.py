@@ -211,7 +211,7 @@ def test_no_release_without_a_whole_wheel_is_published(tmp_path, version, publis
 def known() -> dict[str, str]:
     """What our commands say of themselves, by their path."""
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
-    tool = [sys.executable, "-m", "release", "--help"]
+    tool = [sys.executable, "-m", "torchship.release", "--help"]
     texts = {}
     for name, command in {
         "scripts/build_all.sh": tool,

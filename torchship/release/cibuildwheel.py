@@ -9,9 +9,10 @@ Between the two steps, cibuildwheel calls the build backend, which packs the bin
 that the project's variable PREBUILT names.
 """
 
+import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.version import Version
@@ -39,8 +40,10 @@ def python(matrix: Matrix) -> str:
     pythons = (set(torch.pythons) for torch in matrix.torch.values())
     common = set(matrix.package.pythons).intersection(*pythons)
     if not common:
-        text = "build_matrix.yaml: no Python has a wheel of every torch, but cibuildwheel compiles"
-        raise ReleaseError(f"{text} all glues with one Python; drop the oldest torch")
+        raise ReleaseError(
+            "build_matrix.yaml: no Python has a wheel of every torch, but cibuildwheel compiles "
+            "all glues with one Python; drop the oldest torch"
+        )
     return max(common, key=Version)
 
 
@@ -48,8 +51,10 @@ def image(matrix: Matrix) -> str:
     """The build image with the toolkit whose nvcc PyPI lacks; if PyPI has all, with the newest."""
     missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
     if len(missing) > 1:
-        text = f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}"
-        raise ReleaseError(f"{text}, and an image has only one CUDA toolkit; make your own image")
+        raise ReleaseError(
+            f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}, and an image has only "
+            "one CUDA toolkit; make your own image"
+        )
     return IMAGE.format(missing[0] if missing else max(matrix.toolkits, key=Version))
 
 
@@ -79,7 +84,7 @@ PYTHON = "/opt/python/{tag}-{tag}/bin/python"
 """
 
 
-def before_all(*selectors: str) -> int:
+def before_all(selectors: Sequence[str]) -> int:
     """Builds the selected cells that can be built here; PREBUILT's folder gets audited binaries.
 
     Returns the exit code: 1 if a task failed or the folder stays empty.
@@ -106,27 +111,47 @@ def before_all(*selectors: str) -> int:
     return 1 if failed or not names else 0
 
 
-def repair(name: str, dest: str) -> None:
-    """Writes the wheel with its true tag into the folder `dest`.
+def repair(wheel: Path, folder: Path) -> int:
+    """Writes the wheel with its true tag into `folder`; returns the exit code 0.
 
     The version of a wheel that lacks required variants says how many of them the wheel has.
     """
     settings = load_settings()
-    wheel = read_wheel(Path(name))
-    folder = Path(dest)
-    binaries = {Path(path).name for path in wheel.binaries}
+    packed = read_wheel(wheel)
+    binaries = {Path(path).name for path in packed.binaries}
     whole = [cell.name for cell in all_cells(settings.matrix) if {*cell.files} <= binaries]
     local = partial_version(whole, required(settings.matrix))
     folder.mkdir(parents=True, exist_ok=True)
-    tagged = wheel.renamed(local=local, tag=true_tag(wheel, settings.machine))
+    tagged = packed.renamed(local=local, tag=true_tag(packed, settings.machine))
     final = tagged.write(folder, epoch=source_epoch(settings))
     console.print(f"{final.name}: {', '.join(whole)}", markup=False)
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line; the result of parsing has the function `run`, which takes that result."""
+    parser = argparse.ArgumentParser(
+        prog="python -m torchship.release.cibuildwheel", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(required=True, metavar="STEP")
+    step = commands.add_parser("before-all", help="compile and audit the binaries of the wheel")
+    step.add_argument("selectors", nargs="*", metavar="SELECTOR", help="cells or patterns")
+    step.set_defaults(run=lambda options: before_all(options.selectors))
+    step = commands.add_parser("repair", help="give the wheel its platform tag and final name")
+    step.add_argument("wheel", type=Path, metavar="WHEEL")
+    step.add_argument("folder", type=Path, metavar="DEST_DIR")
+    step.set_defaults(run=lambda options: repair(options.wheel, options.folder))
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = make_parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except ReleaseError as error:
+        console.print(f"error: {error}", markup=False, style="red", soft_wrap=True)
+        return 2
 
 
 if __name__ == "__main__":
-    steps: dict[str, Callable[..., int | None]] = {"before-all": before_all, "repair": repair}
-    try:
-        sys.exit(steps[sys.argv[1]](*sys.argv[2:]))
-    except ReleaseError as error:
-        console.print(f"error: {error}", markup=False, style="red", soft_wrap=True)
-        sys.exit(2)
+    sys.exit(main())
