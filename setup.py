@@ -16,11 +16,12 @@ from setuptools.command.sdist import sdist
 from setuptools.errors import SetupError
 
 ROOT = Path(__file__).resolve().parent
-MATRIX = (ROOT / "build_matrix.yaml").read_text(encoding="utf-8")
-NAMES = dict(re.findall(r"^  (distribution|package|prefix): *(\S+)", MATRIX, re.MULTILINE))
-NAME, PACKAGE = NAMES["distribution"], NAMES["package"]
-PREBUILT = f"{NAMES['prefix']}_PREBUILT"
-os.environ[f"{NAMES['prefix']}_LOAD"] = "0"  # the imports below must load no binary
+VARIABLES = (ROOT / "project.env").read_text(encoding="utf-8")
+NAMES = dict(re.findall(r'^PROJECT_(\w+)="(.*)"$', VARIABLES, re.MULTILINE))
+NAME = NAMES["DISTRIBUTION"]
+PACKAGE = NAMES["PACKAGE"]
+PREBUILT = f"{NAMES['PREFIX']}_PREBUILT"
+os.environ[f"{NAMES['PREFIX']}_LOAD"] = "0"  # the imports below must load no binary
 sys.path.insert(0, str(ROOT))
 builder = importlib.import_module("torchship.builder")
 doctor = importlib.import_module("torchship.doctor")

@@ -12,8 +12,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from lltm_conda._version import __version__
+from torchship.release import ReleaseError
 from torchship.release.cells import KEYS, all_cells, for_conda, row
-from torchship.release.generated import drifted, named, project_record
+from torchship.release.generated import drifted, named, project_record, project_variables
 from torchship.release.settings import REPO, make_project
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
@@ -47,7 +48,7 @@ def small_checkout(tmp_path):
         ignored = shutil.ignore_patterns("lib", "__pycache__", "*.so")
         shutil.copytree(REPO / folder, tmp_path / folder, ignore=ignored, symlinks=True)
     names = ["build_matrix.yaml", "pyproject.toml", "environment.yml", "csrc/project.h"]
-    names += ["recipe/recipe.yaml", "recipe/variants.yaml"]
+    names += ["project.env", "recipe/recipe.yaml", "recipe/variants.yaml"]
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(REPO / name, tmp_path / name)
@@ -59,6 +60,39 @@ def release_tool(folder, *options: str) -> subprocess.CompletedProcess[str]:
     env["PYTHONPATH"] = str(folder)
     command = [sys.executable, "-m", "torchship.release", *options]
     return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_shell_and_a_regular_expression_read_the_same_names(matrix) -> None:
+    """As the scripts and recipe/build.sh do, and as setup.py, CMake and the smoke test do."""
+    content = (REPO / "project.env").read_text(encoding="utf-8")
+    pairs = dict(re.findall(r'^(PROJECT_\w+)="(.*)"$', content, re.MULTILINE))
+    assert pairs["PROJECT_PACKAGE"] == matrix.project.package
+    assert pairs["PROJECT_DEFAULT_TORCH"] == matrix.torch[matrix.package.default_torch].release
+    script = ". ./project.env && set | grep ^PROJECT_"
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=REPO, env={"PATH": os.environ["PATH"]}, capture_output=True
+    )
+    lines = done.stdout.decode().replace("'", "").splitlines()
+    assert sorted(lines) == sorted(f"{name}={value}" for name, value in pairs.items())
+
+
+@pytest.mark.parametrize("smoke", ["a b.py", "$HOME/smoke.py", 'a"b.py', "a;b.py", "a`b`.py"])
+def test_a_name_that_a_shell_would_change_is_refused(matrix, smoke: str) -> None:
+    project = matrix.project.model_copy(update={"smoke": smoke})
+    with pytest.raises(ReleaseError, match=r"smoke is .*; choose another name"):
+        project_variables(matrix.model_copy(update={"project": project}))
+
+
+READERS = ["CMakeLists.txt", "recipe/build.sh", "scripts/engine_smoke.py", "setup.py"]
+READERS += [f"scripts/{path.name}" for path in (REPO / "scripts").glob("*.sh")]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_program_searches_the_matrix_for_names(name: str) -> None:
+    """A regular expression would read a comment, or the value of another block."""
+    lines = (REPO / name).read_text(encoding="utf-8").splitlines()
+    code = [line for line in lines if not line.lstrip().startswith("#")]
+    assert [line for line in code if "build_matrix.yaml" in line] == []
 
 
 OLD_RECORD = "from .engine.doctor.project import Project\nProject(old=1)\n"

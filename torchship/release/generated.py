@@ -40,6 +40,7 @@ def expected(settings: Settings) -> dict[Path, str]:
         package / "support.json": support(matrix),
         package / "_project.py": project_record(matrix),
         Path("csrc/project.h"): project_header(matrix),
+        Path("project.env"): project_variables(matrix),
     }
     version = read_version(repo / package / "_version.py")
     for path in (Path("environment.yml"), Path("recipe/recipe.yaml"), PYPROJECT):
@@ -126,6 +127,27 @@ def project_header(matrix: Matrix) -> str:
 #define PROJECT_NAMESPACE {project.namespace}
 #define PROJECT_SYMBOL(name) {project.namespace}_##name
 """
+
+
+def project_variables(matrix: Matrix) -> str:
+    """The names that programs need which cannot read the matrix, for shells, CMake and Python."""
+    project = matrix.project
+    values = {
+        "DISTRIBUTION": project.distribution,
+        "PACKAGE": project.package,
+        "NAMESPACE": project.namespace,
+        "PREFIX": project.prefix,
+        "SMOKE": project.smoke,
+        "DEFAULT_TORCH": matrix.torch[matrix.package.default_torch].release,
+    }
+    for name, value in values.items():
+        if not re.fullmatch(r"[\w./+-]+", value):
+            raise ReleaseError(
+                f"build_matrix.yaml: {name.lower()} is {value!r}, but project.env can hold only "
+                "letters, digits and any of _./+-; choose another name"
+            )
+    lines = (f'PROJECT_{name}="{value}"' for name, value in values.items())
+    return "\n".join([f"# {ORIGIN}", *lines, ""])
 
 
 def floors(matrix: Matrix) -> str:
