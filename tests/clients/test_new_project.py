@@ -210,7 +210,7 @@ def test_an_update_brings_the_engine_and_touches_nothing_else(probe: Path, tmp_p
     engine = theirs.read_text()
     theirs.write_text(engine + "// changed\n")
     told = run(NEW, "--update", repo, cwd=tmp_path, check=False)
-    assert "csrc/engine/guards.h" in told and "put them" in told
+    assert "csrc/engine/guards.h" in told and "put it back" in told
     theirs.unlink()  # as if it were new in this engine
     run(NEW, "--update", repo, cwd=tmp_path)
     assert theirs.read_text() == engine
@@ -223,7 +223,7 @@ def test_an_update_brings_the_engine_and_touches_nothing_else(probe: Path, tmp_p
     ("name", "folder", "said"),
     [
         ("Not-a-name", "there", "lower-case words"),
-        ("torch", "there", "would hide another"),
+        ("torch", "there", "PyTorch's own"),
         ("fine", ".", "must be empty"),
     ],
 )
