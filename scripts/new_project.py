@@ -40,7 +40,12 @@ ENGINE = (
     *("cmake", "csrc/engine", "requirements", "torchship"),
     *("recipe/build.sh", "recipe/recipe.yaml", "{package}/__main__.py", "{package}/engine"),
     *(f"scripts/{name}.sh" for name in ("build_all", "cibuildwheel", "lint", "lock", "test")),
-    *("scripts/test_env.sh", "scripts/release_tool.py", "scripts/engine_smoke.py"),
+    *(
+        "scripts/gather_release.sh",
+        "scripts/test_env.sh",
+        "scripts/release_tool.py",
+        "scripts/engine_smoke.py",
+    ),
     "tests/engine",
 )
 # Files in the root of this checkout that a new project gets, but an update does not replace.

@@ -51,6 +51,8 @@ def check(command: Command, sandbox: Sandbox, matrix) -> None:
         assert select(
             all_cells(matrix), [name for name in options.selectors if name not in special]
         )
+    elif program == "scripts/gather_release.sh":
+        assert {word.partition("=")[0] for word in arguments[1:]} == {*matrix.platforms}
     elif program == "scripts/lint.sh":
         assert arguments in ((), ("--fix",))
     elif program == "pytest":
