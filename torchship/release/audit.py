@@ -26,13 +26,15 @@ from .tasks import Context, Task
 if TYPE_CHECKING:
     from auditwheel.policy import WheelPolicies
 
-# The libraries that a binary may need: those of the system, torch, and CUDA's runtime and driver.
+# The libraries that a binary may need: those of the system, torch, and CUDA's runtime and
+# driver.
 SYSTEM = r"ld-linux-(x86-64|aarch64)\.so\.\d|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
 TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
 CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
 ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of an image that nvcc has compressed
-# The hash of nvcc's options (such as architectures) in a private symbol's name; it is not compared.
+# The hash of nvcc's options (such as architectures) in a private symbol's name; it is not
+# compared.
 PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
 
 
@@ -45,10 +47,10 @@ def page_size(machine: str) -> int:
 class Audit(Task):
     """Checks every binary of the cell, and logs its size and the symbol versions that it needs.
 
-    `env` makes the environment with the torch that the glue was compiled against, and `toolkit` the
-    CUDA toolkit, if a task makes it: objects of clang need the toolkit's runtime library. In a run
-    for another platform, `natives` are this machine's own builds of the CUDA kernels. The step has
-    no outputs; it raises ReleaseError with every problem.
+    `env` makes the environment with the torch that the glue was compiled against, and
+    `toolkit` the CUDA toolkit, if a task makes it: objects of clang need the toolkit's
+    runtime library. In a run for another platform, `natives` are this machine's own builds
+    of the CUDA kernels. The step has no outputs; it raises ReleaseError with every problem.
     """
 
     cell: Cell
@@ -103,8 +105,9 @@ def gates(
 ) -> list[str]:
     """The problems of one shared object of a cell, except symbol versions that are too new.
 
-    `folders` hold the libraries that a process loads before the object: torch and the CUDA runtime.
-    `ldd` is a program that resolves the symbols of an object for the cell's platform.
+    `folders` hold the libraries that a process loads before the object: torch and the CUDA
+    runtime. `ldd` is a program that resolves the symbols of an object for the cell's
+    platform.
     """
     record = read_binary(path)
     problems = list(record_problems(record, cell))
@@ -230,7 +233,8 @@ def machine_code(path: Path) -> dict[str, list[str]]:
 def compare(path: Path, other: Path) -> tuple[str, list[str]]:
     """Compares two builds; returns a text for the log, and the architectures whose code differs.
 
-    Builds of different commits or CUDA versions are not compared; the file `other` may be missing.
+    Builds of different commits or CUDA versions are not compared; the file `other` may be
+    missing.
     """
     own_record = _record_of(path)
     other_record = _record_of(other)

@@ -1,8 +1,8 @@
 """A base conda channel made of PyPI's wheels and of this host's Python and compiler.
 
-It lets the tool build, solve, install and run our own package where no conda channel is in reach.
-The channel is only for tests on this machine: its packages contain the host's Python and libraries,
-so nobody may publish them.
+It lets the tool build, solve, install and run our own package where no conda channel is in
+reach. The channel is only for tests on this machine: its packages contain the host's Python
+and libraries, so nobody may publish them.
 """
 
 import os

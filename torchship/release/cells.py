@@ -142,9 +142,9 @@ def _platforms_of(selector: str, matrix: Matrix) -> list[str]:
 def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> list[Cell]:
     """The cells that the selectors name, in the order of `cells`; without selectors, all cells.
 
-    A selector is a name, a pattern such as `aten*-cu12`, `newest` or `oldest` (the ATen cells of
-    the newest or oldest torch minor that has any), `host` (the cell that the argument `host`
-    names), or `all`. Raises ReleaseError for a selector that names no cell.
+    A selector is a name, a pattern such as `aten*-cu12`, `newest` or `oldest` (the ATen
+    cells of the newest or oldest torch minor that has any), `host` (the cell that the
+    argument `host` names), or `all`. Raises ReleaseError for a selector that names no cell.
     """
     if not selectors:
         return list(cells)

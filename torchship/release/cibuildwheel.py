@@ -5,8 +5,8 @@ The table follows from the matrix. scripts/cibuildwheel.sh runs the two steps:
     python -m torchship.release.cibuildwheel before-all [SELECTOR ...]
     python -m torchship.release.cibuildwheel repair WHEEL DEST_DIR
 
-Between the two steps, cibuildwheel calls the build backend, which packs the binaries in the folder
-that the project's variable PREBUILT names.
+Between the two steps, cibuildwheel calls the build backend, which packs the binaries in the
+folder that the project's variable PREBUILT names.
 """
 
 import argparse

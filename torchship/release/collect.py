@@ -41,8 +41,8 @@ FACTS = (
 class Finished(NamedTuple):
     """A finished run, with the cells that it kept from the `previous` run.
 
-    `sources` identifies the checkout before the run, and `changed` is what changed in it meanwhile;
-    it was `clean` if it had no changes that are not committed.
+    `sources` identifies the checkout before the run, and `changed` is what changed in it
+    meanwhile; it was `clean` if it had no changes that are not committed.
     """
 
     plan: Plan

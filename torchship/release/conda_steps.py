@@ -56,8 +56,9 @@ def run_worker(
 class DownloadWheels(Task):
     """Downloads the wheels of the bootstrap channel with their requirements.
 
-    The output is their folder. `release` is torch's; it is None in a run for another platform,
-    which links an installed torch. The interpreter and its version are those of the host.
+    The output is their folder. `release` is torch's; it is None in a run for another
+    platform, which links an installed torch. The interpreter and its version are those of
+    the host.
     """
 
     release: str | None
@@ -218,8 +219,8 @@ class TestPackage(Task):
 def driver(cell: Cell) -> dict[str, str]:
     """The variable that tells the solver which driver to assume; none if the solver detects it.
 
-    A CPU package is tried beside a CPU pytorch, without a driver. For a CUDA package, the solver
-    assumes a driver where there is none; the package then computes on the CPU.
+    A CPU package is tried beside a CPU pytorch, without a driver. For a CUDA package, the
+    solver assumes a driver where there is none; the package then computes on the CPU.
     """
     if cell.cuda_major is None:
         return {"CONDA_OVERRIDE_CUDA": ""}
@@ -245,16 +246,16 @@ class InstallPackage(Task):
         folder = settings.envs / f"{self.cell.name}-conda"
         self._install(context, folder)
         gpu = self.cell.cuda_major is not None
-        # Under qemu the checker is slow; the run of the wheel has tested it, so this run leaves it
-        # out.
+        # Under qemu the checker is slow; the run of the wheel has tested it, so this run
+        # leaves it out.
         report = run_installed(
             context.log, folder, self.cell.glue, gpu=gpu, checker=not settings.is_foreign
         )
         (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
         facts = json.loads(report.read_text(encoding="utf-8"))
         write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
-        # Deletes a prefix that links a torch, which the tool will delete, or whose CUDA lacks a
-        # driver.
+        # Deletes a prefix that links a torch, which the tool will delete, or whose CUDA
+        # lacks a driver.
         if "linked" in pytorch or (gpu and driver(self.cell)):
             shutil.rmtree(folder)
             return [report]

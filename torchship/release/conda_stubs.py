@@ -1,11 +1,11 @@
 """Channels of packages with few files; the channel of `stubs` looks like conda-forge to a solver.
 
 With it, tests render the recipe and solve for every kind of machine in seconds. The channel
-copies these facts of conda-forge: the run_exports of pytorch pin its minor; pytorch needs one build
-of libtorch; a CUDA build of pytorch needs `__cuda`, binds `cuda-version` to one major, and has a
-build number higher by 200 than a CPU build has; `cuda-version` constrains `__cuda`. Build strings
-have conda-forge's form: cuda126_mkl_py311_h0_300 and cpu_mkl_py311_h0_100; before torch 2.5,
-cuda118_py311h0_300 and cpu_mkl_py311h0_100.
+copies these facts of conda-forge: the run_exports of pytorch pin its minor; pytorch needs
+one build of libtorch; a CUDA build of pytorch needs `__cuda`, binds `cuda-version` to one
+major, and has a build number higher by 200 than a CPU build has; `cuda-version` constrains
+`__cuda`. Build strings have conda-forge's form: cuda126_mkl_py311_h0_300 and
+cpu_mkl_py311_h0_100; before torch 2.5, cuda118_py311h0_300 and cpu_mkl_py311h0_100.
 """
 
 import hashlib
@@ -21,12 +21,13 @@ from .schema import FIRST, Matrix, pair, subdir_of
 
 FIRST_SUBDIR = subdir_of(FIRST)
 
-# By CUDA version, the first and last minor of torch 2 that conda-forge built with it (99: no last).
+# By CUDA version, the first and last minor of torch 2 that conda-forge built with it (99:
+# no last).
 CUDA_BUILDS = {"11.8": (3, 5), "12.0": (3, 5), "12.6": (5, 7), "12.9": (7, 99), "13.0": (10, 99)}
 # A pytorch older than every pytorch of the matrix: its release and its Pythons.
 OLDER = ("2.3.1", ("3.10", "3.11", "3.12"))
-# A package that only links to an installed torch has `linked` in its build string. The link saves
-# the gigabytes of a copy, and works as long as torch's environment exists.
+# A package that only links to an installed torch has `linked` in its build string. The link
+# saves the gigabytes of a copy, and works as long as torch's environment exists.
 LINK = "linked-torch.pth"
 CUDA_VERSIONS = ("11.8", "12.0", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")
 
@@ -89,8 +90,10 @@ def tools(matrix: Matrix) -> Iterator[Stub]:
     for version in CUDA_VERSIONS:
         yield cuda_version(version)
         after = int(version.split(".")[0]) + 1
-        exact, pin = f"cuda-version {version}.*", f"cuda-version >={version},<{after}"
-        cudart, full = f"cuda-cudart >={version}.96,<{after}.0a0", f"{version}.96"
+        exact = f"cuda-version {version}.*"
+        pin = f"cuda-version >={version},<{after}"
+        full = f"{version}.96"
+        cudart = f"cuda-cudart >={full},<{after}.0a0"
         yield Stub("cuda-nvcc", full, "h0_0", depends=(exact,), run_exports={"strong": (pin,)})
         yield Stub("cuda-cudart", full, "h0_0", depends=(pin,))
         needs = (f"cuda-cudart {full}", exact)
@@ -113,8 +116,8 @@ def exports_of_pytorch(release: str) -> dict[str, tuple[str, ...]]:
 def pytorch(release: str, pythons: Iterable[str], cuda: str | None, build: str) -> Iterator[Stub]:
     """Builds of pytorch for `pythons`, with the libtorch and the metapackage that they share.
 
-    `cuda` is None for a CPU build. `build` is the build string up to its number, with `{}` for the
-    digits of Python's version.
+    `cuda` is None for a CPU build. `build` is the build string up to its number, with `{}`
+    for the digits of Python's version.
     """
     number, own, other = (300, "gpu", "cpu") if cuda else (100, "cpu", "gpu")
     depends = ["libstdcxx >=14", "__glibc >=2.28,<3.0.a0"]
@@ -130,8 +133,15 @@ def pytorch(release: str, pythons: Iterable[str], cuda: str | None, build: str) 
         tag = python.replace(".", "")
         needs = [f"python {python}.*", f"python_abi {python}.* *_cp{tag}"]
         needs += [f"libtorch {release} {library}", *(["__cuda"] if cuda else []), *depends]
-        text, exports = f"{build.format(tag)}_{number}", exports_of_pytorch(release)
-        yield Stub("pytorch", release, text, number, tuple(needs), binds, exports)
+        yield Stub(
+            name="pytorch",
+            version=release,
+            build=f"{build.format(tag)}_{number}",
+            build_number=number,
+            depends=tuple(needs),
+            constrains=binds,
+            run_exports=exports_of_pytorch(release),
+        )
 
 
 def pack(stub: Stub, subdir: str) -> bytes:
@@ -145,10 +155,10 @@ def pack(stub: Stub, subdir: str) -> bytes:
     }
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:bz2", compresslevel=1) as archive:
-        for name, text in members.items():
+        for name, content in members.items():
             info = tarfile.TarInfo(name)
-            info.size = len(text.encode())
-            archive.addfile(info, io.BytesIO(text.encode()))
+            info.size = len(content.encode())
+            archive.addfile(info, io.BytesIO(content.encode()))
     return buffer.getvalue()
 
 
@@ -176,9 +186,10 @@ def _write_repodata(folder: Path, entries: Mapping[str, Mapping[str, object]]) -
 def link_torch(folder: Path, env: Path, python: str, *, subdir: str = FIRST_SUBDIR) -> Path:
     """Writes a channel with packages of an installed torch, and its `cuda-version` if it has one.
 
-    For x86-64, PyPI has no CPU builds. So a CUDA build becomes a CPU package, too: without a driver
-    it computes on the CPU. The build string of the CPU package (`cpu_linked_cu128_py311_0`) must
-    not contain `cuda`, by which our CUDA packages recognise a CUDA build.
+    For x86-64, PyPI has no CPU builds. So a CUDA build becomes a CPU package, too: without
+    a driver it computes on the CPU. The build string of the CPU package
+    (`cpu_linked_cu128_py311_0`) must not contain `cuda`, by which our CUDA packages
+    recognise a CUDA build.
     """
     torch = find_torch(env)
     release = torch.version.split("+")[0]
@@ -196,7 +207,8 @@ def link_torch(folder: Path, env: Path, python: str, *, subdir: str = FIRST_SUBD
             ),
             f"cpu_linked_cu{flavour}_{tag}": (),
         }
-    # One .pth file is enough: it names a folder with torch, its dependencies and CUDA's libraries.
+    # One .pth file is enough: it names a folder with torch, its dependencies and CUDA's
+    # libraries.
     files = {f"lib/python{python}/site-packages/{LINK}": f"{torch.root.resolve().parent}\n"}
     for build, needs in needs_by_build.items():
         package = Stub(

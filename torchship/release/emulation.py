@@ -1,7 +1,8 @@
 """Names the cross compiler for another platform, and sets up that platform's Python under qemu.
 
-A small script starts this Python. uv and pip treat the script as an interpreter, and this Python's
-`sys.executable` names the script, so a run for another platform takes most steps of a native run.
+A small script starts this Python. uv and pip treat the script as an interpreter, and this
+Python's `sys.executable` names the script, so a run for another platform takes most steps
+of a native run.
 """
 
 import re

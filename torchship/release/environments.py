@@ -1,7 +1,8 @@
 """Finds the Pythons of this machine, makes environments from them, and unpacks Debian's packages.
 
-uv fetches torch from PyPI, or from where PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and PIP_FIND_LINKS
-point. The tool fetches a download with a wrong hash once more; a second wrong hash is a failure.
+uv fetches torch from PyPI, or from where PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and
+PIP_FIND_LINKS point. The tool fetches a download with a wrong hash once more; a second
+wrong hash is a failure.
 """
 
 import contextlib
@@ -76,8 +77,8 @@ def interpreter(minor: str) -> str | None:
 class TorchEnv(NamedTuple):
     """An environment with a torch that uv installs, or with a link to the folder `borrowed`.
 
-    The files of an environment are hard links into uv's `cache` (None: the user's), so only the
-    deletion of both frees the disk.
+    The files of an environment are hard links into uv's `cache` (None: the user's), so only
+    the deletion of both frees the disk.
     """
 
     folder: Path
@@ -113,8 +114,8 @@ class MakeTorchEnv(Task):
 def make_venv(log: Log, folder: Path, env: TorchEnv, requirements: Sequence[str | Path]) -> Path:
     """Makes an environment like `env` in `folder`, over an older one; returns its interpreter.
 
-    `requirements` may hold options of `uv pip install`. If `env` borrows a torch, so does the new
-    environment, and uv installs no torch.
+    `requirements` may hold options of `uv pip install`. If `env` borrows a torch, so does
+    the new environment, and uv installs no torch.
     """
     log.run([tool("uv"), "venv", "--quiet", "--python", env.python, fresh(folder)])
     interpreter = folder / "bin" / "python"

@@ -22,11 +22,12 @@ def results_of(platform: str) -> Path:
 class Environment(Strict):
     """The result for a torch minor and a Python.
 
-    The state is `ran` (the numbers and gradients are right), `failed` (the run or a check failed),
-    `rejected` (the checker chose no variant, so the op was not run), or `unsupported` (PyPI has no
-    wheel of that torch for that Python). Only `verify_full.joined` sets `wheel` and `commit`.
-    `rejected` has each rejected binary's first rejecting dimension, or `unknown`; `worst` has the
-    largest relative error for each dtype.
+    The state is `ran` (the numbers and gradients are right), `failed` (the run or a check
+    failed), `rejected` (the checker chose no variant, so the op was not run), or
+    `unsupported` (PyPI has no wheel of that torch for that Python). Only
+    `verify_full.joined` sets `wheel` and `commit`. `rejected` has each rejected binary's
+    first rejecting dimension, or `unknown`; `worst` has the largest relative error for each
+    dtype.
     """
 
     torch: Minor
@@ -51,8 +52,9 @@ class Environment(Strict):
 class Evidence(Strict):
     """The results of a run of `--verify full`, and of later runs with `--python`.
 
-    `smoke` is the hash of the program that compares numbers, `date` the date of the first run's
-    newest result. `verify_full.joined`, which adds the results of later runs, changes neither.
+    `smoke` is the hash of the program that compares numbers, `date` the date of the first
+    run's newest result. `verify_full.joined`, which adds the results of later runs, changes
+    neither.
     """
 
     schema_version: Literal[1] = 1

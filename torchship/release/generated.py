@@ -17,7 +17,8 @@ from .settings import ORIGIN, WRITE_COMMAND, Settings, device_types, make_settin
 
 SUPPORT_PAGE = Path("docs/numbers/support.md")
 PYPROJECT = Path("pyproject.toml")
-# A line whose value follows from the template after `#=`: `{KEY}` of `project:`, or `{version}`.
+# A line whose value follows from the template after `#=`: `{KEY}` of `project:`, or
+# `{version}`.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -152,7 +153,8 @@ def project_variables(matrix: Matrix) -> str:
 
 def floors(matrix: Matrix) -> str:
     """The Markdown table of the glibc that each artefact needs."""
-    sysroot, newest = STDLIB["c_stdlib_version"], matrix.package.manylinux
+    sysroot = STDLIB["c_stdlib_version"]
+    newest = matrix.package.manylinux
     image = cibuildwheel.IMAGE.partition("manylinux")[2].partition("-")[0].replace("_", ".")
     return f"""\
 | artefact | glibc | who says so |

@@ -22,9 +22,10 @@ from .toolchains import Compilers, Toolchain, choose, probe_compilers
 class Host:
     """The facts about this machine that a run needs.
 
-    New environments are made from `python`: the base interpreter of the calling environment, or the
-    emulated one of another platform. `emulator` is qemu's name and version in a run for another
-    platform, in which `driver` (is there an NVIDIA driver?) is False.
+    New environments are made from `python`: the base interpreter of the calling
+    environment, or the emulated one of another platform. `emulator` is qemu's name and
+    version in a run for another platform, in which `driver` (is there an NVIDIA driver?) is
+    False.
     """
 
     python: str

@@ -155,8 +155,8 @@ class Reporter(AbstractContextManager["Reporter"]):
             self._running.remove(task.name)
         self._bar.update(self._task, description=", ".join(self._running) or "waiting", advance=1)
         style = STYLES.get(outcome.status.value, "yellow")
-        done = self._bar.tasks[0]
-        count = rf"\[{done.completed:>3}/{done.total}]"
+        progress = self._bar.tasks[0]
+        count = rf"\[{progress.completed:>3}/{progress.total}]"
         is_timed = outcome.seconds >= 0.05 and outcome.status is not Status.REUSED
         seconds = f"{outcome.seconds:6.1f} s" if is_timed else " " * 8
         state = f"[{style}]{outcome.status.value:9}[/]"

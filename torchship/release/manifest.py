@@ -1,7 +1,7 @@
 """Reads and writes dist/manifest.json (artefacts, tools, test runs); writes dist/report.html.
 
-Users of an artefact trust the hashes in the manifest. So a run sets a damaged manifest aside and
-uses no part of it.
+Users of an artefact trust the hashes in the manifest. So a run sets a damaged manifest
+aside and uses no part of it.
 """
 
 import hashlib
@@ -48,8 +48,8 @@ class Binary(Strict):
 class Run(Strict):
     """The run of a thin wheel (`venv`), a fat wheel or a conda package, or why it did not run.
 
-    An entry of the kind `gpu` says that no run used the CUDA kernels. `facts` are the smoke test's
-    findings; for a conda package also the `pytorch` package beside it.
+    An entry of the kind `gpu` says that no run used the CUDA kernels. `facts` are the smoke
+    test's findings; for a conda package also the `pytorch` package beside it.
     """
 
     kind: str
@@ -61,8 +61,8 @@ class Run(Strict):
 class CellEntry(Strict):
     """One variant of the matrix, and the reason why it is not `done`.
 
-    In the state `partial`, the wheel was packed, but another step was skipped. `steps` has the
-    seconds of each finished step, also if an earlier run did it. `binaries` has keys of
+    In the state `partial`, the wheel was packed, but another step was skipped. `steps` has
+    the seconds of each finished step, also if an earlier run did it. `binaries` has keys of
     `Manifest.binaries`; `host` is a key of `Manifest.hosts`: who built or skipped the cell.
     """
 
@@ -98,10 +98,11 @@ class HostFacts(Strict):
 class Manifest(Strict):
     """The whole file.
 
-    `changed` is the change of the checkout during the run, or "": after a change, the sources of
-    the artefacts are not known, so `artefacts` is empty. `sources` is a hash of the commit and the
-    files. `base_channel` is a URL (several after some merges); None for bootstrap. `missing` says
-    why the fat wheel lacks cells; a whole one may lack those in `optional`.
+    `changed` is the change of the checkout during the run, or "": after a change, the
+    sources of the artefacts are not known, so `artefacts` is empty. `sources` is a hash of
+    the commit and the files. `base_channel` is a URL (several after some merges); None for
+    bootstrap. `missing` says why the fat wheel lacks cells; a whole one may lack those in
+    `optional`.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -165,8 +166,9 @@ def _first_problem(error: ValidationError | UnicodeDecodeError) -> str:
 def of_shards(folders: Iterable[Path]) -> dict[Path, Manifest]:
     """The manifests in the `dist` folders of shards.
 
-    Raises ReleaseError if a file is missing or damaged, if a checkout changed during the run of
-    its shard, or if the shards' packages, versions, sources or numbers of cells differ.
+    Raises ReleaseError if a file is missing or damaged, if a checkout changed during the
+    run of its shard, or if the shards' packages, versions, sources or numbers of cells
+    differ.
     """
     shards = {folder: parse(folder / "manifest.json") for folder in folders}
     first_folder, first = next(iter(shards.items()))

@@ -85,10 +85,12 @@ def _read_shards(folders: Sequence[Path], settings: Settings) -> Shards:
     manifests = of_shards(folders)
     origin: dict[str, Path] = {}
     for cell in all_cells(settings.matrix):
-        having = [folder for folder, manifest in manifests.items() if cell.name in manifest.cells]
-        if having:
+        candidates = [
+            folder for folder, manifest in manifests.items() if cell.name in manifest.cells
+        ]
+        if candidates:
             origin[cell.name] = min(
-                having, key=lambda folder: RANK[manifests[folder].cells[cell.name].state]
+                candidates, key=lambda folder: RANK[manifests[folder].cells[cell.name].state]
             )
     return Shards(manifests=manifests, origin=origin)
 

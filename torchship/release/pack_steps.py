@@ -164,8 +164,8 @@ class PackedCell(NamedTuple):
 class JoinWheels(Task):
     """Joins the thin wheels of this run's cells and the `carried` wheels of an earlier run.
 
-    The fat wheel leaves out thin wheels that failed in a run, and carried wheels that `agreeing`
-    leaves out.
+    The fat wheel leaves out thin wheels that failed in a run, and carried wheels that
+    `agreeing` leaves out.
     """
 
     packed: tuple[PackedCell, ...]
@@ -206,8 +206,8 @@ def make_fat_wheel(
 ) -> Path:
     """Writes the joined wheel with its true tag.
 
-    `required` has the names of the cells that a whole wheel holds. Raises ReleaseError if the wheel
-    has more than `limit` bytes.
+    `required` has the names of the cells that a whole wheel holds. Raises ReleaseError if
+    the wheel has more than `limit` bytes.
     """
     settings = log.settings
     local = partial_version(wheels, required)
@@ -234,7 +234,8 @@ def partial_version(packed: Collection[str], required: Collection[str]) -> str |
 def true_tag(wheel: Wheel, machine: str) -> str:
     """The wheel's tag with the oldest manylinux platform that auditwheel's policies allow.
 
-    Raises ReleaseError if the policies allow none, or if a binary needs a library outside ALLOWED.
+    Raises ReleaseError if the policies allow none, or if a binary needs a library outside
+    ALLOWED.
     """
     from auditwheel.elfutils import elf_find_versioned_symbols
     from elftools.elf.dynamic import DynamicSection
@@ -245,8 +246,8 @@ def true_tag(wheel: Wheel, machine: str) -> str:
         elf = ELFFile(io.BytesIO(data))
         dynamic = elf.get_section_by_name(".dynamic")
         tags = dynamic.iter_tags("DT_NEEDED") if isinstance(dynamic, DynamicSection) else ()
-        needed = [str(getattr(tag, "needed")) for tag in tags]  # noqa: B009 - not in its types
-        strange = [library for library in needed if not ALLOWED.fullmatch(library)]
+        libraries = [str(getattr(tag, "needed")) for tag in tags]  # noqa: B009 - not in its types
+        strange = [name for name in libraries if not ALLOWED.fullmatch(name)]
         if strange:
             raise ReleaseError(
                 f"{name}: needs {strange[0]}, which is outside the allowed libraries"

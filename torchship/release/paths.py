@@ -27,14 +27,14 @@ def replacing(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str) -> None:
     with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(content, encoding="utf-8")
 
 
-def write_script(path: Path, text: str) -> None:
+def write_script(path: Path, commands: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.write_text(f"#!/bin/sh\n{commands}\n", encoding="utf-8")
     path.chmod(0o755)
 
 

@@ -28,8 +28,8 @@ from .tasks import Task
 from .toolchains import ADAPTER, InstallRuntime, MakeToolkit, Toolchain
 from .verify_steps import InstallWheel, RunExample, RunFatWheel, venv_of
 
-# The bytes of an unpacked torch, which uv's cache and an environment share by hard links. ROOM is
-# for two torches with CUDA, so that the tool can fetch one while it uses the other.
+# The bytes of an unpacked torch, which uv's cache and an environment share by hard links.
+# ROOM is for two torches with CUDA, so that the tool can fetch one while it uses the other.
 CUDA_TORCH = 7_500_000_000
 CPU_TORCH = 1_200_000_000
 ROOM = 2 * CUDA_TORCH
@@ -92,8 +92,9 @@ def find_inputs(settings: Settings, *, pack: bool) -> Inputs:
 class Plan:
     """All tasks of a run, in an order in which they can run.
 
-    Without a `channel`, they make a bootstrap channel. `carried` are thin wheels of other cells,
-    which an earlier run made from the same sources. Without `pack`, nothing is packed or run.
+    Without a `channel`, they make a bootstrap channel. `carried` are thin wheels of other
+    cells, which an earlier run made from the same sources. Without `pack`, nothing is
+    packed or run.
     """
 
     settings: Settings
@@ -116,12 +117,12 @@ class Plan:
 
     def add(self, task: AnyTask, cell: Cell | None = None) -> AnyTask:
         """Adds a task, or finds the one of its name; notes that the task serves the cell."""
-        known = self.tasks.setdefault(task.name, task)
-        if not isinstance(known, type(task)):
-            raise TypeError(f"{task.name}: got {type(task)}, the plan has {type(known)}")
-        if cell and cell.name not in known.cells:
-            known.cells.append(cell.name)
-        return known
+        planned = self.tasks.setdefault(task.name, task)
+        if not isinstance(planned, type(task)):
+            raise TypeError(f"{task.name}: got {type(task)}, the plan has {type(planned)}")
+        if cell and cell.name not in planned.cells:
+            planned.cells.append(cell.name)
+        return planned
 
     def add_cell(self, cell: Cell) -> None:
         env = self._env_of(cell)
@@ -294,7 +295,8 @@ class Plan:
     def _runs_example(self, cell: Cell) -> bool:
         """Whether the example runs for the cell.
 
-        Without a GPU, a CUDA cell trains like its CPU twin, so it leaves the example to that twin.
+        Without a GPU, a CUDA cell trains like its CPU twin, so it leaves the example to
+        that twin.
         """
         if self.settings.is_foreign:
             return False
@@ -328,8 +330,9 @@ class Plan:
         fat_wheel = self.add(task)
         for cell in self.cells:
             venv = self.of[cell.name].venv
-            # The fat wheel does not run beside temporary torches; `--verify full` tries them all.
-            # Under qemu a run is slow, and the thin wheels' runs test the fat wheel's binaries.
+            # The fat wheel does not run beside temporary torches; `--verify full` tries
+            # them all. Under qemu a run is slow, and the thin wheels' runs test the fat
+            # wheel's binaries.
             is_planned = f"fat-run/{cell.glue}" in self.tasks
             if venv and not (venv.temporary or self.settings.is_foreign or is_planned):
                 self.of[cell.name].fat_run = self._fat_run(cell, venv, fat_wheel)
@@ -352,9 +355,10 @@ class Plan:
         base = self._base_channel(cell)
         own.package = self._package(cell, audit, base)
         is_plain = cell.stable and cell.cuda_major is None
-        # The bootstrap channel of this machine's platform has a pytorch for stable glue on the CPU.
-        # Otherwise, a pytorch package links to an installed torch. Under qemu, only the stable CPU
-        # package is installed; the runs of the thin wheels test the binaries of the other cells.
+        # The bootstrap channel of this machine's platform has a pytorch for stable glue on
+        # the CPU. Otherwise, a pytorch package links to an installed torch. Under qemu,
+        # only the stable CPU package is installed; the runs of the thin wheels test the
+        # binaries of the other cells.
         is_installed = is_plain or not self.settings.is_foreign
         if base.tasks and is_installed and (self.settings.is_foreign or not is_plain):
             base = self._linked_channel(cell, env, own.package, base)
@@ -425,9 +429,10 @@ class Plan:
     ) -> BaseChannel:
         """A channel with a pytorch for the cell's package, before the channels of `base`.
 
-        The torch that stable glue is compiled against may have another CUDA than the kernels, or
-        none. So a stable CUDA package gets the newest torch of its major that the glue serves,
-        fetched once the package is made. If no such torch fits this Python, the task is skipped.
+        The torch that stable glue is compiled against may have another CUDA than the
+        kernels, or none. So a stable CUDA package gets the newest torch of its major that
+        the glue serves, fetched once the package is made. If no such torch fits this
+        Python, the task is skipped.
         """
         if cell.stable and cell.cuda_major is not None:
             env = self._env_of_cuda(cell, cell.cuda_major)

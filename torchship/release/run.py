@@ -132,8 +132,8 @@ class Release:
     def _exit_code(self, outcomes: Mapping[str, Outcome], manifest: Manifest) -> int:
         """0 if nothing failed, the checkout did not change and every named cell is done, else 1.
 
-        Cells that only `all` or a pattern with `*` selects need not be done. A run without cells
-        returns 1 unless it is a shard.
+        Cells that only `all` or a pattern with `*` selects need not be done. A run without
+        cells returns 1 unless it is a shard.
         """
         failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
         if failed or manifest.changed:
@@ -151,7 +151,8 @@ class Release:
 
 def base_channel(channel: str, console: Console, settings: Settings) -> str | None:
     """The URL of the base channel, or None for the bootstrap channel."""
-    # A run for another platform cannot start conda-forge's programs, so `auto` means bootstrap.
+    # A run for another platform cannot start conda-forge's programs, so `auto` means
+    # bootstrap.
     if channel == "bootstrap" or (settings.is_foreign and channel == "auto"):
         return None
     if channel not in ("auto", "conda-forge"):

@@ -38,11 +38,12 @@ def subdir_of(platform: str) -> str:
     return "linux-64" if platform == "linux-x86_64" else platform
 
 
-def merged(values: Any, differs: Any) -> Any:
+def merge_values(values: object, differs: object) -> object:
     """A copy of the nested mapping `values`, updated by the nested mapping `differs`."""
     if not isinstance(values, dict) or not isinstance(differs, dict):
         return differs
-    return {**values, **{key: merged(values.get(key), new) for key, new in differs.items()}}
+    changes = {key: merge_values(values.get(key), new) for key, new in differs.items()}
+    return {**values, **changes}
 
 
 def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
@@ -191,10 +192,11 @@ class Matrix(Strict):
         first = self._first or self
         if platform == FIRST:
             return first
-        values = merged(first.model_dump(by_alias=True), self.platforms[platform].differs)
-        made = Matrix.model_validate(values)
-        made._platform, made._first = platform, first
-        return made
+        values = merge_values(first.model_dump(by_alias=True), self.platforms[platform].differs)
+        matrix = Matrix.model_validate(values)
+        matrix._platform = platform
+        matrix._first = first
+        return matrix
 
     def minors(self) -> list[str]:
         return sorted(self.torch, key=Version)

@@ -19,7 +19,8 @@ WRITE_COMMAND = "scripts/build_all.sh --write-generated"
 ORIGIN = f"Generated from {MATRIX_NAME} by `{WRITE_COMMAND}`; do not edit."
 
 
-# Names the platform of a run that selectors do not decide; without it, this machine's is meant.
+# Names the platform of a run that selectors do not decide; without it, this machine's is
+# meant.
 PLATFORM_VARIABLE = "RELEASE_PLATFORM"
 
 
@@ -32,8 +33,8 @@ def native_platform() -> str:
 class Settings:
     """The facts about the project and the folders that every step of a run may need.
 
-    `matrix` holds the values of the run's platform. All files in `build` may be deleted between
-    runs. Files for a platform other than this machine's have their own folders.
+    `matrix` holds the values of the run's platform. All files in `build` may be deleted
+    between runs. Files for a platform other than this machine's have their own folders.
     """
 
     repo: Path

@@ -71,8 +71,8 @@ def output_of(*command: str, cwd: Path | None = None) -> str | None:
 def redacted(text: str) -> str:
     """The text without credentials in URLs, without tokens, and without this process's secrets.
 
-    The secrets are the values of variables such as TWINE_PASSWORD, and the passwords in URLs that
-    variables hold, if they have at least 6 characters.
+    The secrets are the values of variables such as TWINE_PASSWORD, and the passwords in
+    URLs that variables hold, if they have at least 6 characters.
     """
     secrets = {value for name, value in os.environ.items() if SECRET_NAMES.search(name)}
     for value in os.environ.values():
@@ -152,9 +152,9 @@ class Log(AbstractContextManager["Log"]):
     ) -> None:
         """Runs a command to its end, by default in the checkout, with its output in the log.
 
-        Raises CommandFailed if the exit code is not 0, ReleaseError if the command does not start,
-        and OSError if the log cannot be written. `remedy` ends the texts of ReleaseError, and of
-        CommandFailed unless the log's end reports a full disk.
+        Raises CommandFailed if the exit code is not 0, ReleaseError if the command does not
+        start, and OSError if the log cannot be written. `remedy` ends the texts of
+        ReleaseError, and of CommandFailed unless the log's end reports a full disk.
         """
         arguments = [str(argument) for argument in command]
         self.write(f"$ {shlex.join(arguments)}")

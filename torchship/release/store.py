@@ -28,7 +28,8 @@ def digest(path: Path) -> str:
     """The hash of a file, or of all names, files and links in a folder except `__pycache__`."""
     if path.is_dir():
         return _digest_of_folder(path)
-    # Hard links share an inode, so the file is read once. Every change of a file changes its ctime.
+    # Hard links share an inode, so the file is read once. Every change of a file changes
+    # its ctime.
     stat = path.stat()
     which = stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns
     if which not in _digests:
@@ -120,8 +121,9 @@ def commit(settings: Settings) -> str:
 class Identity(NamedTuple):
     """The state of the checkout at one moment.
 
-    `sources` is a hash of the commit and the files; `written` is a hash of the files' times. It
-    changes if git checks out another commit and then this one, as git then writes files again.
+    `sources` is a hash of the commit and the files; `written` is a hash of the files'
+    times. It changes if git checks out another commit and then this one, as git then writes
+    files again.
     """
 
     head: str | None

@@ -61,10 +61,10 @@ def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> s
         "tests of the operator",
     ]
     lines = [row(*head), "|---" * len(head) + "|"]
-    shown: dict[str, None] = {}
+    results_used: dict[str, None] = {}
     for minor, torch in matrix.torch.items():
         results = [_result(matrix, evidence, minor, python) for python in pythons]
-        shown.update(dict.fromkeys(results))
+        results_used.update(dict.fromkeys(results))
         facts = [
             minor,
             torch.cuda.version if torch.cuda else "none",
@@ -72,7 +72,7 @@ def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> s
             _glue(matrix, minor),
         ]
         lines.append(row(*facts, *results, suites.get(minor, "")))
-    lines += ["", _legend(matrix, list(shown))]
+    lines += ["", _legend(matrix, list(results_used))]
     if evidence:
         lines.append(_origin(evidence, results_of(matrix.platform)))
     return "\n".join(lines) + "\n"
@@ -87,12 +87,12 @@ def _pythons(matrix: Matrix, evidence: Evidence | None) -> list[str]:
     return [python for python in pythons if python in tried]
 
 
-def _legend(matrix: Matrix, shown: Sequence[str]) -> str:
+def _legend(matrix: Matrix, results: Sequence[str]) -> str:
     """The meanings of the words in the table."""
-    entries = [f"*{word}*: {meaning}" for word, meaning in LEGEND.items() if word in shown]
+    entries = [f"*{word}*: {meaning}" for word, meaning in LEGEND.items() if word in results]
     if any(len(torch.abis) > 1 for torch in matrix.torch.values()):
         entries.append("*optional*: for conda's builds; in the fat wheel if it was built")
-    entries += [f"**{word}**: tried, and it does not work" for word in shown if "fails" in word]
+    entries += [f"**{word}**: tried, and it does not work" for word in results if "fails" in word]
     legend = "; ".join(entries) + "."
     if matrix.platform != FIRST:  # the stored results are from qemu
         legend = legend.replace(

@@ -1,8 +1,9 @@
 """Runs tasks in parallel, each after the tasks that it needs, and reuses valid outputs.
 
-A large output that can be made again quickly (an environment with a CUDA torch) is *temporary*. The
-run deletes a temporary output after the last task that reads it, but keeps the stamp of the task
-that made it. If a task must read a deleted output, the run makes the output again.
+A large output that can be made again quickly (an environment with a CUDA torch) is
+*temporary*. The run deletes a temporary output after the last task that reads it, but keeps
+the stamp of the task that made it. If a task must read a deleted output, the run makes the
+output again.
 """
 
 import math
@@ -56,14 +57,15 @@ class Outcome(NamedTuple):
 class Task(ABC):
     """One step of a run. A step is a subclass, whose fields say what the step works on.
 
-    A field that is a task, or a tuple of tasks, is a dependency: the step runs after it and reads
-    its outputs. `after` has further tasks that must come first. The step is skipped unless all of
-    them succeed; a step that runs `anyway` may find their temporary outputs deleted.
+    A field that is a task, or a tuple of tasks, is a dependency: the step runs after it and
+    reads its outputs. `after` has further tasks that must come first. The step is skipped
+    unless all of them succeed; a step that runs `anyway` may find their temporary outputs
+    deleted.
 
-    The step's own fields, the contents of `inputs`, the outputs of the dependencies and the tool's
-    code decide the result: if none of them has changed, an earlier result is reused. `temporary`
-    has the folders that are deleted after the last reader, `disk` their approximate size in bytes.
-    `cells` has the names of the cells that the step serves.
+    The step's own fields, the contents of `inputs`, the outputs of the dependencies and the
+    tool's code decide the result: if none of them has changed, an earlier result is reused.
+    `temporary` has the folders that are deleted after the last reader, `disk` their
+    approximate size in bytes. `cells` has the names of the cells that the step serves.
     """
 
     name: str
@@ -140,10 +142,11 @@ def run_tasks(
 ) -> dict[str, Outcome]:
     """Runs the tasks, up to `jobs` at a time, and returns the outcomes by the tasks' names.
 
-    A failure stops only tasks that need the failed task and are not `anyway`; a full disk stops all
-    tasks that have not started. While other tasks run, a task waits if its temporary outputs and
-    those on the disk exceed `room` bytes. `folder` gets stamps and logs. Raises ReleaseError if a
-    task needs one that is not among `tasks`, and KeyboardInterrupt after a signal.
+    A failure stops only tasks that need the failed task and are not `anyway`; a full disk
+    stops all tasks that have not started. While other tasks run, a task waits if its
+    temporary outputs and those on the disk exceed `room` bytes. `folder` gets stamps and
+    logs. Raises ReleaseError if a task needs one that is not among `tasks`, and
+    KeyboardInterrupt after a signal.
     """
     run = _Run(tasks, folder, listener, settings=settings, jobs=jobs)
     running: dict[Future[Outcome], Task] = {}
@@ -202,7 +205,8 @@ class _Run:
         self.listener.finished(task, outcome)
         for old in reversed(list(self._temporary)):
             readers = [t for t in self.tasks if old in self._needs[t] and not t.anyway]
-            # `old` stays as long as its readers' temporary outputs: making those again needs `old`.
+            # `old` stays as long as its readers' temporary outputs: making those again
+            # needs `old`.
             is_kept = any(reader in self._temporary for reader in readers)
             if not is_kept and all(t.name in self.outcomes for t in (old, *readers)):
                 self._temporary.remove(old)

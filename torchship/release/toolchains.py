@@ -82,9 +82,10 @@ def can_fetch(package: str) -> bool:
 def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain | str:
     """The toolchain for a CUDA kernel object, or the reason why there is none, with a remedy.
 
-    The first choice is an installed nvcc that compiles for all architectures: of the matrix's
-    version, or of that version's major if the version is not installed. The next choices are an
-    nvcc from PyPI's wheels, an installed clang++, and Debian's clang++, in this order.
+    The first choice is an installed nvcc that compiles for all architectures: of the
+    matrix's version, or of that version's major if the version is not installed. The next
+    choices are an nvcc from PyPI's wheels, an installed clang++, and Debian's clang++, in
+    this order.
     """
     version = str(kernels.toolkit)
     major = kernels.cuda_major

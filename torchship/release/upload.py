@@ -70,11 +70,12 @@ def _send(
     dry_run: bool,
 ) -> None:
     """Shows and runs the upload command with the files of the artefacts."""
-    words = [*command, *(str(log.settings.dist / artefact.path) for artefact in artefacts)]
-    shown = " ".join(Path(word).name if Path(word).is_absolute() else word for word in words)
-    console.print(f"$ {shown}", markup=False, soft_wrap=True)
+    files = [str(log.settings.dist / artefact.path) for artefact in artefacts]
+    short = " ".join(Path(word).name if Path(word).is_absolute() else word for word in command)
+    names = " ".join(Path(file).name for file in files)
+    console.print(f"$ {short} {names}", markup=False, soft_wrap=True)
     if not dry_run:
-        log.run(words, remedy=f"read {log.path}; then run the same again")
+        log.run([*command, *files], remedy=f"read {log.path}; then run the same again")
 
 
 def _refusals(

@@ -1,12 +1,14 @@
 """Runs the fat wheel with every torch on every Python for which PyPI has a wheel of that torch.
 
-Once every environment has a result, the tool stores all in `benchmarks/results/environments.json`,
-for the support tables. `--python PATH` tries only the environments of that interpreter, and adds
-their results. On a platform other than the first of the matrix, the tool tries each torch on one
-Python and stores what it gets: under qemu an environment takes minutes, and some torches crash.
+Once every environment has a result, the tool stores all in
+`benchmarks/results/environments.json`, for the support tables. `--python PATH` tries only
+the environments of that interpreter, and adds their results. On a platform other than the
+first of the matrix, the tool tries each torch on one Python and stores what it gets: under
+qemu an environment takes minutes, and some torches crash.
 
-The environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
-`build/verify-full` keeps finished results, so a stopped run continues if it is started again.
+The environments of one torch share a cache of about 12 GB, which is deleted before the next
+torch. `build/verify-full` keeps finished results, so a stopped run continues if it is
+started again.
 """
 
 import json
@@ -39,7 +41,8 @@ from .tasks import Context, Outcome, SkipTask, Task, run_tasks
 from .verify_steps import smoke_test
 from .wheels import commits, read_wheel
 
-# Bytes for the cache of one torch, CUDA libraries included, and for its environments' own files.
+# Bytes for the cache of one torch, CUDA libraries included, and for its environments' own
+# files.
 DISK_NEEDED = 15_000_000_000
 # Exit codes after SIGINT, SIGKILL and SIGTERM, which say nothing about the wheel.
 STOPPED = re.compile(r"exit code -(2|9|15)\b")
@@ -96,8 +99,8 @@ class Findings(NamedTuple):
 def targets(matrix: Matrix, pythons: Sequence[Path] = ()) -> list[Target]:
     """Every environment for which PyPI has a torch, newest torch first.
 
-    A free-threaded Python counts only if this machine has it. With `pythons`, the result holds only
-    the environments of these interpreters.
+    A free-threaded Python counts only if this machine has it. With `pythons`, the result
+    holds only the environments of these interpreters.
     """
     named = {python_facts(str(path))["minor"]: str(path) for path in pythons}
     for python, path in named.items():
@@ -137,15 +140,16 @@ def verify_built(settings: Settings, console: Console, jobs: int, pythons: Seque
         if settings.platform != FIRST and not pythons:
             own = os.environ.get("RELEASE_PYTHON", sys.executable)
             pythons = [emulation.python_of(settings) if settings.is_foreign else Path(own)]
-        wanted = targets(settings.matrix, pythons)
-        return verify(verification, wanted, join=bool(pythons))
+        chosen = targets(settings.matrix, pythons)
+        return verify(verification, chosen, join=bool(pythons))
 
 
 def verify(verification: Verification, chosen: Sequence[Target], *, join: bool = False) -> int:
     """Tries the environments without a result; returns 0 if all `chosen` have state `ran`, else 1.
 
-    Stores the results if none is missing; on platforms other than the first, if there is a result.
-    With `join`, only `chosen` needs results; on the first platform these update the stored results.
+    Stores the results if none is missing; on platforms other than the first, if there is a
+    result. With `join`, only `chosen` needs results; on the first platform these update the
+    stored results.
     """
     results = try_all(verification, chosen)
     expected = chosen if join else targets(verification.matrix)
@@ -205,7 +209,8 @@ def _run_by_torch(verification: Verification, tasks: Mapping[Target, Task]) -> d
         for minor in dict.fromkeys(target.torch for target in tasks):
             first, *others = (task for target, task in tasks.items() if target.torch == minor)
             _check_room(settings.verify_full)
-            # The first environment fetches the files that the others share, so it runs before them.
+            # The first environment fetches the files that the others share, so it runs
+            # before them.
             try:
                 for group in ([first], others):
                     outcomes |= run_tasks(
@@ -311,8 +316,9 @@ def _rows(matrix: Matrix, results: Sequence[Environment], date: str) -> Iterator
 class TryWheel(Task):
     """Tries the wheel in a new, temporary environment; the output is the file with the result.
 
-    Raises SkipTask if the environment cannot be made, if a signal of STOPPED ends a program in it,
-    or if its torch fails without our package. The next run tries a skipped environment again.
+    Raises SkipTask if the environment cannot be made, if a signal of STOPPED ends a program
+    in it, or if its torch fails without our package. The next run tries a skipped
+    environment again.
     """
 
     target: Target
@@ -438,7 +444,8 @@ class Verdicts(NamedTuple):
 def _verdicts(log: str) -> Verdicts:
     """The checker's report in the text of a log."""
     try:
-        # The report starts at the last line with a leading brace; torch's own output may follow.
+        # The report starts at the last line with a leading brace; torch's own output may
+        # follow.
         report, _ = json.JSONDecoder().raw_decode(log, log.rfind("\n{") + 1)
     except ValueError:
         return Verdicts(cause="the checker printed no report")

@@ -24,9 +24,9 @@ def run_installed(
 ) -> Path:
     """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
 
-    Both run in an empty folder, from which Python does not find the source tree. The loader must
-    choose `glue`. Without `gpu`, torch sees no GPU; without `checker`, only the smoke test runs. A
-    package in the folder `site` hides the installed one.
+    Both run in an empty folder, from which Python does not find the source tree. The loader
+    must choose `glue`. Without `gpu`, torch sees no GPU; without `checker`, only the smoke
+    test runs. A package in the folder `site` hides the installed one.
     """
     settings = log.settings
     python = folder / "bin" / "python"
@@ -39,7 +39,8 @@ def run_installed(
     if not gpu:
         env["CUDA_VISIBLE_DEVICES"] = ""
     if checker:
-        # Under qemu an import of torch takes 20 s; with --torch the checker does not import it.
+        # Under qemu an import of torch takes 20 s; with --torch the checker does not import
+        # it.
         options = ["--torch", str(folder)] if settings.is_foreign else []
         log.run([python, "-m", settings.project.package, *options], env=env, cwd=empty)
     report = settings.build / "smoke" / f"{name}.json"
@@ -64,8 +65,9 @@ def venv_of(cell: Cell, settings: Settings) -> Path:
 class InstallWheel(Task):
     """Makes a virtual environment with the wheel and the torch of `env`; runs the wheel there.
 
-    The outputs are the environment's folder and the smoke test's report. The step installs from the
-    cache of `env`, if `env` has one, so it runs before `torch_env`'s outputs are deleted.
+    The outputs are the environment's folder and the smoke test's report. The step installs
+    from the cache of `env`, if `env` has one, so it runs before `torch_env`'s outputs are
+    deleted.
     """
 
     cell: Cell

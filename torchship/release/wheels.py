@@ -36,7 +36,7 @@ class Wheel(NamedTuple):
         public = Version(self.version).public
         version = f"{public}+{local}" if local else public
         head, blank, body = self.info["METADATA"].partition(b"\n\n")
-        old, new = (f"\nVersion: {text}".encode() for text in (self.version, version))
+        old, new = (f"\nVersion: {value}".encode() for value in (self.version, version))
         metadata = head.replace(old, new, 1) + blank + body
         tag = tag or self.tag
         old_lines = self.info["WHEEL"].decode().splitlines()
@@ -110,9 +110,9 @@ def commits(wheel: Wheel) -> list[str]:
 def join(wheels: Mapping[str, Path], *, local: str | None, platform: str) -> Wheel:
     """One wheel of local version `local` (None for none) with the files of all `wheels`.
 
-    `platform` is that of the binaries, such as `linux-x86_64`. The keys of `wheels` are the names
-    of their variants. Raises ReleaseError if there is no wheel, if a file differs between two
-    wheels, or if a wheel lacks a non-binary file of the first wheel.
+    `platform` is that of the binaries, such as `linux-x86_64`. The keys of `wheels` are the
+    names of their variants. Raises ReleaseError if there is no wheel, if a file differs
+    between two wheels, or if a wheel lacks a non-binary file of the first wheel.
     """
     files: dict[str, tuple[str, bytes]] = {}
     first: Wheel | None = None
