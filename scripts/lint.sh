@@ -39,6 +39,7 @@ mkdir -p "build/mypy/$PROJECT_PACKAGE"
 ln -s "$PWD/$PROJECT_PACKAGE"/*.py "$PWD/$PROJECT_PACKAGE/py.typed" "build/mypy/$PROJECT_PACKAGE"
 ln -s "$PWD/torchship" "build/mypy/$PROJECT_PACKAGE/engine"
 MYPYPATH=build/mypy check "mypy --strict" "$bin/mypy" --no-error-summary -p "$PROJECT_PACKAGE"
+check "mypy --strict scripts" "$bin/mypy" --strict --no-error-summary scripts/*.py
 check "workflows: schema" "$bin/check-jsonschema" --quiet \
   --builtin-schema vendor.github-workflows .github/workflows/*.yml
 check "workflows: zizmor" "$bin/zizmor" --offline --quiet --no-progress .github

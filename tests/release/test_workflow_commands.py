@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from workflow_commands import FOREIGN, NESTED, Command, Sandbox, commands_of, parse
 
-from torchship.release import REPO, ReleaseError, cibuildwheel
+from torchship.release import ReleaseError, cibuildwheel
 from torchship.release.cells import all_cells, select
+from torchship.release.settings import REPO
 
 if shutil.which("jq") is None:
     pytest.skip("jq is not on this machine; GitHub's have it", allow_module_level=True)
@@ -91,8 +92,10 @@ def test_every_command_of_a_workflow_is_understood(path: Path, sandbox: Sandbox,
         check(command, sandbox, matrix)
 
 
-def test_every_step_of_cibuildwheel_is_understood(sandbox: Sandbox, matrix) -> None:
-    steps = [line for line in cibuildwheel.table(matrix).splitlines() if "cibuildwheel.sh" in line]
+def test_every_step_of_cibuildwheel_is_understood(sandbox: Sandbox, settings, matrix) -> None:
+    steps = [
+        line for line in cibuildwheel.table(settings).splitlines() if "cibuildwheel.sh" in line
+    ]
     assert len(steps) == 4
     for line in steps:
         _, *arguments = line.partition('"')[2].rstrip('"').split()

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 from ruamel.yaml import YAML
 
-from torchship.release import REPO
+from torchship.release.settings import REPO
 
 #: Programs of others that a workflow or a script of ours starts.
 FOREIGN = ("apt-get", "cyclonedx-py", "docker", "flock", "gh", "git", "pip", "python3", "uv")
