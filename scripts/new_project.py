@@ -179,11 +179,11 @@ def write_generated(root: Path) -> None:
     environment |= {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     program = root / "scripts" / "release_tool.py"
     command = [sys.executable, str(program), "torchship.release", "--write-generated"]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
-    if done.returncode:
+    result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    if result.returncode:
         refuse(
             f"the release tool cannot generate the files of the project; correct its {MATRIX}:\n"
-            f"{done.stdout}{done.stderr}"
+            f"{result.stdout}{result.stderr}"
         )
 
 

@@ -77,23 +77,23 @@ def test_no_namespace_of_the_installed_torch_is_accepted(why_not: Callable[[str]
 
 
 def test_a_refused_name_leaves_nothing(tmp_path: Path) -> None:
-    done = run("build", tmp_path / "repo")
-    assert done.returncode == 1
-    assert "NAME is 'build', which is a folder" in done.stderr
+    result = run("build", tmp_path / "repo")
+    assert result.returncode == 1
+    assert "NAME is 'build', which is a folder" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def new_repo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repo = tmp_path_factory.mktemp("made") / "my-op"
-    done = run("my-op", repo, "--template", "aten")
-    assert done.returncode == 0, done.stderr
+    result = run("my-op", repo, "--template", "aten")
+    assert result.returncode == 0, result.stderr
     return repo
 
 
 @pytest.fixture
-def repo(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "repo", symlinks=True))
+def repo(new_repo: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(new_repo, tmp_path / "repo", symlinks=True))
 
 
 def files(repo: Path) -> dict[str, str]:
@@ -124,18 +124,18 @@ def forget(name: str) -> Callable[[dict], object]:
 def check_refused(repo: Path, *parts: str) -> None:
     """Fails if the update is not refused with these parts of a message, or changes a file."""
     before = files(repo)
-    done = run("--update", repo)
-    assert done.returncode == 1, done.stdout
+    result = run("--update", repo)
+    assert result.returncode == 1, result.stdout
     for part in parts:
-        assert part in done.stderr
-    assert "Traceback" not in done.stderr
+        assert part in result.stderr
+    assert "Traceback" not in result.stderr
     assert files(repo) == before
 
 
 def test_an_update_to_the_same_engine_changes_nothing(repo: Path) -> None:
     before = files(repo)
-    done = run("--update", repo)
-    assert done.returncode == 0, done.stderr
+    result = run("--update", repo)
+    assert result.returncode == 0, result.stderr
     assert files(repo) == before
 
 
@@ -209,8 +209,8 @@ def test_a_mistake_in_the_matrix_stops_it_before_it_begins(repo: Path) -> None:
 def test_a_stopped_update_can_be_started_again(repo: Path) -> None:
     """Some files are the new engine's, and the record is still the old one's."""
     edit_record(repo, lambda record: record["files"].update({ENGINE_FILE: "0" * 64}))
-    done = run("--update", repo)
-    assert done.returncode == 0, done.stderr
+    result = run("--update", repo)
+    assert result.returncode == 0, result.stderr
 
 
 def test_what_a_later_engine_no_longer_has_is_removed(repo: Path) -> None:
@@ -218,7 +218,7 @@ def test_what_a_later_engine_no_longer_has_is_removed(repo: Path) -> None:
     digest = hashlib.sha256(b"// old\n").hexdigest()
     edit_record(repo, lambda record: record["files"].update({"csrc/engine/gone.h": digest}))
     (repo / ENGINE_FILE).unlink()
-    done = run("--update", repo)
-    assert done.returncode == 0, done.stderr
+    result = run("--update", repo)
+    assert result.returncode == 0, result.stderr
     assert not (repo / "csrc" / "engine" / "gone.h").exists()
     assert (repo / ENGINE_FILE).read_bytes() == (REPO / ENGINE_FILE).read_bytes()

@@ -23,7 +23,7 @@ class Case:
 
     channels: str
     installed: str
-    asked: str
+    requested: str
     driver: str
     lltm: str
     pytorch: str
@@ -31,12 +31,17 @@ class Case:
 
     @property
     def name(self) -> str:
-        words = (self.channels, self.installed or "nothing", self.asked, self.driver or "no driver")
-        return ", ".join(word for word in words if word)
+        parts = (
+            self.channels,
+            self.installed or "nothing",
+            self.requested,
+            self.driver or "no driver",
+        )
+        return ", ".join(word for word in parts if word)
 
     @property
     def history(self) -> list[str]:
-        return [spec for spec in self.asked.split("; ") if spec]
+        return [spec for spec in self.requested.split("; ") if spec]
 
 
 def cases() -> list[Case]:
@@ -60,7 +65,9 @@ class Flow:
         self.urls = urls
         self.cache = cache
 
-    def solve(self, case: Case, specs: list[str], driver: str | None, **kept: Any) -> list[Any]:
+    def solve(
+        self, case: Case, specs: list[str], driver: str | None, **restrictions: Any
+    ) -> list[Any]:
         import rattler
 
         urls = [self.urls[name] for name in ("lltm", *case.channels.split(" + "))]
@@ -72,7 +79,7 @@ class Flow:
                 platforms=["linux-64", "noarch"],
                 virtual_packages=machine(driver),
                 channel_priority=rattler.ChannelPriority.Disabled,  # conda's "flexible"
-                **kept,
+                **restrictions,
             )
         )
 
@@ -98,22 +105,24 @@ class Flow:
         python = before["python"].version if before else ""
         fixed = [f"python {str(python).rpartition('.')[0]}.*"] if before else []
         old = [record for name, record in before.items() if name in history]
-        asked = [package, *history.values()]
-        neutered = [" ".join(spec.split()[:2]) for spec in asked]  # without the build string
+        requested = [package, *history.values()]
+        neutered = [" ".join(spec.split()[:2]) for spec in requested]  # without the build string
         attempts = [
-            ([*asked, *new], {"locked_packages": old, "pinned_packages": list(new.values())}),
-            ([*asked, *new], {"locked_packages": [*old, *new.values()]}),
-            (asked, {"locked_packages": old}),
+            ([*requested, *new], {"locked_packages": old, "pinned_packages": list(new.values())}),
+            ([*requested, *new], {"locked_packages": [*old, *new.values()]}),
+            (requested, {"locked_packages": old}),
             (neutered, {"locked_packages": old}),
         ]
         why = ""
-        for specs, kept in attempts[: 4 if before else 1]:
+        for specs, restrictions in attempts[: 4 if before else 1]:
             try:
-                found = self.solve(case, specs, case.driver or None, constraints=fixed, **kept)
+                solution = self.solve(
+                    case, specs, case.driver or None, constraints=fixed, **restrictions
+                )
             except SolverError as error:
                 why = why or str(error)
                 continue
-            after = {name_of(record): record for record in found}
+            after = {name_of(record): record for record in solution}
             return variant_of(after[package]), change(before.get("pytorch"), after["pytorch"])
         return "refused", why
 

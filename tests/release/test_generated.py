@@ -33,10 +33,10 @@ NAMING = ["recipe/recipe.yaml", "environment.yml", "pyproject.toml"]
 
 @pytest.mark.parametrize("name", NAMING)
 def test_whoever_the_project_is_no_name_is_written_by_hand(matrix, name: str) -> None:
-    text = (REPO / name).read_text(encoding="utf-8").partition("# cibuildwheel:begin")[0]
+    content = (REPO / name).read_text(encoding="utf-8").partition("# cibuildwheel:begin")[0]
     other = {key: f"other-{key}" for key in ("distribution", "package", "prefix", "url", "summary")}
     project = matrix.project.model_copy(update={**other, "maintainers": ["somebody"]})
-    renamed = named(text, matrix.model_copy(update={"project": project}), __version__)
+    renamed = named(content, matrix.model_copy(update={"project": project}), __version__)
     assert "lltm" not in renamed.lower()
     assert "other-" in renamed
 
@@ -69,10 +69,10 @@ def test_a_shell_and_a_regular_expression_read_the_same_names(matrix) -> None:
     assert pairs["PROJECT_PACKAGE"] == matrix.project.package
     assert pairs["PROJECT_DEFAULT_TORCH"] == matrix.torch[matrix.package.default_torch].release
     script = ". ./project.env && set | grep ^PROJECT_"
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", script], cwd=REPO, env={"PATH": os.environ["PATH"]}, capture_output=True
     )
-    lines = done.stdout.decode().replace("'", "").splitlines()
+    lines = result.stdout.decode().replace("'", "").splitlines()
     assert sorted(lines) == sorted(f"{name}={value}" for name, value in pairs.items())
 
 
@@ -132,16 +132,16 @@ def test_an_import_of_the_tool_has_no_effect(small_checkout) -> None:
     env = {k: v for k, v in os.environ.items() if k != "LLTM_CONDA_LOAD"}
     env |= {"PYTHONPATH": str(small_checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", IMPORT_ALL]
-    done = subprocess.run(command, env=env, cwd=small_checkout, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = subprocess.run(command, env=env, cwd=small_checkout, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
     assert sorted(small_checkout.rglob("*")) == files
 
 
 def test_the_record_in_the_package_is_that_of_the_tool(matrix) -> None:
     namespace: dict[str, object] = {}
-    text = project_record(matrix).replace("from ._version import __version__", "")
-    text = text.replace("from .engine.doctor", "from torchship.doctor")
-    exec(text, namespace | {"__version__": __version__, "__file__": "x"}, namespace)
+    content = project_record(matrix).replace("from ._version import __version__", "")
+    content = content.replace("from .engine.doctor", "from torchship.doctor")
+    exec(content, namespace | {"__version__": __version__, "__file__": "x"}, namespace)
     tools = make_project(matrix)
     assert namespace["PROJECT"]._replace(folder=tools.folder) == tools
 
@@ -169,16 +169,16 @@ def test_the_recipe_renders_one_package_for_each_variant(matrix) -> None:
     variants = rb.VariantConfig.from_file(str(REPO / "recipe" / "variants.yaml"))
     platform = rb.PlatformConfig(target_platform="linux-64")
     recipe = rb.Stage0Recipe.from_file(str(RECIPE))
-    made = recipe.render(variants, rb.RenderConfig(platform=platform))
-    assert len(made) == len([c for c in all_cells(matrix) if for_conda(c)])
+    variants_of_recipe = recipe.render(variants, rb.RenderConfig(platform=platform))
+    assert len(variants_of_recipe) == len([c for c in all_cells(matrix) if for_conda(c)])
 
 
 def test_the_recipe_names_the_project(matrix) -> None:
     recipe = read(RECIPE)
-    about = recipe["about"]
+    about_section = recipe["about"]
     assert recipe["context"]["url"] == matrix.project.url
-    assert about["homepage"] == about["repository"] == "${{ url }}"
-    assert about["documentation"].startswith("${{ url }}/")
+    assert about_section["homepage"] == about_section["repository"] == "${{ url }}"
+    assert about_section["documentation"].startswith("${{ url }}/")
     assert recipe["extra"]["recipe-maintainers"] == matrix.project.maintainers
 
 
@@ -193,8 +193,8 @@ def test_pyproject_names_the_project(matrix) -> None:
 
 def test_environment_yml_has_the_default_torch(matrix) -> None:
     lines = read(REPO / "environment.yml")["dependencies"]
-    texts = [line for line in lines if isinstance(line, str)]
-    assert f"pytorch {matrix.package.default_torch}.*" in texts
+    conda_lines = [line for line in lines if isinstance(line, str)]
+    assert f"pytorch {matrix.package.default_torch}.*" in conda_lines
 
 
 def test_environment_yml_has_the_pythons_of_the_matrix(matrix) -> None:
@@ -208,21 +208,25 @@ def test_environment_yml_has_the_pythons_of_the_matrix(matrix) -> None:
 def test_environment_yml_lists_what_the_build_needs() -> None:
     lines = [x for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, str)]
     names = {line.split()[0] for line in lines}
-    needed = {"pytorch", "setuptools", "ninja", "conda-build", "cibuildwheel", "pytest"}
-    assert needed <= names
+    required = {"pytorch", "setuptools", "ninja", "conda-build", "cibuildwheel", "pytest"}
+    assert required <= names
 
 
 def test_environment_yml_lists_every_tool_of_the_tests() -> None:
     lines = read(REPO / "environment.yml")["dependencies"]
     (pip,) = [line["pip"] for line in lines if isinstance(line, dict)]
-    texts = [*(line for line in lines if isinstance(line, str)), *pip]
-    have = {re.split(r"[ <>=]", text)[0] for text in texts} | {"build"}  # conda: python-build
-    wanted = (REPO / "requirements" / "dev.in").read_text(encoding="utf-8")
-    names = {re.split(r"[ <>=;]", line)[0] for line in wanted.splitlines() if line[:1] not in "# "}
-    assert names - have == set()
+    conda_lines = [*(line for line in lines if isinstance(line, str)), *pip]
+    listed = {re.split(r"[ <>=]", content)[0] for content in conda_lines} | {
+        "build"
+    }  # conda: python-build
+    requirements = (REPO / "requirements" / "dev.in").read_text(encoding="utf-8")
+    names = {
+        re.split(r"[ <>=;]", line)[0] for line in requirements.splitlines() if line[:1] not in "# "
+    }
+    assert names - listed == set()
     # conda's own build tools, and what pip finds without a name here.
     more = {"python", "pytorch", "pip", "conda-build", "cxx-compiler", "python-build", "build"}
-    assert have - names == more
+    assert listed - names == more
 
 
 def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
@@ -230,7 +234,7 @@ def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
     (pip,) = [
         x["pip"] for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, dict)
     ]
-    names = {re.split(r"[<>=]", text)[0] for text in pip}
+    names = {re.split(r"[<>=]", content)[0] for content in pip}
     assert names == {
         "axe-playwright-python",
         "kubernetes-validate",
@@ -257,15 +261,15 @@ LOCKS = [
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.parent.name + "/" + path.name)
 def test_every_requirement_is_locked_with_hashes(lock) -> None:
-    text = lock.read_text(encoding="utf-8").replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if line[:1] not in ("#", "")]
+    content = lock.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in content.splitlines() if line[:1] not in ("#", "")]
     assert len(lines) > 5
     for line in lines:
         assert re.match(r"[\w.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", line), line[:80]
-    wanted = lock.with_suffix(".in").read_text(encoding="utf-8")
-    for line in wanted.splitlines():
+    requirements = lock.with_suffix(".in").read_text(encoding="utf-8")
+    for line in requirements.splitlines():
         name = re.split(r"[ <>=;]", line)[0]
-        assert line[:1] == "#" or re.search(rf"^{name}==", text, re.MULTILINE), line
+        assert line[:1] == "#" or re.search(rf"^{name}==", content, re.MULTILINE), line
 
 
 def test_what_is_locked_is_installed_with_its_hashes() -> None:

@@ -80,8 +80,8 @@ def check_python(arguments: tuple[str, ...]) -> None:
 
 def check_pytest(arguments: tuple[str, ...], folder: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-n0", "--collect-only", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout + done.stderr
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert result.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

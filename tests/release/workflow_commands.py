@@ -128,11 +128,11 @@ class Sandbox:
             **{f"GITHUB_{name.upper()}": value for name, value in GITHUB.items()},
             **variables,
         }
-        done = subprocess.run(
+        result = subprocess.run(
             command, cwd=self.folder, env=environment, capture_output=True, text=True
         )
-        assert "command not found" not in done.stderr, f"{command}:\n{done.stderr}"
-        self.returncode = done.returncode
+        assert "command not found" not in result.stderr, f"{command}:\n{result.stderr}"
+        self.returncode = result.returncode
         return [self._command(call) for call in self.record.read_text().split("\036")[:-1]]
 
     def _command(self, call: str) -> Command:
@@ -174,8 +174,8 @@ def parse(module: str, arguments: Sequence[str]) -> argparse.Namespace:
     def stop_after(method: str) -> Callable[..., None]:
         parse_known = getattr(argparse.ArgumentParser, method)
 
-        def stop(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -> None:
-            options, unknown = parse_known(parser, words)
+        def stop(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> None:
+            options, unknown = parse_known(parser, arguments)
             if unknown:
                 parser.error(f"unrecognized arguments: {' '.join(unknown)}")
             raise Parsed(options)

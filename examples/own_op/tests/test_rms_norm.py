@@ -31,9 +31,9 @@ def run(function, x: Tensor, weight: Tensor, dy: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_values_and_gradients_are_those_of_the_definition(shape, dtype, device) -> None:
-    given = tensors(shape, dtype, device)
-    exact = run(reference, *(tensor.double().cpu() for tensor in given))
-    for ours, right in zip(run(rms_norm, *given), exact, strict=True):
+    arguments = tensors(shape, dtype, device)
+    exact = run(reference, *(tensor.double().cpu() for tensor in arguments))
+    for ours, right in zip(run(rms_norm, *arguments), exact, strict=True):
         assert (ours.shape, ours.dtype) == (right.shape, dtype)
         error = (ours.double().cpu() - right).norm()
         assert error <= TOLERANCES[dtype] * right.norm()
@@ -41,8 +41,9 @@ def test_values_and_gradients_are_those_of_the_definition(shape, dtype, device) 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_run_gives_the_same_bits(device) -> None:
-    given = tensors((5000, 96), torch.float32, device)
-    first, second = run(rms_norm, *given), run(rms_norm, *given)
+    arguments = tensors((5000, 96), torch.float32, device)
+    first = run(rms_norm, *arguments)
+    second = run(rms_norm, *arguments)
     assert all(map(torch.equal, first, second))
 
 
@@ -58,7 +59,8 @@ def test_pytorch_accepts_the_operators(device) -> None:
 
 
 def test_the_module_compiles_and_loads_what_torch_saved() -> None:
-    module, theirs = RMSNorm(24, eps=1e-5), torch.nn.RMSNorm(24, eps=1e-5)
+    module = RMSNorm(24, eps=1e-5)
+    theirs = torch.nn.RMSNorm(24, eps=1e-5)
     torch.nn.init.normal_(theirs.weight)
     module.load_state_dict(theirs.state_dict())
     x = torch.randn(4, 24)
@@ -74,6 +76,6 @@ def test_the_module_compiles_and_loads_what_torch_saved() -> None:
         (lambda x, w: (x.int(), w.int()), "tensors must be float16"),
     ],
 )
-def test_what_does_not_fit_is_named(change, said) -> None:
-    with pytest.raises(RuntimeError, match=f"own-op: {said}"):
+def test_what_does_not_fit_is_named(change, message) -> None:
+    with pytest.raises(RuntimeError, match=f"own-op: {message}"):
         rms_norm(*change(torch.ones(2, 8), torch.ones(8)))
