@@ -105,7 +105,7 @@ def test_commands_page_lists_every_option_of_the_package() -> None:
 
 
 def test_commands_page_lists_every_option_of_the_release_tool() -> None:
-    main = (REPO / "scripts" / "release" / "__main__.py").read_text()
+    main = (REPO / "torchship" / "release" / "__main__.py").read_text()
     page = (REPO / "docs" / "use" / "commands.md").read_text()
     assert options(page, "scripts/build_all.sh") == set(re.findall(r'add\("(--[\w-]+)"', main))
 

@@ -108,15 +108,33 @@ def artefact(folder: Path, path: str, kind: str, cells: list[str]) -> Artefact:
     )
 
 
+# A symbol of torch in each flavour of the C++ ABI.
+TORCH_SYMBOLS = (
+    "_ZN3c105ErrorC1ENS_14SourceLocationESs",
+    "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+)
+
+
+def record_of(file: str, **changes) -> dict:
+    """The build record of a binary, by its file name."""
+    kind, _, name = file.removesuffix(".so").partition("-")
+    facts = {"name": name, "git_commit": "c" * 40}
+    if kind == "kernels":
+        return {**KERNELS_RECORD, **facts, **changes}
+    if name.startswith("aten"):
+        facts |= {"lane": "aten", "torch_target": f"2.{name[5]}", "cxx11_abi": int(name[-1])}
+    return {**GLUE_RECORD, **facts, **changes}
+
+
 @pytest.fixture(scope="session")
 def objects(matrix, tmp_path_factory) -> dict[str, bytes]:
     """A small real shared object for every name of the matrix."""
     folder = tmp_path_factory.mktemp("objects")
     found = {}
     for name in sorted({name for cell in all_cells(matrix) for name in names(cell)}):
-        record = GLUE_RECORD if name.startswith("glue") else KERNELS_RECORD
-        record = {**record, "name": name.partition("-")[2].removesuffix(".so")}
-        found[name] = shared_object(folder / name, record=record).read_bytes()
+        symbols = [TORCH_SYMBOLS[int(name[-4])]] if name.startswith("glue-aten") else []
+        path = shared_object(folder / name, record=record_of(name), undefined=symbols)
+        found[name] = path.read_bytes()
     return found
 
 
@@ -325,7 +343,9 @@ def test_objects_that_differ_between_shards_are_refused(
     matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
-    other = {**objects, "kernels-cpu.so": objects["kernels-cuda12.so"]}
+    path = tmp_path / "other" / "kernels-cpu.so"
+    other_build = shared_object(path, record=record_of(path.name), defined=["more"])
+    other = {**objects, path.name: other_build.read_bytes()}
     make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, other)
     with pytest.raises(ReleaseError, match=r"kernels-cpu\.so differs"):
         merge([tmp_path / "0", tmp_path / "1"], console, own_settings)
@@ -342,7 +362,9 @@ def test_the_hash_of_a_binary_is_that_of_the_packed_one(
     make_manifest(tmp_path / "1", matrix, states, objects, binaries=other)
     assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 1
     found = parse(dist / "manifest.json").binaries
-    assert found["kernels-cpu.so"] == binary(objects["kernels-cpu.so"])
+    data = objects["kernels-cpu.so"]
+    assert found["kernels-cpu.so"].sha256 == hashlib.sha256(data).hexdigest()
+    assert found["kernels-cpu.so"].record == record_of("kernels-cpu.so")
 
 
 def test_a_binary_that_no_manifest_knows_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from functools import partial
@@ -13,6 +14,7 @@ from rich.console import Console
 from wheel_makers import make_wheel
 
 from torchship.release import ReleaseError
+from torchship.release import upload as uploading
 from torchship.release.manifest import Artefact, CellEntry, HostFacts, Manifest, write
 from torchship.release.store import digest
 from torchship.release.upload import upload
@@ -178,6 +180,39 @@ def test_an_unknown_target_is_refused(dist, own_settings) -> None:
         upload("pypy", own_settings, console(), dry_run=True)
 
 
+def serve_hashes(monkeypatch, files: dict[str, str], tmp_path) -> None:
+    """Stands for an index that tells the hashes of the files that it has."""
+    monkeypatch.delenv("TWINE_REPOSITORY_URL", raising=False)
+    urls = [{"filename": name, "digests": {"sha256": sha}} for name, sha in files.items()]
+    answer = tmp_path / "index.json"
+    answer.write_text(json.dumps({"urls": urls}))
+    monkeypatch.setitem(uploading.RELEASES, "pypi", answer.as_uri())
+
+
+def test_a_file_that_the_index_has_with_other_bytes_is_refused(
+    dist, tmp_path, monkeypatch, own_settings
+) -> None:
+    """PyPI would keep its file, and twine would skip ours without a word."""
+    manifest = made(dist)
+    serve_hashes(monkeypatch, {manifest.fat.path: "0" * 64}, tmp_path)
+    with pytest.raises(ReleaseError, match="with other bytes"):
+        upload("pypi", own_settings, console(), dry_run=True)
+    serve_hashes(monkeypatch, {manifest.fat.path: manifest.fat.sha256}, tmp_path)
+    assert upload("pypi", own_settings, console(), dry_run=True) == 0
+
+
+def test_a_failed_optional_cell_stops_no_upload(dist, repository, own_settings) -> None:
+    manifest = made(dist)
+    failed = CellEntry(state="failed", torch="2.4.1")
+    cells = {**manifest.cells, "aten24-abi1-cpu": failed}
+    optional = ["aten24-abi1-cpu"]
+    write(
+        manifest.model_copy(update={"cells": cells, "optional": optional}), dist / "manifest.json"
+    )
+    assert upload("pypi", own_settings, console(), dry_run=False) == 0
+    assert repository == [manifest.fat.path]
+
+
 # Anaconda.
 
 
@@ -232,6 +267,20 @@ def test_a_folder_gets_an_index_of_the_thin_wheels(dist, tmp_path, own_settings)
     assert f"#sha256={digest(wheel)}" in page
     assert "left out: conda packages" in out.export_text()
     assert not (tmp_path / "public" / "channel").exists()
+
+
+def test_a_file_in_the_folder_with_other_bytes_is_not_replaced(
+    dist, tmp_path, own_settings
+) -> None:
+    made(dist, base_channel=None)
+    target = f"{tmp_path}/public"
+    assert upload(target, own_settings, console(), dry_run=False) == 0
+    assert upload(target, own_settings, console(), dry_run=False) == 0, "the same bytes may stay"
+    (wheel,) = (tmp_path / "public" / "simple" / "lltm").glob("*.whl")
+    wheel.write_bytes(b"the file that users have")
+    with pytest.raises(ReleaseError, match="with other bytes"):
+        upload(target, own_settings, console(), dry_run=False)
+    assert wheel.read_bytes() == b"the file that users have"
 
 
 def test_a_dry_run_makes_no_folder(dist, tmp_path, own_settings) -> None:

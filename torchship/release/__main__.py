@@ -126,8 +126,7 @@ def _fail(error: ReleaseError | OSError) -> int:
 
 def run(options: Options) -> int:
     """Does what the command line asks for, for one platform after the other."""
-    if options.python and options.verify != "full":
-        raise ReleaseError("--python belongs to --verify full; add it, or set PYTHON instead")
+    check_options(options)
     default = os.environ.get(PLATFORM_VARIABLE) or native_platform()
     settings = load_settings(default)
     if options.write_generated:
@@ -144,6 +143,35 @@ def run(options: Options) -> int:
         except (ReleaseError, OSError) as error:  # the other platforms have their turn
             codes.append(_fail(error))
     return max(codes)
+
+
+def check_options(options: Options) -> None:
+    """Refuses options that exclude each other, and the empty text of an unset variable."""
+    values = {
+        "--channel": options.channel,
+        "--shard": options.shard,
+        "--upload": options.upload,
+        "--recipe": options.recipe,
+    }
+    for name, value in values.items():
+        if value is not None and not value.strip():
+            raise ReleaseError(f"{name}: got an empty text; give a value, or leave out {name}")
+    if any(not selector.strip() for selector in options.selectors):
+        raise ReleaseError("got an empty selector; name a cell, or leave it out")
+    if options.python and options.verify != "full":
+        raise ReleaseError("--python belongs to --verify full; add it, or set PYTHON instead")
+    stopping = {
+        "--merge": bool(options.merge),
+        "--upload": options.upload is not None,
+        "--recipe": options.recipe is not None,
+        "--write-generated": options.write_generated,
+        "--list": options.list_cells,
+    }
+    named = [name for name, is_named in stopping.items() if is_named]
+    if len(named) > 1:
+        raise ReleaseError(
+            f"{' and '.join(named)} are commands of their own; run one after the other"
+        )
 
 
 def _groups(options: Options, default: str) -> dict[str, list[str]]:

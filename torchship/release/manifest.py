@@ -9,11 +9,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from ..doctor.records import GlueName
 from . import ReleaseError
@@ -21,6 +21,16 @@ from .paths import write_atomically
 from .schema import Strict
 from .store import digest
 
+
+def _inside(path: str) -> str:
+    """The path, if it leads to a file inside the manifest's folder."""
+    parts = PurePosixPath(path).parts
+    if not parts or parts[0] == "/" or ".." in parts or "\0" in path:
+        raise ValueError(f"{path!r} does not lie in the manifest's folder")
+    return path
+
+
+InnerPath = Annotated[str, AfterValidator(_inside)]
 State = Literal["done", "partial", "failed", "skipped"]
 Kind = Literal["fat", "thin", "sdist", "conda"]
 
@@ -28,7 +38,7 @@ Kind = Literal["fat", "thin", "sdist", "conda"]
 class Artefact(Strict):
     """A file for users; `path` is relative to the manifest's folder."""
 
-    path: str
+    path: InnerPath
     kind: Kind
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int
@@ -70,11 +80,11 @@ class CellEntry(Strict):
     reason: str = ""
     torch: str
     binaries: list[str] = Field(default_factory=list)
-    wheel: str | None = None
-    conda: str | None = None
+    wheel: InnerPath | None = None
+    conda: InnerPath | None = None
     runs: list[Run] = Field(default_factory=list)
     steps: dict[str, float] = Field(default_factory=dict)
-    log: str | None = None
+    log: InnerPath | None = None
     host: str = ""
 
     @property
@@ -135,6 +145,16 @@ class Manifest(Strict):
         return not self.missing.keys() <= {*self.optional}
 
     @property
+    def failed(self) -> list[str]:
+        """The failed cells that a whole fat wheel must hold; an optional cell stops no release."""
+        states = {name: cell.state for name, cell in self.cells.items()}
+        return [
+            name
+            for name, state in states.items()
+            if state == "failed" and name not in self.optional
+        ]
+
+    @property
     def lacks(self) -> str:
         """The missing cells as the end of a sentence; "" if the fat wheel has all cells."""
         names = [name + " (optional)" * (name in self.optional) for name in self.missing]
@@ -190,24 +210,19 @@ def of_shards(folders: Iterable[Path]) -> dict[Path, Manifest]:
     return shards
 
 
-def of_binaries(packed: Mapping[str, bytes], shards: Iterable[Manifest]) -> dict[str, Binary]:
-    """The shards' entries of the `packed` binaries by name; each entry has the binary's hash."""
-    entries = {
-        (name, binary.sha256): binary
-        for manifest in shards
-        for name, binary in manifest.binaries.items()
+def check_hashes(packed: Mapping[str, bytes], shards: Iterable[Manifest]) -> None:
+    """Raises ReleaseError if the shards' manifests have other hashes than a `packed` binary."""
+    hashes = {
+        (name, binary.sha256) for manifest in shards for name, binary in manifest.binaries.items()
     }
-    binaries: dict[str, Binary] = {}
     for path, data in sorted(packed.items()):
         name = Path(path).name
         sha256 = hashlib.sha256(data).hexdigest()
-        if (name, sha256) not in entries:
+        if (name, sha256) not in hashes:
             raise ReleaseError(
                 f"{name}: no manifest has the hash of the packed binary ({sha256}); "
                 "build the shards again"
             )
-        binaries[name] = entries[name, sha256]
-    return binaries
 
 
 def read_or_set_aside(path: Path, warn: Callable[[str], None]) -> Manifest | None:

@@ -11,11 +11,20 @@ from . import ReleaseError
 from .cells import all_cells, required
 from .collect import artefacts, missing
 from .conda_steps import index_package
-from .manifest import Binary, CellEntry, HostFacts, Manifest, of_binaries, of_shards, write
+from .manifest import (
+    Binary,
+    CellEntry,
+    HostFacts,
+    Manifest,
+    check_hashes,
+    of_shards,
+    write,
+)
 from .pack_steps import make_fat_wheel, write_index
 from .paths import publish, replace_wheel
 from .run import only_run
 from .settings import Settings
+from .shards import check_shards, describe_binaries
 from .shell import Log
 from .store import relative
 from .wheels import read_wheel
@@ -49,7 +58,10 @@ class Shards(NamedTuple):
 
 
 def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
-    """Joins the `dist` folders of shards into this one; returns 1 if a cell has failed, else 0."""
+    """Joins the `dist` folders of shards into this one.
+
+    Returns 1 if a cell has failed that is not optional, else 0.
+    """
     shards = _read_shards(folders, settings)
     with only_run(settings, console):
         if not shards.wheels:
@@ -61,28 +73,31 @@ def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
                 required=required(settings.matrix),
                 limit=settings.matrix.project.wheel_limit,
             )
-            binaries = of_binaries(read_wheel(fat).binaries, shards.manifests.values())
+            wheel = read_wheel(fat)
+            check_hashes(wheel.binaries, shards.manifests.values())
+            binaries = describe_binaries(wheel)
             for folder, manifest in shards.manifests.items():
                 _publish(folder, manifest, shards.cells_of(folder), log)
             final = replace_wheel(fat, settings.dist, any_version=True)
         manifest = _join(shards, final, binaries, settings)
         write_index(settings.index)
         write(manifest, settings.manifest)
-    failed = [name for name, cell in manifest.cells.items() if cell.state == "failed"]
-    for name in failed:
-        reason = manifest.cells[name].reason
-        console.print(f"FAILED {name}: {reason}", markup=False, soft_wrap=True)
+    for name, cell in manifest.cells.items():
+        if cell.state == "failed":
+            label = f"{name} (optional)" if name in manifest.optional else name
+            console.print(f"FAILED {label}: {cell.reason}", markup=False, soft_wrap=True)
     console.print(
         f"merged {len(manifest.cells)} cells of {len(shards.manifests)} folders into "
         f"{relative(final, settings.repo)}{manifest.lacks}",
         markup=False,
         soft_wrap=True,
     )
-    return 1 if failed else 0
+    return 1 if manifest.failed else 0
 
 
 def _read_shards(folders: Sequence[Path], settings: Settings) -> Shards:
     manifests = of_shards(folders)
+    check_shards(manifests, settings)
     origin: dict[str, Path] = {}
     for cell in all_cells(settings.matrix):
         candidates = [

@@ -1,8 +1,11 @@
 """Publishes the files of dist/ to PyPI, to Anaconda, or into a folder for a web server."""
 
+import json
 import os
 import shutil
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from .pack_steps import write_index
 from .paths import publish
 from .settings import Settings
 from .shell import Log
+from .store import digest
 
 TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
 # The kinds of artefacts for each target.
@@ -23,6 +27,11 @@ KINDS: dict[str, tuple[Kind, ...]] = {
     "testpypi": ("fat", "sdist"),
     "anaconda": ("conda",),
     "folder": ("thin", "conda"),
+}
+# Where an index tells the hashes of the files that it has of a version.
+RELEASES = {
+    "pypi": "https://pypi.org/pypi/{}/{}/json",
+    "testpypi": "https://test.pypi.org/pypi/{}/{}/json",
 }
 TWINE = (sys.executable, "-m", "twine")
 BOOTSTRAPPED = (
@@ -45,6 +54,11 @@ def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) 
         artefacts = [artefact for artefact in artefacts if artefact.kind != "conda"]
     if refusals := [*_refusals(name, manifest, artefacts, settings.dist)]:
         raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
+    if clashes := [*_clashes(name, target, manifest, artefacts)]:
+        raise ReleaseError(
+            f"{target}: refused, as files of these names are there with other bytes; "
+            "give the new ones another version\n- " + "\n- ".join(clashes)
+        )
     with Log(settings.logs / "upload.log", settings) as log:
         if name in ("pypi", "testpypi"):
             files = [str(settings.dist / artefact.path) for artefact in artefacts]
@@ -59,6 +73,42 @@ def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) 
             _send(_command(name, owner), artefacts, log, console, dry_run=dry_run)
     console.print("nothing was uploaded (--dry-run)" if dry_run else f"uploaded to {target}")
     return 0
+
+
+def _clashes(
+    name: str, target: str, manifest: Manifest, artefacts: Sequence[Artefact]
+) -> Iterator[str]:
+    """Finds artefacts whose names the target has already, for files of other bytes.
+
+    An index keeps the old file and says nothing; a copy would replace it.
+    """
+    published: dict[str, str] = {}
+    if name == "folder":
+        paths = [Path(target) / artefact.path for artefact in artefacts]
+        published = {path.name: digest(path) for path in paths if path.is_file()}
+    elif name in RELEASES and "TWINE_REPOSITORY_URL" not in os.environ:
+        published = published_hashes(RELEASES[name].format(manifest.package, manifest.version))
+    for artefact in artefacts:
+        sha256 = published.get(Path(artefact.path).name, artefact.sha256)
+        if sha256 != artefact.sha256:
+            yield f"{artefact.path}: there it has the hash {sha256[:16]}..."
+
+
+def published_hashes(url: str) -> dict[str, str]:
+    """The hashes of the files that an index has of a version, by name; {} if it has none."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            files = json.load(answer)["urls"]
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return {}
+        raise ReleaseError(f"{url}: {error}; try again later") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ReleaseError(
+            f"{url}: cannot be read ({error}), so it is not known which files are there; "
+            "check the network and try again"
+        ) from error
+    return {file["filename"]: file["digests"]["sha256"] for file in files}
 
 
 def _send(
@@ -85,8 +135,8 @@ def _refusals(
     yield from _refusals_of_sources(manifest)
     if manifest.shard:
         yield f"this is shard {manifest.shard}; join all shards with --merge first"
-    if failed := [name for name, cell in manifest.cells.items() if cell.state == "failed"]:
-        yield f"{', '.join(failed)} failed; repair and build again"
+    if manifest.failed:
+        yield f"{', '.join(manifest.failed)} failed; repair and build again"
     for problem in wrong_files(artefacts, dist):
         yield f"{problem}; build again"
     if not artefacts:
