@@ -2,4 +2,7 @@
 
 
 class ReleaseError(Exception):
-    """A failure; its text names the cause and usually a remedy. It is shown without a traceback."""
+    """A failure.
+
+    Its text names the cause and usually a remedy. It is shown without a traceback.
+    """

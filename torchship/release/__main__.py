@@ -98,9 +98,24 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def read_options(arguments: Sequence[str] | None) -> Options:
-    values = vars(make_parser().parse_intermixed_args(arguments))
-    lists = {name: tuple(values[name]) for name in ("selectors", "merge", "python")}
-    return Options(**{**values, **lists})
+    parsed = make_parser().parse_intermixed_args(arguments)
+    return Options(
+        selectors=tuple(parsed.selectors),
+        list_cells=parsed.list_cells,
+        json=parsed.json,
+        github=parsed.github,
+        dry_run=parsed.dry_run,
+        channel=parsed.channel,
+        jobs=parsed.jobs,
+        verbose=parsed.verbose,
+        shard=parsed.shard,
+        merge=tuple(parsed.merge),
+        verify=parsed.verify,
+        python=tuple(parsed.python),
+        upload=parsed.upload,
+        recipe=parsed.recipe,
+        write_generated=parsed.write_generated,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -39,7 +39,10 @@ PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
 
 
 def page_size(machine: str) -> int:
-    """The largest page of the machine's Linux kernels in bytes; segments must be aligned to it."""
+    """The largest page of the machine's Linux kernels in bytes.
+
+    Segments must be aligned to it.
+    """
     return 65536 if machine == "aarch64" else 4096
 
 

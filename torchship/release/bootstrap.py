@@ -46,7 +46,10 @@ def conda_name(pypi: str) -> str:
 
 
 def stage_python(root: Path, facts: dict[str, str]) -> Stub:
-    """Puts an interpreter and its standard library into `root`; returns the package's metadata."""
+    """Puts an interpreter and its standard library into `root`.
+
+    Returns the package's metadata.
+    """
     minor = facts["minor"]
     stdlib = root / "lib" / f"python{minor}"
     left_out = shutil.ignore_patterns(*STDLIB_LEFT_OUT)
@@ -70,7 +73,10 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
 
 
 def stage_wheel(root: Path, wheel: Path, minor: str, machine: str) -> Stub:
-    """Unpacks a wheel into `root`; for torch, links its libraries into `lib`. Returns metadata."""
+    """Unpacks a wheel into `root`.
+
+    For torch, links its libraries into `lib`. Returns metadata.
+    """
     name, version, _, _ = parse_wheel_filename(wheel.name)
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:

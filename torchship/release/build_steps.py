@@ -24,7 +24,10 @@ COMPILER_VARIABLES = ("CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "TORCH_CUDA_ARC
 
 
 class Origin(NamedTuple):
-    """What every object of a run is compiled from and by; the objects name it, or depend on it."""
+    """What every object of a run is compiled from and by.
+
+    The objects name it, or depend on it.
+    """
 
     commit: str
     epoch: int
@@ -128,7 +131,10 @@ def compiler_cache() -> tuple[str, ...]:
 
 
 def build(context: Context, request: BuildRequest) -> list[Path]:
-    """Builds in a new folder without objects of earlier builds; returns the shared objects."""
+    """Builds in a new folder without objects of earlier builds.
+
+    Returns the shared objects.
+    """
     objects = fresh(request.out_dir) / "objects"
     execute(plan(request), objects, context.jobs, context.log.write)
     return sorted(request.out_dir.glob("*.so"))

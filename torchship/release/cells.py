@@ -66,7 +66,10 @@ class Cell:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The names of the kernel objects; a CUDA variant has the project's CPU kernels, too."""
+        """The names of the kernel objects.
+
+        A CUDA variant has the project's CPU kernels, too.
+        """
         names = ["cpu"] if self.has_cpu_kernels else []
         if self.cuda_major is not None:
             names.append(str(self.variant.kernels))
@@ -83,7 +86,10 @@ class Cell:
 
     @property
     def optional(self) -> bool:
-        """Whether no torch on PyPI can load the cell's glue; a fat wheel may lack such cells."""
+        """Whether no torch on PyPI can load the cell's glue.
+
+        A fat wheel may lack such cells.
+        """
         return self.cxx11_abi != self.torch.abi.pypi
 
     @property
@@ -125,7 +131,10 @@ def required(matrix: Matrix) -> list[str]:
 
 
 def by_platform(selectors: Sequence[str], matrix: Matrix, default: str) -> dict[str, list[str]]:
-    """Groups selectors by the platform at their end, or `default`; `all` is in every group."""
+    """Groups selectors by the platform at their end, or `default`.
+
+    `all` is in every group.
+    """
     groups: dict[str, list[str]] = {}
     for selector in selectors:
         for platform in _platforms_of(selector, matrix) or [default]:

@@ -79,7 +79,10 @@ class DownloadWheels(Task):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MakeBootstrapChannel(Task):
-    """Makes a base channel of wheels and of the interpreter `python`; the outputs are packages."""
+    """Makes a base channel of wheels and of the interpreter `python`.
+
+    The outputs are packages.
+    """
 
     wheels: Task
     python: str

@@ -163,7 +163,10 @@ def pack(stub: Stub, subdir: str) -> bytes:
 
 
 def write_channel(folder: Path, packages: Iterable[Stub], *, subdir: str = FIRST_SUBDIR) -> Path:
-    """Writes a channel into `folder`, over an older channel if there is one; returns `folder`."""
+    """Writes a channel into `folder`, over an older channel if there is one.
+
+    Returns `folder`.
+    """
     entries: dict[str, dict[str, object]] = {}
     (folder / subdir).mkdir(parents=True, exist_ok=True)
     for stub in packages:

@@ -49,7 +49,10 @@ def debian_packages_of(settings: Settings) -> str:
 
 
 def compilers(env: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """A copy of `env`; in a run for another platform, CXX is the cross compiler by default."""
+    """A copy of `env`.
+
+    In a run for another platform, CXX is the cross compiler by default.
+    """
     if not settings.is_foreign:
         return dict(env)
     return {**env, "CXX": env.get("CXX") or cross_compiler_of(settings)}
@@ -64,7 +67,10 @@ def variables(settings: Settings) -> dict[str, str]:
 
 
 def missing(compiler: HostCompiler | None, settings: Settings) -> str | None:
-    """The missing or wrong tools for the platform of this run, with a remedy; None if all fit."""
+    """The missing or wrong tools for the platform of this run, with a remedy.
+
+    None if all fit.
+    """
     if compiler and (compiler.machine or settings.machine) != settings.machine:
         return (
             f"{compiler} compiles for linux-{compiler.machine}, this run is for "
@@ -88,7 +94,10 @@ def missing(compiler: HostCompiler | None, settings: Settings) -> str | None:
 
 @cache  # apt-cache takes most of a second, and the tool asks for every cell
 def python_minor() -> str:
-    """The minor version of Debian's Python, such as `3.11`; empty if apt knows no such package."""
+    """The minor version of Debian's Python, such as `3.11`.
+
+    Empty if apt knows no such package.
+    """
     output = output_of("apt-cache", "depends", "python3") or ""
     match = re.search(r"Depends: python(3\.\d+)", output)
     return match[1] if match else ""
@@ -103,7 +112,10 @@ def version(settings: Settings) -> str | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class UnpackPython(Task):
-    """Unpacks Debian's Python for the run's platform; makes the scripts `python3` and `ldd`."""
+    """Unpacks Debian's Python for the run's platform.
+
+    Makes the scripts `python3` and `ldd`.
+    """
 
     debian: str
     minor: str

@@ -62,7 +62,10 @@ def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str
 
 @cache
 def interpreter(minor: str) -> str | None:
-    """An interpreter of a minor (`3.14t`): from PATH, the tool's or pyenv's; None if none fits."""
+    """An interpreter of a minor (`3.14t`): from PATH, the tool's or pyenv's.
+
+    None if none fits.
+    """
     candidates = [shutil.which(f"python{minor}"), sys.executable]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += sorted(str(path) for path in pyenv.glob(f"{minor.rstrip('t')}.*/bin/python3"))
@@ -133,7 +136,10 @@ def make_venv(log: Log, folder: Path, env: TorchEnv, requirements: Sequence[str 
 
 
 def uv_settings(*, find_links: bool = True) -> dict[str, str]:
-    """pip's index variables as uv's; command-line options would show the passwords in the URLs."""
+    """pip's index variables as uv's.
+
+    Command-line options would show the passwords in the URLs.
+    """
     names = ("INDEX_URL", "EXTRA_INDEX_URL")
     settings = {name: os.environ.get(f"PIP_{name}", "") for name in names}
     if find_links:
@@ -142,7 +148,10 @@ def uv_settings(*, find_links: bool = True) -> dict[str, str]:
 
 
 def uv(log: Log, arguments: Sequence[str | Path], *, find_links: bool = True) -> None:
-    """Runs `uv`; after a wrong hash of a download, runs it once more and refreshes its cache."""
+    """Runs `uv`.
+
+    After a wrong hash of a download, runs it once more and refreshes its cache.
+    """
     env = clean_env(log.settings.project, **uv_settings(find_links=find_links))
     _fetch(log, [tool("uv"), *arguments], env, without_cache="--refresh")
 

@@ -77,7 +77,10 @@ class Evidence(Strict):
 
 
 def load(path: Path) -> Evidence | None:
-    """The stored results; None if nothing is stored. Raises ReleaseError for a damaged file."""
+    """The stored results.
+
+    None if nothing is stored. Raises ReleaseError for a damaged file.
+    """
     try:
         return Evidence.model_validate_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

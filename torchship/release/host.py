@@ -119,13 +119,19 @@ def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
 
 
 def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:
-    """The toolchain for CUDA kernels, or the reason why there is none; None for CPU kernels."""
+    """The toolchain for CUDA kernels, or the reason why there is none.
+
+    None for CPU kernels.
+    """
     entry = matrix.kernels.get(kernels)
     return choose(entry, matrix, host.cuda) if entry and entry.toolkit else None
 
 
 def host_cell(host: Host, settings: Settings) -> Cell:
-    """The cell for the host's torch, of CUDA if buildable; without torch, the stable CPU cell."""
+    """The cell for the host's torch, of CUDA if buildable.
+
+    Without torch, the stable CPU cell.
+    """
     matrix = settings.matrix
     cells = {str(cell.variant): cell for cell in all_cells(matrix)}
     if host.torch is None:
@@ -147,6 +153,9 @@ def host_cell(host: Host, settings: Settings) -> Cell:
 
 
 def chosen_cells(selectors: Sequence[str], host: Host, settings: Settings) -> list[Cell]:
-    """The cells of the matrix that the selectors name; the selector `host` names `host_cell`."""
+    """The cells of the matrix that the selectors name.
+
+    The selector `host` names `host_cell`.
+    """
     name = host_cell(host, settings).name if "host" in selectors else ""
     return select(all_cells(settings.matrix), selectors, name)

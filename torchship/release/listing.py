@@ -123,7 +123,10 @@ def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
 
 
 class Reporter(AbstractContextManager["Reporter"]):
-    """Prints lines for every task; on a terminal, also shows a progress bar during the run."""
+    """Prints lines for every task.
+
+    On a terminal, also shows a progress bar during the run.
+    """
 
     def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
         self.console = console

@@ -94,7 +94,10 @@ class CellEntry(Strict):
 
 
 class HostFacts(Strict):
-    """The machine and the tools of a run; `image` is the container's name in RELEASE_IMAGE."""
+    """The machine and the tools of a run.
+
+    `image` is the container's name in RELEASE_IMAGE.
+    """
 
     system: str
     image: str = ""
@@ -146,7 +149,10 @@ class Manifest(Strict):
 
     @property
     def failed(self) -> list[str]:
-        """The failed cells that a whole fat wheel must hold; an optional cell stops no release."""
+        """The failed cells that a whole fat wheel must hold.
+
+        An optional cell stops no release.
+        """
         states = {name: cell.state for name, cell in self.cells.items()}
         return [
             name
@@ -226,7 +232,10 @@ def check_hashes(packed: Mapping[str, bytes], shards: Iterable[Manifest]) -> Non
 
 
 def read_or_set_aside(path: Path, warn: Callable[[str], None]) -> Manifest | None:
-    """The manifest of an earlier run; None if there is none, or if it is damaged and set aside."""
+    """The manifest of an earlier run.
+
+    None if there is none, or if it is damaged and set aside.
+    """
     if not path.exists():
         return None
     try:

@@ -39,7 +39,10 @@ def write_script(path: Path, commands: str) -> None:
 
 
 def publish(source: Path, target: Path) -> Path:
-    """Copies a finished file to `target` in one step, over an older file; returns `target`."""
+    """Copies a finished file to `target` in one step, over an older file.
+
+    Returns `target`.
+    """
     with replacing(target) as part:
         shutil.copy2(source, part)
     return target
@@ -59,6 +62,9 @@ def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> P
 
 
 def tool(name: str) -> str:
-    """The path of a program in the tool's environment or else on PATH; `name` if there is none."""
+    """The path of a program in the tool's environment or else on PATH.
+
+    `name` if there is none.
+    """
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.exists() else shutil.which(name) or name

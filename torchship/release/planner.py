@@ -180,7 +180,10 @@ class Plan:
         return self.add(task, cell)
 
     def _emulated(self, cell: Cell) -> tuple[Task, ...]:
-        """The task that makes the Python of another platform; () for this machine's platform."""
+        """The task that makes the Python of another platform.
+
+        () for this machine's platform.
+        """
         if not self.settings.is_foreign:
             return ()
         task = UnpackPython(
@@ -224,7 +227,10 @@ class Plan:
         return choice if isinstance(choice, Toolchain) else None
 
     def _toolkit(self, kernels: str, cell: Cell) -> Task | None:
-        """Makes the CUDA toolkit of kernels; None for CPU kernels and for an installed nvcc."""
+        """Makes the CUDA toolkit of kernels.
+
+        None for CPU kernels and for an installed nvcc.
+        """
         choice = self._toolchain(kernels)
         if choice is None or choice.nvcc:
             return None

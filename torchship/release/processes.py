@@ -91,7 +91,10 @@ _stop: Stop | None = None
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Stop]:
-    """The first signal in the block only sets a flag; KeyboardInterrupt follows after the block."""
+    """The first signal in the block only sets a flag.
+
+    KeyboardInterrupt follows after the block.
+    """
     global _stop
     _stop = stop = Stop()
     try:

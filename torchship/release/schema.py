@@ -1,4 +1,7 @@
-"""The schema of build_matrix.yaml; the module `matrix` finds contradictions between its values."""
+"""The schema of build_matrix.yaml.
+
+The module `matrix` finds contradictions between its values.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -62,7 +65,10 @@ class Strict(BaseModel):
 
 
 class Project(Strict):
-    """Facts about the project; the module `generated` writes the names for the engine and C++."""
+    """Facts about the project.
+
+    The module `generated` writes the names for the engine and C++.
+    """
 
     distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
     summary: Annotated[str, StringConstraints(pattern=r"^[^\n\"#]+$")]
@@ -89,7 +95,10 @@ class Package(Strict):
 
 
 class Platform(Strict):
-    """A platform for binaries; `differs` has the matrix's values that differ on this platform."""
+    """A platform for binaries.
+
+    `differs` has the matrix's values that differ on this platform.
+    """
 
     debian: str
     differs: dict[Literal["kernels", "stable", "torch"], dict[str, Any]] = {}

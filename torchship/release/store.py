@@ -55,7 +55,10 @@ def sources(repo: Path, pattern: str) -> tuple[Path, ...]:
 
 
 def relative(value: object, repo: Path) -> str:
-    """The value as text; a path in the checkout is relative, so that stamps survive its move."""
+    """The value as text.
+
+    A path in the checkout is relative, so that stamps survive its move.
+    """
     if isinstance(value, Path) and value.is_relative_to(repo):
         return str(value.relative_to(repo))
     return str(value)
@@ -132,7 +135,10 @@ class Identity(NamedTuple):
     clean: bool
 
     def change(self, later: "Identity") -> str:
-        """The text in CHANGES for the first field that differs in `later`; "" if none differs."""
+        """The text in CHANGES for the first field that differs in `later`.
+
+        "" if none differs.
+        """
         for old, new, change in zip(self, later, CHANGES, strict=True):
             if old != new:
                 return change.format(old, new)
@@ -166,7 +172,10 @@ def source_env(settings: Settings) -> dict[str, str]:
 
 
 def source_identity(files: Iterable[Path], settings: Settings) -> str:
-    """A hash of the commit, its date and the files; runs with equal hashes may join artefacts."""
+    """A hash of the commit, its date and the files.
+
+    Runs with equal hashes may join artefacts.
+    """
     lines = [commit(settings), str(source_epoch(settings))]
     lines += [f"{relative(path, settings.repo)}\0{digest(path)}" for path in files]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

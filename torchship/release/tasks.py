@@ -36,11 +36,17 @@ GOOD = (Status.DONE, Status.REUSED)
 
 
 class SkipTask(Exception):
-    """Raised by a task that cannot be done here or now, which is no failure; the text says why."""
+    """Raised by a task that cannot be done here or now, which is no failure.
+
+    The text says why.
+    """
 
 
 class Outcome(NamedTuple):
-    """How a task ended, and how long the run that did it took; `blocked` if it was not tried."""
+    """How a task ended, and how long the run that did it took.
+
+    `blocked` if it was not tried.
+    """
 
     task: str
     status: Status
@@ -240,7 +246,10 @@ class _Run:
             )
 
     def _obstacle(self, task: Task) -> str:
-        """Why a task cannot run: a full disk, or a needed task that is not done; "" if it can."""
+        """Why a task cannot run: a full disk, or a needed task that is not done.
+
+        "" if it can.
+        """
         if self._disk_full:
             return "not started: no space left"
         if task.anyway:

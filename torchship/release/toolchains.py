@@ -172,7 +172,10 @@ def _arrange_for_clang(wheels: Path, cuda: Path) -> None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InstallRuntime(Task):
-    """Installs CUDA's runtime for the platform of `python`; the output is the library's folder."""
+    """Installs CUDA's runtime for the platform of `python`.
+
+    The output is the library's folder.
+    """
 
     version: str
     python: str
@@ -210,7 +213,10 @@ def resolve(
 
 
 def _unpack_debian_clang(log: Log, package: str, folder: Path) -> None:
-    """Unpacks Debian's clang and libraries missing on this machine; writes a script to start it."""
+    """Unpacks Debian's clang and libraries missing on this machine.
+
+    Writes a script to start it.
+    """
     root = folder / "debian"
     apt(log, root, [package])
     (program,) = root.glob("usr/lib/llvm-*/bin/clang++")

@@ -418,7 +418,10 @@ def _install(log: Log, target: Target, wheel: Path, folder: Path) -> Path:
 
 
 def _failure(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
-    """Runs a program; returns its failure or "". Raises SkipTask if the exit code fits STOPPED."""
+    """Runs a program.
+
+    Returns its failure or "". Raises SkipTask if the exit code fits STOPPED.
+    """
     settings = log.settings
     try:
         env = clean_env(settings.project, **emulation.variables(settings))

@@ -92,7 +92,10 @@ class InstallWheel(Task):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunExample(Task):
-    """Runs the example in the virtual environment; raises CommandFailed if the example fails."""
+    """Runs the example in the virtual environment.
+
+    Raises CommandFailed if the example fails.
+    """
 
     cell: Cell
     venv: Task

@@ -19,7 +19,10 @@ from . import ReleaseError
 
 
 class Wheel(NamedTuple):
-    """A wheel in memory; `info` holds `.dist-info` without RECORD, and `files` all other files."""
+    """A wheel in memory.
+
+    `info` holds `.dist-info` without RECORD, and `files` all other files.
+    """
 
     name: str
     version: str
@@ -66,7 +69,10 @@ class Wheel(NamedTuple):
 
 
 def read_wheel(path: Path) -> Wheel:
-    """The wheel at `path`; raises ReleaseError if it is unreadable or does not match its RECORD."""
+    """The wheel at `path`.
+
+    Raises ReleaseError if it is unreadable or does not match its RECORD.
+    """
     try:
         parse_wheel_filename(path.name)
         name, version, *tags = path.name.removesuffix(".whl").split("-")
