@@ -1,7 +1,6 @@
 """new_project.sh: makes a repository for an op of your own, or updates its engine.
 
-Both work on a copy in a temporary folder, and touch the repository only when nothing is left to
-refuse.
+Both work in a temporary folder, and touch the repository only when nothing is left to refuse.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ REPO = Path(__file__).resolve().parents[1]
 MATRIX = "build_matrix.yaml"
 RECORD = "engine.json"
 
-# The engine's files; only their lines with `#=` depend on the project. {package} is its package.
+# The engine's files; only their lines with `#=` depend on the project, whose package is {package}.
 ENGINE = (
     *(".ci", ".clang-format", ".gitignore", "CMakeLists.txt", "MANIFEST.in", "setup.py"),
     ".github/dependabot.yml",
@@ -55,41 +54,42 @@ FRAME = REPO / "examples" / "project"  # the files that do not depend on the tem
 # What a file of an author has where --write-generated writes a part of it.
 GENERATED_PART = re.compile(r"  #= |\b[\w-]+:begin\b")
 
-# Why a name cannot be had, by the names. `is_taken` adds those of Python and of this checkout.
+# Why a project cannot have these names. `why_not` adds those of Python and of this checkout.
 TAKEN: dict[str, str] = {
     "is a word of C++, and the namespace of your operators cannot have it": """
-        alignas alignof and and_eq asm auto bitand bitor bool break case catch char class co_await
-        co_return co_yield compl concept const const_cast consteval constexpr constinit continue
-        decltype default delete do double dynamic_cast else enum explicit export extern false float
-        for friend goto if inline int linux long mutable namespace new noexcept not not_eq nullptr
-        operator or or_eq private protected public register reinterpret_cast requires return short
-        signed sizeof static static_assert static_cast std struct switch template this thread_local
-        throw true try typedef typeid typename union unix unsigned using virtual void volatile
-        wchar_t while xor xor_eq""",
+        alignas alignof and and_eq asm auto bitand bitor bool break case catch char class
+        co_await co_return co_yield compl concept const const_cast consteval constexpr
+        constinit continue decltype default delete do double dynamic_cast else enum
+        explicit export extern false float for friend goto if inline int linux long
+        mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+        protected public register reinterpret_cast requires return short signed sizeof
+        static static_assert static_cast std struct switch template this thread_local
+        throw true try typedef typeid typename union unix unsigned using virtual void
+        volatile wchar_t while xor xor_eq""",
     "is a namespace of PyTorch's own operators or C++": """
-        aoti at aten c10 c10d c10d_functional caffe2 cuda debug_mode_ops debugprims detail export
-        flex_lib fsdp inductor inductor_prims mkl mkldnn mkldnn_prepacked onednn onnx onnx_symbolic
-        prepacked prim prims profiler quantization quantized rngprims sparse static_runtime streams
-        symm_mem torch torch_extension xnnpack""",
+        aoti at aten c10 c10d c10d_functional caffe2 cuda debug_mode_ops debugprims detail
+        export flex_lib fsdp inductor inductor_prims mkl mkldnn mkldnn_prepacked onednn
+        onnx onnx_symbolic prepacked prim prims profiler quantization quantized rngprims
+        sparse static_runtime streams symm_mem torch torch_extension xnnpack""",
     "is a package that torch or a build needs, which yours would hide": """
-        conda filelock fsspec functorch jinja2 markupsafe mpmath networkx ninja numpy nvidia pip
-        pkg_resources pybind11 setuptools sympy torch torchgen triton typing_extensions wheel
-        yaml""",
+        conda filelock fsspec functorch jinja2 markupsafe mpmath networkx ninja numpy
+        nvidia pip pkg_resources pybind11 setuptools sympy torch torchgen triton
+        typing_extensions wheel yaml""",
     "is a package that others use beside torch": """
-        apex bitsandbytes causal_conv1d deepspeed fbgemm_gpu flash_attn flashinfer haste_pytorch
-        jax kernels mamba_ssm matplotlib pandas pyg_lib scipy sklearn tensorflow torch_doctor
-        torch_scatter torch_sparse torchao torchaudio torchcodec torchdata torchvision
-        transformer_engine transformers vllm xformers""",
+        apex bitsandbytes causal_conv1d deepspeed fbgemm_gpu flash_attn flashinfer
+        haste_pytorch jax kernels mamba_ssm matplotlib pandas pyg_lib scipy sklearn
+        tensorflow torch_doctor torch_scatter torch_sparse torchao torchaudio torchcodec
+        torchdata torchvision transformer_engine transformers vllm xformers""",
     "is a target that CMake makes itself": "all clean help install package rebuild_cache",
     "is a folder of the new repository": """
-        benchmarks build cmake csrc dist docs engine examples include lib recipe requirements
-        scripts tests torchship""",
+        benchmarks build cmake csrc dist docs engine examples include lib recipe
+        requirements scripts tests torchship""",
 }
 
 
 @dataclass(frozen=True)
 class Record:
-    """What RECORD holds: the files of the engine, and those that it generates, in a project."""
+    """What RECORD holds: which files of a project are the engine's, or generated by it."""
 
     note: str
     version: str
@@ -118,7 +118,7 @@ def files_of(root: Path) -> list[str]:
 
 def project_of(root: Path) -> Project:
     """The block `project:` of a checkout's matrix; exits where the matrix has a mistake."""
-    # Only the release tool's environment, in which this program runs, has what the import needs.
+    # What this needs is in the release tool's environment, in which this program runs.
     from torchship.release import ReleaseError
     from torchship.release.matrix import load
 
@@ -139,7 +139,7 @@ def engine_files(root: Path, package: str) -> dict[str, Path]:
 
 
 def digest(path: Path) -> str:
-    """The hash of a file without the parts before `#=`, which are generated from the matrix."""
+    """The hash of a file without the generated parts, which stand before `#=`."""
     return hashlib.sha256(re.sub(rb"(?m)^.*(?=  #= )", b"", path.read_bytes())).hexdigest()
 
 
@@ -149,7 +149,7 @@ def copy(path: Path, to: Path) -> None:
 
 
 def bring_engine(root: Path, package: str) -> Record:
-    """Copies the engine, generates files from the matrix, and writes and returns the record."""
+    """Copies the engine into `root`, generates files, and writes and returns the record."""
     ours = project_of(REPO)
     files = {}
     for generic, path in engine_files(REPO, ours.package).items():
@@ -158,7 +158,7 @@ def bring_engine(root: Path, package: str) -> Record:
         files[name] = digest(path)
     before = {path for path in root.rglob("*") if path.is_file()}
     write_generated(root)
-    after = {path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    after = {path for path in root.rglob("*") if path.is_file()}
     record = Record(
         note=f"the engine of {ours.url}; its new_project.sh --update replaces these files",
         version=runpy.run_path(str(REPO / ours.package / "_version.py"))["__version__"],
@@ -182,13 +182,13 @@ def write_generated(root: Path) -> None:
     result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     if result.returncode:
         refuse(
-            f"the release tool cannot generate the files of the project; correct its {MATRIX}:\n"
+            f"the release tool cannot generate files of the project; correct its {MATRIX}:\n"
             f"{result.stdout}{result.stderr}"
         )
 
 
 def matrix_for(template: Path) -> str:
-    """Our matrix with the template's project; kernels and CUDA only if the template has kernels."""
+    """Our matrix with the template's project; without kernels if the template has none."""
     project = (FRAME / "project.yaml").read_text(encoding="utf-8")
     own_values = (template / "project.yaml").read_text(encoding="utf-8")
     for key, value in re.findall(r"^  (\w+): *(.*)$", own_values, re.MULTILINE):
@@ -252,8 +252,9 @@ def write_beginning(root: Path, module: str, template: Path) -> None:
     for name in BEGINNING:
         shutil.copy2(REPO / name, root / name)
     settings = root / "pyproject.toml"
-    examples = re.sub(r"(?m)^examples = .*$", "examples = []", settings.read_text(encoding="utf-8"))
-    settings.write_text(examples, encoding="utf-8")
+    content = settings.read_text(encoding="utf-8")
+    content = re.sub(r"(?m)^examples = .*$", "examples = []", content)
+    settings.write_text(content, encoding="utf-8")
     (root / MATRIX).write_text(matrix_for(template), encoding="utf-8")
     for source in (FRAME, template):
         for path in sorted(source.rglob("*")):
@@ -266,7 +267,7 @@ def write_beginning(root: Path, module: str, template: Path) -> None:
 
 
 def update(target: Path) -> None:
-    """Replaces the engine in `target`; refuses, and changes nothing, where work could be lost."""
+    """Replaces the engine in `target`; refuses and changes nothing where work could be lost."""
     old = read_record(target)
     package = project_of(target).package
     ours = project_of(REPO).package
@@ -309,7 +310,7 @@ def read_record(target: Path) -> Record:
         refuse(f"{path} is damaged ({error}); put it back (git checkout {RECORD})")
     for name in names:
         parts = PurePosixPath(name).parts
-        if not parts or ".." in parts or PurePosixPath(name).is_absolute() or parts[0] == ".git":
+        if not parts or ".." in parts or parts[0] in ("/", ".git"):
             refuse(
                 f"{path} names {name!r}, which is no file of this repository; "
                 f"put the record back (git checkout {RECORD})"
@@ -322,15 +323,15 @@ def differs(new: Path, old: Path) -> bool:
 
 
 def changed_files(target: Path, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
-    """The engine's files that somebody changed; those that a stopped update brought are not."""
+    """The engine's files that somebody changed; not those that a stopped update brought."""
     for name, brought in old.items():
         path = target / name
         if path.is_file() and digest(path) not in (brought, new.get(name)):
-            yield f"{name}: this file of the engine was changed; put it back (git checkout {name})"
+            yield f"{name}: this file of the engine was changed; put it back by git checkout"
 
 
 def misplaced(target: Path, names: Iterable[str]) -> Iterator[str]:
-    """Links, and folders and files in the place of each other, where the update has its files."""
+    """Links, folders in the place of files, and files in the place of folders."""
     for name in sorted(names):
         for parent in list(PurePosixPath(name).parents)[:-1]:
             path = target / parent
@@ -350,7 +351,8 @@ def conflicts(target: Path, names: Iterable[str], engine: Collection[str]) -> It
 
 
 def is_partly_generated(path: Path) -> bool:
-    return GENERATED_PART.search(path.read_text(encoding="utf-8", errors="replace")) is not None
+    content = path.read_text(encoding="utf-8", errors="replace")
+    return GENERATED_PART.search(content) is not None
 
 
 def main() -> None:
@@ -365,7 +367,8 @@ def main() -> None:
     elif options.target is None:
         parser.error("needs NAME and DIR")
     else:
-        new(options.name, options.target.resolve(), REPO / "examples" / TEMPLATES[options.template])
+        template = REPO / "examples" / TEMPLATES[options.template]
+        new(options.name, options.target.resolve(), template)
 
 
 if __name__ == "__main__":
