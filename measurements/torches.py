@@ -33,7 +33,7 @@ sys.path.append(str(ROOT))
 from measurements.storage import RESULTS  # noqa: E402
 from torchship.release import ReleaseError  # noqa: E402
 from torchship.release.environments import interpreter  # noqa: E402
-from torchship.release.matrix import load  # noqa: E402
+from torchship.release.matrix import load_settings  # noqa: E402
 from torchship.release.shell import output_of  # noqa: E402
 
 WORK = ROOT / "build" / "torches"
@@ -57,7 +57,7 @@ class Target(NamedTuple):
 
 def find_target(name: str) -> Target:
     """The target that TORCH[@PYTHON] means; raises ReleaseError if it cannot be had here."""
-    matrix = load()
+    matrix = load_settings().matrix
     version, _, python = name.partition("@")
     minor = ".".join(version.split(".")[:2])
     if minor not in matrix.torch:
@@ -170,7 +170,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", metavar="TORCH[@PYTHON]", default=DEFAULTS)
     options = parser.parse_args()
 
-    if changed := (output_of("git", "status", "--porcelain") or "").splitlines():
+    if changed := (output_of("git", "status", "--porcelain", cwd=ROOT) or "").splitlines():
         print(f"note: {len(changed)} changed files are not committed, so they are not tested")
     WORK.mkdir(parents=True, exist_ok=True)
     has_failed = False

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from checkout import SETTINGS
 from shared_objects import KERNELS_RECORD, shared_object
 
 import lltm_conda
+from torchship.release import conda_commands
 from torchship.release.cells import all_cells, render, select
 from torchship.release.conda_stubs import link_torch
-from torchship.release.paths import BOOTSTRAP, ENVS
 
 pytest.importorskip("rattler_build")
 
@@ -31,32 +32,31 @@ def scripts(make_channels, tmp_path_factory) -> dict[str, list[str]]:
 
     folder = tmp_path_factory.mktemp("scripts")
     make_channels(folder / "matrix")
-    commands_by_build = {}
+    found = {}
     for path in (folder / "matrix" / "channel").rglob("*.conda"):
         out = folder / path.stem
         rattler.package_streaming.extract(path, out)
         build = json.loads((out / "info" / "index.json").read_text())["build"]
-        content = (out / "info" / "tests" / "tests.yaml").read_text(encoding="utf-8")
-        commands_by_build[build] = commands(content)
-    return commands_by_build
+        text = (out / "info" / "tests" / "tests.yaml").read_text(encoding="utf-8")
+        found[build] = commands(text)
+    return found
 
 
-def commands(content: str) -> list[str]:
+def commands(text: str) -> list[str]:
     from ruamel.yaml import YAML
 
-    tests = YAML(typ="safe").load(content)
+    tests = YAML(typ="safe").load(text)
     (script,) = [test["script"] for test in tests if "script" in test]
-    lines = script["content"] if isinstance(script, dict) else script
-    return [lines] if isinstance(lines, str) else list(lines)
+    content = script["content"] if isinstance(script, dict) else script
+    return [content] if isinstance(content, str) else list(content)
 
 
 def run(lines: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """A package's test, where `folder` is before the installed packages."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("LLTM_")}
     env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "PYTHONPATH": str(folder)}
-    every_line = [line for script in lines for line in script.splitlines()]
-    runnable = [line for line in every_line if "pip check" not in line]
-    command = ["bash", "-ec", "\n".join(runnable)]
+    wanted = [line for text in lines for line in text.splitlines() if "pip check" not in line]
+    command = ["bash", "-ec", "\n".join(wanted)]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
 
@@ -96,15 +96,15 @@ def test_every_package_asks_for_its_own_variant(scripts) -> None:
 
 
 def test_it_passes_where_that_variant_is_chosen(scripts, tmp_path) -> None:
-    process = run(scripts["cpu_stable210_100"], tmp_path)
-    assert process.returncode == 0, process.stdout + process.stderr
+    done = run(scripts["cpu_stable210_100"], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_without_a_gpu_it_passes_where_the_cuda_kernels_are_accepted(scripts, tmp_path) -> None:
     cuda_environment(tmp_path)
-    process = run(scripts["cuda130_stable210_300"], tmp_path)
-    assert process.returncode == 0, process.stdout + process.stderr
-    assert "kernels-cuda13.so" in process.stdout
+    done = run(scripts["cuda130_stable210_300"], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kernels-cuda13.so" in done.stdout
 
 
 REFUSED = {"damaged": {"cuda_archs": ["sm_90"]}, "kernel table": {"kernel_abi": 99}}
@@ -115,12 +115,12 @@ def test_it_fails_where_they_are_refused(scripts, tmp_path, record) -> None:
     """The CPU's kernels still compute, so the report alone would say that the package works."""
     cuda_environment(tmp_path, **record)
     assert run(["python -m lltm_conda"], tmp_path).returncode == 0
-    process = run(scripts["cuda130_stable210_300"], tmp_path)
-    assert process.returncode != 0 and "kernels-cuda13.so" in process.stdout
+    done = run(scripts["cuda130_stable210_300"], tmp_path)
+    assert done.returncode != 0 and "kernels-cuda13.so" in done.stdout
 
 
 def test_the_last_line_alone_tells_another_variant(scripts, tmp_path) -> None:
-    lines = [x for script in scripts["cuda130_stable210_300"] for x in script.splitlines()]
+    lines = [x for text in scripts["cuda130_stable210_300"] for x in text.splitlines()]
     (chosen,) = [line for line in lines if "chosen" in line]
     assert run([chosen], tmp_path).returncode == 1
 
@@ -131,8 +131,8 @@ def test_a_built_package_is_tested_so(matrix, tmp_path, conda_worker, record, pa
     """The package as it is installed, beside a pytorch that calls itself a CUDA build."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     site = f"lib/python{python}/site-packages"
-    env = ENVS / f"torch-{matrix.torch[matrix.stable.built_with].release}-py{python}"
-    if not BOOTSTRAP.is_dir() or not env.is_dir():
+    env = SETTINGS.envs / f"torch-{matrix.torch[matrix.stable.built_with].release}-py{python}"
+    if not SETTINGS.bootstrap_channel.is_dir() or not env.is_dir():
         pytest.skip("no bootstrap channel: run scripts/build_all.sh stable210-cpu first")
     cuda_torch(tmp_path / "env" / site)
     for path in (env / site).iterdir():
@@ -141,16 +141,15 @@ def test_a_built_package_is_tested_so(matrix, tmp_path, conda_worker, record, pa
     linked = link_torch(tmp_path / "linked", tmp_path / "env", python).as_uri()
     prebuilt = shutil.copytree(PACKAGE / "lib", tmp_path / "prebuilt")
     with_cuda_kernels(prebuilt, **record)
-    variants = tmp_path / "variants.yaml"
-    out = tmp_path / "out"
+    variants, out = tmp_path / "variants.yaml", tmp_path / "out"
     variants.write_text(render(select(all_cells(matrix), ["stable210-cu13"]), matrix))
-    channels = [linked, BOOTSTRAP.as_uri()]
+    channels = [linked, SETTINGS.bootstrap_channel.as_uri()]
     driver = {"CONDA_OVERRIDE_CUDA": "13.0"}
     env = {**driver, "LLTM_CONDA_PREBUILT": str(prebuilt)}
-    conda_worker("build", env, variants=variants, out=out, channels=channels)
-    (package,) = out.glob("linux-64/lltm-*.conda")
-    channels = [out.as_uri(), *channels]
-    test = partial(conda_worker, "test", driver, package=package, channels=channels)
+    conda_worker(conda_commands.build(variants, out, channels=channels), env)
+    (made,) = out.glob("linux-64/lltm-*.conda")
+    command = conda_commands.test(made, channels=[out.as_uri(), *channels])
+    test = partial(conda_worker, command, driver)
     if passes:
         assert "2 package test(s) passed" in test()
     else:

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import SETTINGS
 
-from torchship.release import DIST, REPO
+from torchship.release import conda_commands
 from torchship.release.bootstrap import stage_python
 from torchship.release.conda_stubs import stubs, write_channel
 from torchship.release.environments import interpreter, python_facts, uv_settings
-from torchship.release.paths import CHANNEL, tool
+from torchship.release.paths import tool
+from torchship.release.settings import REPO
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -23,12 +25,10 @@ SMOKE = REPO / "scripts" / "engine_smoke.py"
 
 @pytest.fixture
 def package() -> Path:
-    packages = sorted(CHANNEL.glob("linux-64/lltm-*-cpu_stable*.conda"))
-    if not packages:
-        pytest.skip(
-            f"no stable package in {DIST.name}/channel: run scripts/build_all.sh host first"
-        )
-    return packages[-1]
+    found = sorted(SETTINGS.channel.glob("linux-64/lltm-*-cpu_stable*.conda"))
+    if not found:
+        pytest.skip("no stable package in dist/channel: run scripts/build_all.sh host first")
+    return found[-1]
 
 
 def other_python(matrix) -> tuple[str, str]:
@@ -36,19 +36,18 @@ def other_python(matrix) -> tuple[str, str]:
     host = f"{sys.version_info[0]}.{sys.version_info[1]}"
     built_with = matrix.torch[matrix.stable.built_with].pythons
     for minor in ("3.12", "3.10", "3.13"):
-        path = interpreter(minor)
-        if path and minor != host and minor in built_with:
-            return minor, path
+        found = interpreter(minor)
+        if found and minor != host and minor in built_with:
+            return minor, found
     pytest.skip("there is one Python here; install another (uv python install, pyenv install)")
 
 
-def run(*command: object, cwd: Path, **extra: str) -> str:
+def run(*words: object, cwd: Path, **extra: str) -> str:
     dropped = ("PYTHONPATH", "LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT", "PYTHONDONTWRITEBYTECODE")
     env = {key: value for key, value in os.environ.items() if key not in dropped} | extra
-    arguments = [str(word) for word in command]
-    process = subprocess.run(arguments, cwd=cwd, env=env, capture_output=True, text=True)
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout
+    done = subprocess.run([str(w) for w in words], cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_a_package_built_on_one_python_runs_on_another(
@@ -74,25 +73,23 @@ def test_a_package_built_on_one_python_runs_on_another(
     )
     # conda-forge's pytorch in name only: its content comes from PyPI below.
     pytorch = write_channel(tmp_path / "stubs", stubs(matrix))
-    prefix = tmp_path / "prefix"
-    torch = matrix.torch[matrix.stable.built_with].release
+    prefix, torch = tmp_path / "prefix", matrix.torch[matrix.stable.built_with].release
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     (python_package,) = pythons.glob("linux-64/*.conda")
-    conda_worker("index", channel=tmp_path / "base", packages=[python_package])
-    channels = [channel.as_uri() for channel in (CHANNEL, tmp_path / "base", pytorch)]
+    conda_worker(conda_commands.index(tmp_path / "base", [python_package]))
+    channels = [channel.as_uri() for channel in (SETTINGS.channel, tmp_path / "base", pytorch)]
     specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch =={torch}"]
-    conda_worker("install", prefix=prefix, specs=specs, channels=channels)
+    conda_worker(conda_commands.install(prefix, specs, channels=channels))
     python = prefix / "bin" / "python"
     settings = uv_settings(find_links=False) | {"UV_CACHE_DIR": str(tmp_path / "uv")}
-    requirements = [f"torch=={torch}", "numpy"]
+    wanted = [f"torch=={torch}", "numpy"]
     uv = [tool("uv"), "pip", "install", "--python", python, "--break-system-packages"]
-    run(*uv, *requirements, cwd=tmp_path, **settings)
+    run(*uv, *wanted, cwd=tmp_path, **settings)
     site = prefix / "lib" / f"python{minor}" / "site-packages" / "lltm_conda"
     assert (site / "lib" / "glue-stable210.so").is_file()
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
     report = tmp_path / "smoke.json"
-    options = ["--outside", REPO / "lltm_conda", "--json", report]
-    run(python, SMOKE, *options, cwd=tmp_path)
-    report_facts = json.loads(report.read_text())
-    assert report_facts["failed"] == 0 and report_facts["gradcheck"]
-    assert report_facts["python"].startswith(f"{minor}.") and str(prefix) in report_facts["package"]
+    run(python, SMOKE, "--outside", REPO / "lltm_conda", "--json", report, cwd=tmp_path)
+    found = json.loads(report.read_text())
+    assert found["failed"] == 0 and found["gradcheck"]
+    assert found["python"].startswith(f"{minor}.") and str(prefix) in found["package"]

@@ -13,7 +13,7 @@ from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
 from wheel_makers import make_wheel
 
-from torchship.release import ReleaseError, run
+from torchship.release import ReleaseError
 from torchship.release.cells import all_cells, required
 from torchship.release.collect import host_facts
 from torchship.release.host import Host
@@ -33,6 +33,7 @@ from torchship.release.manifest import (
     write,
     wrong_files,
 )
+from torchship.release.merge import merge
 from torchship.release.store import digest
 
 HOST = HostFacts(system="Linux", python="3.11", compiler="g++ 12", processors=2, gpus=[], tools={})
@@ -46,8 +47,8 @@ def entry(cell, state: str = "done", **more) -> CellEntry:
 def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more) -> Manifest:
     """A dist folder with thin wheels and logs of these cells, and its manifest."""
     cells, artefacts = {}, []
-    matrix_cells = all_cells(matrix)
-    for cell in (c for c in matrix_cells if c.name in states):
+    every = all_cells(matrix)
+    for cell in (c for c in every if c.name in states):
         state = states[cell.name]
         reason = "" if state == "done" else f"<{state}> because"
         fields: dict = {"reason": reason, "steps": {f"wheel/{cell.name}": 1.5}}
@@ -67,9 +68,9 @@ def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more)
     sdist = folder / "lltm-0.1.0.tar.gz"
     sdist.write_bytes(b"sources")
     artefacts.append(artefact(folder, sdist.name, "sdist", []))
-    binary_names = {name for cell in cells.values() for name in cell.binaries}
-    binaries = {name: binary(objects[name]) for name in sorted(binary_names)}
-    manifest = Manifest(
+    made = {name for cell in cells.values() for name in cell.binaries}
+    binaries = {name: binary(objects[name]) for name in sorted(made)}
+    found = Manifest(
         package="lltm",
         version="0.1.0",
         commit="c" * 40,
@@ -79,16 +80,16 @@ def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more)
         base_channel="https://conda.anaconda.org/conda-forge",
         made="2026-01-01T00:00:00Z",
         seconds=3.0,
-        total=len(matrix_cells),
-        missing={c.name: "not selected" for c in matrix_cells if states.get(c.name) != "done"},
-        optional=[c.name for c in matrix_cells if c.optional],
+        total=len(every),
+        missing={c.name: "not selected" for c in every if states.get(c.name) != "done"},
+        optional=[c.name for c in every if c.optional],
         cells=cells,
         binaries=binaries,
         artefacts=artefacts,
         hosts={"h": HOST},
     ).model_copy(update=more)
-    write(manifest, folder / "manifest.json")
-    return manifest
+    write(found, folder / "manifest.json")
+    return found
 
 
 def binary(data: bytes) -> Binary:
@@ -107,16 +108,34 @@ def artefact(folder: Path, path: str, kind: str, cells: list[str]) -> Artefact:
     )
 
 
+# A symbol of torch in each flavour of the C++ ABI.
+TORCH_SYMBOLS = (
+    "_ZN3c105ErrorC1ENS_14SourceLocationESs",
+    "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+)
+
+
+def record_of(file: str, **changes) -> dict:
+    """The build record of a binary, by its file name."""
+    kind, _, name = file.removesuffix(".so").partition("-")
+    facts = {"name": name, "git_commit": "c" * 40}
+    if kind == "kernels":
+        return {**KERNELS_RECORD, **facts, **changes}
+    if name.startswith("aten"):
+        facts |= {"lane": "aten", "torch_target": f"2.{name[5]}", "cxx11_abi": int(name[-1])}
+    return {**GLUE_RECORD, **facts, **changes}
+
+
 @pytest.fixture(scope="session")
 def objects(matrix, tmp_path_factory) -> dict[str, bytes]:
     """A small real shared object for every name of the matrix."""
     folder = tmp_path_factory.mktemp("objects")
-    contents = {}
+    found = {}
     for name in sorted({name for cell in all_cells(matrix) for name in names(cell)}):
-        record = GLUE_RECORD if name.startswith("glue") else KERNELS_RECORD
-        record = {**record, "name": name.partition("-")[2].removesuffix(".so")}
-        contents[name] = shared_object(folder / name, record=record).read_bytes()
-    return contents
+        symbols = [TORCH_SYMBOLS[int(name[-4])]] if name.startswith("glue-aten") else []
+        path = shared_object(folder / name, record=record_of(name), undefined=symbols)
+        found[name] = path.read_bytes()
+    return found
 
 
 @pytest.fixture
@@ -125,27 +144,15 @@ def console() -> Console:
 
 
 @pytest.fixture
-def dist(tmp_path, monkeypatch) -> Path:
-    """An own build/ and dist/."""
-    for module, name, path in (
-        (run, "LOGS", "build/logs"),
-        (run, "BUILD", "build"),
-        (run, "DIST", "dist"),
-        (run, "INDEX", "dist/simple"),
-        (run, "MANIFEST", "dist/manifest.json"),
-        (run, "REPORT", "dist/report.html"),
-    ):
-        monkeypatch.setattr(module, name, tmp_path / path)
-    monkeypatch.setattr("torchship.release.pack_steps.DIST", tmp_path / "dist")
-    monkeypatch.setattr("torchship.release.pack_steps.TEMPORARY", tmp_path / "build" / "tmp")
-    monkeypatch.setattr("torchship.release.collect.DIST", tmp_path / "dist")
-    (tmp_path / "dist").mkdir()
-    return tmp_path / "dist"
+def dist(own_settings) -> Path:
+    """An own dist/."""
+    own_settings.dist.mkdir()
+    return own_settings.dist
 
 
 def test_a_manifest_survives_the_way_to_disk_and_back(matrix, objects, tmp_path) -> None:
-    manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
-    assert parse(tmp_path / "manifest.json") == manifest
+    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    assert parse(tmp_path / "manifest.json") == made
 
 
 def test_a_run_names_its_image(monkeypatch) -> None:
@@ -181,23 +188,23 @@ def test_the_schema_beside_it_holds_for_it(matrix, objects, tmp_path) -> None:
 def test_what_is_not_whole_is_set_aside(damage, matrix, objects, tmp_path) -> None:
     make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
     path = tmp_path / "manifest.json"
-    content = path.read_text()
+    text = path.read_text()
     damaged = {
-        "half": content[: len(content) // 2].encode(),
+        "half": text[: len(text) // 2].encode(),
         "empty": b"",
         "binary": b"\xff\xfe\x00",
-        "other schema": content.replace('"schema": 1', '"schema": 2').encode(),
-        "unknown key": content.replace('"clean"', '"colour": 1, "clean"').encode(),
-        "missing key": content.replace('"total"', '"sum"').encode(),
-        "text for a number": re.sub(r'"total": (\d+)', r'"total": "\1"', content).encode(),
+        "other schema": text.replace('"schema": 1', '"schema": 2').encode(),
+        "unknown key": text.replace('"clean"', '"colour": 1, "clean"').encode(),
+        "missing key": text.replace('"total"', '"sum"').encode(),
+        "text for a number": re.sub(r'"total": (\d+)', r'"total": "\1"', text).encode(),
         "list": b"[]",
     }[damage]
     path.write_bytes(damaged)
-    log: list[str] = []
-    assert read_or_set_aside(path, log.append) is None
+    said: list[str] = []
+    assert read_or_set_aside(path, said.append) is None
     assert not path.exists()
     assert (tmp_path / "manifest.json.set-aside-1").read_bytes() == damaged
-    assert "set aside as manifest.json.set-aside-1" in log[0]
+    assert "set aside as manifest.json.set-aside-1" in said[0]
 
 
 def test_an_earlier_one_that_was_set_aside_is_kept(tmp_path) -> None:
@@ -213,11 +220,11 @@ def test_no_manifest_is_nothing_to_tell(tmp_path) -> None:
 
 def test_files_that_are_not_what_was_made_are_named(matrix, objects, tmp_path) -> None:
     states = {"stable210-cpu": "done", "stable210-cu13": "done"}
-    manifest = make_manifest(tmp_path, matrix, states, objects)
-    assert wrong_files(manifest.artefacts, tmp_path) == []
-    (tmp_path / manifest.cells["stable210-cpu"].wheel).write_bytes(b"other")
-    (tmp_path / manifest.cells["stable210-cu13"].wheel).unlink()
-    first, second = wrong_files(manifest.artefacts, tmp_path)
+    made = make_manifest(tmp_path, matrix, states, objects)
+    assert wrong_files(made.artefacts, tmp_path) == []
+    (tmp_path / made.cells["stable210-cpu"].wheel).write_bytes(b"other")
+    (tmp_path / made.cells["stable210-cu13"].wheel).unlink()
+    first, second = wrong_files(made.artefacts, tmp_path)
     assert "stable.cpu" in first and "hash differs" in first
     assert "stable.cu13" in second and "missing" in second
 
@@ -227,155 +234,165 @@ def test_files_that_are_not_what_was_made_are_named(matrix, objects, tmp_path) -
 
 def test_good_cells_of_the_same_sources_are_kept(matrix, objects, tmp_path) -> None:
     states = {"stable210-cpu": "done", "stable210-cu13": "partial", "aten29-abi1-cpu": "failed"}
-    manifest = make_manifest(tmp_path, matrix, states, objects)
-    assert set(carried(manifest, SOURCES, tmp_path)) == {"stable210-cpu", "stable210-cu13"}
+    made = make_manifest(tmp_path, matrix, states, objects)
+    assert set(carried(made, SOURCES, tmp_path)) == {"stable210-cpu", "stable210-cu13"}
     # Packed, and then found not to run.
-    failed = manifest.cells["stable210-cpu"].model_copy(update={"state": "failed"})
-    manifest = manifest.model_copy(update={"cells": {**manifest.cells, "stable210-cpu": failed}})
-    assert set(carried(manifest, SOURCES, tmp_path)) == {"stable210-cu13"}
+    failed = made.cells["stable210-cpu"].model_copy(update={"state": "failed"})
+    made = made.model_copy(update={"cells": {**made.cells, "stable210-cpu": failed}})
+    assert set(carried(made, SOURCES, tmp_path)) == {"stable210-cu13"}
 
 
 def test_nothing_is_kept_of_other_sources(matrix, objects, tmp_path) -> None:
-    manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
-    assert carried(manifest, "t" * 64, tmp_path) == {}
+    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    assert carried(made, "t" * 64, tmp_path) == {}
     assert carried(None, SOURCES, tmp_path) == {}
 
 
 def test_a_cell_whose_wheel_was_damaged_is_not_kept(matrix, objects, tmp_path) -> None:
-    manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
-    (tmp_path / manifest.cells["stable210-cpu"].wheel).write_bytes(b"torn")
-    assert carried(manifest, SOURCES, tmp_path) == {}
+    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    (tmp_path / made.cells["stable210-cpu"].wheel).write_bytes(b"torn")
+    assert carried(made, SOURCES, tmp_path) == {}
 
 
 # Merging shards.
 
 
-def test_shards_become_one_wheel_and_one_manifest(matrix, objects, tmp_path, dist, console) -> None:
+def test_shards_become_one_wheel_and_one_manifest(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
     cells = [cell.name for cell in all_cells(matrix)]
     halves = cells[::2], cells[1::2]
     for number, half in enumerate(halves):
         make_manifest(tmp_path / str(number), matrix, dict.fromkeys(half, "done"), objects)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
-    manifest = parse(dist / "manifest.json")
-    assert not manifest.partial and list(manifest.cells) == cells
-    assert manifest.fat is not None and "+" not in manifest.fat.path
-    assert wrong_files(manifest.artefacts, dist) == []
-    assert {a.kind for a in manifest.artefacts} == {"fat", "sdist", "thin"}
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
+    found = parse(dist / "manifest.json")
+    assert not found.partial and list(found.cells) == cells
+    assert found.fat is not None and "+" not in found.fat.path
+    assert wrong_files(found.artefacts, dist) == []
+    assert {a.kind for a in found.artefacts} == {"fat", "sdist", "thin"}
     assert (dist / "logs" / f"{cells[0]}.log").exists() and (dist / "report.html").exists()
     assert len(list((dist / "simple" / "lltm").glob("*.whl"))) == len(cells)
 
 
 def test_a_wheel_is_whole_without_what_no_torch_on_pypi_loads(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     optional = [cell.name for cell in all_cells(matrix) if cell.optional]
     make_manifest(tmp_path / "0", matrix, dict.fromkeys(required(matrix), "done"), objects)
     make_manifest(tmp_path / "1", matrix, dict.fromkeys(optional, "skipped"), objects)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
-    manifest = parse(dist / "manifest.json")
-    assert not manifest.partial and manifest.fat is not None and "+" not in manifest.fat.path
-    assert list(manifest.missing) == manifest.optional == optional
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
+    found = parse(dist / "manifest.json")
+    assert not found.partial and found.fat is not None and "+" not in found.fat.path
+    assert list(found.missing) == found.optional == optional
     assert ", ".join(f"{name} (optional)" for name in optional) in console.export_text()
     page = " ".join((dist / "report.html").read_text().split())
     assert "it is partial" not in page and "aten24-abi1-cpu (optional)" in page
 
 
 def test_a_wheel_that_lacks_a_torch_on_pypi_is_partial_whatever_else_it_has(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     names = [cell.name for cell in all_cells(matrix) if cell.name != "aten24-abi0-cpu"]
     make_manifest(tmp_path / "0", matrix, dict.fromkeys(names, "done"), objects)
-    assert run.merge([tmp_path / "0"], matrix, console) == 0
-    manifest = parse(dist / "manifest.json")
-    assert manifest.partial and "+partial.14of15-" in manifest.fat.path
+    assert merge([tmp_path / "0"], console, own_settings) == 0
+    found = parse(dist / "manifest.json")
+    assert found.partial and "+partial.14of15-" in found.fat.path
     assert "lacks aten24-abi0-cpu" in console.export_text()
 
 
-def test_what_no_shard_built_makes_it_partial(matrix, objects, tmp_path, dist, console) -> None:
+def test_what_no_shard_built_makes_it_partial(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     make_manifest(tmp_path / "1", matrix, {"stable210-cu12": "skipped"}, objects)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
-    manifest = parse(dist / "manifest.json")
-    assert "+partial.1of" in manifest.fat.path and manifest.missing["stable210-cu12"].startswith(
-        "<sk"
-    )
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
+    found = parse(dist / "manifest.json")
+    assert "+partial.1of" in found.fat.path and found.missing["stable210-cu12"].startswith("<sk")
     assert "lacks stable210-cu12" in console.export_text()
 
 
 def test_a_cell_that_failed_in_a_shard_fails_the_merge(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     make_manifest(tmp_path / "1", matrix, {"aten29-abi1-cpu": "failed"}, objects)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 1
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 1
     assert "FAILED aten29-abi1-cpu: <failed> because" in console.export_text()
 
 
-def test_the_shard_that_came_furthest_counts(matrix, objects, tmp_path, dist, console) -> None:
+def test_the_shard_that_came_furthest_counts(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "failed"}, objects)
     make_manifest(tmp_path / "1", matrix, {"stable210-cpu": "done"}, objects)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
     assert parse(dist / "manifest.json").cells["stable210-cpu"].state == "done"
 
 
 @pytest.mark.parametrize("field", ["commit", "version", "sources"])
 def test_shards_of_different_sources_are_refused(
-    field, matrix, objects, tmp_path, dist, console
+    field, matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, objects, **{field: "d" * 40})
     with pytest.raises(ReleaseError, match=f"{field} is dddd.*same commit"):
-        run.merge([tmp_path / "0", tmp_path / "1"], matrix, console)
+        merge([tmp_path / "0", tmp_path / "1"], console, own_settings)
 
 
 def test_objects_that_differ_between_shards_are_refused(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
-    other = {**objects, "kernels-cpu.so": objects["kernels-cuda12.so"]}
+    path = tmp_path / "other" / "kernels-cpu.so"
+    other_build = shared_object(path, record=record_of(path.name), defined=["more"])
+    other = {**objects, path.name: other_build.read_bytes()}
     make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, other)
     with pytest.raises(ReleaseError, match=r"kernels-cpu\.so differs"):
-        run.merge([tmp_path / "0", tmp_path / "1"], matrix, console)
+        merge([tmp_path / "0", tmp_path / "1"], console, own_settings)
     assert not (dist / "manifest.json").exists()
 
 
 def test_the_hash_of_a_binary_is_that_of_the_packed_one(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     """Another shard may have made other bytes under the same name, for a cell that failed."""
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     other = {"kernels-cpu.so": binary(b"other")}
     states = {"aten29-abi1-cpu": "failed"}
     make_manifest(tmp_path / "1", matrix, states, objects, binaries=other)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 1
-    binaries = parse(dist / "manifest.json").binaries
-    assert binaries["kernels-cpu.so"] == binary(objects["kernels-cpu.so"])
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 1
+    found = parse(dist / "manifest.json").binaries
+    data = objects["kernels-cpu.so"]
+    assert found["kernels-cpu.so"].sha256 == hashlib.sha256(data).hexdigest()
+    assert found["kernels-cpu.so"].record == record_of("kernels-cpu.so")
 
 
 def test_a_binary_that_no_manifest_knows_is_refused(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     wrong = {name: binary(b"other") for name in ("glue-stable210.so", "kernels-cpu.so")}
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects, binaries=wrong)
     with pytest.raises(ReleaseError, match="no manifest has the hash"):
-        run.merge([tmp_path / "0"], matrix, console)
+        merge([tmp_path / "0"], console, own_settings)
     assert not (dist / "manifest.json").exists()
 
 
-def test_a_shard_with_a_changed_wheel_is_refused(matrix, objects, tmp_path, dist, console) -> None:
-    manifest = make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
-    (tmp_path / "0" / manifest.cells["stable210-cpu"].wheel).write_bytes(b"torn")
+def test_a_shard_with_a_changed_wheel_is_refused(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    made = make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    (tmp_path / "0" / made.cells["stable210-cpu"].wheel).write_bytes(b"torn")
     with pytest.raises(ReleaseError, match="hash differs"):
-        run.merge([tmp_path / "0"], matrix, console)
+        merge([tmp_path / "0"], console, own_settings)
 
 
 def test_a_folder_without_a_whole_manifest_is_refused_and_left_alone(
-    matrix, tmp_path, dist, console
+    matrix, tmp_path, dist, console, own_settings
 ) -> None:
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "manifest.json").write_text("{")
     with pytest.raises(ReleaseError, match="no whole manifest"):
-        run.merge([tmp_path / "0"], matrix, console)
+        merge([tmp_path / "0"], console, own_settings)
     assert (tmp_path / "0" / "manifest.json").read_text() == "{"
 
 
@@ -401,9 +418,9 @@ class Balance(HTMLParser):
         self.links: set[str] = set()
 
     def handle_starttag(self, tag, attrs) -> None:
-        attributes = dict(attrs)
-        self.ids |= {attributes["id"]} if "id" in attributes else set()
-        self.links |= {attributes["href"]} if "href" in attributes else set()
+        found = dict(attrs)
+        self.ids |= {found["id"]} if "id" in found else set()
+        self.links |= {found["href"]} if "href" in found else set()
         if tag not in ("meta", "br"):
             self.open.append(tag)
 
@@ -421,12 +438,12 @@ def test_the_page_is_sound_html_and_its_links_lead_somewhere(matrix, objects, tm
 
 def test_seconds_of_a_step_that_serves_two_cells_count_once(matrix, objects, tmp_path) -> None:
     states = dict.fromkeys(("stable210-cpu", "stable210-cu12"), "done")
-    manifest = make_manifest(tmp_path, matrix, states, objects)
+    made = make_manifest(tmp_path, matrix, states, objects)
     cells = {
         name: cell.model_copy(update={"steps": {**cell.steps, "glue/stable210": 40.0}})
-        for name, cell in manifest.cells.items()
+        for name, cell in made.cells.items()
     }
-    page = render(manifest.model_copy(update={"cells": cells}), tmp_path)
+    page = render(made.model_copy(update={"cells": cells}), tmp_path)
     totals = re.findall(r'<span class="soft">([\d.]+) s</span></summary>', page)
     assert sorted(map(float, totals)) == [1.5, 41.5]
     assert page.count("40.0 s") == 1 and "in stable210-c" in page
@@ -452,8 +469,8 @@ def test_the_page_holds_logs_and_timings_as_text(matrix, objects, tmp_path) -> N
 
 
 def test_the_grid_has_a_place_for_every_cell_of_the_matrix(matrix, objects, tmp_path) -> None:
-    manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
-    rows, columns = grid(manifest)
+    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    rows, columns = grid(made)
     assert {name for row in rows.values() for name in row.values()} == {
         cell.name for cell in all_cells(matrix)
     }

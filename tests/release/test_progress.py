@@ -6,17 +6,18 @@ import io
 
 import pytest
 from rich.console import Console
+from steps import Step
 
-from torchship.release.collect import said
+from torchship.release.collect import log_of
 from torchship.release.listing import Reporter
 from torchship.release.shell import TAIL
-from torchship.release.tasks import Outcome, Status, Task
+from torchship.release.tasks import Outcome, Status
 
 
 def show(outcomes, *, terminal: bool = False, verbose: bool = False) -> str:
     out = io.StringIO()
     console = Console(file=out, width=120, force_terminal=terminal, color_system=None)
-    tasks = [Task(outcome.task, lambda _context: []) for outcome in outcomes]
+    tasks = [Step(name=outcome.task, act=lambda _context: []) for outcome in outcomes]
     with Reporter(console, tasks, verbose=verbose) as reporter:
         for task, outcome in zip(tasks, outcomes, strict=True):
             reporter.started(task)
@@ -34,9 +35,9 @@ def failed(tmp_path) -> Outcome:
 
 
 def test_a_log_gets_plain_lines() -> None:
-    output = show([Outcome("wheel/a", Status.DONE, 1.25), Outcome("wheel/b", Status.REUSED, 0.0)])
-    assert "\x1b" not in output and "\r" not in output
-    assert output.splitlines() == [
+    text = show([Outcome("wheel/a", Status.DONE, 1.25), Outcome("wheel/b", Status.REUSED, 0.0)])
+    assert "\x1b" not in text and "\r" not in text
+    assert text.splitlines() == [
         "           wheel/a ...",
         "[  1/2]  done         1.2 s  wheel/a",
         "           wheel/b ...",
@@ -45,17 +46,17 @@ def test_a_log_gets_plain_lines() -> None:
 
 
 def test_a_person_sees_what_is_running_and_how_far_it_is() -> None:
-    output = show([Outcome("wheel/a", Status.DONE, 1.25)], terminal=True)
-    assert "━" in output and "0/1" in output and "wheel/a" in output and "\x1b" in output
-    assert "wheel/a ..." not in output
+    text = show([Outcome("wheel/a", Status.DONE, 1.25)], terminal=True)
+    assert "━" in text and "0/1" in text and "wheel/a" in text and "\x1b" in text
+    assert "wheel/a ..." not in text
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_failure_shows_its_reason_and_the_end_of_its_log(failed, terminal) -> None:
-    output = show([failed], terminal=terminal)
-    assert "no compiler; install one" in output and str(failed.log) in output.replace("\n", "")
-    assert "| line 199" in output and f"| line {200 - TAIL}" in output
-    assert f"| line {200 - TAIL - 1}\n" not in output
+    text = show([failed], terminal=terminal)
+    assert "no compiler; install one" in text and str(failed.log) in text.replace("\n", "")
+    assert "| line 199" in text and f"| line {200 - TAIL}" in text
+    assert f"| line {200 - TAIL - 1}\n" not in text
 
 
 def test_verbose_shows_the_whole_log(failed) -> None:
@@ -63,14 +64,14 @@ def test_verbose_shows_the_whole_log(failed) -> None:
 
 
 def test_what_is_skipped_says_why() -> None:
-    output = show([Outcome("wheel/a", Status.SKIPPED, 0.0, reason="needs an nvcc 12.8")])
-    assert "skipped" in output and "needs an nvcc 12.8" in output
+    text = show([Outcome("wheel/a", Status.SKIPPED, 0.0, reason="needs an nvcc 12.8")])
+    assert "skipped" in text and "needs an nvcc 12.8" in text
 
 
 def test_a_cell_has_one_log_of_all_its_steps(tmp_path) -> None:
     step = tmp_path / "step.log"
     step.write_text("compiler says\n")
     bad = Outcome("wheel/a", Status.FAILED, 1.0, reason="no wheel")
-    log = "".join(map(said, [Outcome("glue/x", Status.DONE, 1.0, log=step), bad]))
-    assert log.startswith("=== glue/x: done, 1.0 s\ncompiler says\n\n=== wheel/a: FAILED")
-    assert "no wheel" in log
+    text = "".join(map(log_of, [Outcome("glue/x", Status.DONE, 1.0, log=step), bad]))
+    assert text.startswith("=== glue/x: done, 1.0 s\ncompiler says\n\n=== wheel/a: FAILED")
+    assert "no wheel" in text

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import io
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
+from steps import Step
 from wheel_makers import make_wheel
 
 from torchship.builder import HostCompiler
-from torchship.release import ReleaseError, pack_steps, run, store
-from torchship.release import upload as uploading
+from torchship.release import ReleaseError, run, store
 from torchship.release.cells import required
 from torchship.release.host import Host
 from torchship.release.manifest import parse, wrong_files
-from torchship.release.planner import Plan
+from torchship.release.planner import CellTasks, Plan
 from torchship.release.run import Release
+from torchship.release.settings import Settings
 from torchship.release.tasks import SkipTask
+from torchship.release.upload import upload
 from torchship.release.wheels import read_wheel
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
@@ -28,27 +31,28 @@ GXX = HostCompiler(("g++",), "g++", "12.2.0")
 class World:
     """A checkout of its own, in which cells are packed without being compiled."""
 
-    def __init__(self, root: Path, matrix, objects: dict[str, bytes]) -> None:
-        self.root = root
-        self.matrix = matrix
-        self.objects = objects
-        self.dist = root / "dist"
-        self.total = len(required(matrix))
+    def __init__(self, settings: Settings, objects: dict[str, bytes]) -> None:
+        self.settings, self.objects = settings, objects
+        self.root, self.dist = settings.build.parent, settings.dist
+        self.total = len(required(settings.matrix))
         self.bad: dict[str, Exception] = {}
         self.ran: list[str] = []
         self.out = io.StringIO()
 
-    def plan(self, matrix, host, cells, channel, carried=None) -> Plan:
-        plan = Plan(matrix, host, channel=channel)
-        plan.cells = cells
+    def plan(self, settings, host, cells, channel, carried, pack) -> Plan:
+        found = Plan(settings, host, channel=channel, carried=carried, pack=pack)
+        found.cells = cells
         for cell in cells:
-            wheel = plan.add(cell, f"wheel/{cell}", self._step("wheel", cell), {})
-            plan.add(cell, f"venv/{cell}", self._step("venv", cell), {}, [wheel])
-        plan.add_fat_wheel(carried or {})
-        for name in list(plan.tasks):
+            own = found.of[cell.name] = CellTasks()
+            own.wheel = Step(name=f"wheel/{cell}", act=self._step("wheel", cell))
+            found.add(own.wheel, cell)
+            own.venv = Step(name=f"venv/{cell}", act=self._step("venv", cell), after=(own.wheel,))
+            found.add(own.venv, cell)
+        found.add_fat_wheel()
+        for name in list(found.tasks):
             if name.startswith("fat-run"):
-                del plan.tasks[name]
-        return plan
+                del found.tasks[name]
+        return found
 
     def _step(self, step, cell):
         name = f"{step}/{cell.name}"
@@ -68,16 +72,17 @@ class World:
 
         return do
 
-    def run(self, *selectors: str, **options) -> int:
-        self.ran = []
-        self.out = io.StringIO()
+    def release(self, *selectors: str, **options) -> Release:
         console = Console(file=self.out, width=250)
-        host = Host(python="python3", python_minor="3.11", torch=None, compiler=GXX, cuda=None)
-        options["channel"] = "bootstrap"
-        return Release(selectors, self.matrix, host, console, **options).run()
+        host = Host("python3", "3.11", None, GXX)
+        return Release(selectors, self.settings, host, console, channel="bootstrap", **options)
+
+    def run(self, *selectors: str, **options) -> int:
+        self.ran, self.out = [], io.StringIO()
+        return self.release(*selectors, **options).run()
 
     @property
-    def output(self) -> str:
+    def text(self) -> str:
         return self.out.getvalue()
 
     @property
@@ -96,31 +101,14 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, matrix, monkeypatch) -> World:
+def world(tmp_path, own_settings, monkeypatch) -> World:
     glue = shared_object(tmp_path / "o" / "glue.so", record=GLUE_RECORD)
     kernels = shared_object(tmp_path / "o" / "kernels.so", record=KERNELS_RECORD)
     objects = {"glue": glue.read_bytes(), "kernels": kernels.read_bytes()}
-    new_world = World(tmp_path, matrix, objects)
-    dist = tmp_path / "dist"
-    build = tmp_path / "build"
-    places = {
-        "torchship.release.run": {
-            "BUILD": build,
-            "DIST": dist,
-            "INDEX": dist / "simple",
-            "MANIFEST": dist / "manifest.json",
-            "REPORT": dist / "report.html",
-            "TEMPORARY": build / "tmp",
-        },
-        "torchship.release.collect": {"DIST": dist, "CELL_LOGS": dist / "logs"},
-        "torchship.release.pack_steps": {"DIST": dist, "TEMPORARY": build / "tmp"},
-    }
-    for module, names in places.items():
-        for name, path in names.items():
-            monkeypatch.setattr(f"{module}.{name}", path)
-    monkeypatch.setattr(run, "Plan", new_world.plan)
+    made = World(own_settings, objects)
+    monkeypatch.setattr(run, "Plan", made.plan)
     monkeypatch.setattr(run, "obstacle", lambda cell, *_: self_obstacle(cell))
-    return new_world
+    return made
 
 
 def self_obstacle(cell) -> str | None:
@@ -129,11 +117,11 @@ def self_obstacle(cell) -> str | None:
 
 def test_a_run_leaves_a_wheel_a_manifest_a_report_and_logs(world) -> None:
     assert world.run("stable210-cpu") == 0
-    manifest = world.manifest
-    assert manifest.cells["stable210-cpu"].state == "done"
-    assert wrong_files(manifest.artefacts, world.dist) == []
-    assert manifest.fat.cells == ["stable210-cpu"] and "+partial.1of" in manifest.fat.path
-    assert manifest.cells["stable210-cpu"].runs[0].facts["comparisons"] == 2
+    found = world.manifest
+    assert found.cells["stable210-cpu"].state == "done"
+    assert wrong_files(found.artefacts, world.dist) == []
+    assert found.fat.cells == ["stable210-cpu"] and "+partial.1of" in found.fat.path
+    assert found.cells["stable210-cpu"].runs[0].facts["comparisons"] == 2
     assert "doing venv/stable210-cpu" in (world.dist / "logs" / "stable210-cpu.log").read_text()
     assert (world.dist / "report.html").exists()
     assert (world.dist / "simple" / "lltm" / "index.html").exists()
@@ -148,18 +136,16 @@ def test_one_failing_cell_stops_no_other_and_fails_the_run(world) -> None:
         "stable210-cu12": "done",
         "stable210-cu13": "done",
     }
-    assert (
-        "auditwheel finds no tag" in world.output and "| doing wheel/stable210-cpu" in world.output
-    )
+    assert "auditwheel finds no tag" in world.text and "| doing wheel/stable210-cpu" in world.text
     assert world.manifest.fat.cells == ["stable210-cu12", "stable210-cu13"]
     assert "auditwheel finds no tag" in world.manifest.missing["stable210-cpu"]
 
 
 def test_the_table_shows_the_begin_of_a_long_reason(world) -> None:
-    reason = "\n".join(f"error {number}" for number in range(50))
-    world.bad["wheel/stable210-cpu"] = ReleaseError(reason)
+    words = "\n".join(f"error {number}" for number in range(50))
+    world.bad["wheel/stable210-cpu"] = ReleaseError(words)
     world.run("stable210-cpu")
-    table = world.output[world.output.index("lltm release") :]
+    table = world.text[world.text.index("lltm release") :]
     assert "error 3" in table and "error 4" not in table and "its log has the rest" in table
     assert "error 49" in world.manifest.cells["stable210-cpu"].reason
 
@@ -171,10 +157,12 @@ def test_a_cell_that_does_not_run_stays_out_of_the_wheel(world) -> None:
     assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
 
 
-def test_a_fat_wheel_that_cannot_be_made_fails_the_run(world, monkeypatch) -> None:
-    monkeypatch.setattr(pack_steps, "LIMIT", 10)
+def test_a_fat_wheel_that_cannot_be_made_fails_the_run(world, matrix) -> None:
+    project = matrix.project.model_copy(update={"wheel_limit": 10})
+    small = matrix.model_copy(update={"project": project})
+    world.settings = replace(world.settings, matrix=small)
     assert world.run("stable210-cpu") == 1
-    assert world.manifest.fat is None and "at most 10 are allowed" in world.output
+    assert world.manifest.fat is None and "at most 10 are allowed" in world.text
 
 
 def test_what_a_machine_cannot_build_is_named_and_fails_only_who_asked_for_it(world) -> None:
@@ -188,7 +176,7 @@ def test_what_a_machine_cannot_run_is_partial(world) -> None:
     world.bad["venv/stable210-cu13"] = SkipTask("needs a GPU")
     assert world.run("stable210-cu*") == 0
     assert world.manifest.cells["stable210-cu13"].state == "partial"
-    assert "stable210-cu13" in world.manifest.fat.cells and "needs a GPU" in world.output
+    assert "stable210-cu13" in world.manifest.fat.cells and "needs a GPU" in world.text
     assert world.run("stable210-cu13") == 1
 
 
@@ -196,7 +184,7 @@ def test_cuda_kernels_that_no_gpu_has_run_are_said_to_be_so(world) -> None:
     world.run("stable210-cu13", "stable210-cpu")
     runs = {name: cell.runs[-1] for name, cell in world.manifest.cells.items()}
     assert runs["stable210-cpu"].ran
-    assert not runs["stable210-cu13"].ran and "no run had a GPU" in world.output
+    assert not runs["stable210-cu13"].ran and "no run had a GPU" in world.text
 
 
 def test_a_second_run_does_nothing_again(world) -> None:
@@ -238,35 +226,37 @@ def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
     path.write_text(path.read_text()[:300])
     assert world.run("stable210-cu13") == 0
     assert world.manifest.fat.cells == ["stable210-cu13"]
-    assert "set aside as manifest.json.set-aside-1" in world.output
+    assert "set aside as manifest.json.set-aside-1" in world.text
 
 
 def test_nothing_is_kept_of_other_sources(world, monkeypatch) -> None:
     world.run("stable210-cu13")
-    monkeypatch.setattr(store, "source_identity", lambda _files: "t" * 64)
+    monkeypatch.setattr(store, "source_identity", lambda *_: "t" * 64)
     assert world.run("stable210-cpu") == 0
     assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
 
 
 @pytest.fixture
-def checkout(tmp_path, monkeypatch):
+def checkout(tmp_path, settings, monkeypatch):
     """A git checkout with two commits, of which the run sees the first; returns its git."""
     root = tmp_path / "checkout"
     root.mkdir()
 
-    def git(*arguments: str) -> str:
+    def git(*words: str) -> str:
         identity = ["-c", "user.name=n", "-c", "user.email=e"]
-        command = ["git", *identity, *arguments]
+        command = ["git", *identity, *words]
         return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
 
     git("init", "--quiet")
-    for content in ("first", "second"):
-        (root / "op.cpp").write_text(content)
+    for text in ("first", "second"):
+        (root / "op.cpp").write_text(text)
         git("add", ".")
-        git("commit", "--quiet", "-m", content)
+        git("commit", "--quiet", "-m", text)
     git("checkout", "--quiet", "HEAD~1")
-    monkeypatch.setattr(store, "REPO", root)
-    monkeypatch.setattr(run, "package_sources", lambda: (root / "op.cpp",))
+    inner = store.identity
+    there = replace(settings, repo=root)
+    monkeypatch.setattr(run, "identity", lambda files, _settings: inner(files, there))
+    monkeypatch.setattr(run, "package_sources", lambda _repo: (root / "op.cpp",))
     return git
 
 
@@ -278,18 +268,15 @@ MOVES = {
 
 
 @pytest.mark.parametrize("how", MOVES)
-def test_what_is_built_from_a_checkout_that_changes_is_not_certified(
-    world, checkout, how, monkeypatch
-) -> None:
-    git_command, says = MOVES[how]
-    step = world._step
+def test_what_is_built_from_a_checkout_that_changes_is_not_certified(world, checkout, how) -> None:
+    (words, says), step = MOVES[how], world._step
 
     def moving(name, cell):
         do = step(name, cell)
 
         def act(context):
             if not world.ran:
-                checkout(*git_command)
+                checkout(*words)
                 if how == "moved and back":
                     checkout("reset", "--quiet", "--hard")
             return do(context)
@@ -298,14 +285,12 @@ def test_what_is_built_from_a_checkout_that_changes_is_not_certified(
 
     world._step = moving
     assert world.run("stable210-cpu") == 1
-    manifest = world.manifest
-    assert manifest.changed.startswith(f"during the run, {says}")
-    assert (manifest.clean, manifest.artefacts) == (False, [])
-    assert says in world.output
-    monkeypatch.setattr(uploading, "DIST", world.dist)
-    monkeypatch.setattr(uploading, "LOGS", world.root / "logs")
+    found = world.manifest
+    assert found.changed.startswith(f"during the run, {says}")
+    assert (found.clean, found.artefacts) == (False, [])
+    assert says in world.text
     with pytest.raises(ReleaseError, match=says):
-        uploading.upload("./x", Console(file=world.out), dry_run=True)
+        upload("./x", world.settings, Console(file=world.out), dry_run=True)
     world._step = step
     assert world.run("stable210-cpu") == 0
     assert (world.manifest.changed, len(world.manifest.artefacts)) == ("", 2)
@@ -317,28 +302,25 @@ def test_a_checkout_that_is_left_alone_is_certified(world, checkout) -> None:
 
 
 def test_shards_share_the_cells(world) -> None:
-    cells: list[str] = []
+    seen: list[str] = []
     for number in (1, 2, 3):
         assert world.run("stable210-*", shard=f"{number}/3") == 0
         assert world.manifest.shard == f"{number}/3"
-        cells += [name.removeprefix("wheel/") for name in world.ran if name.startswith("wheel/")]
-    assert sorted(cells) == ["stable210-cpu", "stable210-cu12", "stable210-cu13"]
+        seen += [name.removeprefix("wheel/") for name in world.ran if name.startswith("wheel/")]
+    assert sorted(seen) == ["stable210-cpu", "stable210-cu12", "stable210-cu13"]
 
 
 def test_a_dry_run_makes_nothing(world, tmp_path) -> None:
-    console = Console(file=world.out, width=250)
-    host = Host(python="python3", python_minor="3.11", torch=None, compiler=GXX, cuda=None)
     before = sorted(tmp_path.rglob("*"))
-    cells, channel = ("stable210-cpu",), "bootstrap"
-    Release(cells, world.matrix, host, console, channel=channel).show()
+    world.release("stable210-cpu").show()
     assert sorted(tmp_path.rglob("*")) == before
-    assert "wheel/stable210-cpu" in world.output and world.ran == []
+    assert "wheel/stable210-cpu" in world.text and world.ran == []
 
 
 def test_a_full_disk_fails_the_run_and_the_next_one_goes_on(world) -> None:
     world.bad["venv/stable210-cpu"] = OSError(28, "No space left on device", str(world.root))
     assert world.run("stable210-cpu", "stable210-cu13") == 1
-    assert "MB are free" in world.output and "what is finished is kept" in world.output
+    assert "MB are free" in world.text and "what is finished is kept" in world.text
     world.bad.clear()
     assert world.run("stable210-cpu", "stable210-cu13") == 0
     assert "wheel/stable210-cpu" not in world.ran and "venv/stable210-cpu" in world.ran

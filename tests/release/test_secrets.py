@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from test_run import world
 
-from torchship.release import REPO
+from torchship.release.settings import REPO
 from torchship.release.shell import CommandFailed, Log, explain, redacted
 
 __all__ = ["world"]
@@ -37,14 +37,12 @@ def secrets(monkeypatch) -> None:
 def leaks(*folders: Path) -> list[str]:
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert files
-    contents = {path: path.read_text(errors="replace") for path in files}
-    return [
-        f"{path}: {word}" for path, content in contents.items() for word in LEAKS if word in content
-    ]
+    texts = {path: path.read_text(errors="replace") for path in files}
+    return [f"{path}: {word}" for path, text in texts.items() for word in LEAKS if word in text]
 
 
 @pytest.mark.parametrize(
-    "content",
+    "text",
     [
         "looking in https://me:pa55word@example.org/simple, then elsewhere",
         "https://me:a@b@pa55word@example.org",
@@ -56,13 +54,13 @@ def leaks(*folders: Path) -> list[str]:
         "ghp_t0kenABCDEFGHIJKLMNOPQR",
     ],
 )
-def test_every_kind_of_secret_is_removed(content) -> None:
-    assert not [word for word in LEAKS if word in redacted(content)], redacted(content)
+def test_every_kind_of_secret_is_removed(text) -> None:
+    assert not [word for word in LEAKS if word in redacted(text)], redacted(text)
 
 
 def test_other_text_stays() -> None:
-    content = "https://example.org/a@b git@github.com:x.git user@host -t/tmp/x/ pypi-name"
-    assert redacted(content) == content
+    text = "https://example.org/a@b git@github.com:x.git user@host -t/tmp/x/ pypi-name"
+    assert redacted(text) == text
 
 
 def test_a_run_leaves_no_secret(world, monkeypatch) -> None:
@@ -92,14 +90,17 @@ def test_a_run_leaves_no_secret(world, monkeypatch) -> None:
 def test_an_error_carries_no_secret() -> None:
     assert redacted(SECRETS["TWINE_PASSWORD"]) == "***"
     index = SECRETS["PIP_INDEX_URL"]
-    assert "pa55word" not in explain(ValueError(index))
-    assert "pa55word" not in explain(OSError(errno.ENOSPC, f"No space left: {index}", index))
+    assert "pa55word" not in explain(ValueError(index), REPO)
+    assert "pa55word" not in explain(OSError(errno.ENOSPC, f"No space left: {index}", index), REPO)
 
 
 def test_a_killed_run_leaves_no_secret(tmp_path) -> None:
     code = (
-        "import pathlib; from torchship.release.shell import Log\n"
-        f"with Log(pathlib.Path({str(tmp_path / 'logs' / 'x.log')!r})) as log:\n"
+        "import pathlib\n"
+        "from torchship.release.matrix import load_settings\n"
+        "from torchship.release.shell import Log\n"
+        f"path = pathlib.Path({str(tmp_path / 'logs' / 'x.log')!r})\n"
+        "with Log(path, load_settings()) as log:\n"
         f"    log.run(['sh', '-c', '''{SAYS}; echo said; sleep 60'''])"
     )
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
@@ -128,22 +129,25 @@ def test_the_log_of_the_tools_environment_has_no_secret(tmp_path) -> None:
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes((REPO / name).read_bytes())
     env = {**os.environ, "PYTHON": str(python)}
-    process = subprocess.run(
+    done = subprocess.run(
         ["bash", tmp_path / "scripts" / "build_all.sh", "--list"],
         env=env,
         capture_output=True,
         text=True,
     )
-    assert process.returncode == 2, process.stderr
+    assert done.returncode == 2, done.stderr
     log = tmp_path / "build" / "logs" / "tools.log"
     assert "PIP_INDEX_URL is https://***@example.org/simple" in log.read_text()
-    assert not [word for word in LEAKS[:3] if word in log.read_text() + process.stderr]
+    assert not [word for word in LEAKS[:3] if word in log.read_text() + done.stderr]
 
 
-def test_a_daemon_that_keeps_the_output_open_holds_nothing_up(tmp_path, monkeypatch) -> None:
+def test_a_daemon_that_keeps_the_output_open_holds_nothing_up(
+    tmp_path, monkeypatch, settings
+) -> None:
     monkeypatch.setattr("torchship.release.shell.PATIENCE", 0.2)
     begun = time.monotonic()
-    with Log(tmp_path / "x.log") as log, pytest.raises(CommandFailed, match="exit code 4"):
+    path = tmp_path / "x.log"
+    with Log(path, settings) as log, pytest.raises(CommandFailed, match="exit code 4"):
         log.run(["sh", "-c", "echo said; sleep 8 & exit 4"])
     assert time.monotonic() - begun < 6
     assert "said" in (tmp_path / "x.log").read_text()

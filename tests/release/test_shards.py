@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchship.release import ReleaseError
-from torchship.release.__main__ import options
+from torchship.release.__main__ import read_options
 from torchship.release.cells import all_cells, part_of
 
 
@@ -35,12 +35,12 @@ def test_few_cells_of_one_glue_are_parted(count, matrix) -> None:
     assert sum(map(len, glues)) <= len({cell.glue for cell in cells}) + count - 1
 
 
-@pytest.mark.parametrize("shard", ["0/8", "9/8", "2", "2/0", "a/b", "-1/2", "2/8/3", ""])
-def test_what_is_no_shard_is_refused(shard) -> None:
+@pytest.mark.parametrize("text", ["0/8", "9/8", "2", "2/0", "a/b", "-1/2", "2/8/3", ""])
+def test_what_is_no_shard_is_refused(text) -> None:
     with pytest.raises(ReleaseError, match="needs k/n"):
-        part_of([], shard)
+        part_of([], text)
 
 
 def test_folders_to_merge_may_be_named_one_by_one_or_together() -> None:
-    arguments = options().parse_intermixed_args(["--merge", "a", "--merge", "b", "c"])
-    assert arguments.merge == [Path("a"), Path("b"), Path("c")]
+    asked = read_options(["--merge", "a", "--merge", "b", "c"])
+    assert list(asked.merge) == [Path("a"), Path("b"), Path("c")]
