@@ -1,6 +1,7 @@
 """How a result is stored: JSON with a record on each line, four digits a number, packed by xz.
 
-``xzcat FILE | less`` reads such a file without this module. A name without ``.xz`` is not packed.
+``xzcat FILE | less`` reads such a file without this module. A name without ``.xz`` is not
+packed.
 """
 
 from __future__ import annotations
