@@ -1,4 +1,5 @@
-"""Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of step_plan.cu.
+"""Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of
+measured_bounds.h.
 
 Each family of kernels runs randomly drawn steps, in a CUDA graph and eagerly. Most constants
 are fitted to half of the graph's times; the model then predicts the other half.
@@ -24,21 +25,18 @@ from .timing import GRAPH_STEPS, capture, stopwatch
 
 KINDS = {
     "float32": ("rows4", "rows16", "cublas"),
-    "tf32": ("tensor", "few", "cublas"),
-    "bfloat16": ("rows4", "rows16", "elements", "cublas"),
+    "tf32": ("tensor", "cublas"),
+    "bfloat16": ("rows4", "rows16", "cublas"),
 }
-"""The families that the model compares. "few" is "tensor" for tf32 steps of up to FEW_ROWS rows,
-"elements" is "tensor" for rows that are not aligned to words of 4 bytes."""
+"""The families that the model compares."""
 NAMES = {
     "rows4": ("rows4_depth", "rows4_work"),
     "rows16": ("rows_depth", "rows_work"),
     "tensor": ("tensor_slice", "tensor_block"),
-    "elements": ("elements_slice", "elements_block"),
-    "few": ("few_slice", "few_block"),
     "cublas": ("cublas", "cublas_work", "cublas_megabyte"),
 }
 FEW_ROWS = 32
-"""The most rows of a step that "few" serves: kFewRows of cell.h."""
+"""Steps of up to so many rows run another kernel of "tensor", kFewRows of step.h: not fitted."""
 SMALLEST = Size(1, 16, 17)
 MOST_WORK = 1e10
 """The most operations of a step. In a larger step only the products limit the speed."""
@@ -53,10 +51,9 @@ def terms(family: str, size: Size, element_bytes: int) -> tuple[float, ...]:
     if family.startswith("rows"):
         tile = int(family.removeprefix("rows"))
         return depth, 1e-6 * math.ceil(size.batch / tile) * tile * lines * depth
-    if family in ("tensor", "elements", "few"):
+    if family == "tensor":
         slices = math.ceil(depth * element_bytes / 128)
-        row_tiles = 1 if family == "few" else math.ceil(size.batch / 64)
-        return slices, slices * row_tiles * math.ceil(size.state / 16)
+        return slices, slices * math.ceil(size.batch / 64) * math.ceil(size.state / 16)
     return 1.0, 1e-6 * size.batch * lines * depth, 1e-6 * lines * depth * element_bytes
 
 
@@ -88,8 +85,7 @@ def _measure(draw: Draw, family: str) -> tuple[float, float]:
     dtype = DTYPES[draw.dtype]
     cell = our_cell(Request(draw.size, dtype, "cuda", 0))
     call = Calls(cell, make_inputs(draw.size, dtype, "cuda", 0)).plain
-    name = "tensor" if family in ("few", "elements") else family
-    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL=name)
+    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL=family)
     set_tf32(allowed=draw.dtype == "tf32")
     with forced, torch.no_grad():
         graph, _ = capture(call, GRAPH_STEPS)
@@ -115,15 +111,16 @@ def show(seed: int, count: int, console: Console) -> None:
     table.add_row("all", "launch", f"{launch:.1f}")
     for dtype, families in KINDS.items():
         draws = [d for d in unaligned if d.dtype == dtype and forward_flops(d.size) <= MOST_WORK]
+        many_rows = [draw for draw in draws if draw.size.batch > FEW_ROWS]
+        element_bytes = DTYPES[dtype].itemsize
         host_times = []
         for family in families:
-            steps = _steps(family, draws)[:count]
-            times, eager = torch.tensor([_measure(step, family) for step in steps]).double().T
-            host_times.append((eager - times).median())
-            element_bytes = DTYPES[dtype].itemsize
+            steps = (many_rows if family == "tensor" else draws)[:count]
             rows = torch.tensor(
                 [terms(family, step.size, element_bytes) for step in steps]
             ).double()
+            times, eager = torch.tensor([_measure(step, family) for step in steps]).double().T
+            host_times.append((eager - times).median())
             constants = fit(family, rows[::2], times[::2], launch)
             for name, value in zip(NAMES[family], constants.tolist(), strict=True):
                 table.add_row(dtype, name, f"{value:.4f}")
@@ -133,12 +130,3 @@ def show(seed: int, count: int, console: Console) -> None:
         table.add_row(dtype, "more_launches", f"{host_times[-1] - host_times[0]:.1f}")
     console.print(table)
     console.print(quality)
-
-
-def _steps(family: str, draws: list[Draw]) -> list[Draw]:
-    """The draws that a family serves."""
-    if family == "few":
-        return [draw for draw in draws if draw.size.batch <= FEW_ROWS]
-    if family == "tensor":
-        return [draw for draw in draws if draw.size.batch > FEW_ROWS]
-    return draws

@@ -82,7 +82,7 @@ def test_nvcc_makes_the_same_bytes_in_any_path(kernels: list[Path]) -> None:
 
 def test_no_kernel_is_in_an_anonymous_namespace() -> None:
     """Nvcc would write a hash of the source's folder into its name."""
-    for path in (REPO / "csrc" / "kernels" / "cuda").glob("*.cu"):
+    for path in (REPO / "csrc" / "kernels" / "cuda").rglob("*.cu"):
         source = path.read_text(encoding="utf-8")
         assert "__global__" not in source or "\nnamespace {" not in source, path.name
 
