@@ -56,9 +56,10 @@ def rounded(value: object) -> object:
 
 
 def _has_records(value: object) -> bool:
+    """Whether a list of objects or of lists is in the value."""
     if isinstance(value, dict):
         return any(_has_records(inner) for inner in value.values())
-    return isinstance(value, list) and any(isinstance(inner, dict) for inner in value)
+    return isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value)
 
 
 def _pieces(value: object, indent: str) -> list[str]:
