@@ -34,7 +34,7 @@ from torchship.builder import BuildError, BuildRequest, execute, plan  # noqa: E
 from torchship.doctor import find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
 from torchship.doctor.layouts import LAYOUTS  # noqa: E402
 from torchship.doctor.records import GlueName, dotted  # noqa: E402
-from torchship.release import PROJECT  # noqa: E402
+from torchship.release.matrix import load_settings  # noqa: E402
 
 # Outcomes of load_objects.py that have another name in this table.
 OUTCOMES = {"load error": "import error", "crash at load": "abort", "crash at call": "abort"}
@@ -46,14 +46,14 @@ def build(work: Path, minor: str, glue: str | None = None) -> Path:
     torch = find_torch(work / "torch" / f"{minor}.*")
     glue = glue or str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
     out = work / "objects" / glue
-    request = BuildRequest(out, PROJECT, glue=glue, torch=torch, kernels=("cpu",))
+    request = BuildRequest(out, load_settings().project, glue=glue, torch=torch, kernels=("cpu",))
     execute(plan(request), out / "work", jobs=2, log=lambda line: None)
     return out / f"glue-{glue}.so"
 
 
 def make_column(folder: Path, minor: str, glues: Sequence[Path]) -> list[Pair]:
     torch = find_torch(folder)
-    runtime = probe_runtime(torch, gpu=False, project=PROJECT)
+    runtime = probe_runtime(torch, gpu=False, project=load_settings().project)
     causes = [judge_file(glue, runtime).cause for glue in glues]
     tasks = [
         Task(root=str(glue.parent), object=glue.name, beside=[str(HERE)], call=CALL)

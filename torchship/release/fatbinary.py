@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def assemble(ptx: str, number: str, file: str) -> None:
     """Makes machine code for the architecture `sm_NUMBER` from the PTX."""
-    command = [HERE / "ptxas", "-O3", f"-arch=sm_{number}", ptx, "-o", file]
+    command = [str(HERE / "ptxas"), "-O3", f"-arch=sm_{number}", ptx, "-o", file]
     subprocess.run(command, check=True)
 
 

@@ -1,6 +1,7 @@
 // Every measured bound of the CUDA kernels' plans, in one table: from which size on one way to run
-// a problem is quicker than another. They were measured on an H200 and an H100; measurements/notes.md
-// has the times, and README.md beside this folder says which family a row chooses.
+// a problem is quicker than another. They were measured on an H200 and an H100;
+// measurements/notes.md has the times, and README.md beside this folder says which family a row
+// chooses.
 #pragma once
 
 #include <cmath>
