@@ -1,10 +1,10 @@
 """LLTM: a recurrent cell (an LSTM without a forget gate, with ELU inside) as a PyTorch op.
 
-An import of the package picks the binaries that fit torch and the machine, and loads them. If none
-fit, the import raises :class:`LLTMImportError` with the cause and a remedy. The command
+An import of the package picks the binaries that fit torch and the machine, and loads them. If
+none fit, the import raises :class:`LLTMImportError` with the cause and a remedy. The command
 ``python -m lltm_conda`` tells for every binary whether it fits. Programs that need only
-:mod:`lltm_conda.compat` or :mod:`lltm_conda.builder` set ``LLTM_CONDA_LOAD=0``, so that the import
-loads no binaries.
+:mod:`lltm_conda.engine`, which does not know the op, set ``LLTM_CONDA_LOAD=0``, so that the
+import loads no binaries.
 """
 
 from typing import TYPE_CHECKING
@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING
 from . import loader
 from ._project import PROJECT as PROJECT
 from ._version import __version__
-from .engine import aliases
 from .loader import LLTMImportError
-
-# Three modules of the engine can still be imported by their older names.
-for _name in ("compat", "builder", "local_build"):
-    aliases.add(f"{__name__}.{_name}", f"{__name__}.engine.{_name}")
 
 __all__ = [
     "LLTM",

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from ._version import __version__
-from .engine.project import Project
+from .engine.doctor.project import Project
 
 PROJECT = Project(
     distribution="lltm",

@@ -1,12 +1,14 @@
 """The engine's loader, bound to this package."""
 
 from ._project import PROJECT
-from .engine.loader import BinariesCudaError, BinariesImportError, Loader
+from .engine.runtime.loader import BinariesCudaError, BinariesImportError, Loader
 
 
 class LLTMImportError(BinariesImportError):
-    """The binaries of the package cannot be loaded here. `finding` is the cause. `selection` holds
-    the verdicts that led to it, or is None if the loader stopped before judging."""
+    """The binaries of the package cannot be loaded here; `finding` is the cause.
+
+    `selection` holds the verdicts that led to it; None if the loader stopped before judging.
+    """
 
 
 class LLTMCudaError(BinariesCudaError):
@@ -14,4 +16,6 @@ class LLTMCudaError(BinariesCudaError):
 
 
 LOADER = Loader(PROJECT, LLTMImportError, LLTMCudaError)
-load, loaded, check_cuda = LOADER.load, LOADER.loaded, LOADER.check_cuda
+load = LOADER.load
+loaded = LOADER.loaded
+check_cuda = LOADER.check_cuda

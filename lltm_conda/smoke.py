@@ -1,13 +1,13 @@
 """Compares the op with the reference, forward and backward, on the CPU and all CUDA devices."""
 
 from functools import partial
-from typing import Any
 
 from . import loader
-from .engine import live_run
+from .engine.runtime import live_run
 
-#: `engine_smoke.py` compares op and definition in these shapes: (B, I, S) for a step, (T, B, I, S)
-#: for a sequence. The layer's kernels depend on the sizes, so there are several sequences.
+#: `engine_smoke.py` compares op and definition in these shapes: (B, I, S) for a step, (T, B,
+#: I, S) for a sequence. The layer's kernels depend on the sizes, so there are several
+#: sequences.
 SHAPES = (
     *((1, 1, 1), (16, 32, 128), (5, 7, 3), (0, 4, 4)),
     *((4, 5, 7, 3), (5, 4, 8, 64), (6, 16, 32, 128), (3, 40, 16, 512)),
@@ -40,6 +40,6 @@ def parts(*shape: int) -> live_run.Parts:
     return lltm, reference, values
 
 
-def run() -> dict[str, Any]:
+def run() -> live_run.LiveResult:
     """Loads the binaries and checks the op on the CPU and on every CUDA device."""
     return live_run.live_run(loader.LOADER, parts)

@@ -68,5 +68,5 @@ fi
 lock --shared
 
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME
-export RELEASE_PYTHON="$python" PYTHONPATH="$root/scripts:$root" PYTHONUNBUFFERED=1
-exec "$tools/bin/python" "$root/scripts/release_tool.py" release "$@"
+export RELEASE_PYTHON="$python" PYTHONPATH="$root" PYTHONUNBUFFERED=1
+exec "$tools/bin/python" "$root/scripts/release_tool.py" torchship.release "$@"

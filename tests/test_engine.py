@@ -1,22 +1,24 @@
-"""The engine serves whoever it is told to, also under the names that its parts had before."""
+"""The engine serves whichever project it is given."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import pkgutil
+import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 import lltm_conda
 from lltm_conda._project import PROJECT
-from lltm_conda.engine import builder, compat, local_build
+from lltm_conda.engine import builder, doctor
 from lltm_conda.engine.builder import BuildError, BuildRequest, glue_for, plan
-from lltm_conda.engine.compat import cache, find_torch, probe_runtime
-from lltm_conda.engine.loader import BinariesCudaError, BinariesImportError, Loader
+from lltm_conda.engine.doctor import cache, find_torch, probe_runtime
+from lltm_conda.engine.runtime import local_build
+from lltm_conda.engine.runtime.loader import BinariesCudaError, BinariesImportError, Loader
 
 OTHER = PROJECT._replace(
     distribution="other-op", package="other_op", namespace="other", prefix="OTHER", definition=""
@@ -31,35 +33,11 @@ class OtherCudaError(BinariesCudaError):
     project = OTHER
 
 
-def old_names() -> list[str]:
-    found = ["compat", "builder", "local_build"]
-    for package in (compat, builder):
-        found += [
-            f"{package.__name__.rpartition('.')[2]}.{module.name}"
-            for module in pkgutil.iter_modules(package.__path__)
-        ]
-    return found
-
-
-@pytest.mark.parametrize("name", old_names())
-def test_an_old_name_is_the_very_module(name: str) -> None:
-    module = importlib.import_module(f"lltm_conda.{name}")
-    assert module is importlib.import_module(f"lltm_conda.engine.{name}")
-    assert module.__spec__ is not None
-    assert module.__spec__.name == module.__name__ == f"lltm_conda.engine.{name}"
-
-
-def test_old_names_can_come_first(tmp_path: Path) -> None:
-    code = (
-        "import lltm_conda.compat.records as old\n"
-        "from lltm_conda.builder import plan\n"
-        "from lltm_conda.jit import load\n"
-        "import lltm_conda.engine.compat.records as new\n"
-        "print(old is new, old.Record is new.Record)"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.stdout == "True True\n", done.stderr
+@pytest.mark.parametrize("name", ["compat", "builder", "local_build"])
+def test_the_parts_of_the_engine_have_one_name(name: str) -> None:
+    """The engine was never published under these names, so nobody needs them."""
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(f"lltm_conda.{name}")
 
 
 def test_a_loader_speaks_for_its_project_and_leaves_others_alone(
@@ -72,10 +50,10 @@ def test_a_loader_speaks_for_its_project_and_leaves_others_alone(
     )
     with pytest.raises(OtherImportError) as raised:
         loader.load()
-    text = str(raised.value)
-    assert text.startswith("other-op cannot be loaded: ")
-    assert "python -m other_op" in text
-    assert "lltm" not in text
+    message = str(raised.value)
+    assert message.startswith("other-op cannot be loaded: ")
+    assert "python -m other_op" in message
+    assert "lltm" not in message
     assert loader.loaded() is None
     assert lltm_conda.loader.loaded() is before is not None
 
@@ -100,6 +78,75 @@ def test_an_import_with_load_0_leaves_names_that_say_why(monkeypatch: pytest.Mon
         raise loader.absent("other", ["op"])
 
 
+def run_program(folder: Path, code: str) -> str:
+    """What a Python program prints; the installed package is imported."""
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", textwrap.dedent(code)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("operator", ["forward", "another"])
+def test_a_namespace_that_another_library_has_taken_is_named(tmp_path: Path, operator: str) -> None:
+    """Torch throws for a second library of a namespace, which would end the process."""
+    code = f"""
+        import torch
+        library = torch.library.Library("lltm", "DEF")
+        library.define("{operator}(Tensor x) -> Tensor")
+        try:
+            import lltm_conda
+        except ImportError as error:
+            print(error)
+    """
+    text = run_program(tmp_path, code)
+    assert "lltm cannot be loaded: another project has registered torch.ops.lltm" in text
+    assert "another library of this process" in text
+    assert "import lltm_conda without the other project" in text
+
+
+def test_operators_that_a_program_adds_to_the_namespace_do_no_harm(tmp_path: Path) -> None:
+    code = """
+        import torch
+        library = torch.library.Library("lltm", "FRAGMENT")
+        library.define("another(Tensor x) -> Tensor")
+        import lltm_conda
+        print(lltm_conda.loader.loaded().glue.kind)
+    """
+    assert run_program(tmp_path, code) == "glue\n"
+
+
+def test_an_import_goes_on_where_ctrl_c_stopped_the_one_before(tmp_path: Path) -> None:
+    """The dispatcher keeps the operators of the glue that the stopped import had loaded."""
+    code = """
+        import os
+        os.environ["LLTM_CONDA_LOAD"] = "0"
+        from lltm_conda.engine.runtime.loader import Loader
+        del os.environ["LLTM_CONDA_LOAD"]
+        import sys
+        del sys.modules["lltm_conda"]
+
+        def stop(*arguments):
+            raise KeyboardInterrupt
+
+        attach = Loader._attach
+        Loader._attach = stop
+        try:
+            import lltm_conda
+        except KeyboardInterrupt:
+            print("stopped")
+        Loader._attach = attach
+        import lltm_conda, torch
+        print(lltm_conda.loader.loaded().cpu.name)
+        print(lltm_conda.LLTM(3, 4)(torch.ones(2, 3))[0].shape)
+    """
+    assert run_program(tmp_path, code) == "stopped\ncpu\ntorch.Size([2, 4])\n"
+
+
 def test_a_loader_heeds_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER_VARIANT", "nonsense")
     loader = Loader(OTHER._replace(operator="none"), OtherImportError, OtherCudaError)
@@ -111,11 +158,11 @@ def test_binaries_of_one_project_are_not_those_of_another() -> None:
     loaded = lltm_conda.loader.loaded()
     assert loaded is not None
     runtime = probe_runtime(gpu=False, project=OTHER)
-    cause = compat.judge_file(loaded.paths[0], runtime).cause
+    cause = doctor.judge_file(loaded.glue.path, runtime).cause
     assert cause is not None
     assert (cause.dimension, cause.observed) == ("package", "package lltm")
     # Judged for nobody, as by a program that asks about any file, they fit.
-    assert compat.judge_file(loaded.paths[0], probe_runtime(gpu=False)).accepted
+    assert doctor.judge_file(loaded.glue.path, probe_runtime(gpu=False)).accepted
 
 
 def test_every_project_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,10 +177,10 @@ def test_every_project_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -
 
 def test_records_and_symbols_of_a_build_are_those_of_its_project(tmp_path: Path) -> None:
     steps = plan(BuildRequest(tmp_path, OTHER))
-    (text,) = (step.generated for step in steps if step.generated)
-    assert "other_build_record" in text
-    assert '\\"package\\": \\"other-op\\"' in text
-    assert "lltm" not in text
+    (record,) = (step.generated for step in steps if step.generated)
+    assert "other_build_record" in record
+    assert '\\"package\\": \\"other-op\\"' in record
+    assert "lltm" not in record
 
 
 def test_a_project_builds_the_kernels_that_it_has(tmp_path: Path) -> None:
@@ -155,7 +202,7 @@ def test_errors_of_local_builds_name_the_project(tmp_path: Path) -> None:
 def test_the_report_of_a_project_names_no_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from lltm_conda.engine.command_line import main
+    from lltm_conda.engine.runtime.command_line import main
 
     monkeypatch.setenv("OTHER_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -167,3 +214,38 @@ def test_the_report_of_a_project_names_no_other(
     assert "project" not in report["runtime"]
     assert main(project, []) == 1
     assert "other-op does not work here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [["-I"], ["-P"], ["-E", "-P"]], ids=" ".join)
+def test_the_live_run_is_as_isolated_as_the_report(tmp_path: Path, options: list[str]) -> None:
+    """Nothing of the current folder or of PYTHONPATH is executed."""
+    if "-P" in options and sys.version_info < (3, 11):
+        pytest.skip("Python has -P from 3.11 on")
+    trap = "raise SystemExit('executed a stranger's file')\n"
+    (tmp_path / "json.py").write_text(trap)
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "importlib.py").write_text(trap)
+    env = {**os.environ, "PYTHONPATH": "" if options == ["-P"] else str(strange)}
+    run = subprocess.run(
+        [sys.executable, *options, "-m", "lltm_conda"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "stranger" not in run.stdout + run.stderr
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--json", "doctor"], ["--torch", "x", "build"]])
+def test_options_before_a_command_are_refused_not_ignored(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lltm_conda.engine.runtime.command_line import main
+
+    with pytest.raises(SystemExit) as raised:
+        main(OTHER, arguments)
+    assert raised.value.code == 2
+    assert f"the options of {arguments[-1]} follow it" in capsys.readouterr().err

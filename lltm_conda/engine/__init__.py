@@ -1,1 +1,8 @@
-"""The tools that ship an op: checker, builder, loader, local builds. The op itself is elsewhere."""
+"""The parts of torchship that the package needs: in a checkout, the folder `torchship` itself.
+
+A wheel has a copy of them here instead of this file.
+"""
+
+from pathlib import Path
+
+__path__ = [str(Path(__file__).resolve().parents[2] / "torchship")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from build_places import Place
 
-from lltm_conda.engine.compat.elf import Elf
+from lltm_conda.engine.doctor.elf import Elf
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ import torch
 import lltm_conda
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
-from lltm_conda.engine import local_build
-from lltm_conda.engine.compat import find_torch, probe_runtime
-from lltm_conda.engine.compat.cache import find_binaries
+from lltm_conda.engine.doctor import find_torch, probe_runtime
+from lltm_conda.engine.doctor.cache import find_binaries
+from lltm_conda.engine.runtime import local_build
 
 ROUNDS = 40
 torch.set_num_threads(1)
@@ -46,8 +46,8 @@ EXPECTED = {cell: cell(), whole_sequence: whole_sequence()}
 
 def same_numbers(function):
     for _ in range(ROUNDS):
-        found = function()
-        assert all(map(torch.equal, found, EXPECTED[function])), function.__name__
+        result = function()
+        assert all(map(torch.equal, result, EXPECTED[function])), function.__name__
 
 
 def judges_alike():
@@ -61,11 +61,11 @@ def judges_alike():
 
 def builds_once():
     project = PROJECT._replace(cache=Path(sys.argv[1]))
-    folder = local_build.build(project, find_torch(), log=told.append)
+    folder = local_build.build(project, find_torch(), log=log.append)
     assert (folder / "build.json").is_file()
 
 
-told = []
+log = []
 failures = []
 start = threading.Barrier(16)
 
@@ -90,5 +90,5 @@ for thread in threads:
 for thread in threads:
     thread.join()
 print(*failures, sep="\n")
-print("compiled", sum(line.startswith(("built stable", "built aten")) for line in told))
+print("compiled", sum(line.startswith(("built stable", "built aten")) for line in log))
 print("failures", len(failures))

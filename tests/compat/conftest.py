@@ -14,7 +14,7 @@ import pytest
 from shared_objects import GLUE_RECORD, shared_object
 
 import lltm_conda
-from lltm_conda.engine.compat import layouts, torch_probe
+from lltm_conda.engine.doctor import layouts, torch_probe
 
 PACKAGE = Path(lltm_conda.__file__).parent
 

@@ -11,8 +11,8 @@ import pytest
 from made_facts import make_torch
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.compat import cache
-from lltm_conda.engine.compat.cache import CacheError
+from lltm_conda.engine.doctor import cache
+from lltm_conda.engine.doctor.cache import CacheError
 
 
 @pytest.fixture(autouse=True)
@@ -107,11 +107,23 @@ def test_builds_of_different_torches_and_sources_lie_apart() -> None:
     assert all(folder.parents[1] == cache.root(PROJECT) for folder in folders)
 
 
+def test_builds_of_different_machines_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may share a home folder: x86 and Arm, or two releases of one distribution."""
+    folders = set()
+    for processor in ("x86_64", "aarch64"):
+        monkeypatch.setattr(cache, "machine", lambda name=processor: name)
+        for library in (("glibc", (2, 28)), ("glibc", (2, 39)), ("musl", ())):
+            monkeypatch.setattr(cache, "libc", lambda facts=library: facts)
+            folders.add(cache.entry_folder(PROJECT, make_torch(), "a"))
+    assert len(folders) == 6
+    assert all(folder.parents[1] == cache.root(PROJECT) for folder in folders)
+
+
 def test_the_source_hash_tells_names_and_contents_apart(tmp_path: Path) -> None:
-    def hashed(folder: str, **texts: str) -> str | None:
-        for name, text in {"project.h": "", **texts}.items():
+    def hashed(folder: str, **contents: str) -> str | None:
+        for name, content in {"project.h": "", **contents}.items():
             (tmp_path / folder / "csrc").mkdir(parents=True, exist_ok=True)
-            (tmp_path / folder / "csrc" / name).write_text(text)
+            (tmp_path / folder / "csrc" / name).write_text(content)
         return cache.source_hash(tmp_path / folder)
 
     hashes = [hashed("1", a="x", b="y"), hashed("2", a="y", b="x"), hashed("3", a="x", c="y")]
@@ -170,6 +182,13 @@ def test_a_file_in_the_place_of_the_cache_is_named(own_root: Path) -> None:
         cache.make(PROJECT, own_root)
 
 
+def test_no_advice_removes_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLTM_CONDA_CACHE", "/dev/null")
+    with pytest.raises(CacheError, match="set LLTM_CONDA_CACHE to a folder of your own") as raised:
+        cache.make(PROJECT, cache.root(PROJECT))
+    assert "rm " not in str(raised.value)
+
+
 def test_one_at_a_time_holds_the_lock() -> None:
     cache.make(PROJECT, cache.root(PROJECT))
     with cache.locked(PROJECT) as first, cache.locked(PROJECT, wait=False) as second:
@@ -182,7 +201,7 @@ def test_a_lock_ends_with_its_process() -> None:
     """Also where every process has the same number, as the first of a container has."""
     cache.make(PROJECT, cache.root(PROJECT))
     code = (
-        "from lltm_conda._project import PROJECT\nfrom lltm_conda.engine.compat import cache\n"
+        "from lltm_conda._project import PROJECT\nfrom lltm_conda.engine.doctor import cache\n"
         "with cache.locked(PROJECT):\n    print('held', flush=True)\n    input()"
     )
     command = [sys.executable, "-c", code]
@@ -190,12 +209,12 @@ def test_a_lock_ends_with_its_process() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=env, **pipes) as child:  # type: ignore[call-overload]
         assert child.stdout.readline() == b"held\n"
-        with cache.locked(PROJECT, wait=False) as held:
-            assert held is False
+        with cache.locked(PROJECT, wait=False) as is_locked:
+            assert is_locked is False
         child.kill()
         child.wait()
-    with cache.locked(PROJECT, wait=False) as held:
-        assert held
+    with cache.locked(PROJECT, wait=False) as is_locked:
+        assert is_locked
 
 
 def test_a_lock_that_is_a_symlink_is_refused_and_its_target_left_alone(tmp_path: Path) -> None:
@@ -211,9 +230,9 @@ def test_a_lock_that_is_a_symlink_is_refused_and_its_target_left_alone(tmp_path:
 def test_what_killed_builds_leave_is_seen(entry: Path) -> None:
     (cache.root(PROJECT) / "building-x").mkdir(0o700)
     (cache.root(PROJECT) / "building-x" / "file").write_text("12")
-    found = [(found.key, found.finished) for found in cache.entries(PROJECT)]
+    entries = [(entries.key, entries.finished) for entries in cache.entries(PROJECT)]
     build = str(entry.relative_to(cache.root(PROJECT)))  # one without its build.json too
-    assert found == [(build, True), ("building-x", False)]
+    assert entries == [(build, True), ("building-x", False)]
 
 
 def test_cuda_kernels_of_the_user_come_first_and_all_else_after_the_packages(

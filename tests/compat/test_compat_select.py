@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made_facts import make_aten, make_binary, make_cuda, make_glue, make_runtime, make_torch
 from shared_objects import KERNELS_RECORD
 
-from lltm_conda.engine.compat import (
+from lltm_conda.engine.doctor import (
     BinaryRecord,
     GlueName,
     KernelsName,
@@ -21,8 +20,8 @@ from lltm_conda.engine.compat import (
     judge,
     select,
 )
-from lltm_conda.engine.compat.records import file_name, parse_file_name
-from lltm_conda.engine.compat.selection import Selection, glue_preference
+from lltm_conda.engine.doctor.records import file_name, parse_file_name
+from lltm_conda.engine.doctor.selection import Selection, glue_preference
 
 GLUES = ["stable210", *(f"aten2{m}-abi{a}" for m in range(4, 10) for a in (0, 1) if a or m < 7)]
 PATHS = [
@@ -45,7 +44,7 @@ def judge_one(path: Path, runtime: Runtime) -> Verdict:
     return judge(record_of(path), runtime)
 
 
-def choose(torch: TorchInstall, paths: list[Path] = PATHS, **options: Any) -> Selection:
+def choose(torch: TorchInstall, paths: list[Path] = PATHS, **options: object) -> Selection:
     runtime = make_runtime(torch, missing={str(path): () for path in PATHS})
     return select(paths, runtime, judge_one, **options)
 

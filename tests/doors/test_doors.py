@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from lltm_conda.engine.builder import source_root
-from lltm_conda.engine.builder.plan import FIRST_STABLE
-from lltm_conda.engine.compat.torch_probe import find_torch
+from lltm_conda.engine.builder.request import FIRST_STABLE
+from lltm_conda.engine.doctor.torch_probe import find_torch
 
 COMPUTE = """
 import sys, torch, lltm_conda

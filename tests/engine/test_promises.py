@@ -1,4 +1,4 @@
-"""What the engine promises to whichever project build_matrix.yaml names."""
+"""What the engine promises to whichever project project.env names."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
-PACKAGE = re.findall(r"^  package: *(\S+)", MATRIX, re.MULTILINE)[0]
+VARIABLES = (REPO / "project.env").read_text(encoding="utf-8")
+PACKAGE = re.findall(r'^PROJECT_PACKAGE="(.*)"$', VARIABLES, re.MULTILINE)[0]
 PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
-read_binary = importlib.import_module(f"{PACKAGE}.engine.compat").read_binary
+read_binary = importlib.import_module(f"{PACKAGE}.engine.doctor").read_binary
 BINARIES = sorted((PROJECT.folder / "lib").glob("*.so"))
 
 
 def python(code: str, cwd: Path, **environment: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def test_the_engines_files_are_as_they_were_brought() -> None:
@@ -41,8 +41,8 @@ def test_the_engines_files_are_as_they_were_brought() -> None:
     assert len(files) > 100
 
     def digest(name: str) -> str:  # but for the lines that follow from the matrix
-        text = re.sub(rb"(?m)^.*(?=  #= )", b"", (REPO / name).read_bytes())
-        return hashlib.sha256(text).hexdigest()
+        content = re.sub(rb"(?m)^.*(?=  #= )", b"", (REPO / name).read_bytes())
+        return hashlib.sha256(content).hexdigest()
 
     changed = [name for name, brought in files.items() if digest(name) != brought]
     assert changed == [], "the next new_project.sh --update would refuse"
@@ -64,7 +64,7 @@ def test_a_binary_says_whose_it_is_and_needs_no_python(path: Path) -> None:
 
 
 def test_the_checker_needs_no_torch(tmp_path: Path) -> None:
-    code = f"import sys; sys.modules['torch'] = None; import {PACKAGE}.engine.compat"
+    code = f"import sys; sys.modules['torch'] = None; import {PACKAGE}.engine.doctor"
     python(code, tmp_path, **{PROJECT.variable("LOAD"): "0"})
 
 
@@ -76,13 +76,15 @@ def test_an_import_registers_the_operators(tmp_path: Path) -> None:
 def test_a_forced_variant_that_is_not_there_is_named(tmp_path: Path) -> None:
     variable = PROJECT.variable("VARIANT")
     code = f"try: import {PACKAGE}\nexcept ImportError as error: print(error)"
-    said = python(code, tmp_path, **{variable: "stable299-cpu"})
-    assert said.startswith(f"{PROJECT.distribution} cannot be loaded: ")
-    assert "stable299" in said
+    output = python(code, tmp_path, **{variable: "stable299-cpu"})
+    assert output.startswith(f"{PROJECT.distribution} cannot be loaded: ")
+    assert "stable299" in output
 
 
 def test_generated_files_are_what_the_matrix_says() -> None:
     pytest.importorskip("ruamel.yaml")
-    code = "from release import generated, matrix; print(list(generated.drifted(matrix.load())))"
-    path = f"{REPO / 'scripts'}{os.pathsep}{REPO}"
-    assert python(code, REPO, PYTHONPATH=path) == "[]\n"
+    code = (
+        "from torchship.release import generated, matrix;"
+        "print(list(generated.drifted(matrix.load_settings())))"
+    )
+    assert python(code, REPO, PYTHONPATH=str(REPO)) == "[]\n"

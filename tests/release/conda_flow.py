@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from machines import machine
-from release import REPO
+
+from torchship.release.settings import REPO
+
+if TYPE_CHECKING:
+    from rattler import RepoDataRecord
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Case:
 
     channels: str
     installed: str
-    asked: str
+    requested: str
     driver: str
     lltm: str
     pytorch: str
@@ -30,12 +35,17 @@ class Case:
 
     @property
     def name(self) -> str:
-        words = (self.channels, self.installed or "nothing", self.asked, self.driver or "no driver")
-        return ", ".join(word for word in words if word)
+        parts = (
+            self.channels,
+            self.installed or "nothing",
+            self.requested,
+            self.driver or "no driver",
+        )
+        return ", ".join(word for word in parts if word)
 
     @property
     def history(self) -> list[str]:
-        return [spec for spec in self.asked.split("; ") if spec]
+        return [spec for spec in self.requested.split("; ") if spec]
 
 
 def cases() -> list[Case]:
@@ -48,8 +58,17 @@ def cases() -> list[Case]:
     return [Case(*(plain.get(cell, cell) for cell in row)) for row in rows[2:]]
 
 
-def name_of(record: Any) -> str:
+def name_of(record: RepoDataRecord) -> str:
     return str(record.name.normalized)
+
+
+class Attempt(NamedTuple):
+    """What conda asks its solver for in one attempt, and which packages it must leave alone."""
+
+    specs: list[str]
+    locked: Sequence[RepoDataRecord] = ()  # stay if they can
+    pinned: Sequence[RepoDataRecord] = ()  # stay, or there is no solution
+    constraints: Sequence[str] = ()
 
 
 class Flow:
@@ -59,23 +78,25 @@ class Flow:
         self.urls = urls
         self.cache = cache
 
-    def solve(self, case: Case, specs: list[str], driver: str | None, **kept: Any) -> list[Any]:
+    def solve(self, case: Case, attempt: Attempt, driver: str | None) -> list[RepoDataRecord]:
         import rattler
 
         urls = [self.urls[name] for name in ("lltm", *case.channels.split(" + "))]
         return asyncio.run(
             rattler.solve(
                 sources=[rattler.Channel(url) for url in urls],
-                specs=specs,
+                specs=attempt.specs,
                 gateway=rattler.Gateway(cache_dir=self.cache),
                 platforms=["linux-64", "noarch"],
                 virtual_packages=machine(driver),
                 channel_priority=rattler.ChannelPriority.Disabled,  # conda's "flexible"
-                **kept,
+                locked_packages=list(attempt.locked),
+                pinned_packages=list(attempt.pinned),
+                constraints=list(attempt.constraints),
             )
         )
 
-    def environment(self, case: Case) -> list[Any]:
+    def environment(self, case: Case) -> list[RepoDataRecord]:
         """What is installed before, whatever driver that took."""
         if not case.installed:
             return []
@@ -85,7 +106,7 @@ class Flow:
         exact = (
             f"pytorch =={version} {build.replace('.', '*')}"  # no dot is in a valid build string
         )
-        return self.solve(case, [exact, f"python 3.{python[1:]}.*", *names], "99")
+        return self.solve(case, Attempt([exact, f"python 3.{python[1:]}.*", *names]), "99")
 
     def install(self, case: Case, package: str = "lltm") -> tuple[str, str]:
         """The package's variant and what became of pytorch; "refused" and the solver's reason."""
@@ -97,32 +118,32 @@ class Flow:
         python = before["python"].version if before else ""
         fixed = [f"python {str(python).rpartition('.')[0]}.*"] if before else []
         old = [record for name, record in before.items() if name in history]
-        asked = [package, *history.values()]
-        neutered = [" ".join(spec.split()[:2]) for spec in asked]  # without the build string
+        requested = [package, *history.values()]
+        neutered = [" ".join(spec.split()[:2]) for spec in requested]  # without the build string
         attempts = [
-            ([*asked, *new], {"locked_packages": old, "pinned_packages": list(new.values())}),
-            ([*asked, *new], {"locked_packages": [*old, *new.values()]}),
-            (asked, {"locked_packages": old}),
-            (neutered, {"locked_packages": old}),
+            Attempt([*requested, *new], old, [*new.values()], fixed),
+            Attempt([*requested, *new], [*old, *new.values()], constraints=fixed),
+            Attempt(requested, old, constraints=fixed),
+            Attempt(neutered, old, constraints=fixed),
         ]
         why = ""
-        for specs, kept in attempts[: 4 if before else 1]:
+        for attempt in attempts[: 4 if before else 1]:
             try:
-                found = self.solve(case, specs, case.driver or None, constraints=fixed, **kept)
+                solution = self.solve(case, attempt, case.driver or None)
             except SolverError as error:
                 why = why or str(error)
                 continue
-            after = {name_of(record): record for record in found}
+            after = {name_of(record): record for record in solution}
             return variant_of(after[package]), change(before.get("pytorch"), after["pytorch"])
         return "refused", why
 
 
-def variant_of(record: Any) -> str:
+def variant_of(record: RepoDataRecord) -> str:
     """`cuda128_aten24_abi1_200` -> `cuda128_aten24`."""
     return "_".join(str(record.build).split("_")[:2])
 
 
-def change(old: Any, new: Any) -> str:
+def change(old: RepoDataRecord | None, new: RepoDataRecord) -> str:
     """`kept`, or the device of the build that came."""
     if old is not None and (old.version, old.build) == (new.version, new.build):
         return "kept"

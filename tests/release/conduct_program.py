@@ -10,13 +10,17 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from release import processes, run
-from release.paths import fresh, publish
-from release.tasks import Context, Task, run_tasks
 from rich.console import Console
+from steps import Silent, Step
+
+from torchship.release import processes, run
+from torchship.release.matrix import load_settings
+from torchship.release.paths import fresh, publish
+from torchship.release.tasks import Context, run_tasks
 
 FOLDER = Path(sys.argv[1])
 PAUSE = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
@@ -28,11 +32,6 @@ for _ in range(3000):
         open({late!r}, "w").close()
     time.sleep(0.02)
 """
-
-
-class Silent:
-    def started(self, task) -> None: ...
-    def finished(self, task, outcome) -> None: ...
 
 
 def note(text: str) -> None:
@@ -61,15 +60,17 @@ def make(name: str, _: Context) -> list[Path]:
     return [out]
 
 
-def tasks() -> list[Task]:
-    found = [Task(f"a{i}", partial(make, f"a{i}")) for i in range(4)]
-    return found + [Task(f"b{i}", partial(make, f"b{i}"), needs=(found[i],)) for i in range(4)]
+def tasks() -> list[Step]:
+    found = [Step(name=f"a{i}", act=partial(make, f"a{i}")) for i in range(4)]
+    return found + [
+        Step(name=f"b{i}", act=partial(make, f"b{i}"), after=(found[i],)) for i in range(4)
+    ]
 
 
 if __name__ == "__main__":
-    run.BUILD = FOLDER
-    with (FOLDER / "said.txt").open("a") as file, run.only_run(Console(file=file)):
-        outcomes = run_tasks(tasks(), FOLDER, Silent(), jobs=2)
+    settings = replace(load_settings(), build=FOLDER)
+    with (FOLDER / "said.txt").open("a") as file, run.only_run(settings, Console(file=file)):
+        outcomes = run_tasks(tasks(), FOLDER, Silent(), settings=settings, jobs=2)
         for name, outcome in outcomes.items():
             note(f"{outcome.status.value} {name}")
         processes.end_children()

@@ -5,19 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from release import build_steps
-from release.shell import Log
-from release.tasks import Context
 
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import BuildRequest, Step
+from torchship.builder import BuildRequest, Step
+from torchship.release import build_steps
+from torchship.release.settings import Settings
+from torchship.release.shell import Log
+from torchship.release.tasks import Context
 
 
 class Compiling:
     """Two sources, "compiled" by a command that counts, and "linked" into one object."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.out = root, root / "out"
+        self.settings = settings
         for name in ("a", "b"):
             (root / f"{name}.cpp").write_text(name, encoding="utf-8")
         monkeypatch.setattr(build_steps, "plan", lambda _: self.steps())
@@ -35,9 +36,9 @@ class Compiling:
     def run(self) -> list[str]:
         """Builds; which sources were compiled."""
         (self.root / "runs").write_text("", encoding="utf-8")
-        request = BuildRequest(self.out, PROJECT, kernels=())
-        context = Context(Log(self.root / "log"))
-        (made,) = build_steps._execute(context, request)
+        request = BuildRequest(self.out, self.settings.project, kernels=())
+        context = Context(Log(self.root / "log", self.settings), self.settings)
+        (made,) = build_steps.build(context, request)
         assert made.read_text(encoding="utf-8") == "".join(
             (self.root / f"{name}.cpp").read_text(encoding="utf-8") for name in ("a", "b")
         )
@@ -45,8 +46,8 @@ class Compiling:
 
 
 @pytest.fixture
-def compiling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiling:
-    return Compiling(tmp_path, monkeypatch)
+def compiling(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Compiling:
+    return Compiling(tmp_path, settings, monkeypatch)
 
 
 def test_everything_is_compiled_with_the_compiler_of_the_run(compiling: Compiling) -> None:

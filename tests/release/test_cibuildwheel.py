@@ -10,7 +10,9 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from release import REPO, ReleaseError, cibuildwheel
+
+from torchship.release import ReleaseError, cibuildwheel
+from torchship.release.settings import REPO
 
 tomllib = pytest.importorskip("tomllib")  # Python 3.11
 
@@ -25,12 +27,12 @@ def settings() -> dict:
 def test_the_identifiers_are_those_of_the_matrix(matrix, tmp_path) -> None:
     pytest.importorskip("cibuildwheel")
     command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--platform", "linux", REPO], cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     tag = "cp" + cibuildwheel.python(matrix).replace(".", "")
-    assert done.stdout.split() == [f"{tag}-manylinux_x86_64", f"{tag}-manylinux_aarch64"]
+    assert result.stdout.split() == [f"{tag}-manylinux_x86_64", f"{tag}-manylinux_aarch64"]
 
 
 def test_every_torch_has_a_wheel_for_the_python_that_builds(matrix) -> None:
@@ -53,16 +55,16 @@ def test_two_toolkits_without_nvcc_are_refused(matrix) -> None:
 
 @pytest.mark.parametrize("name", ["before-all", "before-build", "repair-wheel-command"])
 def test_every_step_is_the_script(name) -> None:
-    words = settings()[name].split()
-    assert words[0] == "{project}/scripts/cibuildwheel.sh"
-    assert words[1] in STEPS.read_text(encoding="utf-8")
+    command = settings()[name].split()
+    assert command[0] == "{project}/scripts/cibuildwheel.sh"
+    assert command[1] in STEPS.read_text(encoding="utf-8")
     assert os.access(STEPS, os.X_OK)
 
 
 def test_an_unknown_step_is_refused() -> None:
-    done = subprocess.run([STEPS, "after-all"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "after-all" in done.stderr
+    result = subprocess.run([STEPS, "after-all"], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "after-all" in result.stderr
 
 
 @pytest.mark.slow
@@ -83,19 +85,19 @@ def test_the_steps_make_a_wheel_that_runs(tmp_path) -> None:
     env = {k: v for k, v in env.items() if k not in ("PYTHONPATH", "LLTM_CONDA_LOAD", "PYTHON")}
     script = tree / "scripts" / "cibuildwheel.sh"
 
-    def run(*words: object) -> str:
-        done = subprocess.run(
-            [str(word) for word in words], cwd=tree, env=env, capture_output=True, text=True
+    def run(*command: object) -> str:
+        result = subprocess.run(
+            [str(word) for word in command], cwd=tree, env=env, capture_output=True, text=True
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
 
     run(script, "before-all", "stable210-cpu")
     assert {p.name for p in prebuilt.iterdir()} == {"glue-stable210.so", "kernels-cpu.so"}
     run(script, "before-build")
     run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", out, ".")
-    (made,) = out.glob("*.whl")
-    run(script, "repair", made, tmp_path / "repaired")
+    (wheel,) = out.glob("*.whl")
+    run(script, "repair", wheel, tmp_path / "repaired")
     (final,) = (tmp_path / "repaired").glob("*.whl")
     assert "+partial.1of" in final.name and "-py3-none-manylinux_" in final.name
     with ZipFile(final) as archive:

@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from release import DIST, REPO
-from release.bootstrap import stage_python
-from release.conda_stubs import stubs, write_channel
-from release.environments import interpreter, python_facts, uv_settings
-from release.paths import CHANNEL, tool
+from checkout import SETTINGS
+
+from torchship.release import conda_commands
+from torchship.release.bootstrap import stage_python
+from torchship.release.conda_stubs import stubs, write_channel
+from torchship.release.environments import interpreter, python_facts, uv_settings
+from torchship.release.paths import tool
+from torchship.release.settings import REPO
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -22,11 +25,9 @@ SMOKE = REPO / "scripts" / "engine_smoke.py"
 
 @pytest.fixture
 def package() -> Path:
-    found = sorted(CHANNEL.glob("linux-64/lltm-*-cpu_stable*.conda"))
+    found = sorted(SETTINGS.channel.glob("linux-64/lltm-*-cpu_stable*.conda"))
     if not found:
-        pytest.skip(
-            f"no stable package in {DIST.name}/channel: run scripts/build_all.sh host first"
-        )
+        pytest.skip("no stable package in dist/channel: run scripts/build_all.sh host first")
     return found[-1]
 
 
@@ -75,10 +76,10 @@ def test_a_package_built_on_one_python_runs_on_another(
     prefix, torch = tmp_path / "prefix", matrix.torch[matrix.stable.built_with].release
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     (python_package,) = pythons.glob("linux-64/*.conda")
-    conda_worker("index", channel=tmp_path / "base", packages=[python_package])
-    channels = [channel.as_uri() for channel in (CHANNEL, tmp_path / "base", pytorch)]
+    conda_worker(conda_commands.index(tmp_path / "base", [python_package]))
+    channels = [channel.as_uri() for channel in (SETTINGS.channel, tmp_path / "base", pytorch)]
     specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch =={torch}"]
-    conda_worker("install", prefix=prefix, specs=specs, channels=channels)
+    conda_worker(conda_commands.install(prefix, specs, channels=channels))
     python = prefix / "bin" / "python"
     settings = uv_settings(find_links=False) | {"UV_CACHE_DIR": str(tmp_path / "uv")}
     wanted = [f"torch=={torch}", "numpy"]

@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 from packaging.version import Version
-from release import REPO, ReleaseError
-from release.cells import all_cells, for_conda
-from release.conda_stubs import OLDER, stubs
+
+from torchship.release import ReleaseError
+from torchship.release.cells import all_cells, for_conda
+from torchship.release.conda_stubs import OLDER, stubs
+from torchship.release.settings import REPO
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")
 
 from machines import machine
-from release.conda_worker import solve
+
+from torchship.release.conda_worker import solve
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
@@ -45,7 +48,9 @@ def ask(channels, folder):
 
     def ask(driver: str | None, *specs: str, **other: str) -> dict[str, str]:
         facts = machine(driver, **other)
-        found = solve(channels, ["lltm", *specs], facts, folder / "repodata")
+        found = solve(
+            channels, ["lltm", *specs], facts, subdir="linux-64", cache=folder / "repodata"
+        )
         return {name: record.file_name for name, record in found.items()}
 
     return ask

@@ -9,12 +9,13 @@ import subprocess
 import sys
 
 import pytest
-from release import PACKAGE, REPO
-from release.cells import KEYS, all_cells, for_conda, row
-from release.generated import drifted, named
 from ruamel.yaml import YAML
 
 from lltm_conda._version import __version__
+from torchship.release import ReleaseError
+from torchship.release.cells import KEYS, all_cells, for_conda, row
+from torchship.release.generated import drifted, named, project_record, project_variables
+from torchship.release.settings import REPO, make_project
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
 
@@ -23,8 +24,8 @@ def read(path):
     return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
 
 
-def test_generated_files_are_what_the_matrix_says(matrix) -> None:
-    assert list(drifted(matrix)) == [], "run scripts/build_all.sh --write-generated"
+def test_generated_files_are_what_the_matrix_says(settings) -> None:
+    assert list(drifted(settings)) == [], "run scripts/build_all.sh --write-generated"
 
 
 NAMING = ["recipe/recipe.yaml", "environment.yml", "pyproject.toml"]
@@ -32,28 +33,117 @@ NAMING = ["recipe/recipe.yaml", "environment.yml", "pyproject.toml"]
 
 @pytest.mark.parametrize("name", NAMING)
 def test_whoever_the_project_is_no_name_is_written_by_hand(matrix, name: str) -> None:
-    text = (REPO / name).read_text(encoding="utf-8").partition("# cibuildwheel:begin")[0]
+    content = (REPO / name).read_text(encoding="utf-8").partition("# cibuildwheel:begin")[0]
     other = {key: f"other-{key}" for key in ("distribution", "package", "prefix", "url", "summary")}
     project = matrix.project.model_copy(update={**other, "maintainers": ["somebody"]})
-    renamed = named(text, matrix.model_copy(update={"project": project}))
+    renamed = named(content, matrix.model_copy(update={"project": project}), __version__)
     assert "lltm" not in renamed.lower()
     assert "other-" in renamed
 
 
-@pytest.mark.parametrize("record", [None, "from .engine.project import Project\nProject(old=1)\n"])
-def test_a_record_that_does_not_fit_the_engine_is_written_again(tmp_path, record) -> None:
-    for folder in (PACKAGE, REPO / "scripts" / "release"):
-        target = tmp_path / folder.relative_to(REPO)
-        shutil.copytree(folder, target, ignore=shutil.ignore_patterns("lib", "__pycache__"))
-    shutil.copy(REPO / "build_matrix.yaml", tmp_path)
-    path = tmp_path / PACKAGE.name / "_project.py"
-    wanted = path.read_text(encoding="utf-8")
-    path.unlink() if record is None else path.write_text(record)
+@pytest.fixture
+def small_checkout(tmp_path):
+    """The folder of the package, the engine and the generated files, without anything built."""
+    for folder in ("lltm_conda", "torchship"):
+        ignored = shutil.ignore_patterns("lib", "__pycache__", "*.so")
+        shutil.copytree(REPO / folder, tmp_path / folder, ignore=ignored, symlinks=True)
+    names = ["build_matrix.yaml", "pyproject.toml", "environment.yml", "csrc/project.h"]
+    names += ["project.env", "recipe/recipe.yaml", "recipe/variants.yaml"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(REPO / name, tmp_path / name)
+    return tmp_path
+
+
+def release_tool(folder, *options: str) -> subprocess.CompletedProcess[str]:
     env = {k: v for k, v in os.environ.items() if k != "LLTM_CONDA_LOAD"}
-    command = [sys.executable, "-c", "import release", *(["--write-generated"] if record else [])]
-    env["PYTHONPATH"] = f"{tmp_path / 'scripts'}:{tmp_path}"
-    subprocess.run(command, env=env, cwd=tmp_path, check=True)
-    assert path.read_text(encoding="utf-8") == wanted
+    env["PYTHONPATH"] = str(folder)
+    command = [sys.executable, "-m", "torchship.release", *options]
+    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_shell_and_a_regular_expression_read_the_same_names(matrix) -> None:
+    """As the scripts and recipe/build.sh do, and as setup.py, CMake and the smoke test do."""
+    content = (REPO / "project.env").read_text(encoding="utf-8")
+    pairs = dict(re.findall(r'^(PROJECT_\w+)="(.*)"$', content, re.MULTILINE))
+    assert pairs["PROJECT_PACKAGE"] == matrix.project.package
+    assert pairs["PROJECT_DEFAULT_TORCH"] == matrix.torch[matrix.package.default_torch].release
+    script = ". ./project.env && set | grep ^PROJECT_"
+    result = subprocess.run(
+        ["sh", "-c", script], cwd=REPO, env={"PATH": os.environ["PATH"]}, capture_output=True
+    )
+    lines = result.stdout.decode().replace("'", "").splitlines()
+    assert sorted(lines) == sorted(f"{name}={value}" for name, value in pairs.items())
+
+
+@pytest.mark.parametrize("smoke", ["a b.py", "$HOME/smoke.py", 'a"b.py', "a;b.py", "a`b`.py"])
+def test_a_name_that_a_shell_would_change_is_refused(matrix, smoke: str) -> None:
+    project = matrix.project.model_copy(update={"smoke": smoke})
+    with pytest.raises(ReleaseError, match=r"smoke is .*; choose another name"):
+        project_variables(matrix.model_copy(update={"project": project}))
+
+
+READERS = ["CMakeLists.txt", "recipe/build.sh", "scripts/engine_smoke.py", "setup.py"]
+READERS += [f"scripts/{path.name}" for path in (REPO / "scripts").glob("*.sh")]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_program_searches_the_matrix_for_names(name: str) -> None:
+    """A regular expression would read a comment, or the value of another block."""
+    lines = (REPO / name).read_text(encoding="utf-8").splitlines()
+    code = [line for line in lines if not line.lstrip().startswith("#")]
+    assert [line for line in code if "build_matrix.yaml" in line] == []
+
+
+OLD_RECORD = "from .engine.doctor.project import Project\nProject(old=1)\n"
+
+
+@pytest.mark.parametrize("record", [None, OLD_RECORD])
+def test_a_record_that_does_not_fit_the_engine_is_written_again(small_checkout, record) -> None:
+    path = small_checkout / "lltm_conda" / "_project.py"
+    right = path.read_text(encoding="utf-8")
+    path.unlink() if record is None else path.write_text(record)
+    refused = release_tool(small_checkout, "--list")
+    assert refused.returncode == 2
+    assert "lltm_conda/_project.py: not what build_matrix.yaml says" in refused.stdout
+    written = release_tool(small_checkout, "--write-generated")
+    assert written.returncode == 0, written.stdout + written.stderr
+    assert path.read_text(encoding="utf-8") == right
+
+
+IMPORT_ALL = """
+import importlib, os, pkgutil, sys
+variables, hooks, path = dict(os.environ), list(sys.meta_path), list(sys.path)
+import torchship.release
+for module in pkgutil.iter_modules(torchship.release.__path__):
+    if module.name != "fatbinary":
+        importlib.import_module(f"torchship.release.{module.name}")
+assert dict(os.environ) == variables, "a variable was set"
+assert (sys.meta_path, sys.path) == (hooks, path), "an import hook or a folder was added"
+assert "lltm_conda" not in sys.modules, "the package was imported"
+"""
+
+
+def test_an_import_of_the_tool_has_no_effect(small_checkout) -> None:
+    """Not even where the matrix and the generated files are missing."""
+    (small_checkout / "build_matrix.yaml").unlink()
+    (small_checkout / "lltm_conda" / "_project.py").unlink()
+    files = sorted(small_checkout.rglob("*"))
+    env = {k: v for k, v in os.environ.items() if k != "LLTM_CONDA_LOAD"}
+    env |= {"PYTHONPATH": str(small_checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", IMPORT_ALL]
+    result = subprocess.run(command, env=env, cwd=small_checkout, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert sorted(small_checkout.rglob("*")) == files
+
+
+def test_the_record_in_the_package_is_that_of_the_tool(matrix) -> None:
+    namespace: dict[str, object] = {}
+    content = project_record(matrix).replace("from ._version import __version__", "")
+    content = content.replace("from .engine.doctor", "from torchship.doctor")
+    exec(content, namespace | {"__version__": __version__, "__file__": "x"}, namespace)
+    tools = make_project(matrix)
+    assert namespace["PROJECT"]._replace(folder=tools.folder) == tools
 
 
 def test_the_variants_hold_every_cell_that_conda_can_have(matrix) -> None:
@@ -79,16 +169,16 @@ def test_the_recipe_renders_one_package_for_each_variant(matrix) -> None:
     variants = rb.VariantConfig.from_file(str(REPO / "recipe" / "variants.yaml"))
     platform = rb.PlatformConfig(target_platform="linux-64")
     recipe = rb.Stage0Recipe.from_file(str(RECIPE))
-    made = recipe.render(variants, rb.RenderConfig(platform=platform))
-    assert len(made) == len([c for c in all_cells(matrix) if for_conda(c)])
+    variants_of_recipe = recipe.render(variants, rb.RenderConfig(platform=platform))
+    assert len(variants_of_recipe) == len([c for c in all_cells(matrix) if for_conda(c)])
 
 
 def test_the_recipe_names_the_project(matrix) -> None:
     recipe = read(RECIPE)
-    about = recipe["about"]
+    about_section = recipe["about"]
     assert recipe["context"]["url"] == matrix.project.url
-    assert about["homepage"] == about["repository"] == "${{ url }}"
-    assert about["documentation"].startswith("${{ url }}/")
+    assert about_section["homepage"] == about_section["repository"] == "${{ url }}"
+    assert about_section["documentation"].startswith("${{ url }}/")
     assert recipe["extra"]["recipe-maintainers"] == matrix.project.maintainers
 
 
@@ -103,8 +193,8 @@ def test_pyproject_names_the_project(matrix) -> None:
 
 def test_environment_yml_has_the_default_torch(matrix) -> None:
     lines = read(REPO / "environment.yml")["dependencies"]
-    texts = [line for line in lines if isinstance(line, str)]
-    assert f"pytorch {matrix.package.default_torch}.*" in texts
+    conda_lines = [line for line in lines if isinstance(line, str)]
+    assert f"pytorch {matrix.package.default_torch}.*" in conda_lines
 
 
 def test_environment_yml_has_the_pythons_of_the_matrix(matrix) -> None:
@@ -118,21 +208,25 @@ def test_environment_yml_has_the_pythons_of_the_matrix(matrix) -> None:
 def test_environment_yml_lists_what_the_build_needs() -> None:
     lines = [x for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, str)]
     names = {line.split()[0] for line in lines}
-    needed = {"pytorch", "setuptools", "ninja", "conda-build", "cibuildwheel", "pytest"}
-    assert needed <= names
+    required = {"pytorch", "setuptools", "ninja", "conda-build", "cibuildwheel", "pytest"}
+    assert required <= names
 
 
 def test_environment_yml_lists_every_tool_of_the_tests() -> None:
     lines = read(REPO / "environment.yml")["dependencies"]
     (pip,) = [line["pip"] for line in lines if isinstance(line, dict)]
-    texts = [*(line for line in lines if isinstance(line, str)), *pip]
-    have = {re.split(r"[ <>=]", text)[0] for text in texts} | {"build"}  # conda: python-build
-    wanted = (REPO / "requirements" / "dev.in").read_text(encoding="utf-8")
-    names = {re.split(r"[ <>=;]", line)[0] for line in wanted.splitlines() if line[:1] not in "# "}
-    assert names - have == set()
+    conda_lines = [*(line for line in lines if isinstance(line, str)), *pip]
+    listed = {re.split(r"[ <>=]", content)[0] for content in conda_lines} | {
+        "build"
+    }  # conda: python-build
+    requirements = (REPO / "requirements" / "dev.in").read_text(encoding="utf-8")
+    names = {
+        re.split(r"[ <>=;]", line)[0] for line in requirements.splitlines() if line[:1] not in "# "
+    }
+    assert names - listed == set()
     # conda's own build tools, and what pip finds without a name here.
     more = {"python", "pytorch", "pip", "conda-build", "cxx-compiler", "python-build", "build"}
-    assert have - names == more
+    assert listed - names == more
 
 
 def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
@@ -140,7 +234,7 @@ def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
     (pip,) = [
         x["pip"] for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, dict)
     ]
-    names = {re.split(r"[<>=]", text)[0] for text in pip}
+    names = {re.split(r"[<>=]", content)[0] for content in pip}
     assert names == {
         "axe-playwright-python",
         "kubernetes-validate",
@@ -167,15 +261,15 @@ LOCKS = [
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.parent.name + "/" + path.name)
 def test_every_requirement_is_locked_with_hashes(lock) -> None:
-    text = lock.read_text(encoding="utf-8").replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if line[:1] not in ("#", "")]
+    content = lock.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in content.splitlines() if line[:1] not in ("#", "")]
     assert len(lines) > 5
     for line in lines:
         assert re.match(r"[\w.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", line), line[:80]
-    wanted = lock.with_suffix(".in").read_text(encoding="utf-8")
-    for line in wanted.splitlines():
+    requirements = lock.with_suffix(".in").read_text(encoding="utf-8")
+    for line in requirements.splitlines():
         name = re.split(r"[ <>=;]", line)[0]
-        assert line[:1] == "#" or re.search(rf"^{name}==", text, re.MULTILINE), line
+        assert line[:1] == "#" or re.search(rf"^{name}==", content, re.MULTILINE), line
 
 
 def test_what_is_locked_is_installed_with_its_hashes() -> None:

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from release import REPO, manifest
-from release.pack_steps import package_sources
-from release.paths import BOOTSTRAP, MANIFEST
-from release.store import identity
+from checkout import SETTINGS
+
+from torchship.release import manifest
+from torchship.release.pack_steps import package_sources
+from torchship.release.settings import REPO
+from torchship.release.store import identity
 
 torch = pytest.importorskip("torch")
 
@@ -25,8 +27,8 @@ BUILD = """
 import sys
 from pathlib import Path
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import BuildRequest, execute, glue_for, plan
-from lltm_conda.engine.compat.torch_probe import find_torch
+from torchship.builder import BuildRequest, execute, glue_for, plan
+from torchship.doctor.torch_probe import find_torch
 
 out, alias = map(Path, sys.argv[1:])
 found = find_torch()
@@ -90,9 +92,9 @@ def make(root: Path) -> dict[str, str]:
     # The tool's environment and the base channel go into no file, so those of this checkout do,
     # under other names.
     (root / "build").mkdir()
-    for folder in filter(Path.is_dir, (REPO / "build" / "tools", BOOTSTRAP)):
+    for folder in filter(Path.is_dir, (REPO / "build" / "tools", SETTINGS.bootstrap_channel)):
         (root / "build" / folder.name).symlink_to(folder)
-    base = root / "build" / BOOTSTRAP.name
+    base = root / "build" / SETTINGS.bootstrap_channel.name
     channel = base.as_uri() if base.is_dir() else "bootstrap"
     command = [root / "scripts" / "build_all.sh", CELL, "--channel", channel]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
@@ -104,9 +106,9 @@ def make(root: Path) -> dict[str, str]:
 
 def is_made_here() -> bool:
     """Whether this checkout holds a run of just this cell, of the sources that lie here."""
-    if not MANIFEST.is_file():
+    if not SETTINGS.manifest.is_file():
         return False
-    found, here = manifest.parse(MANIFEST), identity(package_sources())
+    found, here = manifest.parse(SETTINGS.manifest), identity(package_sources(REPO), SETTINGS)
     same = (found.commit, found.clean, found.sources) == (here.head, here.clean, here.sources)
     return same and here.clean and [*found.cells] == [CELL]
 

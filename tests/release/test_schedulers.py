@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from release import REPO, cibuildwheel
-from release.cells import all_cells, part_of
 from ruamel.yaml import YAML
+
+from torchship.release import cibuildwheel
+from torchship.release.cells import all_cells, part_of
+from torchship.release.settings import REPO
 
 PAGE = REPO / "docs" / "ship" / "release.md"
 # Stands in for the release tool: leaves its arguments where the tool leaves what it made.
 TOOL = """#!/bin/sh
 mkdir dist
 echo "$@" >dist/arguments
+echo "$TRY" >"dist/try-$TRY"
 exit "${CODE:-0}"
 """
 
 
 def block(language: str, word: str) -> str:
     """The one block in this language that holds a word."""
-    text = PAGE.read_text(encoding="utf-8")
-    found = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    (only,) = [code for code in found if word in code]
+    page = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (only,) = [code for code in blocks if word in code]
     return only
 
 
@@ -44,13 +48,13 @@ def checkout(tmp_path) -> Path:
     (root / "scripts" / "build_all.sh").write_text(TOOL)
     (root / "scripts" / "build_all.sh").chmod(0o755)
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-    for words in (
+    for git_arguments in (
         ["init", "-q"],
         ["add", "."],
         [*identity, "commit", "-qm", "x"],
         ["tag", "v0.1.0"],
     ):
-        subprocess.run(["git", "-C", root, *words], check=True)
+        subprocess.run(["git", "-C", root, *git_arguments], check=True)
     return root
 
 
@@ -85,9 +89,9 @@ def kubernetes(checkout: Path, job: dict[str, Any], index: int, **env: str) -> i
     return subprocess.run(command, env={**os.environ, **env}).returncode
 
 
-def everything(matrix, found: Iterator[str]) -> bool:
+def everything(matrix, shards: Iterator[str]) -> bool:
     cells = all_cells(matrix)
-    names = sorted(cell.name for part in found for cell in part_of(cells, part))
+    names = sorted(cell.name for part in shards for cell in part_of(cells, part))
     return names == sorted(cell.name for cell in cells)
 
 
@@ -102,6 +106,16 @@ def test_the_kubernetes_job_builds_every_cell_once(matrix, checkout, job) -> Non
     count = job["spec"]["completions"]
     assert [kubernetes(checkout, job, index) for index in range(count)] == [0] * count
     assert everything(matrix, parts(checkout.parent / "shards"))
+
+
+def test_a_second_try_replaces_what_the_first_left(checkout, job) -> None:
+    """Else the merge would take the first one's files, and the second's lie in a folder below."""
+    for number in ("1", "2"):
+        assert slurm(checkout, 2, 8, TRY=number) == 0
+        assert kubernetes(checkout, job, 1, TRY=number) == 0
+        shutil.rmtree(checkout.parent / "1")  # a pod has a disk of its own
+    for part in (checkout / "shards" / "2", checkout.parent / "shards" / "1"):
+        assert sorted(path.name for path in part.iterdir()) == ["arguments", "try-2"]
 
 
 def test_a_part_that_fails_is_kept_and_fails_its_job(checkout, job) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from release import ReleaseError
-from release.__main__ import options
-from release.cells import all_cells, part_of
+
+from torchship.release import ReleaseError
+from torchship.release.__main__ import read_options
+from torchship.release.cells import all_cells, part_of
 
 
 def shards(cells, count: int) -> list[list[str]]:
@@ -41,5 +42,5 @@ def test_what_is_no_shard_is_refused(text) -> None:
 
 
 def test_folders_to_merge_may_be_named_one_by_one_or_together() -> None:
-    asked = options().parse_intermixed_args(["--merge", "a", "--merge", "b", "c"])
-    assert asked.merge == [Path("a"), Path("b"), Path("c")]
+    asked = read_options(["--merge", "a", "--merge", "b", "c"])
+    assert list(asked.merge) == [Path("a"), Path("b"), Path("c")]

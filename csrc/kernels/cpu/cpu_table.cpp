@@ -100,7 +100,7 @@ Family forced_family(const char* name, const char* own) {
 }
 
 // Returns the largest number of multiplications at which our products of a step are quicker than
-// torch's GEMM; benchmarks/NOTES.md has the measurements. The rule is fixed, because a trial at
+// torch's GEMM; measurements/notes.md has the measurements. The rule is fixed, because a trial at
 // run time could choose differently from run to run, and so change the results.
 double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
   constexpr double kAny = 1e300;
@@ -142,7 +142,7 @@ const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step
 // Returns whether our kernels run a sequence faster than steps with torch's GEMM. Our kernels pack
 // the weights; with few steps, packing takes more time than it saves. On some processors,
 // torch multiplies bfloat16 with special instructions, which are faster if products are most of the
-// work. benchmarks/NOTES.md has the measurements.
+// work. measurements/notes.md has the measurements.
 bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
   const int64_t rows = sizes.batch_size;
   const int64_t state_size = sizes.state_size;

@@ -1,13 +1,13 @@
-"""RMSNorm and its gradient in PyTorch's own operations; the tests compare the kernels with it."""
+"""RMSNorm and its gradient in PyTorch's own operations, with which the tests compare."""
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 
 def reference(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
-    """`x * rsqrt(mean(x²) + eps) * weight` over the last dimension; 16-bit types in float32."""
+    """`x * rsqrt(mean(x²) + eps) * weight` over the last dimension, at least in float32."""
     values = x.to(torch.promote_types(x.dtype, torch.float32))
     scale = torch.rsqrt(values.square().mean(-1, keepdim=True) + eps)
     return (values * scale * weight).to(x.dtype)
@@ -23,7 +23,7 @@ def gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor
     return dx.to(x.dtype), dweight.to(weight.dtype)
 
 
-def parts() -> tuple[Any, Any, list[Tensor]]:
+def parts() -> tuple[Callable[..., Tensor], Callable[..., Tensor], list[Tensor]]:
     """For `python -m own_op`: the op, its definition, and what both are called with."""
     from .functions import rms_norm
 

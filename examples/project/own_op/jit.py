@@ -5,7 +5,7 @@ Start Python with `OWN_OP_LOAD=0`, so that the package loads no binary of its ow
 
 from functools import partial
 
-from .engine import local_build
+from .engine.runtime import local_build
 from .loader import LOADER
 
 load = partial(local_build.load, LOADER)

@@ -1,6 +1,6 @@
 """The engine's loader, bound to this package."""
 
 from ._project import PROJECT
-from .engine.loader import Loader
+from .engine.runtime.loader import Loader
 
 LOADER = Loader(PROJECT)

@@ -1,5 +1,5 @@
 // Every measured bound of the CUDA kernels' plans, in one table: from which size on one way to run
-// a problem is quicker than another. They were measured on an H200 and an H100; benchmarks/NOTES.md
+// a problem is quicker than another. They were measured on an H200 and an H100; measurements/notes.md
 // has the times, and README.md beside this folder says which family a row chooses.
 #pragma once
 
@@ -145,7 +145,7 @@ constexpr double kPaddedWork = 1e9;
 
 // The costs of the parts of a forward step on a GPU, in microseconds. The values below are an
 // H200's for float32; the constructor changes some of them. `python -m benchmarks constants`
-// measures them on any GPU, and benchmarks/NOTES.md compares the model with measurements.
+// measures them on any GPU, and measurements/notes.md compares the model with measurements.
 struct ForwardCosts {
   double launch = 3;
   double rows_depth = 0.0085;   // per element of the depth, without tensor cores

@@ -1,0 +1,559 @@
+"""What a hostile file, its package and its folder may cost the checker, and whose word counts."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hostile_files import MEGABYTES, SECONDS, SECONDS_ANY_SIZE, Image, cost_of
+from shared_objects import fake_torch, shared_object
+
+from lltm_conda._project import PROJECT
+from lltm_conda.engine.doctor import Runtime, find_torch, judge_file, owner, probe_runtime
+from lltm_conda.engine.doctor.environment import main as doctor
+from lltm_conda.engine.doctor.records import UNKNOWN
+from lltm_conda.engine.doctor.text import read_json, read_regular
+from lltm_conda.engine.doctor.torch_probe import TorchNotFoundError
+
+SYMBOL = "_ZN2at6Tensor3addEv"
+FOR_ANOTHER_TORCH = "Requires-Dist: torch==2.9.1"
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    """A fake torch 2.9.1 in tmp_path/torch-site, so that its site folder is none of the test's."""
+    root = fake_torch(tmp_path / "torch-site", "2.9.1", exports=[SYMBOL])
+    return probe_runtime(find_torch(root), gpu=False)
+
+
+@pytest.fixture(autouse=True)
+def forget_what_was_read() -> Iterator[None]:
+    yield
+    owner._index.cache_clear()
+    owner._read.cache_clear()
+
+
+def seconds_to_judge(path: Path, runtime: Runtime) -> Callable[[], float]:
+    """In a child of its own: the processor seconds of a judgement, which must end in no error."""
+
+    def judge() -> float:
+        start = time.process_time()
+        judge_file(path, runtime)
+        return time.process_time() - start
+
+    return judge
+
+
+def distribution(site: Path, name: str, *files: Path, requires: str = "") -> Path:
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n{requires}\n\n")
+    lines = [f"{file.relative_to(site).as_posix()},sha256=x,1\n" for file in files]
+    (info / "RECORD").write_text("".join(lines))
+    return info
+
+
+def needing(libraries: list[str], names: list[bytes]) -> Image:
+    """An object that needs these libraries, and has these undefined symbols."""
+    image = Image()
+    strings = bytearray(b"\0")
+    offsets = []
+    for name in [*(library.encode() for library in libraries), *names]:
+        offsets.append(len(strings))
+        strings += name + b"\0"
+    image.strings(bytes(strings))
+    image.dynamic += [(1, offset) for offset in offsets[: len(libraries)]]
+    image.symbols(offsets[len(libraries) :])
+    return image
+
+
+# Point 5: time is bounded by a budget.
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_5_symbols_times_libraries_stay_in_the_bounds(
+    distinct: bool, tmp_path: Path, runtime: Runtime
+) -> None:
+    """400 DT_NEEDED and 30,000 symbols, of one name or of as many."""
+    defined = shared_object(tmp_path / "libone.so")
+    libraries = []
+    for number in range(400):
+        library = tmp_path / "libraries" / f"lib{number}.so"
+        library.parent.mkdir(exist_ok=True)
+        os.link(defined, library)
+        libraries.append(str(library))
+    names = [b"f%d" % number if distinct else b"f" for number in range(30_000)]
+    path = needing(libraries, names).write(tmp_path / "x.so")
+    assert path.stat().st_size < 2 << 20
+    cost = cost_of(seconds_to_judge(path, runtime))
+    assert cost.seconds < SECONDS * max(1, path.stat().st_size / 1e6)
+    assert cost.megabytes < MEGABYTES
+
+
+def test_5_a_spent_budget_is_cannot_be_told(tmp_path: Path, runtime: Runtime) -> None:
+    defined = shared_object(tmp_path / "libone.so")
+    libraries = []
+    for number in range(50):
+        library = tmp_path / f"lib{number}.so"
+        os.link(defined, library)
+        libraries.append(str(library))
+    names = [b"f%d" % number for number in range(30_000)]
+    verdict = judge_file(needing(libraries, names).write(tmp_path / "x.so"), runtime)
+    assert not verdict.accepted
+    assert verdict.cause is not None
+    assert verdict.cause.status == UNKNOWN
+    assert verdict.cause.dimension == "budget"
+    assert "lookups, so it was given up" in verdict.cause.why
+
+
+@pytest.mark.parametrize("shape", ["chain", "ring", "clique"])
+def test_5_each_library_of_a_package_is_judged_once(
+    shape: str, tmp_path: Path, runtime: Runtime
+) -> None:
+    """16 libraries, each of which needs the next, or all others."""
+    site = tmp_path / "site-packages"
+    folder = site / "theirs"
+    folder.mkdir(parents=True)
+    paths = [folder / f"lib{number}.so" for number in range(16)]
+    for number, path in enumerate(paths):
+        followers = [paths[(number + 1) % 16]] if shape != "clique" else paths
+        if shape == "chain" and number == 15:
+            followers = []
+        names = ["libtorch_cpu.so", *(follower.name for follower in followers)]
+        needing(names, [SYMBOL.encode()]).write(path)
+    distribution(site, "theirs", *paths, requires=FOR_ANOTHER_TORCH)
+    cost = cost_of(seconds_to_judge(paths[0], runtime))
+    assert cost.seconds < SECONDS
+    assert cost.megabytes < MEGABYTES
+
+
+HOSTILE_METADATA = {
+    "spaces in a requirement": "Requires-Dist: torch" + " " * 200_000 + ";extr",
+    "a long requirement": "Requires-Dist: torch" + "a b" * 70_000,
+    "a pin of a thousand clauses": "Requires-Dist: torch " + ">=1,!=2.1," * 20_000,
+    "many requirements": "Requires-Dist: torch>=2.0,<9\n" * 7000,
+    "signs without versions": "Requires-Dist: torch " + ">" * 200_000,
+    "digits": "Requires-Dist: torch ==" + "1." * 100_000,
+}
+
+
+@pytest.mark.parametrize("requires", HOSTILE_METADATA.values(), ids=HOSTILE_METADATA)
+def test_5_metadata_of_200_kb_costs_little(requires: str, tmp_path: Path, runtime: Runtime) -> None:
+    site = tmp_path / "site-packages"
+    path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])
+    distribution(site, "theirs", path, requires=requires)
+    cost = cost_of(seconds_to_judge(path, runtime))
+    assert cost.seconds < SECONDS
+    assert cost.megabytes < MEGABYTES
+
+
+HOSTILE_RECORDS = {
+    "one line of suffixes": ".so" * 770_000,
+    "one line of versions": "x.so" + ".1" * 1_150_000 + "x,",
+    "a quoted line": '"' + "x" * 2_300_000,
+    "short lines": "x.so,\n" * 380_000,
+    "commas": "," * 2_300_000,
+    "as many objects": "".join(f"theirs/lib{number}.so,\n" for number in range(110_000)),
+    "as many folders": "".join(f"theirs/{number}/x.so,\n" for number in range(110_000)),
+}
+
+
+@pytest.mark.parametrize("record", HOSTILE_RECORDS.values(), ids=HOSTILE_RECORDS)
+def test_5_a_record_of_2_mb_costs_little(record: str, tmp_path: Path, runtime: Runtime) -> None:
+    site = tmp_path / "site-packages"
+    path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])
+    info = distribution(site, "theirs", path)
+    (info / "RECORD").write_text(record)
+    cost = cost_of(seconds_to_judge(path, runtime))
+    assert cost.seconds < SECONDS * 2.3
+    assert cost.megabytes < MEGABYTES
+
+
+def test_5_a_report_on_many_hostile_files_ends_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is left when the processor time is spent is said to be unknown, file by file."""
+    from lltm_conda.engine.doctor import environment
+
+    monkeypatch.setattr(environment, "_SECONDS", 0.0)
+    for number in range(3):
+        shared_object(tmp_path / f"lib{number}.so", undefined=[SYMBOL])
+    assert doctor(PROJECT, ["--json", str(tmp_path)]) == 0
+    extensions = json.loads(capsys.readouterr().out)["extensions"]
+    assert [extension["state"] for extension in extensions] == ["unknown"] * 3
+
+
+# Point 6: only folders that count, and only bounded regular files.
+
+
+def voucher(site: Path, runtime: Runtime) -> Path:
+    """An object of `site` that only its metadata's word makes acceptable."""
+    assert runtime.torch is not None
+    flags = ["-Wl,--no-as-needed", f"-L{runtime.torch.lib_dir}", "-l:libtorch_cpu.so"]
+    path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL], flags=flags)
+    distribution(site, "theirs", path, requires=FOR_ANOTHER_TORCH)
+    return path
+
+
+def test_6_metadata_in_a_site_folder_vouches(tmp_path: Path, runtime: Runtime) -> None:
+    assert judge_file(voucher(tmp_path / "site-packages", runtime), runtime).accepted
+
+
+@pytest.mark.parametrize("name", ["scratch", "site-packages"])
+def test_6_metadata_in_a_folder_that_others_may_write_to_does_not(
+    name: str, tmp_path: Path, runtime: Runtime
+) -> None:
+    path = voucher(tmp_path / name, runtime)
+    (tmp_path / name).chmod(0o1777)
+    assert owner.find_owner(path) is None
+    assert not judge_file(path, runtime).accepted
+
+
+def test_6_metadata_in_a_parent_that_is_no_site_folder_does_not(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    assert not judge_file(voucher(tmp_path / "scratch", runtime), runtime).accepted
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_6_metadata_in_a_folder_of_another_user_does_not(tmp_path: Path, runtime: Runtime) -> None:
+    path = voucher(tmp_path / "site-packages", runtime)
+    assert owner.find_owner(path) is not None
+    owner._index.cache_clear()
+    os.chown(tmp_path / "site-packages", 12345, 12345)
+    assert owner.find_owner(path) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "theirs-1.0.dist-info/RECORD",
+        "theirs-1.0.dist-info/METADATA",
+        "theirs-1.0.dist-info/INSTALLER",
+        "theirs-1.0.dist-info/direct_url.json",
+        "theirs.egg-link",
+        "theirs/version.py",
+        "conda-meta/theirs.json",
+        "conda-meta/history",
+    ],
+)
+@pytest.mark.parametrize("kind", ["fifo", "sparse", "device", "folder", "loop"])
+def test_6_what_is_no_bounded_regular_file_neither_hangs_nor_bloats(
+    kind: str, name: str, tmp_path: Path, runtime: Runtime
+) -> None:
+    site = tmp_path / "site-packages"
+    path = voucher(site, runtime)
+    place = site / name
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    if kind == "fifo":
+        os.mkfifo(place)
+    elif kind == "sparse":
+        place.touch()
+        os.truncate(place, 64 << 30)
+    elif kind == "device":
+        place.symlink_to("/dev/zero")
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to(place)
+    cost = cost_of(seconds_to_judge(path, runtime))
+    assert cost.seconds < SECONDS
+    assert cost.megabytes < MEGABYTES
+
+
+DAMAGED_METADATA = {
+    "files of numbers": ("conda-meta/t.json", '{"files": [1, null, {}]}'),
+    "files that are a number": ("conda-meta/t.json", '{"files": 5}'),
+    "a name that is a list": (
+        "conda-meta/t.json",
+        '{"files": ["theirs/_C.so"], "name": [], "version": {}, "depends": [1]}',
+    ),
+    "depends that is a number": (
+        "conda-meta/t.json",
+        '{"files": ["theirs/_C.so"], "name": "t", "version": "1", "depends": 1}',
+    ),
+    "nested JSON": ("conda-meta/t.json", "[" * 100_000),
+    "an editable without a url": (
+        "theirs-1.0.dist-info/direct_url.json",
+        '{"dir_info": {"editable": true}}',
+    ),
+    "a url that is a list": (
+        "theirs-1.0.dist-info/direct_url.json",
+        '{"dir_info": {"editable": true}, "url": []}',
+    ),
+    "a url with a zero byte": (
+        "theirs-1.0.dist-info/direct_url.json",
+        '{"dir_info": {"editable": true}, "url": "file:///a%00b"}',
+    ),
+    "dir_info that is a number": (
+        "theirs-1.0.dist-info/direct_url.json",
+        '{"dir_info": 1, "url": "file:///"}',
+    ),
+    "an egg-link with a zero byte": ("theirs.egg-link", "a\0b"),
+    "an egg-link with a pattern": ("**.egg-link", "/"),
+    "a RECORD with a zero byte": ("theirs-1.0.dist-info/RECORD", "a\0b.so,,\ntheirs/_C.so,,\n"),
+    "no name": ("theirs-1.0.dist-info/METADATA", "Version: 1.0\n\n"),
+    "empty metadata": ("theirs-1.0.dist-info/METADATA", ""),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGED_METADATA.values(), ids=DAMAGED_METADATA)
+def test_6_damaged_metadata_is_no_crash(
+    name: str, content: str, tmp_path: Path, runtime: Runtime
+) -> None:
+    site = tmp_path / "site-packages"
+    path = voucher(site, runtime)
+    (site / name).parent.mkdir(exist_ok=True)
+    (site / name).write_text(content)
+    judge_file(path, runtime)
+    owner.distributions(site)
+
+
+def test_6_an_editable_of_the_whole_disk_is_not_walked_to_the_end(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    site = tmp_path / "site-packages"
+    path = voucher(site, runtime)
+    origin = {"dir_info": {"editable": True}, "url": "file:///"}
+    (site / "theirs-1.0.dist-info" / "direct_url.json").write_text(json.dumps(origin))
+    start = time.process_time()
+    owner.find_owner(path)
+    assert time.process_time() - start < SECONDS_ANY_SIZE
+
+
+def test_6_one_reader_of_bounded_regular_files(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"abc" * 1000)
+    assert read_regular(path, 4) == b"abca"
+    os.mkfifo(tmp_path / "fifo")
+    for other in (tmp_path / "fifo", tmp_path, Path("/dev/zero"), tmp_path / "none"):
+        with pytest.raises(OSError):
+            read_regular(other, 4)
+        assert read_json(other) == {}
+    with pytest.raises(OSError, match="null"):
+        read_regular("a\0b", 4)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root starts this as a user for whom it is closed")
+def test_6_a_closed_folder_on_the_path_is_no_crash(tmp_path: Path, public_folder: Path) -> None:
+    closed = public_folder / "closed"
+    (closed / "inner" / "conda-meta").mkdir(parents=True)
+    closed.chmod(0)
+    program = (
+        "import sys; from lltm_conda.engine.doctor.environment import main;"
+        "from lltm_conda.engine.doctor.project import NOBODY; sys.exit(main(NOBODY, ['--json']))"
+    )
+    repository = Path(__file__).resolve().parents[2]
+    run = subprocess.run(
+        [
+            *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
+            *(sys.executable, "-S", "-c", program),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=public_folder,
+        env={
+            "PYTHONPATH": f"{closed}:{closed / 'inner'}:{repository}",
+            "LLTM_CONDA_LOAD": "0",
+            "PATH": "/usr/bin:/bin",
+        },
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["extensions"] == []
+
+
+# Point 7: --audit, --torch, links and paths.
+
+
+def plain_wheel() -> dict[str, bytes]:
+    return {
+        "theirs-1.0.dist-info/METADATA": b"Name: theirs\nVersion: 1.0\n\n",
+        "theirs-1.0.dist-info/RECORD": b"theirs/_C.so,sha256=x,1\n",
+    }
+
+
+def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", method) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return content.getvalue()
+
+
+def encrypted(content: bytes) -> bytes:
+    """Sets the flag of an encrypted member in every header."""
+    changed = bytearray(content)
+    for signature, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        at = changed.find(signature)
+        while at >= 0:
+            changed[at + flags] |= 1
+            at = changed.find(signature, at + 4)
+    return bytes(changed)
+
+
+def with_method(content: bytes, method: int) -> bytes:
+    changed = bytearray(content)
+    for signature, place in ((b"PK\3\4", 8), (b"PK\1\2", 10)):
+        at = changed.find(signature)
+        while at >= 0:
+            struct.pack_into("<H", changed, at + place, method)
+            at = changed.find(signature, at + 4)
+    return bytes(changed)
+
+
+def twice(name: str) -> bytes:
+    other = name[:-1] + "_"
+    content = zipped({name: b"", other: b""}, zipfile.ZIP_STORED)
+    return content.replace(other.encode(), name.encode())
+
+
+def corrupt(content: bytes) -> bytes:
+    at = content.find(b"theirs/_C.so") + 14
+    return content[:at] + bytes(30) + content[at + 30 :]
+
+
+HOSTILE_WHEELS: dict[str, Callable[[], bytes]] = {
+    "outside": lambda: zipped({"../x.so": b""}),
+    "absolute": lambda: zipped({"/x.so": b""}),
+    "a name beyond the limits": lambda: zipped({"d/" * 3000 + "x.so": b""}),
+    "a name of 300 bytes": lambda: zipped({"x" * 300 + ".so": b""}),
+    "a file as a folder": lambda: zipped({"x.so": b"", "x.so/y.so": b""}),
+    "one name twice": lambda: twice("x.so"),
+    "encrypted": lambda: encrypted(zipped({"x.so": b"abc"})),
+    "an unknown method": lambda: with_method(zipped({"x.so": b"abc"}), 99),
+    "no deflate data": lambda: corrupt(zipped({"theirs/_C.so": bytes(1000)})),
+    "lzma that is none": lambda: with_method(zipped({"x.so": b"abc" * 9}, 0), 14),
+    "bzip2 that is none": lambda: with_method(zipped({"x.so": b"abc" * 9}, 0), 12),
+    "cut": lambda: zipped({"theirs/_C.so": bytes(1000)})[:-30],
+    "empty": lambda: b"",
+}
+
+
+@pytest.mark.parametrize("make", HOSTILE_WHEELS.values(), ids=HOSTILE_WHEELS)
+def test_7_a_hostile_wheel_is_an_answer_and_no_traceback(
+    make: Callable[[], bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
+    wheel.write_bytes(make())
+    assert doctor(PROJECT, ["--audit", str(wheel)]) in (1, 2)
+    assert not (tmp_path / "x.so").exists()
+    printed = capsys.readouterr()
+    assert "is no wheel" in printed.err or "problem: " in printed.out
+
+
+def test_7_a_wheel_that_is_a_fifo_is_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "x.whl")
+    assert doctor(PROJECT, ["--audit", str(tmp_path / "x.whl")]) == 2
+    assert "is no wheel" in capsys.readouterr().err
+
+
+def test_7_a_wheel_that_unpacks_to_more_than_the_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lltm_conda.engine.doctor import audit
+
+    assert audit._MAX_UNPACKED <= 2_000_000_000
+    monkeypatch.setattr(audit, "_MAX_UNPACKED", 10_000_000)
+    wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
+    wheel.write_bytes(zipped({f"theirs/lib{number}.so": bytes(3 << 20) for number in range(4)}))
+    assert wheel.stat().st_size < 100_000
+    assert doctor(PROJECT, ["--audit", str(wheel)]) == 2
+    assert "unpacks to more than" in capsys.readouterr().err
+
+
+def test_7_what_the_audit_does_not_read_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lltm_conda.engine.doctor import audit
+
+    monkeypatch.setattr(audit, "_MAX_UNPACKED", 10_000_000)
+    wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
+    wheel.write_bytes(zipped({"theirs/data.bin": bytes(30 << 20), **plain_wheel()}))
+    assert doctor(PROJECT, ["--audit", str(wheel)]) == 0
+
+
+def test_7_an_audit_whose_time_is_spent_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lltm_conda.engine.doctor import audit
+
+    assert audit._SECONDS < 30
+    monkeypatch.setattr(audit, "_SECONDS", 0.0)
+    wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
+    wheel.write_bytes(zipped({"theirs/_C.so": bytes(1000), **plain_wheel()}))
+    assert doctor(PROJECT, ["--audit", str(wheel)]) == 2
+    assert "cannot be audited" in capsys.readouterr().err
+
+
+def test_7_a_musllinux_wheel_that_needs_glibc_is_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = shared_object(
+        tmp_path / "_C.so",
+        undefined=["aoti_torch_get_dim"],
+        flags=["-include", "stdio.h", "-Wl,--no-as-needed", "-lm", "-lc"],
+    )
+    if "GLIBC" not in owner_floors(path):
+        pytest.skip("the compiler writes no version needs")
+    wheel = tmp_path / "theirs-1.0-py3-none-musllinux_1_2_x86_64.whl"
+    wheel.write_bytes(zipped({"theirs/_C.so": path.read_bytes(), **plain_wheel()}))
+    assert doctor(PROJECT, ["--audit", str(wheel)]) == 1
+    assert "promises musl" in " ".join(capsys.readouterr().out.split())
+
+
+def owner_floors(path: Path) -> dict[str, tuple[int, ...]]:
+    from lltm_conda.engine.doctor import read_binary
+
+    return dict(read_binary(path).floors)
+
+
+def test_7_a_torch_that_is_a_fifo_is_an_answer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "version.py")
+    with pytest.raises(TorchNotFoundError):
+        find_torch(tmp_path)
+    assert doctor(PROJECT, ["--torch", str(tmp_path / "version.py")]) == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root starts this as a user for whom it is closed")
+def test_7_a_link_into_a_closed_folder_is_an_answer(public_folder: Path) -> None:
+    closed = public_folder / "closed"
+    shared_object(closed / "x.so", undefined=[SYMBOL])
+    closed.chmod(0)
+    site = public_folder / "open"
+    site.mkdir(mode=0o755)
+    (site / "link.so").symlink_to(closed / "x.so")
+    child = os.fork()
+    if child == 0:
+        code = 9
+        try:
+            os.setgid(65534)
+            os.setuid(65534)
+            judge_file(site / "link.so", probe_runtime(gpu=False))
+            code = doctor(PROJECT, [str(site / "link.so")]) + doctor(PROJECT, [str(site)])
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (2, 3)
+
+
+def test_7_a_path_beyond_4096_bytes_is_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = str(tmp_path) + "/d" * 3000 + "/x.so"
+    verdict = judge_file(long, probe_runtime(gpu=False))
+    assert verdict.rejection is not None
+    assert "File name too long" in verdict.rejection.observed
+    for arguments in ([long], ["--torch", long], ["--audit", long], ["x" * 300 + ".so"]):
+        assert doctor(PROJECT, arguments) == 2, arguments
+    assert len(capsys.readouterr().err) < 60_000

@@ -1,0 +1,116 @@
+"""The build backend of a client, which pyproject.toml names: PEP 517 and PEP 660 over setuptools.
+
+    [build-system]
+    requires = ["setuptools>=77", "ninja"]
+    build-backend = "torchship.backend"
+    backend-path = ["."]
+
+Without build isolation, the binaries are compiled for the torch that is installed. In isolation,
+``--config-settings torch=2.13.0`` names the torch; the backend then requires that release, so
+that the frontend installs it for the build. Without either, the build stops and names both ways.
+"""
+
+# mypy: disable-error-code="import-untyped"
+# setuptools comes without types.
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from setuptools import build_meta
+from setuptools.build_meta import build_sdist as build_sdist
+from setuptools.build_meta import get_requires_for_build_sdist as get_requires_for_build_sdist
+from setuptools.errors import SetupError
+
+from .doctor import TorchNotFoundError, find_torch
+from .setuptools_build import prebuilt_variable, read_project
+
+#: What a frontend hands on: a string for each option, or a list if the option was given again.
+ConfigSettings = Mapping[str, str | list[str] | None] | None
+
+_SETTING = "torch"
+
+
+def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list[str]:
+    """What the frontend installs into an isolated build environment besides `requires`."""
+    requirements: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
+    pin = pinned_torch(config_settings)
+    return requirements if pin is None or _has_prebuilt() else [*requirements, f"torch=={pin}"]
+
+
+get_requires_for_build_editable = get_requires_for_build_wheel
+
+
+def prepare_metadata_for_build_wheel(
+    metadata_directory: str, config_settings: ConfigSettings = None
+) -> str:
+    name: str = build_meta.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
+    return name
+
+
+def prepare_metadata_for_build_editable(
+    metadata_directory: str, config_settings: ConfigSettings = None
+) -> str:
+    name: str = build_meta.prepare_metadata_for_build_editable(metadata_directory, config_settings)
+    return name
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: ConfigSettings = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Builds the wheel, tagged py3-none-PLATFORM; returns its file's name."""
+    _check_torch(config_settings)
+    name: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+    return name
+
+
+def build_editable(
+    wheel_directory: str,
+    config_settings: ConfigSettings = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Builds the binaries into the checkout, and a wheel that points there (PEP 660)."""
+    _check_torch(config_settings)
+    name: str = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
+    return name
+
+
+def pinned_torch(config_settings: ConfigSettings) -> str | None:
+    """The release in ``--config-settings torch=RELEASE``; None without it."""
+    pin = (config_settings or {}).get(_SETTING)
+    if pin is None:
+        return None
+    if not isinstance(pin, str) or not re.fullmatch(r"\d+(\.\d+)+(\+[\w.]+)?", pin):
+        raise SetupError(
+            f"--config-settings {_SETTING}={pin} names no release of torch; "
+            f"write it once, as --config-settings {_SETTING}=2.13.0"
+        )
+    return pin
+
+
+def _has_prebuilt() -> bool:
+    return bool(os.environ.get(prebuilt_variable(read_project(Path.cwd()))))
+
+
+def _check_torch(config_settings: ConfigSettings) -> None:
+    """Refuses to build for another torch than the pinned one."""
+    pin = pinned_torch(config_settings)
+    if pin is None or _has_prebuilt():
+        return
+    try:
+        version = find_torch().version
+    except TorchNotFoundError as error:
+        raise SetupError(
+            f"--config-settings {_SETTING}={pin} asks for a build for torch {pin}, "
+            f"but the build finds no torch ({error}); "
+            "leave out --no-build-isolation, or install that torch"
+        ) from None
+    if version != pin and version.partition("+")[0] != pin:
+        raise SetupError(
+            f"--config-settings {_SETTING}={pin} asks for a build for torch {pin}, "
+            f"but torch {version} is installed; leave out --no-build-isolation or "
+            f"--config-settings, or install that torch"
+        )

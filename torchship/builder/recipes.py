@@ -1,0 +1,286 @@
+"""How each kind of binary is compiled and linked: kernels for the CPU, kernels for CUDA, glue."""
+
+import os
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from ..doctor.records import GlueName, KernelsName, TorchInstall, dotted
+from .cuda_toolkit import (
+    NO_NVCC,
+    ClangToolkit,
+    CudaToolkit,
+    default_architectures,
+    find_cuda_toolkit,
+    parse_architectures,
+)
+from .programs import BuildError, read_flag, split_variable
+from .request import BuildRequest
+from .sources import glue_sources, kernel_sources
+
+_LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
+# NVIDIA's names for the platforms whose names differ.
+_CUDA_NAMES = {"aarch64": "sbsa"}
+# The OpenMP symbols that ATen's parallel_for calls. The linker may leave only these
+# undefined.
+_OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make one shared object."""
+
+    sources: Mapping[Path, list[str]]  #: the start of each source's command
+    libraries: list[str]  #: the linker's options for libraries
+    facts: Mapping[str, object]  #: for the build record
+    link: list[str] | None = None  #: the start of the link command; None: the host compiler's
+
+
+def cxx_standard(torch: tuple[int, int]) -> int:
+    """The oldest C++ standard that the headers of this torch accept."""
+    return 20 if torch >= (2, 14) else 17
+
+
+def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
+    """The flags of the host compiler, and of clang for CUDA, CXXFLAGS first."""
+    is_debug = read_flag(request.env, "DEBUG")
+    level = ["-O0", "-g"] if is_debug else [optimisation, "-DNDEBUG"]
+    return [
+        *split_variable(request.env, "CXXFLAGS"),
+        *level,
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fvisibility-inlines-hidden",
+        "-Wall",
+        # The binary must not depend on the folder of the sources.
+        f"-ffile-prefix-map={request.csrc.parent}{os.sep}=",
+    ]
+
+
+def link_flags(env: Mapping[str, str]) -> list[str]:
+    """The linker flags of every shared object, LDFLAGS included."""
+    # With --gc-sections from LDFLAGS, the linker would remove records to which no code
+    # refers.
+    return [*_LINK, *split_variable(env, "LDFLAGS"), "-Wl,--no-gc-sections"]
+
+
+def cpu_recipe(request: BuildRequest, _: KernelsName) -> Recipe:
+    command = [*request.compiler.command, "-std=c++17", *host_flags(request, "-O3")]
+    return Recipe(
+        sources=dict.fromkeys(kernel_sources(request.csrc, "cpu"), command),
+        libraries=[],
+        facts={"device": "cpu", "cuda": None, "cuda_archs": []},
+    )
+
+
+def cuda_recipe(request: BuildRequest, kernels: KernelsName) -> Recipe:
+    toolkit = _toolkit_for(request, kernels)
+    compilable = toolkit.architectures()
+    listed = (
+        request.env.get("TORCH_CUDA_ARCH_LIST")
+        or request.architectures
+        or default_architectures(toolkit.version, compilable)
+    )
+    architectures = parse_architectures(listed, compilable)
+    if isinstance(toolkit, CudaToolkit):
+        return _nvcc_recipe(request, toolkit, architectures)
+    return _clang_recipe(request, toolkit, architectures)
+
+
+def _toolkit_for(request: BuildRequest, kernels: KernelsName) -> CudaToolkit | ClangToolkit:
+    toolkit = request.cuda or find_cuda_toolkit(request.env, major=kernels.cuda_major)
+    if toolkit is None:
+        raise BuildError(
+            f"the {kernels} kernels need nvcc, but there is none: {NO_NVCC}, or unset FORCE_CUDA"
+        )
+    if toolkit.version[0] != kernels.cuda_major:
+        place = toolkit.nvcc if isinstance(toolkit, CudaToolkit) else toolkit.folder
+        raise BuildError(
+            f"the {kernels} kernels need an nvcc {kernels.cuda_major}.x, "
+            f"got {toolkit.version_text} ({place}); "
+            f"set CUDA_HOME to a CUDA {kernels.cuda_major} toolkit"
+        )
+    return toolkit
+
+
+def _cuda_facts(
+    toolkit: CudaToolkit | ClangToolkit, architectures: list[str], compiler: str
+) -> dict[str, object]:
+    return {
+        "device": "cuda",
+        "cuda": toolkit.version_text,
+        "cuda_archs": architectures,
+        "compiler": compiler,
+    }
+
+
+def _nvcc_recipe(request: BuildRequest, toolkit: CudaToolkit, architectures: list[str]) -> Recipe:
+    # nvcc has options of its own for what these three say.
+    through_nvcc = [
+        option for option in host_flags(request, "-O3") if option not in ("-O3", "-O0", "-g")
+    ]
+    is_debug = read_flag(request.env, "DEBUG")
+    codes = [f"arch=compute_{name.split('_')[1]},code={name}" for name in architectures]
+    host = _nvcc_host_options(request)
+    command = [
+        toolkit.nvcc,
+        "-std=c++17",
+        *(["-O0", "-g", "-lineinfo"] if is_debug else ["-O3"]),
+        *host,
+        *(word for code in codes for word in ("-gencode", code)),
+        # GPU code is three quarters of a wheel, so compress it from CUDA 13 on. Every driver
+        # for CUDA 13 reads this compression, but drivers for CUDA 12.0 to 12.3 do not.
+        *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
+        *(word for option in through_nvcc for word in _through_nvcc("-Xcompiler", option)),
+    ]
+    return Recipe(
+        sources=dict.fromkeys(kernel_sources(request.csrc, "cuda"), command),
+        libraries=[f"-L{folder}" for folder in toolkit.library_dirs],
+        facts=_cuda_facts(
+            toolkit, architectures, f"nvcc {toolkit.version_text}, {request.compiler}"
+        ),
+        link=[toolkit.nvcc, "-cudart", "static", *host, *_nvcc_link_options(request.env)],
+    )
+
+
+def _nvcc_host_options(request: BuildRequest) -> list[str]:
+    """nvcc's options that name the host compiler, and the platform to compile for."""
+    compiler = request.compiler
+    # nvcc's -ccbin takes one program. In CXX, a launcher may stand before it, options after
+    # it.
+    programs = list(takewhile(lambda word: not word.startswith("-"), compiler.command))
+    if other := request.env.get("CUDAHOSTCXX"):
+        options = ["-ccbin", other]
+    else:
+        own_options = compiler.command[len(programs) :]
+        options = ["-ccbin", programs[-1], *(f"-Xcompiler={option}" for option in own_options)]
+    machine = platform.machine()
+    if compiler.machine not in ("", machine):
+        # With a cross compiler, nvcc would look for a toolkit of the compiler's platform,
+        # which is not here. This machine's toolkit has the same headers, so make nvcc use
+        # this toolkit.
+        options += ["--target-directory", f"{_CUDA_NAMES.get(machine, machine)}-linux"]
+    return options
+
+
+def _nvcc_link_options(env: Mapping[str, str]) -> list[str]:
+    # No kernel calls a device function of another file, so the build needs no nvlink, which
+    # would store the folders of -L in the binary.
+    options = ["-shared", "--no-device-link"]
+    # Names of local symbols would make the binary depend on the folder of the sources.
+    options += ["-Xlinker", "--strip-all"]
+    for option in link_flags(env)[1:]:  # `options` already has -shared
+        # nvcc splits the value of -Xcompiler at commas, so pass A and B of -Wl,A,B by
+        # -Xlinker.
+        if option.startswith("-Wl,"):
+            for word in option.removeprefix("-Wl,").split(","):
+                options += _through_nvcc("-Xlinker", word)
+        else:
+            options += _through_nvcc("-Xcompiler", option)
+    return options
+
+
+def _through_nvcc(option: str, value: str) -> tuple[str, str]:
+    """nvcc's `option` with a flag for the host compiler or linker, quoted for nvcc's shell."""
+    is_plain = re.fullmatch(r"[\w@%+=:./-]+", value)
+    return option, value if is_plain else f'"{value}"'
+
+
+def _clang_recipe(request: BuildRequest, toolkit: ClangToolkit, architectures: list[str]) -> Recipe:
+    flags = host_flags(request, "-O3")
+    host = [*request.compiler.command, "-std=c++17", *flags]
+    # clang warns of every `#pragma unroll` that it does not apply.
+    quiet = "-Wno-pass-failed"
+    device = [toolkit.clang, "-std=c++17", *toolkit.flags(architectures), *flags, quiet]
+    sources = kernel_sources(request.csrc, "cuda")
+    return Recipe(
+        sources={source: device if source.suffix == ".cu" else host for source in sources},
+        # NVIDIA's wheels of CUDA 12 hold no static runtime, so link the shared one. A torch
+        # of this CUDA major has loaded it before the kernels are loaded.
+        libraries=[f"-L{toolkit.folder / 'lib64'}", "-lcudart"],
+        facts=_cuda_facts(
+            toolkit,
+            toolkit.actual(architectures),
+            f"{toolkit.name}, CUDA {toolkit.version_text}, {request.compiler}",
+        ),
+    )
+
+
+def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
+    torch = _torch_for(request, glue)
+    door_flags, door_libraries = _door_options(request, glue)
+    standard = cxx_standard(torch.version_tuple)
+    # Error messages in torch's headers contain __FILE__; the binary must not name torch's
+    # folder.
+    sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
+    command = [
+        *request.compiler.command,
+        f"-std=c++{standard}",
+        *host_flags(request, "-O2"),
+        f"-D_GLIBCXX_USE_CXX11_ABI={1 if torch.cxx11_abi is None else torch.cxx11_abi}",
+        *(f"-ffile-prefix-map={site}{os.sep}=" for site in sites),
+        *("-isystem", str(torch.include_dir)),
+        *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
+        *door_flags,
+    ]
+    libraries = [
+        f"-L{torch.lib_dir}",
+        # -Wl would split a path at its commas.
+        *("-Xlinker", "-rpath-link", "-Xlinker", str(torch.lib_dir)),
+        # libtorch must stay in DT_NEEDED although the glue uses no symbol of it: in a CUDA
+        # build, libtorch loads libtorch_cuda, which resolves the weak references to CUDA
+        # functions.
+        *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),
+        *door_libraries,
+    ]
+    return Recipe(
+        sources=dict.fromkeys(glue_sources(request.csrc, glue.lane), command),
+        libraries=libraries,
+        facts={
+            "torch_target": dotted(glue.torch),
+            "torch_built": torch.version,
+            "lane": glue.lane,
+            "cxx11_abi": torch.cxx11_abi,
+            "cxx_standard": standard,
+        },
+    )
+
+
+def _torch_for(request: BuildRequest, glue: GlueName) -> TorchInstall:
+    torch = request.torch
+    if torch is None:
+        raise BuildError(
+            f"the glue {glue} needs a torch to compile against, got none; "
+            "install torch, or pass the one to build for"
+        )
+    if not glue.serves(torch):
+        more = "or newer" if glue.lane == "stable" else f"with C++ ABI {glue.cxx11_abi}"
+        raise BuildError(
+            f"the glue {glue} must be compiled against torch {dotted(glue.torch)} {more}, "
+            f"got torch {torch.version} with C++ ABI {torch.cxx11_abi} in {torch.root}; "
+            "pass a torch that fits"
+        )
+    return torch
+
+
+def _door_options(request: BuildRequest, glue: GlueName) -> tuple[list[str], list[str]]:
+    """The compiler's options and the libraries of the glue's door into torch."""
+    if glue.lane == "stable":
+        # The newest torch whose functions the object may call, in the encoding of torch's
+        # headers.
+        major, minor = glue.torch
+        target = (major << 56) | (minor << 48)
+        # dlopen is in libdl before glibc 2.34.
+        return [f"-DTORCH_TARGET_VERSION={target:#018x}"], ["-ldl"]
+    # Without -fopenmp, ATen's parallel_for (in a header) is serial. Code from g++ finds
+    # libgomp in the process, since torch has loaded it. Linking libgomp could load a second
+    # copy: some of torch's wheels for Arm hold a renamed libgomp. Code from clang links
+    # clang's libomp.
+    if "clang" in request.compiler.name:
+        openmp = ["-fopenmp"]
+    else:
+        openmp = [f"-Wl,--ignore-unresolved-symbol={name}" for name in _OPENMP_SYMBOLS]
+    return ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"], ["-lc10", *openmp]

@@ -1,0 +1,295 @@
+"""`python -m PACKAGE doctor --audit WHEEL`: tells which environments a wheel serves."""
+
+import re
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from . import judge_file, probe_runtime, render
+from .binary import needs_torch_or_cuda, read_binary
+from .budget import Budget, BudgetSpentError
+from .checks.cuda import binary_cuda
+from .layouts import LAYOUTS
+from .owner import (
+    admits,
+    find_owner,
+    is_shared_object_name,
+    shared_objects,
+    torch_requirements,
+)
+from .project import Project, Record
+from .records import REJECTED, UNKNOWN, BinaryRecord, Runtime, dotted
+from .text import is_file, list_names, printable
+from .torch_probe import release
+
+_OF_TORCH = ("torch version", "C++ ABI", "torch symbols")
+_GLIBC_OF_OLD_TAG = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
+_SECONDS = 25
+_MAX_LOOKUPS = 10_000_000
+_MAX_UNPACKED = 2_000_000_000
+_MAX_MEMBERS = 100_000
+_MAX_NAME = 1024
+_CHUNK = 1 << 20
+
+
+class WheelError(ValueError):
+    """The file is no wheel that can be audited."""
+
+
+class Service(Record, kw_only=True):
+    """What an object serves (torch, Python, GPUs) and needs (CUDA, glibc), and its problems."""
+
+    object: str  #: its path in the wheel
+    torch: tuple[str, ...]  #: minors; a question mark follows one that cannot be told
+    python: str
+    cuda: str
+    gpus: tuple[str, ...]
+    floors: dict[str, tuple[int, ...]]  #: as in `BinaryRecord`
+    refused: tuple[str, ...] = ()  #: minors of torch
+    platform: str | None = None
+    is_for_musl: bool = False
+    problems: tuple[str, ...] = ()
+
+    def columns(self) -> dict[str, list[str]]:
+        """The cells of the table by heading; `object` has a heading of its own."""
+        floors = [f"{family} {dotted(version)}" for family, version in sorted(self.floors.items())]
+        return {
+            "torch": list(self.torch),
+            "python": [self.python],
+            "cuda": [self.cuda],
+            "gpus": list(self.gpus),
+            "glibc": floors or ["any"],
+        }
+
+
+def main(project: Project, wheel: Path, *, as_json: bool) -> int:
+    """Audits a wheel; returns the exit code: 1 if it finds problems, 2 for a bad file, else 0."""
+    budget = Budget(_MAX_LOOKUPS, seconds=_SECONDS)
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        try:
+            _unpack(wheel, root, budget)
+            services = list(_services(root, project, budget))
+        except WheelError as error:
+            print(f"{printable(wheel)} is no wheel: {error}. Name a .whl file.", file=sys.stderr)
+            return 2
+        except BudgetSpentError as error:
+            print(f"{printable(wheel)} cannot be audited: it takes {error}.", file=sys.stderr)
+            return 2
+        pins = _requirements(root)
+    problems = [problem for service in services for problem in _broken(service, wheel.name, pins)]
+    if as_json:
+        render.print_json(serves=[_plain(service) for service in services], problems=problems)
+        return 1 if problems else 0
+    headings = ("object", "torch", "python", "cuda", "gpus", "glibc")
+    rows = []
+    for service in services:
+        cells = [", ".join(cell) for cell in service.columns().values()]
+        rows.append([service.object, *cells])
+    print(render.table(headings, rows) if rows else "the wheel holds no torch extension")
+    for problem in problems:
+        print(f"\nproblem: {render.shorten(problem)}")
+    if services and not problems:
+        print("\nevery object keeps what the wheel's name and requirement promise")
+    return 1 if problems else 0
+
+
+def _plain(service: Service) -> dict[str, object]:
+    """The fields of the JSON report (docs/fails/compat.md)."""
+    return {
+        "object": service.object,
+        **service.columns(),
+        "refused": list(service.refused),
+        "platform": service.platform,
+        "problems": list(service.problems),
+    }
+
+
+def _unpack(wheel: Path, place: Path, budget: Budget) -> None:
+    """Unpack what the audit reads: shared objects, metadata and version files.
+
+    The sizes in a zip file are claims, so the unpacked bytes are counted. Raises
+    WheelError, and BudgetSpentError.
+    """
+    if not is_file(wheel):
+        raise WheelError("there is no such regular file")
+    bytes_left = _MAX_UNPACKED
+    try:
+        with zipfile.ZipFile(wheel) as file:
+            members = file.infolist()
+            if len(members) > _MAX_MEMBERS:
+                raise WheelError(f"it has {len(members)} members, more than {_MAX_MEMBERS}")
+            for member in members:
+                if _is_audited(member):
+                    bytes_left = _unpack_member(
+                        file, member, place=place, bytes_left=bytes_left, budget=budget
+                    )
+    except (WheelError, BudgetSpentError):
+        raise
+    except Exception as error:  # for a damaged file, zipfile raises a dozen types of errors
+        raise WheelError(printable(str(error))[:500] or type(error).__name__) from error
+
+
+def _is_audited(member: zipfile.ZipInfo) -> bool:
+    path = PurePosixPath(member.filename)
+    is_version_file = "version" in path.name and path.suffix == ".py"
+    is_metadata = path.parent.suffix == ".dist-info" and len(path.parts) == 2
+    return not member.is_dir() and (
+        is_metadata
+        or is_version_file
+        or path.name == "cpp_lib.json"
+        or is_shared_object_name(path.name)
+    )
+
+
+def _unpack_member(
+    file: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    *,
+    place: Path,
+    bytes_left: int,
+    budget: Budget,
+) -> int:
+    """Unpack a file below `place`; returns how many of `bytes_left` are left then."""
+    parts = PurePosixPath(member.filename).parts
+    if not parts or ".." in parts or parts[0] == "/" or "\\" in member.filename:
+        raise WheelError(f"its member {printable(member.filename)[:200]} lies outside the wheel")
+    if len(member.filename) > _MAX_NAME:
+        raise WheelError(f"the name {printable(member.filename)[:200]}... is too long")
+    target = place.joinpath(*parts)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with file.open(member) as source, target.open("xb") as unpacked:
+        while chunk := source.read(_CHUNK):
+            bytes_left -= len(chunk)
+            if bytes_left < 0:
+                raise WheelError(f"it unpacks to more than {_MAX_UNPACKED // 10**9} GB")
+            budget.check_time()
+            unpacked.write(chunk)
+    return bytes_left
+
+
+def _requirements(root: Path) -> list[str]:
+    """The wheel's requirements on torch."""
+    pins: list[str] = []
+    for name in list_names(root):
+        if name.endswith(".dist-info") and is_file(root / name / "METADATA"):
+            pins += torch_requirements(root / name)
+    return pins
+
+
+def _services(root: Path, project: Project, budget: Budget) -> Iterator[Service]:
+    """What each object of an unpacked wheel serves. Raises BudgetSpentError."""
+    runtime = probe_runtime(gpu=False, project=project)._replace(package_version="")
+    for path in shared_objects(root):
+        budget.check_time()
+        binary = read_binary(path)
+        if needs_torch_or_cuda(binary) or binary.problems:
+            owned = binary._replace(owner=find_owner(path, [root]))
+            yield _service(path.relative_to(root).as_posix(), owned, runtime, budget)
+
+
+def _service(name: str, binary: BinaryRecord, runtime: Runtime, budget: Budget) -> Service:
+    states = {minor: _state(binary, runtime, minor, budget) for minor in sorted(LAYOUTS)}
+    surely = [dotted(minor) for minor, state in states.items() if state == "works"]
+    perhaps = [f"{dotted(minor)}?" for minor, state in states.items() if state == "unknown"]
+    tag = re.search(r"\.(cpython-3\d+t?|abi3)", binary.file)
+    python = "any"
+    if binary.modules or binary.python_symbols:
+        python = "a Python that its name leaves open"
+        if tag:
+            python = f"the Python of its name ({tag[1]})"
+    cuda = binary_cuda(binary)
+    return Service(
+        object=printable(name),
+        torch=tuple([*surely, *perhaps] or ["none"]),
+        python=python,
+        cuda=dotted(cuda) if cuda else "none",
+        gpus=binary.cuda_archs or ("none",),
+        floors=dict(binary.floors),
+        refused=tuple(dotted(minor) for minor, state in states.items() if state == "fails"),
+        platform=binary.platform,
+        is_for_musl=any(library.startswith("libc.musl") for library in binary.needed),
+        problems=binary.problems,
+    )
+
+
+def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int], budget: Budget) -> str:
+    """How an object fits a torch minor with its best C++ ABI: "works", "unknown" or "fails"."""
+    states = []
+    for abi in {0, 1} if minor < (2, 7) else {1}:
+        torch = release(f"{dotted(minor)}.0", minor, abi)
+        verdict = judge_file(binary, runtime._replace(torch=torch), budget=budget)
+        statuses = {f.status for f in verdict.findings if f.dimension in (*_OF_TORCH, "budget")}
+        # No files of this release are here, so its symbols may be unknown. Trust an object
+        # that was built for this minor.
+        vouched = minor in [m for m, _ in binary.owner.built_for] if binary.owner else False
+        recorded = binary.record is not None and binary.record.torch_target == minor
+        is_sure = vouched or recorded or binary.lane == "stable"
+        if REJECTED in statuses:
+            states.append("fails")
+        else:
+            states.append("unknown" if UNKNOWN in statuses and not is_sure else "works")
+    return next(state for state in ("works", "unknown", "fails") if state in states)
+
+
+def _broken(service: Service, wheel: str, pins: list[str]) -> Iterator[str]:
+    """The problems of this object, and the promises of the wheel that it breaks, as sentences."""
+    yield from (f"{service.object}: {problem}" for problem in service.problems)
+    yield from _broken_requirement(service, pins)
+    tags = wheel.removesuffix(".whl").split("-")[-3:]
+    platform_tags = tags[-1].split(".")
+    yield from _broken_libc(service, platform_tags)
+    machine = tags[-1].rpartition("linux_")[2][-6:]
+    if service.platform and not service.platform.endswith(machine):
+        yield (
+            f"{service.object} is built for {service.platform}, "
+            f"but the wheel is tagged {printable(tags[-1])}"
+        )
+    number = re.search(r"cpython-(3\d+t?)", service.python)
+    if number and (len(tags) < 2 or f"cp{number[1]}" not in tags[-2].split(".")):
+        yield (
+            f"{service.object} is for cp{number[1]} alone, "
+            f"but the wheel is tagged {printable('-'.join(tags[:2]))}"
+        )
+
+
+def _broken_requirement(service: Service, pins: list[str]) -> Iterator[str]:
+    admitted = [dotted(m) for m in sorted(LAYOUTS) if all(admits(pin, m) for pin in pins)]
+    wrong = [minor for minor in admitted if minor in service.refused]
+    if wrong:
+        requirement = printable(" ".join(pins)) or "none"
+        yield (
+            f"{service.object} does not work with torch {', '.join(wrong)}, which the wheel's "
+            f"requirement (torch {requirement[:200]}) admits; "
+            "require only the torches of the table"
+        )
+
+
+def _broken_libc(service: Service, platform_tags: list[str]) -> Iterator[str]:
+    """What a tag promises of the C library: `manylinux` a glibc, `musllinux` musl."""
+    floor = service.floors.get("GLIBC", ())
+    for tag in platform_tags:
+        if tag.startswith("musllinux") and floor and not service.is_for_musl:
+            yield (
+                f"{service.object} needs glibc {dotted(floor)}, but the tag {printable(tag)} "
+                "promises musl; build it on Alpine, or tag it manylinux"
+            )
+        if tag.startswith(("manylinux", "linux_")) and service.is_for_musl:
+            yield (
+                f"{service.object} needs musl, but the tag {printable(tag)} promises glibc; "
+                "build it on a system with glibc, or tag it musllinux"
+            )
+        manylinux = re.match(
+            r"(manylinux\w{0,20}?)(?:_(\d{1,9})_(\d{1,9}))?_(x86_64|aarch64)$", tag
+        )
+        if manylinux and floor:
+            promised = _GLIBC_OF_OLD_TAG.get(manylinux[1])
+            promised = promised or (int(manylinux[2] or 0), int(manylinux[3] or 0))
+            if floor > promised:
+                yield (
+                    f"{service.object} needs glibc {dotted(floor)}, but the tag {tag} promises "
+                    f"that {dotted(promised)} is enough; build on an older system, or let "
+                    "auditwheel tag it"
+                )

@@ -1,0 +1,34 @@
+"""The dimensions of a verdict: a function (binary, runtime) -> finding for each.
+
+A function returns None if its dimension does not apply. None of them opens a file of the
+machine: the facts were collected before.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from ..records import BinaryRecord, Finding, Runtime
+from . import cuda, host, libraries, torch_abi
+
+Check = Callable[[BinaryRecord, Runtime], Finding | None]
+
+#: The cheap dimensions come first. The first rejection is the cause.
+ALL: tuple[Check, ...] = (
+    host.check_platform,
+    host.check_page_size,
+    host.check_python,
+    torch_abi.check_installed_torch,
+    torch_abi.check_torch_version,
+    torch_abi.check_cxx_abi,
+    torch_abi.check_registration,
+    partial(host.check_libstdcxx, "CXXABI"),
+    host.check_glibc,
+    partial(host.check_libstdcxx, "GLIBCXX"),
+    cuda.check_cuda_build,
+    cuda.check_driver,
+    cuda.check_gpu_architecture,
+    torch_abi.check_torch_symbols,
+    libraries.check_libraries,
+    libraries.check_symbols,
+    torch_abi.check_vouched,
+)

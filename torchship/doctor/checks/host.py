@@ -1,0 +1,293 @@
+"""Checks of the file itself, and of the machine and the Python that would load it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import faults, fixes, support
+from ..records import (
+    NOTE,
+    OK,
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    BuildRecord,
+    Finding,
+    Runtime,
+    dotted,
+)
+from ..text import some
+
+_STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py", "import ")
+
+
+def check_whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
+    """Is the file whole and from this version of the package, and do kernels fit the glue?
+
+    Yields up to four findings; a rejection is the last one.
+    """
+    requirement = "a whole shared object"
+    if binary.kind == "unreadable" or binary.problems:
+        yield _damaged_file(binary, runtime, requirement)
+        return
+    yield Finding(dimension="file", status=OK, observed=f"{binary.size} bytes", needed=requirement)
+    if binary.record is None or not runtime.package_version:
+        return
+    for finding in _compare_build(binary.file, binary.record, runtime):
+        yield finding
+        if finding.status == REJECTED:
+            return
+
+
+def _damaged_file(binary: BinaryRecord, runtime: Runtime, requirement: str) -> Finding:
+    observed = "; ".join(binary.problems)
+    why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
+    fix = fixes.put_back(binary, runtime)
+    if observed == "Permission denied":
+        why = f"{binary.file} is not readable by this user"
+        fix = f"chmod a+r {binary.path}"
+    return Finding(
+        dimension="file",
+        status=REJECTED,
+        observed=observed,
+        needed=requirement,
+        why=why,
+        fix=fix,
+        fault=faults.PACKAGE_FILES,
+    )
+
+
+def _compare_build(file: str, record: BuildRecord, runtime: Runtime) -> Iterator[Finding]:
+    """Compare the record of a file with the package in use and, for kernels, with the glue."""
+    distribution = runtime.project.distribution
+    version = runtime.package_version
+    comparisons: list[tuple[str, object, object, str]] = [
+        ("package", record.package, distribution, f"{file} belongs to {record.package}"),
+        (
+            "package version",
+            record.version,
+            version,
+            f"{file} is left over from version {record.version}",
+        ),
+    ]
+    if record.kind == "kernels" and runtime.kernel_abi is not None:
+        other_build = f"{file} comes from another build than the glue"
+        comparisons.append(("kernel table", record.kernel_abi, runtime.kernel_abi, other_build))
+    for dimension, recorded, expected, why in comparisons:
+        fits = recorded == expected
+        yield Finding(
+            dimension=dimension,
+            status=OK if fits else REJECTED,
+            observed=f"{dimension} {recorded}",
+            needed=f"{dimension} {expected}",
+            why="" if fits else why,
+            fix="" if fits else fixes.reinstall(runtime),
+            fault=None if fits else faults.PACKAGE_FILES,
+        )
+
+
+def check_platform(binary: BinaryRecord, runtime: Runtime) -> Finding:
+    platform = runtime.platform
+    built_for = binary.platform or support.FIRST
+    on_glibc = runtime.libc is not None and runtime.libc[0] == "glibc"
+    for_musl = any(name.startswith("libc.musl") for name in binary.needed)
+    if platform == built_for and not (for_musl and on_glibc):
+        return Finding(dimension="platform", status=OK, observed=platform, needed=built_for)
+    why = f"{binary.file} was built for {built_for}, but this is {platform}"
+    fix = fixes.put_back(binary, runtime)
+    if platform == built_for:
+        platform = f"{platform}, glibc"
+        built_for = f"{built_for}, musl"
+        why = f"{binary.file} was built for musl (Alpine), but this system has glibc"
+    elif fixes.ours(binary, runtime):
+        platforms = support.load(runtime.project.folder).platforms
+        fix = fixes.install_for_platform(runtime)
+        if platform not in platforms:
+            served = " and ".join(platforms)
+            why = f"there is no binary for {platform}; binaries are built for {served}"
+            fix = fixes.without_binaries(runtime.project)
+    return Finding(
+        dimension="platform",
+        status=REJECTED,
+        observed=platform,
+        needed=built_for,
+        why=why,
+        fix=fix,
+    )
+
+
+def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Are the segments aligned to pages? Pages of Linux on aarch64 have 4, 16 or 64 kB."""
+    alignment = binary.alignment
+    page_size = runtime.page_size
+    if not alignment or not page_size or binary.platform != runtime.platform:
+        return None
+    observed = f"pages of {page_size} bytes"
+    requirement = f"pages of at most {alignment} bytes"
+    if alignment % page_size == 0:
+        return Finding(dimension="page size", status=OK, observed=observed, needed=requirement)
+    fix = fixes.rebuild(binary, runtime)
+    if fixes.ours(binary, runtime):
+        fix = f"LDFLAGS=-Wl,-z,max-page-size={page_size} {fix}"
+    return Finding(
+        dimension="page size",
+        status=REJECTED,
+        observed=observed,
+        needed=requirement,
+        why=(
+            f"{binary.file} was linked for pages of {alignment} bytes, "
+            f"but this kernel has {page_size}"
+        ),
+        fix=fix,
+        fault=faults.SYSTEM_LIBRARIES,
+    )
+
+
+def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
+    flavour = " free-threaded" if runtime.free_threaded else ""
+    interpreter = f"{runtime.implementation} {dotted(runtime.python)}{flavour}"
+    if fixes.ours(binary, runtime):
+        return _check_supported_python(binary, runtime, interpreter)
+    absent = _absent_of_python(binary, runtime)
+    if binary.modules:
+        by_name = _check_module_name(binary, runtime, interpreter)
+        if by_name.status == REJECTED or not absent:
+            return by_name
+    if not absent:
+        return _any_python(interpreter)
+    if absent[0].startswith("import "):
+        return _missing_package(binary, runtime, absent[0].removeprefix("import "))
+    return Finding(
+        dimension="python",
+        status=REJECTED,
+        observed=interpreter,
+        needed=some(absent),
+        why=f"{binary.file} was built for another Python: this one has no {absent[0]}",
+        fix=fixes.put_back(binary, runtime),
+        fault=faults.PACKAGE_FILES,
+    )
+
+
+def _absent_of_python(binary: BinaryRecord, runtime: Runtime) -> list[str]:
+    """The symbols of Python that were not found, and `import NAME` for a missing package."""
+    missing = runtime.missing.get(str(binary.path), ())
+    return [name for name in missing if name.startswith(_STARTS_OF_PYTHON_SYMBOLS)]
+
+
+def _any_python(interpreter: str) -> Finding:
+    return Finding(
+        dimension="python",
+        status=OK,
+        observed=interpreter,
+        needed="any Python (no Python symbol is used)",
+    )
+
+
+def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Finding:
+    return Finding(
+        dimension="python",
+        status=UNKNOWN,
+        observed=f"no {package} was found",
+        needed=package,
+        why=f"{binary.file} imports {package}, which was not found",
+        fix=fixes.install(runtime.environment, pip=package, conda=package),
+    )
+
+
+def _check_supported_python(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
+    """Is this Python new enough for the project? Its binaries use no symbol of Python."""
+    absent = _absent_of_python(binary, runtime)
+    if absent and absent[0].startswith("import "):
+        return _missing_package(binary, runtime, absent[0].removeprefix("import "))
+    oldest = support.load(runtime.project.folder).python_min
+    if runtime.python[:2] >= oldest:
+        return _any_python(interpreter)
+    return Finding(
+        dimension="python",
+        status=REJECTED,
+        observed=interpreter,
+        needed=f"Python >= {dotted(oldest)}",
+        why=f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported",
+        fix=f"create an environment with Python {dotted(oldest)} or newer",
+    )
+
+
+def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
+    """Does this Python import a file with such a name as `x.cpython-311-*.so` or `x.abi3.so`?"""
+    _, _, tag = binary.file.removesuffix(".so").partition(".")
+    if tag == "abi3" and runtime.free_threaded:
+        requirement = "a Python with the global interpreter lock (abi3)"
+        why = "a limited-API module does not load in a free-threaded Python"
+        fault = faults.REGISTERED_TWICE
+    elif tag.startswith("cpython-") and not f"{tag}-".startswith(runtime.python_tag):
+        requirement = tag
+        why = f"this Python does not find {binary.file}, built for another (ModuleNotFoundError)"
+        fault = faults.PACKAGE_FILES
+    elif not tag:
+        no_tag = "not said by the file's name"
+        return Finding(dimension="python", status=NOTE, observed=interpreter, needed=no_tag)
+    else:
+        interpreters = "any CPython 3 (abi3)" if tag == "abi3" else tag
+        return Finding(dimension="python", status=OK, observed=interpreter, needed=interpreters)
+    return Finding(
+        dimension="python",
+        status=REJECTED,
+        observed=interpreter,
+        needed=requirement,
+        why=why,
+        fix=fixes.put_back(binary, runtime),
+        fault=fault,
+    )
+
+
+def check_glibc(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    floor = binary.floors.get("GLIBC")
+    if floor is None or runtime.libc is None:
+        return None  # `check_platform` rejects a binary of another platform
+    name, version = runtime.libc
+    is_glibc = name == "glibc"
+    observed = f"{name} {dotted(version)}" if is_glibc and version else name
+    requirement = f"GLIBC_{dotted(floor)}"
+    if is_glibc and version >= floor:
+        return Finding(dimension="glibc", status=OK, observed=observed, needed=requirement)
+    return Finding(
+        dimension="glibc",
+        status=REJECTED,
+        observed=observed,
+        needed=requirement,
+        why=f"{binary.file} needs a newer glibc than this system has",
+        fix=fixes.compile_here(binary, runtime),
+        fault=faults.SYSTEM_LIBRARIES,
+    )
+
+
+def check_libstdcxx(family: str, binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Is libstdc++ new enough? `family` is `GLIBCXX` or `CXXABI`."""
+    floor = binary.floors.get(family)
+    if floor is None:
+        return None
+    requirement = f"{family}_{dotted(floor)}"
+    newest = (runtime.libstdcxx or {}).get(family)
+    if newest is None:
+        return Finding(
+            dimension="libstdc++",
+            status=NOTE,
+            observed="not known",
+            needed=requirement,
+            why="no libstdc++ could be read; if it is too old, the dynamic linker says so",
+        )
+    observed = f"{family}_{dotted(newest)}"
+    if newest >= floor:
+        return Finding(dimension="libstdc++", status=OK, observed=observed, needed=requirement)
+    fix = fixes.compile_here(binary, runtime)
+    if runtime.environment.kind == "conda":
+        fix = "conda install -c conda-forge libstdcxx-ng"
+    return Finding(
+        dimension="libstdc++",
+        status=REJECTED,
+        observed=observed,
+        needed=requirement,
+        why=f"{binary.file} needs a newer libstdc++ than this system has",
+        fix=fix,
+        fault=faults.SYSTEM_LIBRARIES,
+    )

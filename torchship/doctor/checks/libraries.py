@@ -1,0 +1,149 @@
+"""Checks of what the dynamic linker looks up: libraries, and symbols that are not torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import faults, fixes
+from ..binary import is_torch_library, is_torch_symbol
+from ..records import OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
+from ..text import some
+
+#: The faults that a missing library can show. The first that applies is the cause.
+_FAULTS_BY_RANK = (
+    faults.CPU_TORCH_SWAPPED_IN,
+    faults.TORCH_NOT_LOADED,
+    faults.CUDA_MAJOR,
+    faults.DRIVER,
+    faults.SYSTEM_LIBRARIES,
+)
+_OF_PYTHON = ("Py", "_Py", "import ")
+
+
+def check_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    missing = runtime.libraries.get(str(binary.path))
+    if missing is None:
+        return _not_looked_for(binary)
+    if not missing:
+        return Finding(
+            dimension="libraries",
+            status=OK,
+            observed="all found",
+            needed=f"{len(binary.needed)} libraries",
+        )
+    missing = tuple(sorted(missing, key=_rank))
+    fault = _fault_of_missing(missing[0])
+    why, fix = _explain_missing(binary, runtime, missing, fault)
+    return Finding(
+        dimension="libraries",
+        status=REJECTED,
+        observed=f"missing: {some(missing, 8)}",
+        needed="all found",
+        why=why,
+        fix=fix,
+        fault=fault,
+    )
+
+
+def _not_looked_for(binary: BinaryRecord) -> Finding | None:
+    """Libraries of CUDA are often missing; if they were not looked for, nothing can be told."""
+    cuda = [name for name in binary.needed if name.startswith(("libcudart", "libcublas"))]
+    if not cuda:
+        return None
+    return Finding(
+        dimension="libraries",
+        status=UNKNOWN,
+        observed="not looked for",
+        needed=some(cuda),
+        why="not looked for",
+    )
+
+
+def _explain_missing(
+    binary: BinaryRecord, runtime: Runtime, missing: tuple[str, ...], fault: faults.Fault
+) -> tuple[str, str]:
+    """Why the first missing library is not here, and the fix."""
+    first = missing[0][:200]
+    torch = runtime.torch
+    device = torch.device if torch else ""
+    if fault is faults.CPU_TORCH_SWAPPED_IN:
+        return _other_build_of_torch(binary, runtime, missing)
+    if fault is faults.DRIVER:
+        return (
+            f"{first} is part of the NVIDIA driver, and no driver is installed here",
+            "install the NVIDIA driver; on a machine without an NVIDIA GPU this cannot be used",
+        )
+    if fault is faults.CUDA_MAJOR:
+        build = f"torch is built for {device}" if torch else "there is no torch"
+        fix = fixes.same_cuda(binary, runtime, cuda_major(missing))
+        if fixes.ours(binary, runtime):
+            fix = fixes.fit_torch(runtime)
+        return f"{binary.file} needs {first}, which is not here ({build})", fix
+    if fault is faults.TORCH_NOT_LOADED:
+        return _missing_of_torch(binary, runtime, first)
+    fix = fixes.machine_library(first, binary, runtime)
+    return f"{first} is nowhere on the library path", fix
+
+
+def _other_build_of_torch(
+    binary: BinaryRecord, runtime: Runtime, missing: tuple[str, ...]
+) -> tuple[str, str]:
+    torch = runtime.torch
+    device = next((name for name in ("hip", "xpu") if name in missing[0]), "cuda").upper()
+    major = cuda_major(missing) if device == "CUDA" else ""
+    build = f"{device} {major}".strip()
+    device_here = torch.device if torch else ""
+    why = f"{binary.file} needs a {build} build of torch, and this one is built for {device_here}"
+    if fixes.ours(binary, runtime):
+        return why, fixes.cuda_torch(runtime.environment, torch)
+    return why, fixes.same_cuda(binary, runtime, major)
+
+
+def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> tuple[str, str]:
+    torch = runtime.torch
+    if torch is None:
+        fix = fixes.install_torch(runtime.environment, runtime.project)
+        return f"{library} is a library of torch that is not here", fix
+    why = f"torch {torch.version} has no {library}"
+    if fixes.ours(binary, runtime):
+        return why, fixes.reinstall_torch(runtime.environment, torch)
+    return why, fixes.rebuild(binary, runtime)
+
+
+def _rank(library: str) -> int:
+    return _FAULTS_BY_RANK.index(_fault_of_missing(library))
+
+
+def _fault_of_missing(library: str) -> faults.Fault:
+    if is_torch_library(library):
+        is_for_gpu = any(device in library for device in ("cuda", "hip", "xpu"))
+        return faults.CPU_TORCH_SWAPPED_IN if is_for_gpu else faults.TORCH_NOT_LOADED
+    if library.startswith(("libcuda.so", "libnvidia-", "libnvcuvid.so", "libnvoptix.so")):
+        return faults.DRIVER
+    is_of_cuda = library.startswith(("libcu", "libnv", "libnccl")) and "nvinfer" not in library
+    return faults.CUDA_MAJOR if is_of_cuda else faults.SYSTEM_LIBRARIES
+
+
+def cuda_major(libraries: Sequence[str]) -> str:
+    """`12` from `libcudart.so.12`; "" if no name holds the major."""
+    starts = ("libcudart.so.", "libnvrtc.so.", "libcublas.so.", "libcublasLt.so.")
+    first = next((name for name in libraries if name.startswith(starts)), "")
+    return first.partition(".so.")[2].partition(".")[0]
+
+
+def check_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Are there missing symbols that neither torch nor Python should define?"""
+    missing = runtime.missing.get(str(binary.path), ())
+    others = [name for name in missing if not name.startswith(_OF_PYTHON)]
+    absent = [name for name in others if not is_torch_symbol(name.encode())]
+    if not absent:
+        return None
+    return Finding(
+        dimension="symbols",
+        status=REJECTED,
+        observed=f"{len(absent)} missing: {some(absent)}",
+        needed="all found",
+        why=f"no library that {binary.file} needs defines {absent[0][:200]}",
+        fix=fixes.rebuild(binary, runtime),
+        fault=faults.SYSTEM_LIBRARIES,
+    )

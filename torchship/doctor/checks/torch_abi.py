@@ -1,0 +1,334 @@
+"""Checks of torch: that it is there and whole, and that its ABI is the one the binary expects."""
+
+from __future__ import annotations
+
+from .. import faults, fixes, support
+from ..binary import is_torch_symbol
+from ..layouts import LAYOUTS, difference
+from ..records import (
+    NOTE,
+    OK,
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    BuildRecord,
+    Finding,
+    Runtime,
+    TorchInstall,
+    dotted,
+)
+from ..text import printable, some
+
+_VERSION = "torch version"
+
+
+def whole_torch(binary: BinaryRecord, runtime: Runtime) -> TorchInstall | None:
+    """The torch, if it is undamaged and the binary is a glue or an extension; else None."""
+    torch = runtime.torch
+    if binary.kind not in ("glue", "extension") or torch is None or torch.problems:
+        return None
+    return torch
+
+
+def check_installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Is there a whole torch for this Python?"""
+    torch = runtime.torch
+    if binary.kind not in ("glue", "extension"):
+        return None
+    if torch is None:
+        return _no_torch(binary, runtime)
+    if torch.problems:
+        return _unusable_torch(
+            runtime,
+            observed="; ".join(torch.problems),
+            needed="a whole torch installation",
+            why=f"the torch installation is damaged: {torch.problems[0]}",
+        )
+    starts = [f"{tag}-" for tag in torch.python_tags]
+    if starts and not any(start.startswith(runtime.python_tag) for start in starts):
+        return _unusable_torch(
+            runtime,
+            observed=f"torch for {', '.join(torch.python_tags)}",
+            needed=runtime.python_tag.rstrip("-"),
+            why="this torch was built for another Python",
+        )
+    if (torch.hip or torch.xpu) and fixes.ours(binary, runtime):
+        return _cpu_tensors_alone(torch, runtime)
+    return Finding(
+        dimension="torch", status=OK, observed=torch.version, needed="an installed torch"
+    )
+
+
+def _no_torch(binary: BinaryRecord, runtime: Runtime) -> Finding:
+    problem = runtime.torch_problem
+    built_for = [minor for minor, _ in binary.owner.built_for] if binary.owner else []
+    minor = next(iter(built_for), None)
+    return Finding(
+        dimension="torch",
+        status=REJECTED,
+        observed=problem or "not installed",
+        needed="an installed torch",
+        why=f"torch cannot be used: {problem}" if problem else "torch is not installed",
+        fix=fixes.install_torch(runtime.environment, runtime.project, minor),
+        fault=faults.TORCH_NOT_LOADED,
+    )
+
+
+def _unusable_torch(runtime: Runtime, *, observed: str, needed: str, why: str) -> Finding:
+    return Finding(
+        dimension="torch",
+        status=REJECTED,
+        observed=observed,
+        needed=needed,
+        why=why,
+        fix=fixes.reinstall_torch(runtime.environment, runtime.torch),
+        fault=faults.TORCH_NOT_LOADED,
+    )
+
+
+def _cpu_tensors_alone(torch: TorchInstall, runtime: Runtime) -> Finding:
+    """ROCm and XPU builds of torch load the project's CPU binaries."""
+    device = torch.device.partition(" ")[0]
+    module = runtime.project.definition.rpartition(".")[0]
+    why = f"CPU tensors are served, {device} tensors are not"
+    if module:
+        why += f": use {module} for {device} tensors"
+    return Finding(
+        dimension="torch",
+        status=NOTE,
+        observed=f"{torch.version} ({torch.device})",
+        needed="a CPU or CUDA build of torch",
+        why=why,
+    )
+
+
+def check_torch_version(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Does this torch have the ABI that the binary's record or layout fingerprint names?"""
+    torch = whole_torch(binary, runtime)
+    if torch is None:
+        return None
+    if binary.lane != "stable" and (binary.record or binary.layout):
+        return _check_layout(binary, torch, runtime)
+    if binary.record is None:
+        return None  # `check_vouched` judges an extension without a record
+    return _check_stable(binary, binary.record, torch, runtime)
+
+
+def _check_stable(
+    binary: BinaryRecord, record: BuildRecord, torch: TorchInstall, runtime: Runtime
+) -> Finding:
+    """The stable ABI serves its torch and every later one."""
+    oldest = record.torch_target or (2, 10)
+    newest_tested = support.load(runtime.project.folder).torch_max
+    requirement = f"torch >= {dotted(oldest)}"
+    if torch.version_tuple < oldest:
+        return Finding(
+            dimension=_VERSION,
+            status=REJECTED,
+            observed=torch.version,
+            needed=requirement,
+            why=f"{binary.name} needs the stable ABI of torch {dotted(oldest)} or newer",
+            fix=fixes.fit_torch(runtime, binary),
+            fault=faults.TORCH_VERSION,
+        )
+    if torch.version_tuple > newest_tested:
+        return Finding(
+            dimension=_VERSION,
+            status=NOTE,
+            observed=torch.version,
+            needed=requirement,
+            why=(
+                f"torch {dotted(newest_tested)} is the newest tested; "
+                "the stable ABI serves newer ones, too"
+            ),
+        )
+    return Finding(dimension=_VERSION, status=OK, observed=torch.version, needed=requirement)
+
+
+def _check_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
+    """Compare the class layout that is recorded in the binary with the layout of this torch."""
+    record = binary.record
+    if record and record.torch_built == torch.version:
+        as_built = f"torch {torch.version}, as built"
+        return Finding(dimension=_VERSION, status=OK, observed=torch.version, needed=as_built)
+    target = record.torch_target if record else None
+    label = f"torch {dotted(target)}" if target else "a torch that it does not name"
+    measured = LAYOUTS.get(torch.version_tuple) if torch.is_release else None
+    if measured is None:
+        return _unmeasured_torch(binary, torch, runtime, label)
+    if not binary.layout:
+        return _no_fingerprint(binary, runtime, label)
+    differences = difference(binary.layout, measured)
+    if differences:
+        return _other_layout(binary, torch, runtime, (label, differences))
+    if target == torch.version_tuple:
+        return Finding(dimension=_VERSION, status=OK, observed=torch.version, needed=label)
+    appended = "" if binary.layout == measured else " and other scalar types at the end"
+    return Finding(
+        dimension=_VERSION,
+        status=NOTE,
+        observed=torch.version,
+        needed=f"{label}, or one of the same layout",
+        why=(
+            f"built for {label}; torch {dotted(torch.version_tuple)} has "
+            f"the same class layout{appended}"
+        ),
+    )
+
+
+def _unmeasured_torch(
+    binary: BinaryRecord, torch: TorchInstall, runtime: Runtime, label: str
+) -> Finding:
+    return Finding(
+        dimension=_VERSION,
+        status=REJECTED if fixes.ours(binary, runtime) else UNKNOWN,
+        observed=torch.version,
+        needed=f"{label}, or one of the same layout",
+        why=(
+            f"{binary.name} was built for {label}; "
+            f"the class layout of torch {torch.version} was never measured"
+        ),
+        fix=fixes.fit_torch(runtime, binary),
+        fault=faults.TORCH_VERSION,
+    )
+
+
+def _no_fingerprint(binary: BinaryRecord, runtime: Runtime, label: str) -> Finding:
+    fix = fixes.fit_torch(runtime, binary)
+    if fixes.ours(binary, runtime):
+        fix = fixes.put_back(binary, runtime)
+    return Finding(
+        dimension=_VERSION,
+        status=REJECTED,
+        observed="no layout fingerprint in the file",
+        needed=f"{label}, or one of the same layout",
+        why=f"{binary.name} does not say which class layout it was compiled with",
+        fix=fix,
+        fault=faults.PACKAGE_FILES,
+    )
+
+
+def _other_layout(
+    binary: BinaryRecord,
+    torch: TorchInstall,
+    runtime: Runtime,
+    built: tuple[str, tuple[tuple[str, int, int], ...]],
+) -> Finding:
+    """`built` is the label of the torch that the binary is for, with the differences to it."""
+    label, differences = built
+    fields = [f"{name} {recorded} here {current}" for name, recorded, current in differences]
+    return Finding(
+        dimension=_VERSION,
+        status=REJECTED,
+        observed=f"torch {torch.version} ({some(fields, 12)})",
+        needed=f"{label}, or one of the same layout",
+        why=(
+            f"{binary.name} was built for {label}, torch {torch.version} lays its classes out "
+            "differently: loading it would abort or compute wrongly"
+        ),
+        fix=fixes.fit_torch(runtime, binary),
+        fault=faults.TORCH_VERSION,
+    )
+
+
+def check_cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    torch = whole_torch(binary, runtime)
+    recorded = binary.record.cxx11_abi if binary.record else None
+    flavour = binary.cxx11_abi if binary.cxx11_abi is not None else recorded
+    if torch is None or flavour is None or binary.lane == "stable":
+        return None
+    status = REJECTED
+    requirement = f"flavour {flavour}"
+    if recorded is not None and recorded != flavour:
+        observed = f"symbols of flavour {flavour}"
+        requirement = f"flavour {recorded}, as its record says"
+        why = f"{binary.file} was compiled with the wrong C++ ABI flag"
+        fix = fixes.rebuild(binary, runtime)
+    elif torch.cxx11_abi is None:
+        status = UNKNOWN
+        observed = "not known"
+        library = printable(torch.lib_dir / "libc10.so")
+        why = f"the C++ ABI flavour of {library} cannot be read"
+        fix = fixes.reinstall_torch(runtime.environment, torch)
+    elif torch.cxx11_abi != flavour:
+        observed = f"torch {torch.version} of flavour {torch.cxx11_abi}"
+        why = f"{binary.name} has the C++11 ABI {requirement}, but this torch has {torch.cxx11_abi}"
+        fix = fixes.fit_torch(runtime, binary)
+    else:
+        flavour_here = f"flavour {torch.cxx11_abi}"
+        return Finding(dimension="C++ ABI", status=OK, observed=flavour_here, needed=requirement)
+    return Finding(
+        dimension="C++ ABI",
+        status=status,
+        observed=observed,
+        needed=requirement,
+        why=why,
+        fix=fix,
+        fault=faults.CXX_ABI,
+    )
+
+
+def check_registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Are the operators registered already, by another copy of the package?"""
+    if binary.kind != "glue" or runtime.registered_by is None:
+        return None
+    project = runtime.project
+    library = printable(runtime.registered_by)
+    remove = f"{runtime.environment.python} -m pip uninstall"
+    if runtime.environment.kind == "conda":
+        remove = "conda remove --force"
+    return Finding(
+        dimension="op registration",
+        status=REJECTED,
+        observed=f"already registered by {library}",
+        needed=f"{project.operators} registered once",
+        why=f"another copy of {project.distribution} is loaded in this process",
+        fix=f"{remove} {project.distribution}   (the other copy: {library}); then restart Python",
+        fault=faults.REGISTERED_TWICE,
+    )
+
+
+def check_torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    torch = whole_torch(binary, runtime)
+    if torch is None:
+        return None
+    count = len(binary.torch_symbols)
+    requirement = f"{count} symbols"
+    not_found = runtime.missing.get(str(binary.path))
+    if not_found is None:
+        return Finding(
+            dimension="torch symbols",
+            status=UNKNOWN,
+            observed="not looked up",
+            needed=requirement,
+            why=f"the symbols of {binary.file} were not looked up in torch",
+        )
+    missing = [name for name in not_found if is_torch_symbol(name.encode())]
+    if not missing:
+        return Finding(
+            dimension="torch symbols",
+            status=OK,
+            observed=f"all {count} found",
+            needed=requirement,
+        )
+    return Finding(
+        dimension="torch symbols",
+        status=REJECTED,
+        observed=f"{len(missing)} of {count} missing: {some(missing)}",
+        needed=requirement,
+        why=f"torch {torch.version} lacks symbols that {binary.file} needs",
+        fix=fixes.fit_torch(runtime, binary),
+        fault=faults.TORCH_VERSION,
+    )
+
+
+def check_vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Does something name the torch that an extension without a record was built for?"""
+    torch = whole_torch(binary, runtime)
+    if torch is None or binary.record is not None:
+        return None
+    if binary.lane != "stable" and binary.layout:
+        return None  # `check_torch_version` has compared the layout
+    from . import vouching  # an import of the package does not need it
+
+    return vouching.check(binary, torch, runtime)

@@ -1,0 +1,161 @@
+"""`judge` compares given facts; `judge_file` looks up the facts of a file and calls `judge`."""
+
+import re
+from pathlib import Path
+
+from . import checks, torch_probe
+from .binary import read_binary
+from .budget import Budget, BudgetSpentError
+from .elf import ElfError
+from .fixes import ours
+from .layouts import minors_with
+from .records import NOWHERE, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
+from .text import printable
+
+
+def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
+    """Compare a binary with a runtime in every dimension that applies.
+
+    The function opens only `symbols.json` and `support.json`. Facts from other files
+    (missing symbols, missing libraries) are part of the runtime, which need not describe
+    this process. The verdict is `accepted` if no finding is rejected or unknown, since an
+    unknown fact could crash the process or falsify a result.
+    """
+    of_the_file = tuple(checks.host.check_whole_file(binary, runtime))
+    verdict = Verdict(binary, of_the_file)
+    if verdict.rejection:  # the other dimensions need a whole file of this release
+        return verdict
+    findings = (check(binary, runtime) for check in checks.ALL)
+    return Verdict(binary, (*of_the_file, *filter(None, findings)))
+
+
+def judge_file(
+    binary: BinaryRecord | Path | str,
+    runtime: Runtime,
+    *,
+    light: bool = False,
+    budget: Budget | None = None,
+) -> Verdict:
+    """Judge a shared object of any package: a file, or the `BinaryRecord` that was read from it.
+
+    Symbols and libraries are looked up only if no cheaper dimension has rejected the
+    object. For an object of another package, only the file, platform and package count as
+    cheaper. `light` is passed to `read_binary`; if it is set, the libraries of an object of
+    the project are looked up only if the object needs libcudart or cuBLAS. `budget` is that
+    of a whole run, and the file has one of its own; if either is spent, the verdict is that
+    nothing can be told.
+    """
+    if not isinstance(binary, BinaryRecord):
+        binary = read_binary(binary, light=light)
+    budget = Budget.for_file(binary.size, outer=budget)
+    try:
+        budget.check_time()
+        if ours(binary, runtime):
+            return _judge_ours(binary, runtime, budget, light=light)
+        return _judge_of_others(binary, runtime, budget)
+    except BudgetSpentError as error:
+        return cannot_be_told(binary, error)
+
+
+def cannot_be_told(binary: BinaryRecord, error: BudgetSpentError) -> Verdict:
+    """The verdict on a binary whose judgement costs more than its budget."""
+    unknown = Finding(
+        dimension="budget",
+        status=UNKNOWN,
+        observed=str(error),
+        needed="a judgement within the bounds of time",
+        why=f"to judge {binary.file} takes {error}, so it was given up",
+    )
+    return Verdict(binary, (unknown,))
+
+
+def _judge_ours(binary: BinaryRecord, runtime: Runtime, budget: Budget, *, light: bool) -> Verdict:
+    """Judge an object of the project. Raises BudgetSpentError."""
+    verdict = judge(binary, runtime)
+    if verdict.rejection:
+        return verdict
+    if runtime.torch and runtime.torch.root == NOWHERE:
+        return _judge_by_version(binary, runtime)
+    key = str(binary.path)
+    if binary.kind == "glue" and runtime.torch and key not in runtime.missing:
+        try:
+            missing = torch_probe.missing_symbols(binary, runtime.torch, budget)
+        except (ElfError, OSError) as error:
+            return judge(binary, _damaged(runtime, runtime.torch, error))
+        runtime = runtime._replace(missing={**runtime.missing, key: missing})
+    unsure = any(f.status == UNKNOWN and f.dimension == "libraries" for f in verdict.findings)
+    if key not in runtime.libraries and (unsure or not light):
+        from . import linking  # not needed by an ordinary import of the package
+
+        libraries = linking.missing_libraries(binary, runtime.torch, budget)
+        runtime = runtime._replace(libraries={**runtime.libraries, key: libraries})
+    return judge(binary, runtime)
+
+
+def _judge_of_others(binary: BinaryRecord, runtime: Runtime, budget: Budget) -> Verdict:
+    """Judge an object as part of the distribution that owns it, with the libraries of its
+    package that load with it: each of them once, whether they form a chain or a ring.
+    Raises BudgetSpentError."""
+    verdict, libraries = _judge_one_of_others(binary, runtime, None, budget)
+    for path in libraries:
+        if not verdict.accepted:
+            break
+        library = read_binary(path)
+        budget.add_file(library.size)
+        below, _ = _judge_one_of_others(library, runtime, binary.path, budget)
+        if below.cause is not None:
+            why = f"{below.binary.file}, which it needs: {below.cause.why}"
+            verdict = Verdict(verdict.binary, (*verdict.findings, below.cause._replace(why=why)))
+    return verdict
+
+
+def _judge_one_of_others(
+    binary: BinaryRecord, runtime: Runtime, opened: Path | None, budget: Budget
+) -> tuple[Verdict, list[Path]]:
+    """The verdict on one object alone, and the libraries of its package that load with it.
+
+    `opened` is the object that needs this one; None for the one that is opened itself. Raises
+    BudgetSpentError.
+    """
+    from . import linking, owner
+
+    torch = runtime.torch
+    sites = [torch.root.parent] if torch is not None else []
+    binary = binary._replace(owner=owner.find_owner(binary.path, sites))
+    verdict = judge(binary, runtime)
+    if verdict.rejection and verdict.rejection.dimension in ("file", "platform", "package"):
+        return verdict, []
+    if torch is not None and torch.root == NOWHERE:
+        return _judge_by_version(binary, runtime), []
+    whole = torch if torch is not None and not torch.problems else None
+    links = linking.link(binary, whole, opened, budget)
+    unresolved = links.unresolved
+    if whole is not None and (links.missing or unresolved):
+        try:
+            of_torch = torch_probe.missing_symbols(binary, whole, budget)
+        except (ElfError, OSError) as error:
+            return judge(binary, _damaged(runtime, whole, error)), []
+        if links.missing:
+            # Symbols of a missing GPU library say nothing about torch's version.
+            device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
+            unresolved = tuple(name for name in of_torch if not device.search(name))
+    unresolved += linking.absent_imports(binary, whole)
+    key = str(binary.path)
+    facts = runtime._replace(
+        missing={**runtime.missing, key: unresolved},
+        libraries={**runtime.libraries, key: links.missing},
+    )
+    return judge(binary, facts), links.siblings
+
+
+def _damaged(runtime: Runtime, torch: TorchInstall, error: Exception) -> Runtime:
+    problem = printable(f"its libraries cannot be read ({error})")
+    return runtime._replace(torch=torch._replace(problems=(problem,)))
+
+
+def _judge_by_version(binary: BinaryRecord, runtime: Runtime) -> Verdict:
+    """Judge for a torch that is not installed: only `symbols.json` tells its symbols."""
+    minor = runtime.torch.version_tuple if runtime.torch else (0, 0)
+    missing = tuple(name for name in binary.torch_symbols if minor not in minors_with([name]))
+    facts = {**runtime.missing, str(binary.path): missing} if missing else runtime.missing
+    return judge(binary, runtime._replace(missing=facts))

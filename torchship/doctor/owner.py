@@ -1,0 +1,387 @@
+"""Probe: the distribution that owns a file, and the torch that the distribution names.
+
+Only the metadata in a site folder counts, and only in one that nobody else may write to:
+what lies in another parent folder, such as `/tmp`, may be anybody's, and would vouch for
+any object.
+"""
+
+import operator
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
+from itertools import islice
+from pathlib import Path
+from urllib.parse import unquote
+
+from .project import Record
+from .records import NOTHING, BinaryRecord, Owner, parse_minor, parse_version
+from .text import is_file, list_names, printable, read_json, read_regular
+
+_PAIRS = Path(__file__).with_name("pairs.json")
+_MAX_METADATA = 1 << 20
+_MAX_RECORD = 8 << 20
+#: Of all RECORDs in one folder, in bytes; an environment of 500 packages has about 10 MB.
+_MAX_RECORDS = 128 << 20
+_MAX_DISTRIBUTIONS = 10_000
+_MAX_OBJECTS = 20_000
+_MAX_FOLDERS = 1000
+_MAX_SOURCE_FILES = 50_000
+_MAX_PINS = 100
+_MAX_PIN = 1000
+_MAX_PATH = 4096
+_MAX_VERSION_FILES = 100
+_MAX_VERSION_FILE = 1 << 16
+_SITE_NAMES = ("site-packages", "dist-packages")
+_OBJECT_SUFFIXES = (".so", ".dylib", ".pyd", ".dll")
+Minor = tuple[int, int]
+#: More minors of torch 1 and 2 than there will be; (0, 0) stands for older torch, (9, 0) for newer.
+_MINORS = [(0, 0), *((major, minor) for major in (1, 2) for minor in range(100)), (9, 0)]
+_SIGNS = {
+    ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne,
+    "~=": operator.eq, ">": operator.ge, "<": operator.lt,
+}  # fmt: skip
+
+
+class _Index(Record):
+    """The shared objects of a site folder: the metadata that lists each, and the reverse. A
+    name is relative to the folder, and absolute for an object of a source folder
+    ("editable")."""
+
+    place_of: Mapping[str, Path]
+    names_of: Mapping[Path, list[str]]
+
+
+_EMPTY = _Index(place_of=NOTHING, names_of=NOTHING)
+
+
+def find_owner(path: Path, sites: Iterable[Path] = ()) -> Owner | None:
+    """The distribution whose RECORD or conda metadata lists the file; None if none lists it.
+
+    Site folders are the entries of `sys.path`, those of `sites`, and the parents of the
+    file that are named like one or are conda environments. A distribution that is installed
+    from a source folder ("editable") owns the objects that `_built_in` finds in the folder.
+    """
+    with suppress(OSError, RuntimeError, ValueError):
+        path = Path(os.path.normpath(path.absolute()))
+        searched = [*map(Path, sys.path), *sites]
+        own_sites = [Path(os.path.normpath(site)) for site in searched if site.is_absolute()]
+        names = [(folder, path.relative_to(folder).as_posix()) for folder in _sites_above(path)]
+        for site in dict.fromkeys(own_sites):
+            if site in path.parents:
+                names.append((site, path.relative_to(site).as_posix()))
+            names.append((site, str(path)))  # of a source folder
+        places = []
+        for folder, name in names:
+            place = _index(folder).place_of.get(name)
+            if place is not None:
+                places.append((place, folder))
+        return _read(*_installed_by_conda(places)) if places else None
+    return None
+
+
+def _sites_above(path: Path) -> Iterator[Path]:
+    """The parents of a file that are site folders or conda environments by their names, and
+    belong to root, to this user or to the owner of the file."""
+    owners = {0, os.geteuid()}
+    with suppress(OSError):
+        owners.add(path.lstat().st_uid)
+    for folder in path.parents:
+        candidates: list[Path] = []
+        if folder.name in _SITE_NAMES:
+            candidates.append(folder)
+            if folder.parent.name.startswith("python"):
+                prefix = folder.parents[2]  # of PREFIX/lib/python3.11/site-packages
+                candidates.append(prefix)
+        elif is_file(folder / "conda-meta" / "history"):
+            candidates.append(folder)
+        for candidate in candidates:
+            with suppress(OSError):
+                if candidate.stat().st_uid in owners:
+                    yield candidate
+
+
+def _installed_by_conda(places: list[tuple[Path, Path]]) -> tuple[Path, Path]:
+    """The metadata that counts: conda's, if conda has installed what the first one describes."""
+    installer = b""
+    with suppress(OSError):
+        installer = read_regular(places[0][0] / "INSTALLER", 100).strip()
+    if installer == b"conda":
+        return next((pair for pair in places if pair[0].suffix == ".json"), places[0])
+    return places[0]
+
+
+def built_for(binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
+    """The torch minors that the file's path or owner names, each with its source in words."""
+    return (*_named_in(binary.path), *(binary.owner.built_for if binary.owner else ()))
+
+
+def distributions(folder: Path) -> Mapping[Path, list[Path]]:
+    """The shared objects of every distribution in a folder, by the place of its metadata."""
+    return {
+        place: [folder / name for name in names] for place, names in _index(folder).names_of.items()
+    }
+
+
+def is_shared_object_name(name: str) -> bool:
+    """Whether a file is named like a shared object, as `x.so` and `libx.so.1.2` are."""
+    stem = name.rstrip("0123456789.")
+    version = name[len(stem) :]
+    is_version = not version or (version.startswith(".") and len(version) > 1)
+    return is_version and stem.endswith(_OBJECT_SUFFIXES)
+
+
+def shared_objects(folder: Path) -> list[Path]:
+    """The files under a folder that are named like shared objects."""
+    objects = []
+    for place, _, files in os.walk(folder):
+        for name in files:
+            path = Path(place, name)
+            if is_shared_object_name(name) and is_file(path):
+                objects.append(path)
+    return sorted(objects)
+
+
+@cache
+def _index(folder: Path) -> _Index:
+    """The index of a site folder; empty for one that others may write to or that is closed."""
+    with suppress(OSError, ValueError):
+        if folder.stat().st_mode & stat.S_IWOTH:
+            return _EMPTY
+        place_of: dict[str, Path] = {}
+        for name, place in _listed_objects(folder):
+            place_of[name] = place
+        names_of: dict[Path, list[str]] = {}
+        for name, place in place_of.items():
+            names_of.setdefault(place, []).append(name)
+        return _Index(place_of=place_of, names_of=names_of)
+    return _EMPTY
+
+
+def _listed_objects(folder: Path) -> Iterator[tuple[str, Path]]:
+    """(name, metadata) of each shared object that a site folder's metadata lists."""
+    entries = list_names(folder)
+    bytes_left = _MAX_RECORDS
+    infos = [folder / name for name in entries if name.endswith(".dist-info")]
+    for place in infos[:_MAX_DISTRIBUTIONS]:
+        with suppress(OSError):
+            record = read_regular(place / "RECORD", min(_MAX_RECORD, bytes_left))
+            bytes_left -= len(record)
+            names = islice(_objects_in_record(record), _MAX_OBJECTS)
+            yield from ((name, place) for name in names)
+        source = _source_of_editable(place)
+        if source is not None:
+            yield from ((str(path), place) for path in _built_in(source))
+    for name in entries:
+        if name.endswith(".egg-link"):  # made by `setup.py develop`
+            yield from _objects_of_egg_link(folder / name)
+    if "conda-meta" in entries:
+        yield from _objects_of_conda(folder / "conda-meta")
+
+
+def _objects_in_record(record: bytes) -> Iterator[str]:
+    """The shared objects that a RECORD lists, each with its hash and size in one line."""
+    for line in record.splitlines():
+        name, separator, _ = line.lstrip(b'"').partition(b'"' if line[:1] == b'"' else b",")
+        if separator and len(name) <= _MAX_PATH:
+            decoded = name.decode("utf-8", "replace")
+            if is_shared_object_name(decoded):
+                yield decoded
+
+
+def _source_of_editable(place: Path) -> Path | None:
+    """The source folder of a distribution that is installed from it; None for other ones."""
+    origin = read_json(place / "direct_url.json")
+    details = origin.get("dir_info")
+    url = origin.get("url")
+    if isinstance(details, dict) and details.get("editable") and isinstance(url, str):
+        return Path(unquote(url.removeprefix("file://")))
+    return None
+
+
+def _objects_of_egg_link(link: Path) -> Iterator[tuple[str, Path]]:
+    with suppress(OSError, ValueError):
+        first_line = read_regular(link, _MAX_PATH).decode("utf-8").partition("\n")[0]
+        source = Path(first_line)
+        start = link.stem.replace("-", "_")
+        for name in list_names(source):
+            if name.startswith(start) and name.endswith(".egg-info"):
+                yield from ((str(path), source / name) for path in _built_in(source))
+
+
+def _objects_of_conda(folder: Path) -> Iterator[tuple[str, Path]]:
+    names = [name for name in list_names(folder) if name.endswith(".json")]
+    for name in names[:_MAX_DISTRIBUTIONS]:
+        files = read_json(folder / name).get("files")
+        if isinstance(files, list):
+            objects = (file for file in files if isinstance(file, str) and ".so" in file)
+            yield from ((file, folder / name) for file in objects)
+
+
+def _built_in(source: Path) -> Iterator[Path]:
+    """A source folder's shared objects, except in build, dist, hidden and environment
+    folders. At most 50,000 files are looked at."""
+    files_left = _MAX_SOURCE_FILES
+    with suppress(ValueError):  # a name with a zero byte
+        for place, folders, files in os.walk(source):
+            if "pyvenv.cfg" in files or "conda-meta" in folders:
+                folders.clear()
+                continue
+            files_left -= len(files) + len(folders)
+            if files_left < 0:
+                return
+            folders[:] = [
+                name for name in folders if name not in ("build", "dist") and name[0] != "."
+            ]
+            yield from (Path(place, name) for name in files if is_shared_object_name(name))
+
+
+@cache
+def _read(place: Path, folder: Path) -> Owner | None:
+    """The distribution of the metadata at `place`, with files in `folder`; None if unreadable."""
+    with suppress(OSError, ValueError, KeyError, TypeError, StopIteration):
+        is_conda = place.suffix == ".json"
+        name, version, pins = _conda_facts(place) if is_conda else _wheel_facts(place)
+        names = _index(folder).names_of.get(place, [])
+        releases = _pairs().get(normal(name), {})
+        files = [folder / inner for inner in names]
+        vouchers = [
+            *_minors_pinned(pins),
+            *_minors_released(releases, name, version),
+            *_named_by_files({file.parent for file in files}),
+        ]
+        return Owner(
+            name=printable(name),
+            version=printable(version),
+            libraries={file.name: file for file in files},
+            built_for=tuple(vouchers),
+            release_for=releases,
+            channel="conda" if is_conda else "pip",
+        )
+    return None
+
+
+def _conda_facts(place: Path) -> tuple[str, str, list[str]]:
+    """Name, version and requirements on torch in a file of conda-meta. Raises KeyError."""
+    package = read_json(place)
+    requirements = [need for need in package.get("depends", ()) if isinstance(need, str)]
+    of_torch = [need for need in requirements if need.startswith(("pytorch ", "libtorch "))]
+    pins = [need.partition(" ")[2] for need in of_torch]
+    return str(package["name"]), str(package["version"]), pins
+
+
+def _wheel_facts(place: Path) -> tuple[str, str, list[str]]:
+    """Name, version and requirements on torch in a metadata folder; errors like those of `next`."""
+    lines = _metadata(place)
+    name = next(line.removeprefix("Name: ") for line in lines if line.startswith("Name: "))
+    version = next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))
+    return name, version, torch_requirements(place)
+
+
+def _metadata(place: Path) -> list[str]:
+    """The header lines of METADATA or PKG-INFO, up to the first empty line."""
+    name = "PKG-INFO" if place.suffix == ".egg-info" else "METADATA"
+    content = read_regular(place / name, _MAX_METADATA).decode("utf-8", "replace")
+    return content.replace("\r\n", "\n").partition("\n\n")[0].split("\n")
+
+
+def torch_requirements(place: Path) -> list[str]:
+    """The requirements on torch, such as `>=2.9`, in a metadata folder, without those of extras."""
+    pins = []
+    for line in _metadata(place):
+        start, torch, rest = line.partition("Requires-Dist: torch")
+        if start or not torch or re.match(r"[\w.-]", rest):
+            continue
+        pin, _, marker = rest.partition(";")
+        if "extra" not in marker:
+            pins.append(pin.strip(" "))
+    return pins[:_MAX_PINS]
+
+
+def _minors_pinned(pins: list[str]) -> Iterator[tuple[Minor, str]]:
+    """Only a pin to one minor counts: `(==2.9.1)`, `<2.10,>=2.9` or conda's `2.9.* cuda*`."""
+    for pin in pins[:_MAX_PINS]:
+        admitted = list(islice((minor for minor in _MINORS if admits(pin, minor)), 2))
+        if len(admitted) == 1:
+            yield admitted[0], f"its metadata ({printable(pin.strip())})"
+
+
+def _minors_released(
+    releases: Mapping[Minor, str], name: str, version: str
+) -> Iterator[tuple[Minor, str]]:
+    for minor, versions in releases.items():
+        if any(f"{version}.".startswith(f"{release}.") for release in versions.split()):
+            yield minor, f"the list of releases ({printable(name)} {printable(version)})"
+
+
+@lru_cache(maxsize=1024)
+def _clauses(pin: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The comparisons of a requirement, each a sign and a version; none for an endless text."""
+    if len(pin) > _MAX_PIN:
+        return ()
+    explicit = re.sub(r"^[\s(]*(?=\d)", "==", pin)  # conda's `2.9.* cuda*`
+    comparisons = re.findall(r"(>=|<=|==|!=|~=|>|<)\s*([\d.]+)", explicit)
+    return tuple((sign, parse_version(number) or ()) for sign, number in comparisons)
+
+
+def admits(pin: str, minor: Minor) -> bool:
+    """Whether a requirement such as `>=2.9,<2.11` admits a minor of torch."""
+    return all(_admits(sign, version, minor) for sign, version in _clauses(pin))
+
+
+def _admits(sign: str, version: tuple[int, ...], minor: Minor) -> bool:
+    if sign == "!=" and len(version) > 2:
+        return True  # another patch of the same minor is admitted
+    bound = version[:2]
+    if sign == "~=" and len(version) < 3:
+        sign = ">="  # ~=2.9 admits 2.10
+    if sign == "<" and any(version[2:]):
+        bound = (bound[0], bound[1] + 1)  # <2.9.1 admits 2.9.0
+    return bool(_SIGNS[sign](minor, bound))
+
+
+def _named_in(path: Path) -> Iterator[tuple[Minor, str]]:
+    """The torch minor that a path names, as `libx_torch29-cpu.so` and `torch-2.9/lib/x.so` do."""
+    in_name = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", path.name)
+    if in_name:
+        yield (int(in_name[1]), int(in_name[2])), f"its name {printable(path.name)}"
+        return
+    for folder in path.parts[-3:-1]:
+        in_folder = re.fullmatch(r"(?:py)?torch[_-]?(\d)\.(\d{1,9})[\w.+]*", folder)
+        if in_folder:
+            yield (int(in_folder[1]), int(in_folder[2])), f"its folder {printable(folder)}"
+            return
+
+
+def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:
+    """The torch minors that a `*version*.py` or a `cpp_lib.json` beside the binaries names."""
+    version = re.compile(r"""\b(?:py)?torch(?:_version)?["']?\s*[:=]\s*["'](\d+\.\d+)""")
+    for file in islice(_version_files(folders), _MAX_VERSION_FILES):
+        with suppress(OSError):
+            content = read_regular(file, _MAX_VERSION_FILE).decode("utf-8", "replace")
+            assigned = version.search(content)
+            minor = parse_minor(assigned[1]) if assigned else None
+            if minor:
+                yield minor, f"its {printable(file.name)}"
+
+
+def _version_files(folders: set[Path]) -> Iterator[Path]:
+    for folder in sorted(folders)[:_MAX_FOLDERS]:
+        for name in list_names(folder):
+            if name == "cpp_lib.json" or ("version" in name and name.endswith(".py")):
+                yield folder / name
+
+
+def normal(name: str) -> str:
+    """The normalized name of a distribution (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@cache
+def _pairs() -> Mapping[str, Mapping[Minor, str]]:
+    """The releases of each distribution that go with each torch minor, the best one first."""
+    rows = read_json(_PAIRS).get("releases", {})
+    return {n: {parse_minor(key) or (0, 0): row[key] for key in row} for n, row in rows.items()}

@@ -1,0 +1,112 @@
+"""The record of a client of the engine, and its base class `Record`."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:  # Python has it from 3.11 on
+
+    def dataclass_transform(**_):
+        return lambda decorated: decorated
+
+
+Self = TypeVar("Self", bound="Record")
+
+
+@dataclass_transform(frozen_default=True)
+class Record:
+    """A frozen record whose fields are the annotations of its class.
+
+    At import, a Record class costs 0.01 ms, a NamedTuple 0.1 ms, a frozen dataclass 1 ms. A
+    type checker takes a Record for a dataclass, and checks every call. With `kw_only=True`,
+    a class takes its fields by keyword alone: among many fields, two could be swapped
+    unseen.
+    """
+
+    _fields: ClassVar[tuple[str, ...]]
+    _required: ClassVar[frozenset[str]]
+    _positional: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, *, kw_only: bool = False) -> None:
+        cls._fields = tuple(cls.__annotations__)
+        cls._required = frozenset(name for name in cls._fields if not hasattr(cls, name))
+        cls._positional = () if kw_only else cls._fields
+
+    def __init__(self, *values: object, **named: object) -> None:
+        fields = self.__dict__
+        fields.update(zip(self._positional, values, strict=False), **named)
+        is_each_named_once = len(fields) == len(values) + len(named)
+        if not is_each_named_once or not self._required <= fields.keys() <= {*self._fields}:
+            raise TypeError(
+                f"{type(self).__name__} has the fields {', '.join(self._fields)}; "
+                f"got {[*fields]} and {len(values)} values without a name"
+            )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen; use _replace({name}=...)")
+
+    def _asdict(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self: Self, **changes: object) -> Self:
+        """A copy in which the fields named in `changes` have new values."""
+        return type(self)(**{**self.__dict__, **changes})
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._asdict() == other._asdict()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._asdict().values()))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
+        return f"{type(self).__name__}({fields})"
+
+
+class Project(Record, kw_only=True):
+    """A client of the engine: an op with its Python package."""
+
+    distribution: str  #: the name of the wheels and of the conda package
+    package: str  #: the Python package that users import
+    namespace: str  #: of the operators in `torch.ops`; also the prefix of the C symbols
+    prefix: str  #: of the environment variables
+    operator: str  #: the name of one operator; if it is registered, all operators are registered
+    version: str  #: of the Python files; binaries must have the same version
+    folder: Path  #: of the Python files
+    #: The types of device that have kernels: "cpu", "cuda", both or neither. On a device
+    #: without kernels, the operators call only torch.
+    kernels: tuple[str, ...] = ()
+    definition: str = ""  #: the dotted name of the operator in plain PyTorch; "" if there is none
+    cache: Path | None = None  #: the folder of local builds; None for that of `compat.cache.root`
+
+    @property
+    def command(self) -> str:
+        """The command that shows the checker's report."""
+        return f"python -m {self.package}"
+
+    @property
+    def operators(self) -> str:
+        """The namespace of the operators in torch, as users write it."""
+        return f"torch.ops.{self.namespace}"
+
+    def variable(self, name: str) -> str:
+        """The name of an environment variable, with the prefix."""
+        return f"{self.prefix}_{name}"
+
+    def symbol(self, name: str) -> str:
+        """The name of an exported C symbol, with the namespace as prefix."""
+        return f"{self.namespace}_{name}"
+
+
+#: Stands for no project, where a caller names none. No file belongs to it.
+NOBODY = Project(
+    distribution="",
+    package="",
+    namespace="",
+    prefix="",
+    operator="",
+    version="",
+    folder=Path(os.devnull),
+)

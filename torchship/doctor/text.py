@@ -1,0 +1,86 @@
+"""Text and small files from outside: names, paths and metadata, made safe to read and to print."""
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_MAX_JSON = 8 << 20
+_CHUNK = 1 << 20
+
+
+def printable(raw: str | bytes | os.PathLike[str]) -> str:
+    """The text on one line, with a backslash escape for every character that does not print.
+
+    A newline could forge a line of the report, and an escape sequence could rewrite the
+    terminal. For a byte that is not UTF-8, `print` would raise.
+    """
+    if isinstance(raw, bytes):
+        raw = raw.decode("utf-8", "backslashreplace")
+    line = os.fspath(raw)
+    if line.isprintable():
+        return line
+    escapes = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return "".join(escapes)
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first names and the number of the others: `a, b, c and 4 more`. Long names are cut."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(name[:200] for name in names[:most]) + more
+
+
+def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
+    """The first `limit` bytes of a regular file, which the whole checker reads through here.
+
+    A FIFO would block, a device may have no end, and a sparse file may be larger than the
+    memory. Raises OSError for everything that is no readable regular file, a name with a
+    zero byte too.
+    """
+    not_regular = OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # `path` may be a string
+            raise not_regular
+        # O_NONBLOCK: a FIFO may have taken the place of the file meanwhile.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise not_regular
+        chunks: list[bytes] = []
+        left = limit
+        while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):
+            chunks.append(chunk)
+            left -= len(chunk)
+        return b"".join(chunks)
+    finally:
+        os.close(descriptor)
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a regular file, or a link to one. Before Python 3.14, Path.is_file
+    raises for a file in a folder that is closed to this user, and for a name that is too
+    long."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def list_names(folder: Path) -> list[str]:
+    """The names in a folder, sorted; none if it cannot be read."""
+    with suppress(OSError, ValueError):
+        return sorted(os.listdir(folder))  # noqa: PTH208  # quicker than iterdir
+    return []
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if the file cannot be read, is larger than 8 MB or
+    holds no object."""
+    with suppress(OSError, ValueError, RecursionError):
+        content = read_regular(path, _MAX_JSON + 1)
+        parsed = json.loads(content) if len(content) <= _MAX_JSON else None
+        return parsed if isinstance(parsed, dict) else {}
+    return {}

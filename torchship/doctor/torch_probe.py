@@ -1,0 +1,229 @@
+"""Probe: find a torch installation and read its facts, without importing it."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .budget import Budget
+from .elf import Elf, ElfError
+from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
+from .text import printable, read_regular, some
+
+# Since torch 1.0, libc10 exports this constructor, under its name in one of the two C++ ABIs.
+_ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
+_NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+_OLD = _ERROR + "Ss"
+_MAX_VERSION_FILE = 1 << 16
+_MAX_INSTALLER = 100
+
+# Before Python 3.14, Path.is_file raises for a file in a folder that this user may not search.
+_exists = os.path.isfile
+
+
+class TorchNotFoundError(LookupError):
+    """A torch installation cannot be found, or its facts cannot be read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+def find_torch(path: Path | str | None = None, python: str | None = None) -> TorchInstall:
+    """Find a torch installation and read its facts, without importing torch.
+
+    Args:
+        path: a `torch` package folder, a site-packages folder, or the prefix of an
+            environment.
+        python: an interpreter whose torch is read if `path` is None. If both are None, the
+            torch of the running interpreter is read.
+
+    Raises:
+        TorchNotFoundError: a torch cannot be found, or its facts cannot be read; the text
+            names the place or the interpreter, and says what to do.
+    """
+    if path is not None:
+        files = [Path(path, "version.py"), Path(path, "torch", "version.py")]
+        with suppress(OSError):
+            files += sorted(Path(path).glob("lib*/python3*/site-packages/torch/version.py"))
+        for file in files:
+            if _exists(file):
+                return read_install(file.parent)
+        raise TorchNotFoundError(
+            f"no torch installation in {path}: looked for {some(list(map(str, files)))}. "
+            "Name the folder that holds torch/version.py, or the prefix of the environment."
+        )
+    located = _located(python)
+    if located is None:
+        where = python or f"this Python ({sys.executable})"
+        raise TorchNotFoundError(f"torch is not installed for {where}; install it there")
+    return read_install(located)
+
+
+def _located(python: str | None) -> Path | None:
+    """The folder of a Python's torch, or None. Raises TorchNotFoundError if `python` fails."""
+    if python is None:
+        origin = getattr(sys.modules.get("torch"), "__file__", None)
+        if origin is None:
+            with suppress(ImportError, ValueError, OSError):
+                origin = getattr(importlib.util.find_spec("torch"), "origin", None)
+        return Path(origin).parent if origin else None
+    # A path may hold any byte but zero, so a zero byte separates the path from other output.
+    code = (
+        "import importlib.util, os, sys; spec = importlib.util.find_spec('torch');"
+        "sys.stdout.buffer.write(b'\\0' + os.fsencode(spec and spec.origin or ''))"
+    )
+    try:
+        answer = subprocess.run([python, "-c", code], capture_output=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TorchNotFoundError(
+            f"{python} could not be asked for its torch ({error}). Name a working interpreter."
+        ) from error
+    origin = os.fsdecode(answer.stdout.rpartition(b"\0")[2])
+    return Path(origin).parent if origin else None
+
+
+def read_install(root: Path) -> TorchInstall:
+    """The facts of the installation whose package folder is `root`. Raises TorchNotFoundError."""
+    facts = _version_file(root / "version.py")
+    version = facts.get("__version__")
+    minor = parse_minor(version)
+    if version is None or minor is None:
+        raise TorchNotFoundError(
+            f"{root / 'version.py'} holds no version (__version__ is {version!r}): a broken "
+            "installation. Reinstall it with: python -m pip install --force-reinstall torch"
+        )
+    lib_dir = root / "lib"
+    problems = [
+        f"{name} cannot be read in {lib_dir}"
+        for name in ("libc10.so", "libtorch_cpu.so")
+        if not _exists(lib_dir / name)
+    ]
+    abi = None
+    try:
+        with Elf(lib_dir / "libc10.so") as elf:
+            abi = 1 if elf.defines(_NEW) else 0 if elf.defines(_OLD) else None
+    except FileNotFoundError:
+        pass  # `problems` names it already
+    except (ElfError, OSError) as error:
+        problems.append(f"{lib_dir / 'libc10.so'}: {error}")
+    install = _install(root, version=version, minor=minor, abi=abi, facts=facts)
+    return install._replace(
+        installer=installer(root, "torch", version),
+        python_tags=tuple(sorted(printable(path.name[3:-3]) for path in root.glob("_C.*.so"))),
+        problems=tuple(map(printable, problems)),
+    )
+
+
+def _install(
+    root: Path,
+    *,
+    version: str,
+    minor: tuple[int, int],
+    abi: int | None,
+    facts: Mapping[str, Any],
+) -> TorchInstall:
+    """A TorchInstall; `facts` are the values in torch's `version.py`."""
+    return TorchInstall(
+        version=version,
+        version_tuple=minor,
+        cuda=facts.get("cuda"),
+        hip=facts.get("hip") or facts.get("rocm"),
+        xpu=facts.get("xpu"),
+        cxx11_abi=abi,
+        root=root,
+        lib_dir=root / "lib",
+        include_dir=root / "include",
+    )
+
+
+def from_module(torch: ModuleType) -> TorchInstall:
+    """The facts of the torch that is imported. No file is opened. Raises TorchNotFoundError."""
+    version = str(getattr(torch, "__version__", ""))
+    minor = parse_minor(version)
+    origin = getattr(torch, "__file__", None)
+    facts = getattr(torch, "version", None)
+    if minor is None or origin is None or facts is None:
+        raise TorchNotFoundError(
+            f"the module named torch ({origin or torch!r}) is not PyTorch: it has no version. "
+            "Rename the file or folder that shadows it."
+        )
+    flavour = getattr(getattr(torch, "_C", None), "_GLIBCXX_USE_CXX11_ABI", None)
+    abi = None if flavour is None else int(flavour)
+    return _install(
+        Path(origin).parent,
+        version=version,
+        minor=minor,
+        abi=abi,
+        facts=getattr(facts, "__dict__", {}),
+    )
+
+
+def _version_file(path: Path) -> dict[str, str]:
+    """The strings that a `version.py` assigns, by name. Raises TorchNotFoundError."""
+    try:
+        content = read_regular(path, _MAX_VERSION_FILE).decode("utf-8", "replace")
+    except OSError as error:
+        raise TorchNotFoundError(
+            f"{path} cannot be read ({error.strerror}). Check the permissions of the folder."
+        ) from error
+    assignment = r"""^(\w+) *(?::[^=\n]*)?= *(["'])(.*?)\2"""
+    assigned = re.findall(assignment, content, re.MULTILINE)
+    return {name: printable(value) for name, _, value in assigned}
+
+
+def release(version: str, minor: tuple[int, int], abi: int | None = None) -> TorchInstall:
+    """A release that is not installed; by default, `abi` is that of PyPI's x86-64 wheel."""
+    return TorchInstall(
+        version=version,
+        version_tuple=minor,
+        cuda=None,
+        hip=None,
+        cxx11_abi=int(minor >= (2, 7)) if abi is None else abi,
+        root=NOWHERE,
+        lib_dir=NOWHERE,
+        include_dir=NOWHERE,
+    )
+
+
+def installer(root: Path, name: str, version: str) -> str | None:
+    """The installer of the distribution `name` beside `root`, such as "pip"; None if unknown."""
+    with suppress(OSError):
+        for place in dist_info(root, name, version):
+            content = read_regular(place / "INSTALLER", _MAX_INSTALLER).decode("utf-8", "replace")
+            return printable(content.strip()[:20]) or None
+    return None
+
+
+def dist_info(root: Path, name: str, version: str) -> Iterator[Path]:
+    """The metadata folders of this version of the distribution `name` beside `root`."""
+    start = f"{name}-{version.partition('+')[0]}"
+    for entry in os.listdir(root.parent):  # noqa: PTH208  # quicker than iterdir, and every import does this
+        if entry.startswith(start) and entry.endswith(".dist-info"):
+            yield root.parent / entry
+
+
+def missing_symbols(
+    binary: BinaryRecord, torch: TorchInstall, budget: Budget | None = None
+) -> tuple[str, ...]:
+    """The torch symbols of a binary that this torch does not export; 100 symbols take about 4 ms.
+
+    The function reads libtorch_cpu, libc10, the libraries of torch that the binary needs
+    and, for Python bindings, libtorch_python. Raises ElfError or OSError for an unreadable
+    one, and BudgetSpentError if `budget` has no lookups left.
+    """
+    remaining = list(dict.fromkeys(binary.torch_symbols))
+    of_torch = [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
+    libraries = ["libtorch_cpu.so", "libc10.so", *of_torch]
+    if any("THP" in name for name in remaining) or binary.modules:
+        libraries.append("libtorch_python.so")
+    for path in (torch.lib_dir / name for name in dict.fromkeys(libraries)):
+        if remaining and _exists(path):
+            with Elf(path) as elf:
+                remaining = [name for name in remaining if not elf.defines(name, budget)]
+    return tuple(remaining)

@@ -1,0 +1,216 @@
+"""The schema of build_matrix.yaml.
+
+The module `matrix` finds contradictions between its values.
+"""
+
+from typing import Annotated, Any, Literal
+
+from packaging.version import Version
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
+
+from ..builder import cxx_standard
+from ..doctor.records import parse_minor
+
+Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
+Python = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+t?$")]  # t: free-threaded
+Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
+Arch = Annotated[str, StringConstraints(pattern=r"^(sm|compute)_\d{2,3}$")]
+Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cu\d+)$")]
+KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
+PlatformName = Annotated[str, StringConstraints(pattern=r"^linux-[a-z0-9_]+$")]
+Abi = Literal[0, 1]
+FIRST = "linux-x86_64"  # the names of cells leave out this platform
+
+
+def pair(version: str) -> tuple[int, int]:
+    """The major and the minor of a version such as `2.10` or `2.10.1`."""
+    numbers = parse_minor(version)
+    if numbers is None:
+        raise ValueError(f"got {version!r}, needs a version such as 2.10")
+    return numbers
+
+
+def machine_of(platform: str) -> str:
+    """The processor of a platform: `aarch64` for `linux-aarch64`."""
+    return platform.removeprefix("linux-")
+
+
+def subdir_of(platform: str) -> str:
+    """Conda's name of a platform: `linux-64` for `linux-x86_64`."""
+    return "linux-64" if platform == "linux-x86_64" else platform
+
+
+def merge_values(values: object, differs: object) -> object:
+    """A copy of the nested mapping `values`, updated by the nested mapping `differs`."""
+    if not isinstance(values, dict) or not isinstance(differs, dict):
+        return differs
+    changes = {key: merge_values(values.get(key), new) for key, new in differs.items()}
+    return {**values, **changes}
+
+
+def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
+    if bounds[0] > bounds[1]:
+        raise ValueError(f"the lower bound {bounds[0]} is above the upper bound {bounds[1]}")
+    return bounds
+
+
+Bounds = Annotated[tuple[int, int], AfterValidator(_ordered)]
+
+
+class Strict(BaseModel):
+    """A model that refuses unknown keys and converts no numbers (2.10 is not the text "2.10")."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Project(Strict):
+    """Facts about the project.
+
+    The module `generated` writes the names for the engine and C++.
+    """
+
+    distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
+    summary: Annotated[str, StringConstraints(pattern=r"^[^\n\"#]+$")]
+    license: str
+    url: Annotated[str, StringConstraints(pattern=r"^https://[^\s/]+(/[^\s/]+)*$")]
+    maintainers: list[str] = Field(min_length=1)
+    package: Identifier
+    namespace: Identifier
+    prefix: Identifier
+    operator: Identifier
+    definition: str = ""
+    smoke: str
+    example: str
+    example_needs: str
+    wheel_limit: int
+    index: str | None = None
+    channel: str | None = None
+
+
+class Package(Strict):
+    manylinux: Minor
+    pythons: list[Minor] = Field(min_length=1)
+    default_torch: Minor
+
+
+class Platform(Strict):
+    """A platform for binaries.
+
+    `differs` has the matrix's values that differ on this platform.
+    """
+
+    debian: str
+    differs: dict[Literal["kernels", "stable", "torch"], dict[str, Any]] = {}
+
+
+class Clang(Strict):
+    """The clang that compiles kernels if no nvcc of the toolkit's CUDA major can."""
+
+    major: int
+    debian: str
+    fatbinary: Minor
+
+
+class Toolkit(Strict):
+    archs: list[int] = Field(min_length=1)
+    gcc: Annotated[Bounds, Field(strict=False)]
+    nvcc: bool
+    clang: Clang | None = None
+    pypi: list[str] = Field(min_length=1)
+
+
+class Kernels(Strict):
+    """A kernel object; the object for the CPU has neither a toolkit nor architectures."""
+
+    toolkit: Minor | None = None
+    archs: list[Arch] = []
+
+    @property
+    def cuda_major(self) -> int | None:
+        return pair(self.toolkit)[0] if self.toolkit else None
+
+
+class Stable(Strict):
+    target: Minor
+    built_with: Minor
+    devices: list[Device] = Field(min_length=1)
+
+
+class TorchCuda(Strict):
+    version: Minor
+    archs: list[int] = Field(min_length=1)
+
+
+class TorchAbi(Strict):
+    pypi: Abi
+    conda: Abi
+
+
+class Torch(Strict):
+    release: Release
+    pythons: list[Minor] = Field(min_length=1)
+    free_threaded: list[Python] = []
+    cuda: TorchCuda | None
+    abi: TorchAbi
+    gcc: Annotated[Bounds, Field(strict=False)]
+    aten: list[Device] = []
+
+    @property
+    def every_python(self) -> list[str]:
+        return [*self.pythons, *self.free_threaded]
+
+    @property
+    def cxx(self) -> int:
+        """The C++ standard that torch's headers need."""
+        return cxx_standard(pair(self.release))
+
+    @property
+    def conda(self) -> str:
+        """The pytorch versions of this minor, which a conda package with its ATen glue takes."""
+        major, minor = pair(self.release)
+        return f">={major}.{minor}.0,<{major}.{minor + 1}.0a0"
+
+    @property
+    def cuda_major(self) -> int | None:
+        return pair(self.cuda.version)[0] if self.cuda else None
+
+    @property
+    def abis(self) -> list[int]:
+        """The C++ ABIs of this torch: PyPI's, then conda-forge's if it differs."""
+        return list(dict.fromkeys([self.abi.pypi, self.abi.conda]))
+
+
+class Matrix(Strict):
+    schema_: Literal[1] = Field(alias="schema")
+    project: Project
+    package: Package
+    platforms: dict[PlatformName, Platform] = {FIRST: Platform(debian="amd64")}
+    toolkits: dict[Minor, Toolkit]
+    kernels: dict[KernelsKey, Kernels]
+    stable: Stable
+    torch: dict[Minor, Torch]
+    _platform: str = PrivateAttr(FIRST)
+    _first: "Matrix | None" = PrivateAttr(None)
+
+    @property
+    def platform(self) -> str:
+        return self._platform
+
+    def on(self, platform: str) -> "Matrix":
+        first = self._first or self
+        if platform == FIRST:
+            return first
+        values = merge_values(first.model_dump(by_alias=True), self.platforms[platform].differs)
+        matrix = Matrix.model_validate(values)
+        matrix._platform = platform
+        matrix._first = first
+        return matrix
+
+    def minors(self) -> list[str]:
+        return sorted(self.torch, key=Version)
+
+    def every_python(self) -> list[str]:
+        """The package's Pythons, then the free-threaded Pythons that a torch has wheels for."""
+        free = {python for torch in self.torch.values() for python in torch.free_threaded}
+        return [*self.package.pythons, *sorted(free)]

@@ -1,0 +1,86 @@
+"""`python -m PACKAGE`: the report on the package, and the commands `build` and `doctor`."""
+
+import argparse
+import io
+import sys
+from pathlib import Path
+
+from ..doctor import environment, judge_file, probe_runtime
+from ..doctor.project import Project
+from . import build_command
+from .report import explain_variant, print_verdicts, report
+
+
+def main(project: Project, arguments: list[str] | None = None) -> int:
+    """Runs a command; returns the exit code: 2 for bad usage, 1 for a failure, else 0."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a path may not be UTF-8
+    parser = make_parser(project)
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        return _report(project, options)
+    if arguments[0] != options.command:
+        parser.error(f"the options of {options.command} follow it: {arguments[0]} stands before")
+    if options.command == "build":
+        return build_command.run(project, options)
+    return environment.main(project, arguments[1:])
+
+
+def make_parser(project: Project) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=project.command,
+        description=f"Say whether {project.distribution} works in this environment, "
+        "and if not, why and what to do.",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the report as JSON (docs/fails/compat.md)"
+    )
+    parser.add_argument(
+        "--torch", metavar="PATH", help="judge against another torch or environment"
+    )
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--binary", metavar="FILE", help="judge any shared object, of any package")
+    group.add_argument("--explain", metavar="VARIANT", help="print every finding of one variant")
+    parser.add_argument(
+        "--version", action="version", version=f"{project.distribution} {project.version}"
+    )
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands, which have a --help of their own"
+    )
+    _add_command(
+        commands, "build", build_command.make_parser(project), "compile what fits this torch"
+    )
+    _add_command(
+        commands, "doctor", environment._parser(project), "judge every package's torch extensions"
+    )
+    return parser
+
+
+def _add_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    parser: argparse.ArgumentParser,
+    summary: str,
+) -> None:
+    commands.add_parser(
+        name,
+        parents=[parser],
+        prog=parser.prog,
+        description=parser.description,
+        help=summary,
+        add_help=False,  # `parser` has it
+    )
+
+
+def _report(project: Project, options: argparse.Namespace) -> int:
+    runtime = probe_runtime(options.torch, project=project)
+    if options.binary is not None:
+        # FILE may belong to another package, so do not compare its version with ours.
+        verdict = judge_file(Path(options.binary), runtime._replace(package_version=""))
+        print_verdicts([verdict], as_json=options.json)
+        return 0 if verdict.accepted else 1
+    if options.explain is not None:
+        return explain_variant(runtime, options.explain, as_json=options.json)
+    return report(runtime, run_op=options.torch is None, as_json=options.json)

@@ -1,0 +1,176 @@
+"""Builds a client's distributions with setuptools; the client's setup.py calls `run_setup`."""
+
+# mypy: disable-error-code="import-untyped,misc"
+# setuptools comes without types.
+
+import importlib
+import json
+import os
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+from setuptools import Distribution, Extension, find_namespace_packages, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
+from setuptools.errors import SetupError
+
+from .builder import BuildError, execute, fitting_request, plan
+from .builder.sources import git_commit, source_epoch
+from .doctor import TorchNotFoundError, find_torch
+from .doctor.project import Project
+
+_ENGINE = Path(__file__).resolve().parent
+
+
+def run_setup(root: Path) -> None:
+    """Calls setuptools for the client whose sources are in `root`."""
+    client = read_project(root)
+
+    class ClientDistribution(Distribution):
+        project = client
+
+    package = client.package
+    engine_packages = find_packages(str(_ENGINE), exclude=["release", "release.*"])
+    packages = [
+        package,
+        f"{package}.engine",
+        f"{package}.csrc",
+        *(f"{package}.{name}" for name in find_packages(str(root / package))),
+        *(f"{package}.engine.{name}" for name in engine_packages),
+        *(f"{package}.csrc.{name}" for name in find_namespace_packages(str(root / "csrc"))),
+    ]
+    setup(
+        distclass=ClientDistribution,
+        packages=list(dict.fromkeys(packages)),
+        package_dir={f"{package}.engine": "torchship", f"{package}.csrc": "csrc"},
+        package_data={package: ["py.typed"], "": ["*.h", "*.cpp", "*.cu", "*.json", "*.cmake"]},
+        # Without an extension, setuptools would make a pure wheel and not run BuildBinaries.
+        ext_modules=[Extension(f"{package}.lib.binaries", sources=[])],
+        cmdclass={
+            "build_ext": BuildBinaries,
+            "bdist_wheel": PlatformWheel,
+            "sdist": SourceDistribution,
+        },
+    )
+
+
+def read_project(root: Path) -> Project:
+    """The `PROJECT` of the one package in `root` that has a `_project.py`.
+
+    The package itself is not imported: its import would load binaries, which may not be there.
+    """
+    files = sorted(root.glob("*/_project.py"))
+    if len(files) != 1:
+        packages = ", ".join(file.parent.name for file in files) or "none"
+        raise SetupError(
+            f"{root} must hold one package with a _project.py, got {packages}; "
+            "run the build in the folder of the project's pyproject.toml"
+        )
+    folder = files[0].parent
+    package = ModuleType(folder.name)
+    package.__path__ = [str(folder)]
+    before = set(sys.modules)
+    sys.modules[folder.name] = package
+    try:
+        project: Project = importlib.import_module(f"{folder.name}._project").PROJECT
+    finally:
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] == folder.name:
+                del sys.modules[name]
+    return project
+
+
+def prebuilt_variable(project: Project) -> str:
+    """The variable that names a folder of binaries to pack instead of compiling."""
+    return project.variable("PREBUILT")
+
+
+def carry_source(project: Project, root: Path) -> None:
+    """Writes the commit of the sources and the commit's date into a distribution."""
+    facts = {
+        "commit": git_commit(project, os.environ),
+        "epoch": source_epoch(project, os.environ),
+    }
+    path = root / project.package / "source.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+
+class SourceDistribution(sdist):
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        carry_source(self.distribution.project, Path(base_dir))
+
+
+class BuildBinaries(build_ext):
+    """Compiles the variant for the installed torch, or packs prebuilt binaries."""
+
+    def run(self) -> None:
+        project: Project = self.distribution.project
+        in_place = self.inplace or self.editable_mode
+        root = project.folder.parent if in_place else Path(self.build_lib)
+        binaries = _prebuilt_binaries(project) or self._compile(project)
+        lib_dir = root / project.package / "lib"
+        # The folder must hold no binaries of an earlier build.
+        shutil.rmtree(lib_dir, ignore_errors=True)
+        lib_dir.mkdir(parents=True)
+        for path in binaries:
+            shutil.copy2(path, lib_dir / path.name)
+        if not in_place:
+            carry_source(project, root)
+
+    def _compile(self, project: Project) -> list[Path]:
+        work_dir = Path(self.build_temp).resolve() / "binaries"
+        log = partial(self.announce, level=2)
+        try:
+            torch = find_torch()
+            request = fitting_request(project, torch, work_dir / "lib", log=log)
+            steps = plan(request)
+            execute(steps, work_dir, self.parallel or None, log)
+        except TorchNotFoundError as error:
+            raise SetupError(
+                f"{project.distribution} is compiled against a torch, "
+                f"but the build finds no torch ({error}). "
+                "By default, pip builds in an isolated environment, without your torch. "
+                "Install torch, then run the same command with --no-build-isolation "
+                "(in a checkout: pip install --no-build-isolation .), "
+                "or name the torch to build for: --config-settings torch=2.13.0"
+            ) from None
+        except BuildError as error:
+            raise SetupError(f"{project.distribution} was not built: {error}") from None
+        return [step.output for step in steps if step.output.suffix == ".so"]
+
+    def get_outputs(self) -> list[str]:
+        lib_dir = Path(self.build_lib) / self.distribution.project.package / "lib"
+        return [str(path) for path in sorted(lib_dir.glob("*.so"))]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {}
+
+
+def _prebuilt_binaries(project: Project) -> list[Path]:
+    """The binaries in the folder that the variable names; none if it is not set."""
+    variable = prebuilt_variable(project)
+    folder = os.environ.get(variable)
+    if not folder:
+        return []
+    binaries = sorted(Path(folder).glob("*.so"))
+    if not binaries:
+        raise SetupError(
+            f"{variable}={folder} holds no glue-*.so or kernels-*.so; "
+            "point it to the folder of binaries that the release tool made, "
+            "or unset it to compile"
+        )
+    return binaries
+
+
+class PlatformWheel(bdist_wheel):
+    """No binary refers to a Python symbol, so one wheel serves every Python of the platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        _python, _abi, platform = super().get_tag()
+        return "py3", "none", platform
