@@ -1,1 +1,1 @@
-"""Benchmarks of the LLTM cell and layer; ``benchmarks/results/README.md`` describes them."""
+"""Benchmarks of the LLTM cell and layer; ``measurements/README.md`` describes them."""

@@ -8,34 +8,25 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import constants, plot, report, schema, session, sizes, targets
-from .contender import DTYPES, OURS
+from . import constants, plot, report, schema, session, sizes, speed_page, targets
+from .compare import OURS
+from .contender import DTYPES
 from .schema import Size
+from .settings import Settings
 from .sizes import Draw
 from .timing import PROTOCOLS
+
+Parsers = list[argparse.ArgumentParser]
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
-
     stored = argparse.ArgumentParser(add_help=False)
-    stored.add_argument("--json", type=Path, metavar="FILE", help="store the results")
-    measuring = argparse.ArgumentParser(add_help=False, parents=[stored])
-    add = measuring.add_argument
-    add("--device", choices=("cpu", "cuda"), default="cpu")
-    add("--threads", type=int, default=1, metavar="N", help="torch's threads (default 1)")
-    add("--contenders", nargs="+", default=[], metavar="NAME", help="measure only these")
-    add("--sizes", nargs="+", metavar="B,I,S[,T]", help="measure only these; T for a layer")
-    add("--seconds", type=float, default=1.0, help="per contender and size (default 1)")
-    add("--rounds", type=int, default=15, help="interleaved rounds (default 15)")
-    add("--deadline", type=float, metavar="S", help="begin no further size after S seconds")
-    add("--seed", type=int, default=0)
-    shared = argparse.ArgumentParser(add_help=False, parents=[measuring])
-    kinds = tuple(name for name in DTYPES if name != "tf32")
-    shared.add_argument("--dtype", nargs="+", default=["float32"], choices=kinds, dest="dtypes")
-    text = "set torch's tf32 flags of GEMMs (off by default) and of cuDNN (on by default)"
-    shared.add_argument("--tf32", choices=("on", "off"), help=text)
+    help_of_json = "store the results; a name that ends in .xz means a packed file"
+    stored.add_argument("--json", type=Path, metavar="FILE", help=help_of_json)
+    measuring = _measuring(parents=[stored])
+    shared = _shared(parents=[measuring])
 
     cell = commands.add_parser("cell", parents=[shared], help="one step")
     cell.add_argument("--protocol", choices=(*PROTOCOLS, "memory", "kernels"))
@@ -63,25 +54,47 @@ def parser() -> argparse.ArgumentParser:
 
     imported = commands.add_parser("import", parents=[stored], help="the time of the import")
     imported.add_argument("--rounds", type=int, default=20)
-    imported.set_defaults(device="cpu", protocol="fresh process", threads=1, seconds=1.0, seed=0)
 
-    for name, text in (
-        ("show", "print stored results"),
-        ("targets", "compare stored results with the project's targets"),
-        ("plot", "draw stored grids and random draws"),
-    ):
-        command = commands.add_parser(name, help=text)
+    show = commands.add_parser("show", help="print stored results")
+    compare = commands.add_parser("targets", help="compare stored results with the targets")
+    draw = commands.add_parser("plot", help="draw stored grids and random draws")
+    for command in (show, compare, draw):
         command.add_argument("files", nargs="+", type=Path)
-    command.add_argument("--out", type=Path, metavar="DIR", help="default: beside each file")
+    draw.add_argument("--out", type=Path, metavar="DIR", help="default: beside each file")
     commands.add_parser("speed-page", help="write the docs' table from the stored results")
     return top
+
+
+def _measuring(parents: Parsers) -> argparse.ArgumentParser:
+    """The options of every command that measures contenders."""
+    options = argparse.ArgumentParser(add_help=False, parents=parents)
+    add = options.add_argument
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--threads", type=int, default=1, metavar="N", help="torch's threads (default 1)")
+    add("--contenders", nargs="+", default=[], metavar="NAME", help="measure only these")
+    add("--sizes", nargs="+", metavar="B,I,S[,T]", help="measure only these; T for a layer")
+    add("--seconds", type=float, default=1.0, help="per contender and size (default 1)")
+    add("--rounds", type=int, default=15, help="interleaved rounds (default 15)")
+    add("--deadline", type=float, metavar="S", help="begin no further size after S seconds")
+    add("--seed", type=int, default=0)
+    return options
+
+
+def _shared(parents: Parsers) -> argparse.ArgumentParser:
+    """The options of the commands whose sizes are fixed."""
+    options = argparse.ArgumentParser(add_help=False, parents=parents)
+    kinds = tuple(name for name in DTYPES if name != "tf32")
+    options.add_argument("--dtype", nargs="+", default=["float32"], choices=kinds, dest="dtypes")
+    help_of_tf32 = "set torch's tf32 flags of GEMMs (off by default) and of cuDNN (on by default)"
+    options.add_argument("--tf32", choices=("on", "off"), help=help_of_tf32)
+    return options
 
 
 def command_line(argv: list[str]) -> str:
     """The command as the result file states it: without the folder of the path after ``--json``."""
     pairs = zip(["", *argv], argv, strict=False)
-    words = [Path(word).name if before == "--json" else word for before, word in pairs]
-    return shlex.join(["python", "-m", "benchmarks", *words])
+    masked = [Path(word).name if before == "--json" else word for before, word in pairs]
+    return shlex.join(["python", "-m", "benchmarks", *masked])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -90,60 +103,96 @@ def main(argv: list[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     try:
         if "json" not in arguments:  # the command makes no report
-            return _show(arguments, console)
-        arguments.command_line = command_line(argv)
-        found = _measure(arguments)
-        report.show(found, console)
-        wrong = any(skip.reason.startswith(session.WRONG) for skip in found.skipped)
-        return 1 if wrong or not found.results else 0
+            _show(arguments, console)
+            return 0
+        measured = _measure(arguments, command_line(argv))
+        report.show(measured, console)
+        is_wrong = any(skip.reason.startswith(session.WRONG) for skip in measured.skipped)
+        return 1 if is_wrong or not measured.results else 0
     except (ValueError, OSError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
 
 
-def _measure(arguments: argparse.Namespace) -> schema.Report:
+def _measure(arguments: argparse.Namespace, shown_command: str) -> schema.Report:
     if arguments.command == "import":
-        return session.run_import(arguments)
-    is_random, is_layer = arguments.command == "random", arguments.what == "layer"
-    if arguments.protocol is None:
-        is_stream = is_random and is_layer and arguments.device == "cuda"
-        step = "split" if is_random else "tutorial"
-        arguments.protocol = "stream" if is_stream else "split" if is_layer else step
+        return session.run_import(
+            Settings(
+                command="import",
+                command_line=shown_command,
+                device="cpu",
+                protocol="fresh process",
+                rounds=arguments.rounds,
+                output=arguments.json,
+            )
+        )
+    settings = settings_of(arguments, shown_command)
+    if not settings.is_random and arguments.tf32:
+        session.set_tf32(allowed=arguments.tf32 == "on")
+    measured = session.new_report(settings)
+    session.run(measured, _draws(arguments), settings)
+    return measured
+
+
+def settings_of(arguments: argparse.Namespace, shown_command: str) -> Settings:
+    """The settings of a command that measures contenders."""
+    is_random = arguments.command == "random"
+    contenders = tuple(arguments.contenders)
+    if is_random and not contenders:
+        contenders = (session.PEERS[arguments.what], OURS)
+    return Settings(
+        command=arguments.command,
+        command_line=shown_command,
+        device=arguments.device,
+        protocol=_protocol(arguments),
+        threads=arguments.threads,
+        contenders=contenders,
+        seconds=arguments.seconds,
+        rounds=arguments.rounds,
+        deadline=arguments.deadline,
+        seed=arguments.seed,
+        again=arguments.again if is_random else 0,
+        output=arguments.json,
+    )
+
+
+def _protocol(arguments: argparse.Namespace) -> str:
+    """The protocol of the command line, or the command's own."""
+    is_layer = arguments.what == "layer"
     if is_layer and arguments.protocol == "tutorial":
         raise ValueError("the tutorial protocol is for one step: use split or stream for a layer")
-    if is_random:
-        arguments.contenders = arguments.contenders or (session.PEERS[arguments.what], OURS)
-    elif arguments.tf32:
-        session.set_tf32(arguments.tf32 == "on")
-    found = session.new_report(arguments)
-    session.run(found, _draws(arguments), arguments)
-    return found
+    if arguments.protocol:
+        return str(arguments.protocol)
+    if arguments.command == "random":
+        return "stream" if is_layer and arguments.device == "cuda" else "split"
+    return "split" if is_layer else "tutorial"
 
 
 def _draws(arguments: argparse.Namespace) -> list[Draw]:
     """The pairs of size and dtype to measure; without `--sizes`, the command chooses the sizes."""
     is_layer = arguments.what == "layer"
     if arguments.sizes:
-        found = [Size.parse(text) for text in arguments.sizes]
+        chosen = [Size.parse(numbers) for numbers in arguments.sizes]
     elif arguments.command == "random":
         drawn = sizes.draw(arguments.what, arguments.seed, arguments.count, arguments.device)
         return [draw for draw in drawn if draw.dtype in (arguments.dtypes or DTYPES)]
     elif arguments.command == "grid":
-        found = sizes.layer_grid() if is_layer else sizes.cell_grid()
+        chosen = sizes.layer_grid() if is_layer else sizes.cell_grid()
     else:
-        found = sizes.DEFAULTS[arguments.what, arguments.device]
-    for size in found:
+        chosen = list(sizes.DEFAULTS[arguments.what, arguments.device])
+    for size in chosen:
         if is_layer != (size.steps > 1):
             needs = "a layer needs B,I,S,T with T > 1" if is_layer else "a step needs B,I,S"
             raise ValueError(f"{arguments.command} got the size {size}; {needs}")
-    return [Draw(size, dtype) for size in found for dtype in arguments.dtypes or ["float32"]]
+    return [Draw(size, dtype) for size in chosen for dtype in arguments.dtypes or ["float32"]]
 
 
-def _show(arguments: argparse.Namespace, console: Console) -> int:
+def _show(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.command == "constants":
         constants.show(arguments.seed, arguments.count, console)
     elif arguments.command == "speed-page":
-        console.print(f"wrote {targets.write_page()}", highlight=False)
+        speed_page.write_page()
+        console.print(f"wrote {speed_page.PAGE}", highlight=False)
     elif arguments.command == "show":
         for path in arguments.files:
             report.show(schema.read(path), console)
@@ -151,9 +200,8 @@ def _show(arguments: argparse.Namespace, console: Console) -> int:
         console.print(targets.table([schema.read(path) for path in arguments.files]))
     else:
         for path in arguments.files:
-            stem = (arguments.out or path.parent) / path.stem
+            stem = (arguments.out or path.parent) / path.name.partition(".json")[0]
             console.print(f"wrote {plot.draw(schema.read(path), stem)}", highlight=False)
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Compares the outputs and gradients of a contender with the formulas of this file, in float64.
 
-The formulas share no code with the package; `results/README.md` describes the comparison.
+The formulas share no code with the package; `measurements/README.md` describes the comparison.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, reduce
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,12 @@ from torch import Tensor
 
 from .contender import Cell, Inputs, State
 
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 5e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+TOLERANCE = {
+    torch.float64: 1e-11,
+    torch.float32: 5e-5,
+    torch.float16: 5e-3,
+    torch.bfloat16: 3e-2,
+}
 """The largest allowed ||out - ref|| / ||ref|| of an output or gradient of one step."""
 TF32_TOLERANCE = 3e-3
 """The tolerance for one step in float32 where torch's flags allow tf32 products."""
@@ -74,6 +80,7 @@ def run_formula(
     p: Mapping[str, Tensor],
     x: Tensor,
     state: State,
+    *,
     linear: Linear = F.linear,
     followed: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
@@ -85,7 +92,8 @@ def run_formula(
     step = STEPS[kind]
     if x.dim() == 2:
         return step(p, x, state, linear)
-    h, c = state[0][0], state[1][0].to(torch.promote_types(x.dtype, torch.float32))
+    h = state[0][0]
+    c = state[1][0].to(torch.promote_types(x.dtype, torch.float32))
     outputs: list[Tensor] = []
     for t, x_t in enumerate(x):
         if followed is not None and t > 0:
@@ -134,12 +142,15 @@ def differentiate(
     call: Callable[[Tensor, State], tuple[Tensor, ...]],
     parameters: Mapping[str, Tensor],
     inputs: Inputs,
+    *,
     input_gradients: bool,
 ) -> dict[str, Tensor]:
     """The outputs and gradients by name; gradients of inputs only if `input_gradients` is true."""
     x, state = inputs.detached(requires_grad=input_gradients)
     outputs = call(x, state)
-    leaves = {"d_input": x, "d_state0": state[0], "d_state1": state[1]} if input_gradients else {}
+    leaves: dict[str, Tensor] = {}
+    if input_gradients:
+        leaves |= {"d_input": x, "d_state0": state[0], "d_state1": state[1]}
     leaves |= {f"d_{name}": parameter for name, parameter in parameters.items()}
     gradients = torch.autograd.grad(outputs, list(leaves.values()), inputs.cotangents)
     values = {f"output{i}": output.detach() for i, output in enumerate(outputs)}
@@ -161,18 +172,21 @@ def check(
     """
     if outputs is None:
         poison(inputs.cotangents[0])
-        values = differentiate(cell.call, parameters(cell), inputs, input_gradients)
+        own = parameters(cell)
+        values = differentiate(cell.call, own, inputs, input_gradients=input_gradients)
     else:
         values = {f"output{i}": output for i, output in enumerate(outputs)}
-    formula = partial(_formula, cell, inputs, values["output0"], input_gradients)
-    reference = formula(torch.float64)
+    formula = Formula(cell, inputs, followed=values["output0"], input_gradients=input_gradients)
+    reference = formula.evaluate(torch.float64)
     errors = {name: relative_error(value, reference[name]) for name, value in values.items()}
-    x, tf32, is_sequence = inputs.x, tf32_allowed(inputs.x), inputs.x.dim() == 3
-    of_step = TF32_TOLERANCE if tf32 else TOLERANCE[x.dtype]
+    dtype = inputs.x.dtype
+    tf32 = tf32_allowed(inputs.x)
+    is_sequence = inputs.x.dim() == 3
+    of_step = TF32_TOLERANCE if tf32 else TOLERANCE[dtype]
     limit = of_step * cell.slack * (2.0 if is_sequence else 1.0)
     allowed = dict.fromkeys(reference, limit)
-    if max(errors.values()) > limit and is_sequence and x.dtype is not torch.float64:
-        for name, value in formula(x.dtype, tf32=tf32).items():
+    if max(errors.values()) > limit and is_sequence and dtype is not torch.float64:
+        for name, value in formula.evaluate(dtype, tf32=tf32).items():
             own_error = relative_error(value, reference[name])
             allowed[name] = max(limit, min(2 * own_error, FARTHEST))
     for name, error in errors.items():
@@ -184,34 +198,47 @@ def check(
     return max(errors.values())
 
 
-def _formula(
-    cell: Cell,
-    inputs: Inputs,
-    followed: Tensor,
-    input_gradients: bool,
-    dtype: torch.dtype,
-    tf32: bool = False,
-) -> dict[str, Tensor]:
-    """What `differentiate` returns for the formula, computed in parts of the batch.
+@dataclass(frozen=True)
+class Formula:
+    """The formula of a contender, at the contender's parameters and inputs."""
 
-    The rows of a batch share only the gradients of the parameters: these are summed over the parts.
-    """
-    linear = tf32_linear if tf32 else F.linear
-    named = {name: value.detach().to(dtype) for name, value in parameters(cell).items()}
-    for name, value in named.items():
-        rounds = tf32 and name.startswith("weight")
-        named[name] = (rounded_to_tf32(value) if rounds else value).requires_grad_()
-    batched = (inputs.x, *inputs.state, followed, *inputs.cotangents)
-    rows = max(1, LARGEST_PART // followed[..., 0, :].numel())
-    parts = []
-    for part in zip(*(tensor.split(rows, dim=-2) for tensor in batched), strict=True):
-        x, h, c, outputs, *cotangents = (tensor.to(dtype) for tensor in part)
-        call = partial(run_formula, cell.kind, named, linear=linear, followed=outputs)
-        some = Inputs(x, (h, c), tuple(cotangents))
-        parts.append(differentiate(call, named, some, input_gradients))
+    cell: Cell
+    inputs: Inputs
+    followed: Tensor
+    """The contender's own output; a sequence takes the h of every step before from it."""
+    input_gradients: bool
 
-    def joined(name: str) -> Tensor:
-        values = [part.pop(name) for part in parts]
-        return sum(values) if name.removeprefix("d_") in named else torch.cat(values, dim=-2)
+    def evaluate(self, dtype: torch.dtype, *, tf32: bool = False) -> dict[str, Tensor]:
+        """What `differentiate` returns for the formula, computed in parts of the batch.
 
-    return {name: joined(name) for name in list(parts[0])}
+        The rows of a batch share only the gradients of the parameters, which are summed over the
+        parts.
+        """
+        linear = tf32_linear if tf32 else F.linear
+        own = self._parameters(dtype, tf32=tf32)
+        batched = (self.inputs.x, *self.inputs.state, self.followed, *self.inputs.cotangents)
+        rows = max(1, LARGEST_PART // self.followed[..., 0, :].numel())
+        parts = []
+        for part in zip(*(tensor.split(rows, dim=-2) for tensor in batched), strict=True):
+            x, h, c, outputs, *cotangents = (tensor.to(dtype) for tensor in part)
+            call = partial(run_formula, self.cell.kind, own, linear=linear, followed=outputs)
+            inputs = Inputs(x, (h, c), tuple(cotangents))
+            parts.append(differentiate(call, own, inputs, input_gradients=self.input_gradients))
+
+        def joined(name: str) -> Tensor:
+            values = [part.pop(name) for part in parts]
+            if name.removeprefix("d_") in own:
+                return reduce(torch.add, values)
+            return torch.cat(values, dim=-2)
+
+        return {name: joined(name) for name in list(parts[0])}
+
+    def _parameters(self, dtype: torch.dtype, *, tf32: bool) -> dict[str, Tensor]:
+        """The contender's parameters as leaves of this dtype; with tf32, weights are rounded."""
+        leaves = {}
+        for name, value in parameters(self.cell).items():
+            leaf = value.detach().to(dtype)
+            if tf32 and name.startswith("weight"):
+                leaf = rounded_to_tf32(leaf)
+            leaves[name] = leaf.requires_grad_()
+        return leaves

@@ -1,4 +1,5 @@
-"""Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of step_plan.cu.
+"""Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of
+measured_bounds.h.
 
 Each family of kernels runs randomly drawn steps, in a CUDA graph and eagerly. Most constants are
 fitted to half of the graph's times; the model then predicts the other half.
@@ -13,31 +14,29 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from . import sizes
 from .baselines.cells import our_cell
 from .contender import DTYPES, Calls, Request, make_inputs
 from .report import new_table
 from .schema import Size
 from .session import set_tf32
-from .sizes import Draw, draw, forward_flops
+from .sizes import Draw, forward_flops
 from .timing import GRAPH_STEPS, capture, stopwatch
 
 KINDS = {
     "float32": ("rows4", "rows16", "cublas"),
-    "tf32": ("tensor", "few", "cublas"),
-    "bfloat16": ("rows4", "rows16", "elements", "cublas"),
+    "tf32": ("tensor", "cublas"),
+    "bfloat16": ("rows4", "rows16", "cublas"),
 }
-"""The families that the model compares. "few" is "tensor" for tf32 steps of up to FEW_ROWS rows,
-"elements" is "tensor" for rows that are not aligned to words of 4 bytes."""
+"""The families that the model compares."""
 NAMES = {
     "rows4": ("rows4_depth", "rows4_work"),
     "rows16": ("rows_depth", "rows_work"),
     "tensor": ("tensor_slice", "tensor_block"),
-    "elements": ("elements_slice", "elements_block"),
-    "few": ("few_slice", "few_block"),
     "cublas": ("cublas", "cublas_work", "cublas_megabyte"),
 }
 FEW_ROWS = 32
-"""The most rows of a step that "few" serves: kFewRows of cell.h."""
+"""Steps of up to so many rows run another kernel of "tensor", kFewRows of step.h: not fitted."""
 SMALLEST = Size(1, 16, 17)
 MOST_WORK = 1e10
 """The most operations of a step. In a larger step only the products limit the speed."""
@@ -47,14 +46,14 @@ FIT_ROUNDS = 10
 
 def terms(family: str, size: Size, element_bytes: int) -> tuple[float, ...]:
     """The factors of a family's constants in the model."""
-    depth, lines = size.inputs + size.state, 3 * size.state
+    depth = size.inputs + size.state
+    lines = 3 * size.state
     if family.startswith("rows"):
         tile = int(family.removeprefix("rows"))
         return depth, 1e-6 * math.ceil(size.batch / tile) * tile * lines * depth
-    if family in ("tensor", "elements", "few"):
+    if family == "tensor":
         slices = math.ceil(depth * element_bytes / 128)
-        row_tiles = 1 if family == "few" else math.ceil(size.batch / 64)
-        return slices, slices * row_tiles * math.ceil(size.state / 16)
+        return slices, slices * math.ceil(size.batch / 64) * math.ceil(size.state / 16)
     return 1.0, 1e-6 * size.batch * lines * depth, 1e-6 * lines * depth * element_bytes
 
 
@@ -69,7 +68,8 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
     """Fit a family's constants to rows of terms (n, k) and times (n,) in microseconds."""
     if not family.startswith("rows"):
         rest = times if family == "cublas" else times - launch
-        return torch.linalg.lstsq(rows / times[:, None], rest / times).solution.clamp(min=0)
+        solution: Tensor = torch.linalg.lstsq(rows / times[:, None], rest / times).solution
+        return solution.clamp(min=0)
     ratios = (times - launch)[:, None] / rows  # time - launch is the larger of two terms
     constants = ratios.quantile(0.1, dim=0)
     for _ in range(FIT_ROUNDS):
@@ -80,17 +80,17 @@ def fit(family: str, rows: Tensor, times: Tensor, launch: float) -> Tensor:
     return constants
 
 
-def _measure(one: Draw, family: str) -> tuple[float, float]:
+def _measure(draw: Draw, family: str) -> tuple[float, float]:
     """Microseconds of a step in a CUDA graph, and of an eager step, host time included."""
-    dtype = DTYPES[one.dtype]
-    cell = our_cell(Request(one.size, dtype, "cuda", 0))
-    call = Calls(cell, make_inputs(one.size, dtype, "cuda", 0)).plain
-    name = "tensor" if family in ("few", "elements") else family
-    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL=name)
-    set_tf32(one.dtype == "tf32")
+    dtype = DTYPES[draw.dtype]
+    cell = our_cell(Request(draw.size, dtype, "cuda", 0))
+    call = Calls(cell, make_inputs(draw.size, dtype, "cuda", 0)).plain
+    forced = mock.patch.dict(os.environ, LLTM_CUDA_CELL=family)
+    set_tf32(allowed=draw.dtype == "tf32")
     with forced, torch.no_grad():
         graph, _ = capture(call, GRAPH_STEPS)
-        in_graph, eager = stopwatch(True, GRAPH_STEPS), stopwatch(True, 1)
+        in_graph = stopwatch(cuda=True, steps=GRAPH_STEPS)
+        eager = stopwatch(cuda=True, steps=1)
         graph.replay()
         times = [(in_graph(graph.replay)[0], eager(call)[0]) for _ in range(REPEATS)]
     return statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
@@ -99,7 +99,9 @@ def _measure(one: Draw, family: str) -> tuple[float, float]:
 def show(seed: int, count: int, console: Console) -> None:
     """Measure up to `count` steps for each dtype and family; print constants, test the model."""
     # Only unaligned rows (odd S): for most aligned rows step_plan.cu uses limits, not the model.
-    found = [one for one in draw("step", seed, 40 * count, "cuda") if one.size.state % 2]
+    unaligned = [
+        draw for draw in sizes.draw("step", seed, 40 * count, "cuda") if draw.size.state % 2
+    ]
     launch = _measure(Draw(SMALLEST, "float32"), "rows16")[0]
     table = new_table("ForwardCosts, us", ("dtype", "constant"), ("value",))
     quality = new_table(
@@ -107,22 +109,23 @@ def show(seed: int, count: int, console: Console) -> None:
     )
     table.add_row("all", "launch", f"{launch:.1f}")
     for dtype, families in KINDS.items():
-        drawn = [d for d in found if d.dtype == dtype and forward_flops(d.size) <= MOST_WORK]
-        few = [d for d in drawn if d.size.batch <= FEW_ROWS]
-        many = [d for d in drawn if d.size.batch > FEW_ROWS]
+        draws = [d for d in unaligned if d.dtype == dtype and forward_flops(d.size) <= MOST_WORK]
+        many_rows = [draw for draw in draws if draw.size.batch > FEW_ROWS]
         element_bytes = DTYPES[dtype].itemsize
-        host = []
+        host_times = []
         for family in families:
-            steps = {"few": few, "tensor": many}.get(family, drawn)[:count]
-            rows = torch.tensor([terms(family, d.size, element_bytes) for d in steps]).double()
-            times, eager = torch.tensor([_measure(d, family) for d in steps]).double().T
-            host.append((eager - times).median())
+            steps = (many_rows if family == "tensor" else draws)[:count]
+            rows = torch.tensor(
+                [terms(family, step.size, element_bytes) for step in steps]
+            ).double()
+            times, eager = torch.tensor([_measure(step, family) for step in steps]).double().T
+            host_times.append((eager - times).median())
             constants = fit(family, rows[::2], times[::2], launch)
             for name, value in zip(NAMES[family], constants.tolist(), strict=True):
                 table.add_row(dtype, name, f"{value:.4f}")
             ratios = (predicted(family, constants, rows, launch) / times)[1::2]
             spread = ratios.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=ratios.dtype)).tolist()
             quality.add_row(dtype, family, str(len(ratios)), *(f"{q:.2f}" for q in spread))
-        table.add_row(dtype, "more_launches", f"{host[-1] - host[0]:.1f}")
+        table.add_row(dtype, "more_launches", f"{host_times[-1] - host_times[0]:.1f}")
     console.print(table)
     console.print(quality)

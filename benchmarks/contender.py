@@ -13,8 +13,6 @@ from .schema import Size
 State = tuple[Tensor, ...]
 """(h, c), each (B, S); for a sequence each (1, B, S)."""
 
-OURS = "ours"
-OURS_AGAIN = "ours-again"
 DTYPES = {
     "float32": torch.float32,
     "tf32": torch.float32,
@@ -80,7 +78,7 @@ class Inputs:
     state: State
     cotangents: State
 
-    def detached(self, requires_grad: bool) -> tuple[Tensor, State]:
+    def detached(self, *, requires_grad: bool) -> tuple[Tensor, State]:
         """New leaves of autograd that share the memory of `x` and `state`."""
         x = self.x.detach().requires_grad_(requires_grad)
         return x, tuple(s.detach().requires_grad_(requires_grad) for s in self.state)
@@ -93,14 +91,17 @@ def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Input
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=rng, device=device, dtype=torch.float32).to(dtype)
 
-    steps, one = ((size.steps,), (1,)) if size.steps > 1 else ((), ())
-    state = (*one, size.batch, size.state)
-    x, output = draw(*steps, size.batch, size.inputs), draw(*steps, size.batch, size.state)
-    h, c, *others = (draw(*state) for _ in range(4 if steps else 3))
+    is_sequence = size.steps > 1
+    steps = (size.steps,) if is_sequence else ()
+    layers = (1,) if is_sequence else ()
+    x = draw(*steps, size.batch, size.inputs)
+    d_output = draw(*steps, size.batch, size.state)
+    states = [draw(*layers, size.batch, size.state) for _ in range(4 if is_sequence else 3)]
+    h, c, *d_states = states
     # The LLTM never forgets, so its gradients grow with the sequence: after some 800 steps, float16
     # cannot hold the gradients of cotangents of size one. So float16 cotangents are divided by T.
     scale = size.steps if dtype is torch.float16 else 1
-    return Inputs(x, (h, c), tuple(grad / scale for grad in (output, *others)))
+    return Inputs(x, (h, c), tuple(grad / scale for grad in (d_output, *d_states)))
 
 
 class Calls:

@@ -1,4 +1,4 @@
-"""The protocols `kernels` and `memory`, which `results/README.md` defines."""
+"""The protocols `kernels` and `memory`, which `measurements/README.md` defines."""
 
 import re
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.benchmark import Timer
 
@@ -23,8 +22,9 @@ GEMM = re.compile(
 )
 """Matches the kernels of matrix products, the kernels that add up a split product, and our kernels
 that compute a step's products themselves."""
-JOIN = re.compile(r"CatArray")
-"""Matches torch's kernel that joins h and x for the product. The pointwise time excludes it."""
+JOIN = re.compile(r"CatArray|copy_all")
+"""Matches the kernels, torch's and ours, that join h and x for the product. The pointwise time
+excludes them."""
 REPEATS = 10
 LOOP_STEPS = 256
 
@@ -38,26 +38,28 @@ class Launch(NamedTuple):
 
 def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
     """The times of the kernels of a step or a sequence, for forward and for backward."""
-    size, device = request.size, torch.cuda.current_device()
+    size = request.size
+    device = torch.cuda.current_device()
     row = size.batch * size.state * request.dtype.itemsize
     # The sets of inputs of a step take turns. Together, their pointwise parts move at least four
     # times the bytes of the L2 cache, unless that needs more than 32 sets. A sequence has one set.
     cache_size = torch.cuda.get_device_properties(device).L2_cache_size
     count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
-    sets = [Calls(cell, make_inputs(size, request.dtype, "cuda", 100 + i)) for i in range(count)]
+    inputs = [make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count)]
+    sets = [Calls(cell, one_set) for one_set in inputs]
     kept: list[tuple[Tensor, ...]] = []
 
     # All forward calls run first, so that a profile of backward holds only backward.
-    found = {
+    launches = {
         "forward": _launches(lambda i: kept.append(sets[i % count].forward())),
         "backward": _launches(lambda i: sets[i % count].backward(kept.pop(0))),
     }
     if size.steps > 1:
-        return {metric: of_layer(calls) for metric, calls in found.items()}
+        return {metric: of_layer(calls) for metric, calls in launches.items()}
     # The pointwise part must move these bytes: forward reads (z, c) and writes (h', c'), backward
     # reads (z, c', gh, gc) and writes (dz, dc). Our kernels that also join h and x move more.
     moved = {"forward": 6 * row, "backward": 10 * row}
-    return {metric: of_step(calls, moved[metric]) for metric, calls in found.items()}
+    return {metric: of_step(calls, moved[metric]) for metric, calls in launches.items()}
 
 
 @cache
@@ -75,23 +77,32 @@ def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
     for i in range(3):
         step(i)
     torch.cuda.synchronize()
-    found = []
+    calls = []
     for i in range(REPEATS):
         with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
             step(i)
             torch.cuda.synchronize()
         events = sorted(profiler.events(), key=lambda e: e.time_range.start)
-        on_device = [(e.name, e.time_range) for e in events if e.device_type == DeviceType.CUDA]
+        on_device = [event for event in events if event.device_type.name == "CUDA"]
         begun = events[0].time_range.start
-        found.append([Launch(n, s.elapsed_us(), float(s.start - begun)) for n, s in on_device])
-    return found
+        calls.append(
+            [
+                Launch(
+                    name=event.name,
+                    us=event.time_range.elapsed_us(),
+                    start=float(event.time_range.start - begun),
+                )
+                for event in on_device
+            ]
+        )
+    return calls
 
 
 def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
     """The time of all kernels; the time of the pointwise kernels is among the details."""
 
     def total(belongs: Callable[[str], object]) -> list[float]:
-        return [sum(one.us for one in call if belongs(one.name)) for call in calls]
+        return [sum(launch.us for launch in call if belongs(launch.name)) for call in calls]
 
     pointwise = median(total(lambda name: not GEMM.search(name) and not JOIN.search(name)))
     rate = bytes_moved / pointwise * 1e6 if pointwise else 0.0
@@ -102,7 +113,7 @@ def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
         "pointwise_bytes_per_second": rate,
         "fraction_of_copy": rate / copy_rate(),
     }
-    return Measured("us", [total(lambda _: True)], detail, [one.name for one in calls[-1]])
+    return Measured("us", [total(lambda _: True)], detail, [launch.name for launch in calls[-1]])
 
 
 def of_layer(calls: list[list[Launch]]) -> Measured:
@@ -118,14 +129,15 @@ def of_layer(calls: list[list[Launch]]) -> Measured:
         "busy_us": busy,
         "waits_us": median(spans) - busy,
     }
-    return Measured("us a call", [spans], detail, [one.name for one in calls[-1]])
+    return Measured("us a call", [spans], detail, [launch.name for launch in calls[-1]])
 
 
 def memory(cell: Cell, request: Request) -> dict[str, Measured]:
-    size, dtype, device = request.size, request.dtype, request.device
-    loop = make_inputs(replace(size, steps=LOOP_STEPS), dtype, device, seed=4)
+    size = request.size
+    dtype = request.dtype
+    loop = make_inputs(replace(size, steps=LOOP_STEPS), dtype, request.device, seed=4)
     peak = float(peak_of_loop(cell, loop))
-    saved = float(saved_for_backward(cell, make_inputs(size, dtype, device, seed=3)))
+    saved = float(saved_for_backward(cell, make_inputs(size, dtype, request.device, seed=3)))
     rows = saved / (size.batch * size.state * dtype.itemsize)
     return {
         "peak of training loop": Measured("bytes", [[peak]], {"steps": float(LOOP_STEPS)}),
@@ -157,7 +169,7 @@ def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             training_loop(cell, x, state)
         events: Any = profiler.profiler.kineto_results.events()
-        changes = (e for e in events if (e.name(), e.device_type()) == ("[memory]", DeviceType.CPU))
+        changes = (e for e in events if (e.name(), e.device_type().name) == ("[memory]", "CPU"))
         in_order = sorted(changes, key=lambda change: change.start_ns())
         peak = max(accumulate(change.nbytes() for change in in_order))
     cell.module.zero_grad(set_to_none=True)
@@ -179,8 +191,8 @@ def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         outputs = calls.forward()
-    known = {t.untyped_storage().data_ptr() for t in (*calls.leaves, *outputs)}
-    return sum(t.untyped_storage().nbytes() for key, t in packed.items() if key not in known)
+    excluded = {t.untyped_storage().data_ptr() for t in (*calls.leaves, *outputs)}
+    return sum(t.untyped_storage().nbytes() for key, t in packed.items() if key not in excluded)
 
 
 PROFILES = {"memory": memory, "kernels": kernels}

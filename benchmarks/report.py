@@ -1,58 +1,28 @@
-"""The tables of a report, and the comparison of ours with the baselines."""
+"""The tables of a report."""
 
-import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Mapping
 from itertools import product
-from typing import NamedTuple
 
 from rich import filesize
 from rich.console import Console
 from rich.table import Table
 
-from .contender import OURS, OURS_AGAIN
-from .schema import Report, Result, Size, paired_ratio
-
-MARGIN = 0.05
-"""The share by which ours may be slower than a baseline in the grid's verdict."""
-SLOWER = 0.97
-"""Ours counts as slower in a random draw if the peer's time over ours is below this."""
-PASSES = ("forward", "backward")
-
-Groups = dict[tuple[Size, str, str], dict[str, Result]]
-"""Results by size, dtype and metric, then by contender."""
-
-
-def groups(report: Report) -> Groups:
-    found: Groups = {}
-    for result in report.results:
-        key = result.size, result.dtype, result.metric
-        found.setdefault(key, {})[result.contender] = result
-    return found
-
-
-def speedup(baseline: Result, ours: Result) -> float:
-    """The baseline's time or bytes over ours: if the rounds pair up, the median of their ratios."""
-    if ours.median == 0:  # ours keeps no bytes
-        return 1.0 if baseline.median == 0 else math.inf
-    if baseline.rounds and len(baseline.rounds) == len(ours.rounds):
-        return paired_ratio(baseline.rounds, ours.rounds)
-    return baseline.median / ours.median
-
-
-def baselines(results: Iterable[Result]) -> list[Result]:
-    return [r for r in results if r.contender not in (OURS, OURS_AGAIN)]
-
-
-def slower_than(ours: Result, results: Iterable[Result]) -> list[str]:
-    """The baselines that are faster than ours by more than the margin."""
-    return [r.contender for r in baselines(results) if speedup(r, ours) < 1 / (1 + MARGIN)]
-
-
-def verdicts(report: Report) -> list[bool]:
-    """For each size, dtype and metric with a result of ours: whether `slower_than` is empty."""
-    every = groups(report).values()
-    return [not slower_than(found[OURS], found.values()) for found in every if OURS in found]
+from .compare import (
+    MARGIN,
+    OURS,
+    OURS_AGAIN,
+    PASSES,
+    SLOWER,
+    Ratio,
+    baselines,
+    groups,
+    ratios,
+    slower_than,
+    speedup,
+    verdicts,
+)
+from .schema import Report, Result, Size
 
 
 def quantity(value: float, unit: str) -> str:
@@ -64,17 +34,21 @@ def quantity(value: float, unit: str) -> str:
 
 def header(report: Report) -> list[str]:
     """Lines that describe the run, the machine and the software of a report."""
-    m, s = report.machine, report.software
+    machine = report.machine
+    software = report.software
     lines = [
         f"{report.command} ({report.protocol}) on {report.device}, {report.threads} thread(s), "
-        f"{report.created}, commit {s.commit}",
-        f"CPU {m.cpu} ({m.cores} cores, {m.cpu_capability}, load {m.load_average} at the start)",
-        f"torch {s.torch}, Python {s.python}",
+        f"{report.created}, commit {software.commit}",
+        f"CPU {machine.cpu} ({machine.cores} cores, {machine.cpu_capability}, "
+        f"load {machine.load_average} at the start)",
+        f"torch {software.torch}, Python {software.python}",
     ]
     if report.command != "import":
-        lines[-1] += f", door {s.door or 'none: ours did not load'}"
-    if m.gpu:
-        lines.append(f"GPU {m.gpu} (sm {m.gpu_compute_capability}), driver {m.driver}")
+        lines[-1] += f", door {software.door or 'none: ours did not load'}"
+    if machine.gpu:
+        lines.append(
+            f"GPU {machine.gpu} (sm {machine.gpu_compute_capability}), driver {machine.driver}"
+        )
     return lines
 
 
@@ -85,26 +59,26 @@ def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Tabl
     return table
 
 
-def size_table(size: Size, dtype: str, metric: str, found: dict[str, Result]) -> Table:
-    results, ours = list(found.values()), found.get(OURS)
-    unit = results[0].unit
-    title = f"{metric} ({unit}{' per step' if size.steps > 1 and unit == 'us' else ''})"
+def size_table(size: Size, dtype: str, metric: str, results: Mapping[str, Result]) -> Table:
+    """One line a contender."""
+    first = next(iter(results.values()))
+    ours = results.get(OURS)
+    title = f"{metric} ({first.unit}{' per step' if size.steps > 1 and first.unit == 'us' else ''})"
     if dtype != "-":  # an import has neither size nor dtype
         title = f"{size} {dtype} {title}"
     numbers = ("median", "IQR", "fastest", "x ours", "error")
-    table = new_table(title, ("contender",), (*numbers, *results[0].detail))
-    for r in results:
-        ratio = speedup(r, ours) if ours else None
+    table = new_table(title, ("contender",), (*numbers, *first.detail))
+    for result in results.values():
         row = [
-            r.contender,
-            quantity(r.median, unit),
-            quantity(r.q3 - r.q1, unit),
-            quantity(r.minimum, unit),
-            f"{ratio:.2f}" if ratio is not None else "-",
-            f"{r.error:.1e}" if r.error is not None else "-",
+            result.contender,
+            quantity(result.median, result.unit),
+            quantity(result.q3 - result.q1, result.unit),
+            quantity(result.minimum, result.unit),
+            f"{speedup(result, ours):.2f}" if ours else "-",
+            f"{result.error:.1e}" if result.error is not None else "-",
+            *(_detail(key, value) for key, value in result.detail.items()),
         ]
-        row += [_detail(key, value) for key, value in r.detail.items()]
-        table.add_row(*row, style="bold" if r is ours else None)
+        table.add_row(*row, style="bold" if result is ours else None)
     return table
 
 
@@ -117,69 +91,62 @@ def _detail(key: str, value: float) -> str:
 
 
 def grid_table(report: Report) -> Table:
-    names = tuple(dict.fromkeys(r.contender for r in baselines(report.results)))
+    names = tuple(dict.fromkeys(result.contender for result in baselines(report.results)))
     title = f"grid: each baseline's time over ours ({report.protocol})"
     table = new_table(title, ("size", "dtype", "metric", "ours us"), (*names, "noise"))
     table.add_column(f"verdict (within {MARGIN:.0%})")
     for (size, dtype, metric), results in groups(report).items():
-        what = (str(size), dtype, metric)
+        subject = (str(size), dtype, metric)
         ours = results.get(OURS)
         if ours is None:
-            table.add_row(*what, *("-" * (2 + len(names))), "ours not measured")
+            table.add_row(*subject, *("-" * (2 + len(names))), "ours not measured")
             continue
-        ratios = {name: speedup(result, ours) for name, result in results.items()}
-        shown = [f"{ratios[name]:.2f}" if name in ratios else "-" for name in names]
-        noise = f"{abs(ratios[OURS_AGAIN] - 1):.0%}" if OURS_AGAIN in ratios else "-"
+        speedups = {name: speedup(result, ours) for name, result in results.items()}
+        columns = [f"{speedups[name]:.2f}" if name in speedups else "-" for name in names]
+        noise = f"{abs(speedups[OURS_AGAIN] - 1):.0%}" if OURS_AGAIN in speedups else "-"
         slower = slower_than(ours, results.values())
-        verdict = "slower than " + ", ".join(slower) if slower else "never slower"
-        row = (*what, quantity(ours.median, "us"), *shown, noise, verdict)
+        verdict = f"slower than {', '.join(slower)}" if slower else "never slower"
+        row = (*subject, quantity(ours.median, "us"), *columns, noise, verdict)
         table.add_row(*row, style="red" if slower else None)
     return table
 
 
-class Ratio(NamedTuple):
-    size: Size
-    dtype: str
-    metric: str
-    peer: str
-    value: float
-
-
-def ratios(report: Report) -> list[Ratio]:
-    return [
-        Ratio(size, dtype, metric, peer.contender, speedup(peer, results[OURS]))
-        for (size, dtype, metric), results in groups(report).items()
-        if metric in PASSES and OURS in results
-        for peer in baselines(results.values())
-    ]
-
-
-def summary(found: Report) -> str:
+def summary(report: Report) -> str:
     """A Markdown table by peer, dtype and pass, then a line for each ratio below SLOWER."""
-    every = ratios(found)
+    drawn = ratios(report)
     lines = [
         f"| against | dtype | pass | draws | median | worst | below {SLOWER} |",
         "|---|---|---|---|---|---|---|",
     ]
-    dtypes = ("all", *dict.fromkeys(r.dtype for r in every))
-    peers = tuple(dict.fromkeys(r.peer for r in every))
+    dtypes = ("all", *dict.fromkeys(ratio.dtype for ratio in drawn))
+    peers = tuple(dict.fromkeys(ratio.peer for ratio in drawn))
     for peer, dtype, metric in product(peers, dtypes, PASSES):
         values = [
-            r.value
-            for r in every
-            if r.peer == peer and r.metric == metric and dtype in ("all", r.dtype)
+            ratio.value
+            for ratio in drawn
+            if ratio.peer == peer and ratio.metric == metric and dtype in ("all", ratio.dtype)
         ]
         if values:
-            middle, worst = statistics.median(values), min(values)
-            slower = sum(value < SLOWER for value in values)
-            row = (peer, dtype, metric, len(values), f"{middle:.2f}", f"{worst:.2f}", slower)
-            lines.append(f"| {' | '.join(map(str, row))} |")
+            row = (
+                peer,
+                dtype,
+                metric,
+                str(len(values)),
+                f"{statistics.median(values):.2f}",
+                f"{min(values):.2f}",
+                str(sum(value < SLOWER for value in values)),
+            )
+            lines.append(f"| {' | '.join(row)} |")
     lines += [
-        f"slower: {r.size} {r.dtype} {r.metric} {r.value:.2f} of {r.peer}"
-        for r in sorted(every, key=lambda r: r.value)
-        if r.value < SLOWER
+        f"slower: {ratio.size} {ratio.dtype} {ratio.metric} {ratio.value:.2f} of {ratio.peer}"
+        for ratio in sorted(drawn, key=_value)
+        if ratio.value < SLOWER
     ]
     return "\n".join(lines)
+
+
+def _value(ratio: Ratio) -> float:
+    return ratio.value
 
 
 def show(report: Report, console: Console) -> None:
@@ -197,9 +164,13 @@ def show(report: Report, console: Console) -> None:
     else:
         for (size, dtype, metric), results in groups(report).items():
             console.print(size_table(size, dtype, metric, results))
-    skips: dict[str, dict[str, None]] = {}  # names by reason
+    _show_skips(report, console)
+
+
+def _show_skips(report: Report, console: Console) -> None:
+    names_by_reason: dict[str, dict[str, None]] = {}
     for skip in report.skipped:
         name = skip.contender if skip.contender != "*" else f"{skip.size} {skip.dtype}"
-        skips.setdefault(skip.reason, {})[name] = None
-    for reason, names in skips.items():
+        names_by_reason.setdefault(skip.reason, {})[name] = None
+    for reason, names in names_by_reason.items():
         console.print(f"skipped {', '.join(names)}: {reason}", highlight=False)

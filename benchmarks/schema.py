@@ -1,16 +1,15 @@
 """The content of a result file, a :class:`Report`, and the functions that write and read it."""
 
-import json
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from measurements import storage
+
 SCHEMA_VERSION = 1
-#: Fields of older files that the reader ignores: a modelled least time, and the rates behind it.
-LEFT_OUT = ("floor", "ceilings")
 
 
 @dataclass(frozen=True)
@@ -23,18 +22,18 @@ class Size:
     steps: int = 1
 
     def __str__(self) -> str:
-        text = f"B{self.batch} I{self.inputs} S{self.state}"
-        return text if self.steps == 1 else f"{text} T{self.steps}"
+        step = f"B{self.batch} I{self.inputs} S{self.state}"
+        return step if self.steps == 1 else f"{step} T{self.steps}"
 
     @classmethod
-    def parse(cls, text: str) -> "Size":
+    def parse(cls, numbers: str) -> "Size":
         """Read ``B,I,S`` or ``B,I,S,T``, positive integers."""
-        if re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*){2,3}", text) is None:
+        if re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*){2,3}", numbers) is None:
             raise ValueError(
-                f"size {text!r} is not B,I,S or B,I,S,T with positive integers: "
+                f"size {numbers!r} is not B,I,S or B,I,S,T with positive integers: "
                 "write for example 16,32,128"
             )
-        return cls(*map(int, text.split(",")))
+        return cls(*map(int, numbers.split(",")))
 
 
 @dataclass(frozen=True)
@@ -101,19 +100,47 @@ class Result:
     detail: dict[str, float] = field(default_factory=dict)
 
 
-def summarise(samples: Sequence[float]) -> dict[str, Any]:
-    """The quartiles, the minimum and the count: the first fields of a :class:`Result`."""
+@dataclass(frozen=True)
+class Spread:
+    """The quartiles, the minimum and the count of some samples."""
+
+    median: float
+    q1: float
+    q3: float
+    minimum: float
+    count: int
+
+
+def summarise(samples: Sequence[float]) -> Spread:
     several = samples if len(samples) > 1 else [*samples, *samples]
     q1, median, q3 = statistics.quantiles(several, n=4, method="inclusive")
-    spread = {"median": median, "q1": q1, "q3": q3}
-    return spread | {"minimum": min(samples), "count": len(samples)}
+    return Spread(median=median, q1=q1, q3=q3, minimum=min(samples), count=len(samples))
 
 
-def summarised(measured: Measured, **fields: Any) -> Result:
-    """The :class:`Result` of the samples; `fields` are its fields that `measured` does not give."""
-    fields |= summarise([sample for samples in measured.rounds for sample in samples])
-    fields["rounds"] = [round(statistics.median(samples), 4) for samples in measured.rounds]
-    return Result(**fields, unit=measured.unit, detail=measured.detail)
+class Subject(NamedTuple):
+    """What a result is about: a contender at one size, in one dtype."""
+
+    contender: str
+    size: Size
+    dtype: str
+
+
+def summarised(
+    subject: Subject, metric: str, measured: Measured, error: float | None = None
+) -> Result:
+    """The result that the samples of a metric give, with the error that the check found."""
+    spread = summarise([sample for samples in measured.rounds for sample in samples])
+    return Result(
+        **asdict(spread),
+        size=subject.size,
+        dtype=subject.dtype,
+        contender=subject.contender,
+        metric=metric,
+        unit=measured.unit,
+        rounds=[statistics.median(samples) for samples in measured.rounds],
+        error=error,
+        detail=measured.detail,
+    )
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
@@ -148,47 +175,44 @@ class Report:
     schema: int = SCHEMA_VERSION
 
 
-def to_json(report: Report) -> str:
-    return json.dumps(asdict(report), indent=1) + "\n"
+def to_document(report: Report) -> dict[str, object]:
+    return asdict(report)
 
 
-def from_json(text: str) -> Report:
+def from_document(document: object) -> Report:
     """Read a report; raises ValueError for another schema, and for unknown or missing fields."""
-    data = json.loads(text)
-    found = data.get("schema") if isinstance(data, dict) else None
-    if found != SCHEMA_VERSION:
+    version = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or version != SCHEMA_VERSION:
         raise ValueError(
-            f"this is a result file of schema {found!r}; this reader needs {SCHEMA_VERSION}: "
+            f"this is a result file of schema {version!r}; this reader needs {SCHEMA_VERSION}: "
             "measure again with the present commit, or read the file with the commit that it names"
         )
     try:
         parts = {
-            "machine": Machine(**data["machine"]),
-            "software": Software(**data["software"]),
-            "results": [_sized(Result, one) for one in data["results"]],
-            "skipped": [_sized(Skip, one) for one in data["skipped"]],
+            "machine": Machine(**document["machine"]),
+            "software": Software(**document["software"]),
+            "results": [Result(**_with_size(record)) for record in document["results"]],
+            "skipped": [Skip(**_with_size(record)) for record in document["skipped"]],
         }
-        return Report(**{k: v for k, v in data.items() if k not in LEFT_OUT} | parts)
+        return Report(**(document | parts))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"this is no report: {error}") from error
 
 
-def _sized(kind: Any, data: dict[str, Any]) -> Any:
-    fields = {k: v for k, v in data.items() if k not in LEFT_OUT}
-    return kind(**fields | {"size": data["size"] and Size(**data["size"])})
+def _with_size(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a stored result or skip, with the size as a :class:`Size`."""
+    return {**record, "size": record["size"] and Size(**record["size"])}
 
 
 def write(report: Report, path: Path) -> None:
     """Write the report in one step: a killed run leaves the last complete file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(to_json(report), encoding="utf-8")
-    partial.replace(path)
+    storage.save(to_document(report), path)
 
 
 def read(path: Path) -> Report:
     """Read a result file; an error names the file."""
+    document = storage.load(path)
     try:
-        return from_json(path.read_text(encoding="utf-8"))
+        return from_document(document)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error

@@ -1,7 +1,4 @@
-"""One run of a command that measures: build, check, measure, record, write.
-
-`arguments` is what `python -m benchmarks` has parsed; `parser` in `__main__.py` describes it.
-"""
+"""One run of a command that measures: build, check, measure, record, write."""
 
 import datetime
 import gc
@@ -10,23 +7,24 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
 from . import baselines, machine, schema
 from .check import WrongResult, check
+from .compare import PASSES, SLOWER, ratios
 from .contender import DTYPES, Builder, Cell, Inputs, Request, Unavailable, make_inputs
 from .profiles import PROFILES
-from .report import PASSES, SLOWER, ratios
-from .schema import Measured, Report, Size, Skip
+from .schema import Measured, Report, Size, Skip, Subject
+from .settings import Settings
 from .sizes import Draw
 from .timing import PROTOCOLS, Run, interleave
 
@@ -48,29 +46,29 @@ print(middle - start, perf_counter() - middle)
 """
 
 
-def new_report(arguments: Namespace) -> Report:
+def new_report(settings: Settings) -> Report:
     """Set torch's threads; return a report without results, with the machine's present load."""
-    if arguments.device == "cuda" and not torch.cuda.is_available():
+    if settings.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"--device cuda needs a GPU and a CUDA build of torch; torch is {torch.__version__} "
             "and sees no GPU: use --device cpu"
         )
-    if min(arguments.rounds, arguments.threads) < 1:
+    if min(settings.rounds, settings.threads) < 1:
         raise ValueError("--rounds and --threads need a number of at least 1")
-    torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(settings.threads)
     return Report(
-        command=arguments.command,
-        command_line=arguments.command_line,
+        command=settings.command,
+        command_line=settings.command_line,
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        device=arguments.device,
-        protocol=arguments.protocol,
-        threads=arguments.threads,
-        machine=machine.describe_machine(arguments.device),
+        device=settings.device,
+        protocol=settings.protocol,
+        threads=settings.threads,
+        machine=machine.describe_machine(settings.device),
         software=machine.describe_software(),
         settings={
-            "seconds": str(arguments.seconds),
-            "rounds": str(arguments.rounds),
-            "seed": str(arguments.seed),
+            "seconds": str(settings.seconds),
+            "rounds": str(settings.rounds),
+            "seed": str(settings.seed),
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
             "cuda_matmul_allow_tf32": str(torch.backends.cuda.matmul.allow_tf32),
             "cudnn_allow_tf32": str(torch.backends.cudnn.allow_tf32),
@@ -78,121 +76,156 @@ def new_report(arguments: Namespace) -> Report:
     )
 
 
-def set_tf32(allowed: bool) -> None:
+def set_tf32(*, allowed: bool) -> None:
     """Set torch's tf32 flags of GEMMs and of cuDNN."""
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 
 
-def run(report: Report, draws: Iterable[Draw], arguments: Namespace) -> None:
+def run(report: Report, draws: Iterable[Draw], settings: Settings) -> None:
     """Measure draws until the deadline; write the file after each, so a killed run loses only one.
 
     `random` sets the flags for tf32 by the dtype, and measures a draw again if ours is slower.
     """
-    if arguments.protocol == "kernels" and arguments.device != "cuda":
+    if settings.protocol == "kernels" and settings.device != "cuda":
         raise ValueError("--protocol kernels counts GPU kernels: use --device cuda")
-    is_random = arguments.command == "random"
     started = perf_counter()
     for draw in draws:
-        every = baselines.LAYERS if draw.size.steps > 1 else baselines.CELLS
-        names = arguments.contenders or every
-        if unknown := sorted(set(names) - every.keys()):
-            raise ValueError(f"no contender {unknown}; there are {sorted(every)}")
-        begun = perf_counter()
-        if arguments.deadline is not None and begun - started > arguments.deadline:
-            reason = f"not begun: the deadline of {arguments.deadline:.0f} s had passed"
-            report.skipped.append(Skip("*", reason, *draw))
+        builders = _builders(draw, settings.contenders)
+        elapsed = perf_counter() - started
+        if settings.deadline is not None and elapsed > settings.deadline:
+            reason = f"not begun: the deadline of {settings.deadline:.0f} s had passed"
+            report.skipped.append(Skip("*", reason, draw.size, draw.dtype))
             print(f"{draw.size} {draw.dtype}: {reason}")
         else:
-            if is_random:
-                set_tf32(draw.dtype == "tf32")
-            builders = {name: build for name, build in every.items() if name in names}
-            _measure(report, draw, builders, arguments)
-            gc.collect()
-            if arguments.device == "cuda":
-                torch.cuda.empty_cache()
-            print(f"{draw.size} {draw.dtype}: {perf_counter() - begun:.1f} s", flush=True)
-            values = (r.value for r in ratios(report) if (r.size, r.dtype) == draw)
-            if is_random and arguments.again and min(values, default=1.0) < SLOWER:
-                _repeat(report, draw, arguments.again)
+            _run_draw(report, draw, builders, settings)
         report.software = machine.describe_software()  # ours may have loaded just now
-        if arguments.json is not None:
-            schema.write(report, arguments.json)
+        if settings.output is not None:
+            schema.write(report, settings.output)
+
+
+def _builders(draw: Draw, names: Sequence[str]) -> dict[str, Builder]:
+    """The contenders of these names for the draw's size; without names, all of them."""
+    available = baselines.LAYERS if draw.size.steps > 1 else baselines.CELLS
+    if unknown := sorted(set(names) - available.keys()):
+        raise ValueError(f"no contender {unknown}; there are {sorted(available)}")
+    return {name: build for name, build in available.items() if name in (names or available)}
+
+
+def _run_draw(
+    report: Report, draw: Draw, builders: Mapping[str, Builder], settings: Settings
+) -> None:
+    begun = perf_counter()
+    if settings.is_random:
+        set_tf32(allowed=draw.dtype == "tf32")
+    _measure(report, draw, builders, settings)
+    gc.collect()
+    if settings.device == "cuda":
+        torch.cuda.empty_cache()
+    print(f"{draw.size} {draw.dtype}: {perf_counter() - begun:.1f} s", flush=True)
+    if settings.is_random and settings.again:
+        of_draw = [ratio for ratio in ratios(report) if (ratio.size, ratio.dtype) == draw]
+        if any(ratio.value < SLOWER for ratio in of_draw):
+            _repeat(report, draw, settings.again)
+
+
+class Ready(NamedTuple):
+    """A contender that passed the check before the timing."""
+
+    cell: Cell
+    inputs: Inputs
+    error: float
 
 
 def _measure(
-    report: Report, draw: Draw, builders: Mapping[str, Builder], arguments: Namespace
+    report: Report, draw: Draw, builders: Mapping[str, Builder], settings: Settings
 ) -> None:
     """Build and check every contender; measure those that pass, and check the timed ones again."""
-    (size, dtype), protocol, seed = draw, arguments.protocol, arguments.seed
-    request = Request(size, DTYPES[dtype], arguments.device, seed)
-
-    @contextmanager
-    def reported(name: str) -> Iterator[None]:
-        """Record a failure (out of memory, no compiler) as a skip; other contenders go on."""
-        try:
-            yield
-        except RuntimeError as error:
-            failed = f"failed: {type(error).__name__}: {str(error)[:300]}"
-            known = {WrongResult: f"{WRONG}: {error}", Unavailable: str(error)}
-            reason = " ".join(known.get(type(error), failed).split())
-            report.skipped.append(Skip(name, reason, size, dtype))
-            print(f"  {name} skipped: {reason}")
-
+    seed = settings.seed
+    protocol = settings.protocol
+    request = Request(draw.size, DTYPES[draw.dtype], settings.device, seed)
     checked = partial(check, input_gradients=protocol != "tutorial")
     if "torch._dynamo" in sys.modules:  # to import this module would take seconds
         torch._dynamo.reset()  # otherwise, a few sizes would reach torch's recompile limit
     # A long sequence is first checked on a few steps, where rounding errors are small and the check
     # is strictest. If the protocol times it, the whole sequence is checked afterwards.
-    short = replace(size, steps=min(size.steps, SHORT))
-    ready: dict[str, tuple[Cell, Inputs, float]] = {}
+    short = replace(draw.size, steps=min(draw.size.steps, SHORT))
+    ready: dict[str, Ready] = {}
     runs: dict[str, Run] = {}
     for name, build in builders.items():
-        with reported(name):
+        with _reported(report, draw, name):
             cell = build(request)
             error = checked(cell, make_inputs(short, request.dtype, request.device, seed + 1))
-            inputs = make_inputs(size, request.dtype, request.device, seed + 2)
+            inputs = make_inputs(draw.size, request.dtype, request.device, seed + 2)
             if protocol in PROTOCOLS:
                 runs[name] = PROTOCOLS[protocol](cell, inputs)
-            ready[name] = cell, inputs, error
-    times = interleave(runs, arguments.seconds, arguments.rounds, seed) if runs else {}
+            ready[name] = Ready(cell, inputs, error)
+    times = interleave(runs, settings.seconds, settings.rounds, seed) if runs else {}
     for name, (cell, inputs, error) in ready.items():
-        with reported(name):
+        with _reported(report, draw, name):
             if name in times:  # check again, on the inputs that were timed
                 error = max(error, checked(cell, inputs))
-                found = times[name]
+                metrics = times[name]
             else:
-                found = PROFILES[protocol](cell, request)
-            for metric, one in found.items():
-                fields = {"size": size, "dtype": dtype, "contender": name, "metric": metric}
-                report.results.append(schema.summarised(one, **fields, error=error))
-                if one.names:
-                    counted = [f"{n} x {kernel}" for kernel, n in Counter(one.names).items()]
-                    key = f"kernels {name} {metric} {size} {dtype}"
-                    report.settings[key] = "; ".join(counted)
+                metrics = PROFILES[protocol](cell, request)
+            _record(report, Subject(name, draw.size, draw.dtype), metrics, error)
+
+
+@contextmanager
+def _reported(report: Report, draw: Draw, contender: str) -> Iterator[None]:
+    """Record a failure (out of memory, no compiler) as a skip; other contenders go on."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, WrongResult):
+            reason = f"{WRONG}: {error}"
+        elif isinstance(error, Unavailable):
+            reason = str(error)
+        else:
+            reason = f"failed: {type(error).__name__}: {str(error)[:300]}"
+        reason = " ".join(reason.split())
+        report.skipped.append(Skip(contender, reason, draw.size, draw.dtype))
+        print(f"  {contender} skipped: {reason}")
+
+
+def _record(
+    report: Report, subject: Subject, metrics: Mapping[str, Measured], error: float
+) -> None:
+    """Add the results of a contender, and the names of its kernels if the protocol counts them."""
+    for metric, measured in metrics.items():
+        report.results.append(schema.summarised(subject, metric, measured, error))
+        if measured.names:
+            counted = [f"{count} x {name}" for name, count in Counter(measured.names).items()]
+            key = f"kernels {subject.contender} {metric} {subject.size} {subject.dtype}"
+            report.settings[key] = "; ".join(counted)
 
 
 def _repeat(report: Report, draw: Draw, again: int) -> None:
     """Measure a draw in fresh processes; for each pass, keep the median, of two the slower."""
-    text = ",".join(map(str, astuple(draw.size)))
+    size = ",".join(map(str, astuple(draw.size)))
     command = [sys.executable, *shlex.split(report.command_line)[1:], "--again", "0"]
-    runs = []
+    repeats: list[Report] = []
     for _ in range(again):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "again.json"
-            words = ["--sizes", text, "--dtype", draw.dtype, "--json", str(path)]
-            subprocess.run([*command, *words], check=False, stdout=subprocess.DEVNULL)
-            runs += [schema.read(path)] if path.exists() else []
-    every = [(r, n) for n, run in enumerate(runs) for r in ratios(run)]
+            changes = ["--sizes", size, "--dtype", draw.dtype, "--json", str(path)]
+            subprocess.run([*command, *changes], check=False, stdout=subprocess.DEVNULL)
+            if path.exists():
+                repeats.append(schema.read(path))
     for metric in PASSES:
-        values = sorted((r.value, n) for r, n in every if r.metric == metric)
+        values = sorted(
+            (ratio.value, number)
+            for number, repeat in enumerate(repeats)
+            for ratio in ratios(repeat)
+            if ratio.metric == metric
+        )
         if values:
-            middle = runs[values[(len(values) - 1) // 2][1]]
-            others = [r for r in report.results if (r.size, r.dtype, r.metric) != (*draw, metric)]
-            report.results = others + [r for r in middle.results if r.metric == metric]
+            _, chosen = values[(len(values) - 1) // 2]
+            kept = [r for r in report.results if (r.size, r.dtype, r.metric) != (*draw, metric)]
+            report.results = kept + [r for r in repeats[chosen].results if r.metric == metric]
 
 
-def _import() -> list[float]:
+def _import_times() -> list[float]:
     """Milliseconds of `import torch`, and then of `import lltm_conda`, in a fresh process."""
     # LLTM_CONDA_LOAD=0 loads no binaries; PYTHONDONTWRITEBYTECODE triples torch's import time.
     unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
@@ -213,16 +246,16 @@ def _import() -> list[float]:
     return [float(seconds) * 1e3 for seconds in done.stdout.split()]
 
 
-def run_import(arguments: Namespace) -> Report:
+def run_import(settings: Settings) -> Report:
     """Measure in fresh processes what `import lltm_conda` adds to `import torch`."""
-    report = new_report(arguments)
-    _import()  # warm-up: fills the page cache, writes byte code
-    samples = [_import() for _ in range(arguments.rounds)]
+    report = new_report(settings)
+    _import_times()  # warm-up: fills the page cache, writes byte code
+    samples = [_import_times() for _ in range(settings.rounds)]
     parts = ("import torch", "added by lltm_conda")
     for name, values in zip(parts, zip(*samples, strict=True), strict=True):
-        measured = Measured("ms", [[value] for value in values], {})
-        fields = {"size": Size(1, 1, 1), "dtype": "-", "contender": name, "metric": "time"}
-        report.results.append(schema.summarised(measured, **fields))
-    if arguments.json:
-        schema.write(report, arguments.json)
+        measured = Measured(unit="ms", rounds=[[value] for value in values], detail={})
+        subject = Subject(contender=name, size=Size(1, 1, 1), dtype="-")
+        report.results.append(schema.summarised(subject, "time", measured))
+    if settings.output:
+        schema.write(report, settings.output)
     return report

@@ -34,19 +34,24 @@ def forward_flops(size: Size) -> float:
 
 def forward_elements(size: Size) -> int:
     """Elements that forward reads or writes: inputs, parameters, outputs and gates, each once."""
-    b, i, s, t = size.batch, size.inputs, size.state, size.steps
-    return 3 * s * (s + i + 1) + 3 * b * s + t * (b * i + 4 * b * s)
+    row = size.batch * size.state
+    parameters = 3 * size.state * (size.state + size.inputs + 1)
+    of_a_step = size.batch * size.inputs + 4 * row
+    return parameters + 3 * row + size.steps * of_a_step
 
 
 def cell_grid() -> list[Size]:
     """The grid of single steps. The smallest come first, so a deadline cuts off the largest."""
-    states, batches = (16, 128, 512, 2048), (1, 16, 64, 256, 1024)
+    states = (16, 128, 512, 2048)
+    batches = (1, 16, 64, 256, 1024)
     return sorted((Size(b, s // 4, s) for s, b in product(states, batches)), key=forward_flops)
 
 
 def layer_grid() -> list[Size]:
     """The grid of sequences, sorted by length and then by operations."""
-    steps, states, batches = (16, 256, 2048), (64, 128, 256, 512, 1024, 2048), (1, 16, 64, 256)
+    steps = (16, 256, 2048)
+    states = (64, 128, 256, 512, 1024, 2048)
+    batches = (1, 16, 64, 256)
     sizes = [Size(b, s, s, t) for t, s, b in product(steps, states, batches)]
     return sorted(sizes, key=lambda size: (size.steps, forward_flops(size)))
 
@@ -64,15 +69,15 @@ def draw(what: str, seed: int, count: int, device: str) -> list[Draw]:
         """A log-uniform integer from `low` to `high`."""
         return min(high, int(math.exp(rng.uniform(math.log(low), math.log(high + 1)))))
 
-    found: list[Draw] = []
-    while len(found) < count:
+    draws: list[Draw] = []
+    while len(draws) < count:
         if what == "layer":
             state = rng.choice(STATES) if rng.random() < 0.5 else rng.randint(16, 3072)
             size = Size(between(1, 512), rng.randint(16, 3072), state, between(8, 2048))
         else:
             size = Size(between(1, 4096), between(16, 4096), between(16, 4096))
-        one = Draw(size, rng.choice(KINDS[device]))
-        bytes_moved = forward_elements(one.size) * DTYPES[one.dtype].itemsize
-        if bytes_moved <= MOST_BYTES and forward_flops(one.size) <= MOST_WORK[device]:
-            found.append(one)
-    return found
+        dtype = rng.choice(KINDS[device])
+        bytes_moved = forward_elements(size) * DTYPES[dtype].itemsize
+        if bytes_moved <= MOST_BYTES and forward_flops(size) <= MOST_WORK[device]:
+            draws.append(Draw(size, dtype))
+    return draws

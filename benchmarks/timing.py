@@ -1,4 +1,4 @@
-"""The timing protocols, which `results/README.md` defines, and the interleaving of contenders.
+"""The timing protocols, which `measurements/README.md` defines, and the interleaving of contenders.
 
 A protocol turns a contender into a *run*: a function that does n iterations and returns, for each
 metric, the time of every iteration in microseconds per step.
@@ -9,6 +9,7 @@ import random
 import timeit
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from time import perf_counter, perf_counter_ns
@@ -35,42 +36,53 @@ SETTLE = 2
 
 def tutorial(cell: Cell, inputs: Inputs) -> Run:
     """Times forward, then backward of `new_h.sum() + new_c.sum()`, as the tutorial does."""
-    timed = host_clock(finish=torch.cuda.synchronize if inputs.x.is_cuda else lambda: None)
+    clock = host_clock(finish=torch.cuda.synchronize if inputs.x.is_cuda else lambda: None)
 
-    def backward(outputs: tuple[Tensor, ...]) -> None:
+    def backward(outputs: Outputs) -> None:
         (outputs[0].sum() + outputs[1].sum()).backward()
 
-    return partial(_train, cell, Calls(cell, inputs).plain, backward, timed)
+    return Training(cell, Calls(cell, inputs).plain, backward, clock).run
 
 
 def split(cell: Cell, inputs: Inputs) -> Run:
     """Times forward, backward (all gradients) and forward without autograd, each alone."""
     calls = Calls(cell, inputs)
-    timed = stopwatch(inputs.x.is_cuda, calls.steps)
+    clock = stopwatch(cuda=inputs.x.is_cuda, steps=calls.steps)
+    training = Training(cell, calls.forward, calls.backward, clock)
 
     def run(n: int) -> Samples:
-        samples = _train(cell, calls.forward, calls.backward, timed, n)
+        samples = training.run(n)
         with torch.no_grad():
-            samples["inference"] = [timed(calls.plain)[0] for _ in range(n)]
+            samples["inference"] = [clock(calls.plain)[0] for _ in range(n)]
         return samples
 
     return run
 
 
-def _train(cell: Cell, forward: Callable, backward: Callable, timed: Callable, n: int) -> Samples:
-    samples: Samples = {"forward": [], "backward": []}
-    for _ in range(n):
-        cell.module.zero_grad(set_to_none=True)
-        time, outputs = timed(forward)
-        samples["forward"].append(time)
-        time, gradients = timed(partial(backward, outputs))
-        samples["backward"].append(time)
-        del outputs, gradients
-    return samples
-
-
+Outputs = tuple[Tensor, ...]
 Clock = Callable[[Callable[[], Any]], tuple[float, Any]]
 """Runs an action, and returns microseconds per step and the action's value."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """The two passes of a training step, and the clock that times each."""
+
+    cell: Cell
+    forward: Callable[[], Outputs]
+    backward: Callable[[Outputs], object]
+    clock: Clock
+
+    def run(self, n: int) -> Samples:
+        samples: Samples = {"forward": [], "backward": []}
+        for _ in range(n):
+            self.cell.module.zero_grad(set_to_none=True)
+            time, outputs = self.clock(self.forward)
+            samples["forward"].append(time)
+            time, gradients = self.clock(partial(self.backward, outputs))
+            samples["backward"].append(time)
+            del outputs, gradients
+        return samples
 
 
 def host_clock(steps: int = 1, finish: Callable[[], None] = lambda: None) -> Clock:
@@ -83,7 +95,7 @@ def host_clock(steps: int = 1, finish: Callable[[], None] = lambda: None) -> Clo
     return timed
 
 
-def stopwatch(cuda: bool, steps: int) -> Clock:
+def stopwatch(*, cuda: bool, steps: int) -> Clock:
     """A clock that measures the host's time or, for CUDA, the time between two events."""
     if not cuda:
         return host_clock(steps)
@@ -170,11 +182,11 @@ def graph(cell: Cell, inputs: Inputs) -> Run:
         replay.replay()
         torch.cuda.synchronize()
         check(cell, inputs, input_gradients=False, outputs=outputs)
-    timed = stopwatch(True, repeats * calls.steps)
+    clock = stopwatch(cuda=True, steps=repeats * calls.steps)
 
     def run(n: int) -> Samples:
         return {
-            metric: [timed(replay.replay)[0] for _ in range(n)]
+            metric: [clock(replay.replay)[0] for _ in range(n)]
             for metric, (replay, _) in captured.items()
         }
 
@@ -236,7 +248,7 @@ def interleave(
             for name in rng.sample(list(runs), len(runs)):
                 settle = SETTLE if counts[name] > 1 else 0
                 for metric, samples in runs[name](settle + counts[name]).items():
-                    found = measured[name].setdefault(metric, Measured("us", [], {}))
-                    found.rounds.append(samples[settle:])
+                    of_metric = measured[name].setdefault(metric, Measured("us", [], {}))
+                    of_metric.rounds.append(samples[settle:])
             gc.collect()
     return measured

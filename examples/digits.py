@@ -1,8 +1,8 @@
 """Trains an LLTM cell to classify handwritten digits, read row by row.
 
-The data are the UCI handwritten digits of scikit-learn: 1,797 images of 8 x 8 pixels. An image is
-a sequence of eight rows; the cell reads one row per step, and a linear layer classifies the digit
-from the last hidden state.
+The data are the UCI handwritten digits of scikit-learn: 1,797 images of 8 x 8 pixels. An image
+is a sequence of eight rows; the cell reads one row per step, and a linear layer classifies the
+digit from the last hidden state.
 
     python examples/digits.py                  # CPU
     python examples/digits.py --device cuda
@@ -10,8 +10,8 @@ from the last hidden state.
 
 Needs scikit-learn, matplotlib and rich: pip install scikit-learn matplotlib rich
 
-Writes learning_curve.png, confusion_matrix.png and metrics.json. The exit code is 0 only if at
-least 95 % of the held-out images are classified correctly.
+Writes learning_curve.png, confusion_matrix.png and metrics.json. The exit code is 0 only if
+at least 95 % of the held-out images are classified correctly.
 """
 
 from __future__ import annotations
@@ -90,14 +90,16 @@ class LayerReader(nn.Module):
 
 
 def load_splits(seed: int, device: torch.device) -> tuple[Split, Split]:
-    """Training and held-out images, both normalised with the statistics of the training images."""
+    """Training and held-out images, normalised with the statistics of the training images."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32)
     labels = torch.tensor(digits.target, dtype=torch.int64)
+    indices = torch.arange(len(labels)).numpy()
     train, held_out = train_test_split(
-        torch.arange(len(labels)).numpy(), test_size=HELD_OUT, random_state=seed, stratify=labels
+        indices, test_size=HELD_OUT, random_state=seed, stratify=labels
     )
-    mean, std = images[train].mean(), images[train].std()
+    mean = images[train].mean()
+    std = images[train].std()
     images = (images - mean) / std
     return (
         Split(images[train].to(device), labels[train].to(device)),
@@ -115,7 +117,7 @@ def evaluate(model: nn.Module, split: Split) -> tuple[float, float, Tensor]:
 
 
 def train(
-    model: nn.Module, train_split: Split, held_out: Split, epochs: int, console: Console
+    model: nn.Module, train_split: Split, held_out: Split, *, epochs: int, console: Console
 ) -> list[Epoch]:
     """Trains for a fixed number of epochs, so the held-out images influence no choice."""
     batches = -(-len(train_split.labels) // BATCH_SIZE)
@@ -137,7 +139,8 @@ def train(
             order = torch.randperm(len(train_split.labels)).to(train_split.labels.device)
             for batch in order.split(BATCH_SIZE):
                 logits = model(train_split.images[batch])
-                loss = F.cross_entropy(logits, train_split.labels[batch], label_smoothing=0.05)
+                labels = train_split.labels[batch]
+                loss = F.cross_entropy(logits, labels, label_smoothing=0.05)
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -145,7 +148,8 @@ def train(
                 schedule.step()
             epoch = Epoch(*evaluate(model, train_split)[:2], *evaluate(model, held_out)[:2])
             history.append(epoch)
-            status = f"loss {epoch.train_loss:.3f}, held-out accuracy {epoch.held_out_accuracy:.1%}"
+            accuracy = f"held-out accuracy {epoch.held_out_accuracy:.1%}"
+            status = f"loss {epoch.train_loss:.3f}, {accuracy}"
             progress.update(task, advance=1, status=status)
             if not console.is_terminal and len(history) % 5 == 0:  # a log shows no bar
                 console.print(f"epoch {len(history)}/{epochs}: {status}", highlight=False)
@@ -160,10 +164,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--layer", action="store_true", help="LLTMLayer instead of the cell")
     parser.add_argument("--epochs", type=positive, default=20)
-    parser.add_argument("--seed", type=int, default=0, help="of the split and of the training")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/examples/digits"), help="folder for the results"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="of the split and the training")
+    results = Path("build/examples/digits")
+    parser.add_argument("--out", type=Path, default=results, help="folder for the results")
     parsed = parser.parse_args(arguments)
     if parsed.device == "cuda" and not torch.cuda.is_available():
         parser.error(
@@ -173,11 +176,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parsed
 
 
-def positive(text: str) -> int:
+def positive(argument: str) -> int:
     """An argparse type: a positive integer."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
-    return int(text)
+    if not argument.isdecimal() or int(argument) < 1:
+        raise argparse.ArgumentTypeError(f"{argument!r} is not a positive integer")
+    return int(argument)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -196,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     model = (LayerReader() if options.layer else DigitReader()).to(device)
     start = time.perf_counter()
-    history = train(model, train_split, held_out, options.epochs, console)
+    history = train(model, train_split, held_out, epochs=options.epochs, console=console)
     seconds = time.perf_counter() - start
 
     _, accuracy, predicted = evaluate(model, held_out)
@@ -228,7 +231,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     passed = accuracy >= REQUIRED_ACCURACY
     console.print(
-        f"held-out accuracy {accuracy:.2%} ({metrics['wrong']} of {len(held_out.labels)} wrong) "
+        f"held-out accuracy {accuracy:.2%} "
+        f"({metrics['wrong']} of {len(held_out.labels)} wrong) "
         f"after {seconds:.1f} s; results in {options.out}",
         highlight=False,
     )

@@ -74,9 +74,8 @@ def confusion_matrix(labels: Sequence[int], predicted: Sequence[int], path: Path
     counts = count_pairs(labels, predicted, labels=range(10))
     mistakes = np.ma.masked_equal(counts * (1 - np.eye(10, dtype=int)), 0)
     figure, axes = plt.subplots(figsize=(6.5, 6), layout="constrained")
-    axes.imshow(
-        mistakes, cmap="Oranges", vmin=0, vmax=max(4, int(counts[~mistakes.mask].max(initial=0)))
-    )
+    most = max(4, int(counts[~mistakes.mask].max(initial=0)))
+    axes.imshow(mistakes, cmap="Oranges", vmin=0, vmax=most)
     for true in range(10):
         for guess in range(10):
             if true == guess:
@@ -98,7 +97,8 @@ def confusion_matrix(labels: Sequence[int], predicted: Sequence[int], path: Path
     axes.grid(which="minor", color="0.85", linewidth=0.6)
     axes.tick_params(which="both", length=0)
     axes.set(xlabel="predicted", ylabel="true digit (recall)")
-    total, wrong = int(counts.sum()), int(counts.sum() - counts.trace())
+    total = int(counts.sum())
+    wrong = int(counts.sum() - counts.trace())
     axes.set_title(f"Held-out images: {total - wrong} of {total} right, {wrong} wrong")
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -1,17 +1,17 @@
 """Reads a handwritten digit, waits, then classifies it: the use of a cell that never forgets.
 
-The digits are those of digits.py, read row by row. Blank rows follow, 0 to 40 of them in training,
-and the digit is classified after the last. At every blank row an LSTM multiplies its cell state by
-a forget gate, and so the gradient in backward. The LLTM has no such gate and carries both through
-the pause unchanged. The test uses pauses far longer than those in training.
+The digits are those of digits.py, read row by row. Blank rows follow, 0 to 40 of them in
+training, and the digit is classified after the last. At every blank row an LSTM multiplies its
+cell state by a forget gate, and so the gradient in backward. The LLTM has no such gate and carries
+both through the pause unchanged. The test uses pauses far longer than those in training.
 
     python examples/pause.py                  # CPU, about a minute
     python examples/pause.py --seeds 10       # median and range of seeds 0 to 9
     python examples/pause.py --device cuda
 
 Writes pause.png and pause.json: the accuracy on held-out digits by length of the pause, for the
-LLTM and for torch's LSTM (with its default start, and told to remember) and GRU, trained alike. A
-seed decides the split, the start and the order of the batches.
+LLTM and for torch's LSTM (with its default start, and told to remember) and GRU, trained alike.
+A seed decides the split, the start and the order of the batches.
 """
 
 from __future__ import annotations
@@ -108,10 +108,8 @@ def train(kind: str, split: Split, epochs: int, seed: int) -> PatientReader:
 @torch.no_grad()
 def accuracies(model: PatientReader, split: Split) -> list[float]:
     """The accuracy for each of `PAUSES`."""
-    return [
-        (model(with_pause(split.images, pause)).argmax(1) == split.labels).double().mean().item()
-        for pause in PAUSES
-    ]
+    guesses = [model(with_pause(split.images, pause)).argmax(1) for pause in PAUSES]
+    return [(guess == split.labels).double().mean().item() for guess in guesses]
 
 
 def median_and_range(runs: list[list[float]]) -> tuple[list[float], list[float], list[float]]:
@@ -120,20 +118,22 @@ def median_and_range(runs: list[list[float]]) -> tuple[list[float], list[float],
     return [median(one) for one in lengths], [*map(min, lengths)], [*map(max, lengths)]
 
 
-def draw(found: dict[str, list[list[float]]], path: Path) -> None:
+def draw(accuracies_by_kind: dict[str, list[list[float]]], path: Path) -> None:
     """Draws the accuracy by length of the pause: a line for the median of the seeds, a band from
     the least to the most. The lengths used in training are shaded."""
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
     axes.axvspan(0, LONGEST_TRAINED, color="#eeeeee")
     axes.text(6, 0.03, "trained", color="#666666")
-    for kind, runs in found.items():
+    for kind, runs in accuracies_by_kind.items():
         values, least, most = median_and_range(runs)
-        axes.fill_between(PAUSES, least, most, color=STYLES[kind]["color"], alpha=0.12, linewidth=0)
+        colour = STYLES[kind]["color"]
+        axes.fill_between(PAUSES, least, most, color=colour, alpha=0.12, linewidth=0)
         axes.plot(PAUSES, values, marker="o", markersize=3, label=kind, **STYLES[kind])
     axes.set_xscale("symlog", linthresh=10)
     axes.set_xticks(PAUSES, [str(pause) for pause in PAUSES])
     axes.minorticks_off()
-    axes.set(xlabel="blank rows between reading and naming", ylabel="accuracy on held-out digits")
+    axes.set_xlabel("blank rows between reading and naming")
+    axes.set_ylabel("accuracy on held-out digits")
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 0.12), frameon=False)
@@ -150,29 +150,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--epochs", type=positive, default=30)
     parser.add_argument("--seeds", type=positive, default=1, help="how many, from 0 on")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/examples/pause"), help="folder for the results"
-    )
+    results = Path("build/examples/pause")
+    parser.add_argument("--out", type=Path, default=results, help="folder for the results")
     options = parser.parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda needs a GPU; see: python -m lltm_conda")
     torch.set_num_threads(1)  # 64 rows per step are too little work for several threads
-    found: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
+    accuracies_by_kind: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     for seed in range(options.seeds):
         train_split, held_out = load_splits(seed, torch.device(options.device))
         for kind in KINDS:
             start = time.perf_counter()
             model = train(kind, train_split, options.epochs, seed)
             seconds = time.perf_counter() - start
-            found[kind].append(accuracies(model, held_out))
-            shown = ", ".join(f"{p}: {a:.1%}" for p, a in zip(PAUSES, found[kind][-1], strict=True))
-            print(f"seed {seed}, {kind} ({seconds:.0f} s) accuracy by pause: {shown}", flush=True)
+            by_pause = accuracies(model, held_out)
+            accuracies_by_kind[kind].append(by_pause)
+            summary = ", ".join(f"{p}: {a:.1%}" for p, a in zip(PAUSES, by_pause, strict=True))
+            run = f"seed {seed}, {kind} ({seconds:.0f} s)"
+            print(f"{run} accuracy by pause: {summary}", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    draw(found, options.out / "pause.png")
+    draw(accuracies_by_kind, options.out / "pause.png")
     facts = {
         "pauses": PAUSES,
         "longest_trained": LONGEST_TRAINED,
-        "accuracy": found,
+        "accuracy": accuracies_by_kind,
         "held_out_images": len(held_out.labels),
         "epochs": options.epochs,
         "seeds": list(range(options.seeds)),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,13 +20,16 @@ except ModuleNotFoundError as error:
         "python -m pip install . --no-build-isolation"
     ) from error
 
+# For the programs of `benchmarks` and `measurements`; last, so that the sources shadow nothing.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 # Processes side by side share the processors.
 _processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 torch.set_num_threads(max(1, torch.get_num_threads() // _processes))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The release tool's first: its slow tests take longest, and nothing should wait for them."""
+    """The release tool's first: its slow tests take longest, and nothing waits for them then."""
     items.sort(key=lambda item: item.path.parent.name != "release")
 
 

@@ -1,4 +1,4 @@
-"""The kernels' C interface for tests that call kernels without torch: cffi reads its header."""
+"""The kernels' C interface, from its header, for tests that call kernels without torch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ CODES = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 1
 
 
 @cache
-def interface() -> Any:
-    """The types of the header, as `cffi.FFI`."""
+def interface() -> cffi.FFI:
+    """The types of the header."""
     command = ["cc", "-E", "-P", "-x", "c", str(HEADER)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    ours = text[text.index("typedef void (*lltm_range_function)") :]
+    preprocessed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    ours = preprocessed[preprocessed.index("typedef void (*lltm_range_function)") :]
     ffi = cffi.FFI()
-    ffi.cdef(re.sub(r"static inline [^{]*\{[^}]*\}", "", ours))  # it takes no function with a body
+    without_bodies = re.sub(r"static inline [^{]*\{[^}]*\}", "", ours)  # as cdef demands
+    ffi.cdef(without_bodies)
     ffi.cdef("const void* lltm_kernel_table(void);")
     return ffi
 

@@ -71,7 +71,7 @@ def test_conda_commands_name_both_channels(page: str) -> None:
     """Without conda-forge there is no pytorch that the package fits."""
     commands = CONDA_INSTALL.findall((REPO / page).read_text())
     assert commands
-    assert [words for words in commands if not words.startswith("-c conda-forge -c ")] == []
+    assert [line for line in commands if not line.startswith("-c conda-forge -c ")] == []
 
 
 def test_api_page_names_every_public_name() -> None:
@@ -101,8 +101,8 @@ def test_commands_page_lists_every_option_of_the_package() -> None:
         f"{PROJECT.command} doctor": environment._parser(PROJECT),
     }
     for heading, parser in parsers.items():
-        known = {name for action in parser._actions for name in action.option_strings}
-        assert options(page, heading) == known - {"-h", "--help"}, heading
+        parser_options = {name for action in parser._actions for name in action.option_strings}
+        assert options(page, heading) == parser_options - {"-h", "--help"}, heading
 
 
 def test_commands_page_lists_every_option_of_the_release_tool() -> None:
@@ -115,17 +115,18 @@ def test_install_commands_are_the_same_everywhere() -> None:
     """README's commands are among those of the selector, which docs/install.json holds; the start
     page, where it is read without the site, shows them all."""
     answers = json.loads((REPO / "docs" / "install.json").read_text())["answers"].values()
-    known = {
+    offered = {
         answer["command"].removeprefix("FORCE_CUDA=0 ").removeprefix("FORCE_CUDA=1 ")
         for answer in answers
     }
 
-    def shown(page: str) -> set[str]:
+    def install_commands(page: str) -> set[str]:
         commands = re.findall(r"^ *((?:pip|conda) install .*?)(?: +#.*)?$", page, re.MULTILINE)
         return set(commands)
 
-    assert {"pip install dist/lltm-*.whl"} <= shown(README) <= known
-    assert shown((REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")) == known
+    assert {"pip install dist/lltm-*.whl"} <= install_commands(README) <= offered
+    start_page = (REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")
+    assert install_commands(start_page) == offered
 
 
 def test_selector_answers_every_question() -> None:
@@ -135,7 +136,7 @@ def test_selector_answers_every_question() -> None:
 
 
 def test_pictures_show_what_is_stored(tmp_path: Path) -> None:
-    """Text and colours; coordinates may differ in their last digit from machine to machine."""
+    """Text and colours; the last digit of a coordinate may differ between machines."""
     pytest.importorskip("matplotlib")
     script = REPO / "docs" / "_ext" / "pictures.py"
     subprocess.run([sys.executable, str(script), str(tmp_path)], check=True)
@@ -162,8 +163,8 @@ def test_citation_names_the_version() -> None:
 
 
 def test_security_promises_what_is_measured_and_says_what_is_not_and_how_to_report() -> None:
-    text = (REPO / "SECURITY.md").read_text()
-    _, *sections = (part.split("\n", 1) for part in text.split("\n## "))
+    policy = (REPO / "SECURITY.md").read_text()
+    _, *sections = (part.split("\n", 1) for part in policy.split("\n## "))
     assert [title for title, _ in sections] == [
         "What is promised",
         "What is not",
@@ -171,7 +172,7 @@ def test_security_promises_what_is_measured_and_says_what_is_not_and_how_to_repo
     ]
     promised = " ".join(sections[0][1].split())
     assert "**Nothing is loaded unjudged.**" in promised
-    stored = json.loads((REPO / "benchmarks" / "results" / "reader.json").read_text())
+    stored = json.loads((REPO / "measurements" / "results" / "reader.json").read_text())
     (seconds, megabytes), (most, _) = stored["limits"].values()
     assert f"at most {seconds:g} s of processor time and {megabytes:g} MB" in promised
     assert f"at most {most:g} s for a file of any size" in promised

@@ -50,10 +50,10 @@ def test_a_loader_speaks_for_its_project_and_leaves_others_alone(
     )
     with pytest.raises(OtherImportError) as raised:
         loader.load()
-    text = str(raised.value)
-    assert text.startswith("other-op cannot be loaded: ")
-    assert "python -m other_op" in text
-    assert "lltm" not in text
+    message = str(raised.value)
+    assert message.startswith("other-op cannot be loaded: ")
+    assert "python -m other_op" in message
+    assert "lltm" not in message
     assert loader.loaded() is None
     assert lltm_conda.loader.loaded() is before is not None
 
@@ -177,10 +177,10 @@ def test_every_project_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -
 
 def test_records_and_symbols_of_a_build_are_those_of_its_project(tmp_path: Path) -> None:
     steps = plan(BuildRequest(tmp_path, OTHER))
-    (text,) = (step.generated for step in steps if step.generated)
-    assert "other_build_record" in text
-    assert '\\"package\\": \\"other-op\\"' in text
-    assert "lltm" not in text
+    (record,) = (step.generated for step in steps if step.generated)
+    assert "other_build_record" in record
+    assert '\\"package\\": \\"other-op\\"' in record
+    assert "lltm" not in record
 
 
 def test_a_project_builds_the_kernels_that_it_has(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ print(runpy.run_path({script!r})["run"](Path({page!r})))
 MEASURED = re.compile(r" *(?:\d[\d.]*( µs| %|x\b)|\b\d{5,}\b)")
 
 
-def masked(text: str) -> str:
-    return MEASURED.sub(r" #\1", text).strip()
+def masked(output: str) -> str:
+    return MEASURED.sub(r" #\1", output).strip()
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,12 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 REPO = Path(__file__).resolve().parents[1]
 SITE = REPO / "build" / "site"
@@ -28,7 +31,7 @@ pytestmark = [
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: object) -> None:
         pass
 
 
@@ -42,7 +45,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Browser]:
     playwright = pytest.importorskip("playwright.sync_api")
     arguments = ["--disable-gpu", "--disable-quic", "--disable-background-networking"]
     if os.geteuid() == 0:
@@ -52,16 +55,18 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A page as wide and in the scheme that the test asks for; what the console said is kept."""
+def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page, as wide and in the scheme that the test asks for, that keeps console errors."""
     screen, scheme = getattr(request, "param", ("wide", "light"))
     viewport = {"width": SCREENS[screen], "height": 900}
     context = browser.new_context(viewport=viewport, color_scheme=scheme)
     opened = context.new_page()
-    opened.said = []
-    opened.on("console", lambda m: opened.said.append(m.text) if m.type == "error" else None)
-    opened.on("pageerror", lambda error: opened.said.append(str(error)))
-    opened.on("requestfailed", lambda r: opened.said.append(f"failed: {r.url}"))
+    opened.console_errors = []
+    opened.on(
+        "console", lambda m: opened.console_errors.append(m.text) if m.type == "error" else None
+    )
+    opened.on("pageerror", lambda error: opened.console_errors.append(str(error)))
+    opened.on("requestfailed", lambda r: opened.console_errors.append(f"failed: {r.url}"))
     yield opened
     context.close()
 
@@ -76,40 +81,41 @@ WAYS = [
 @pytest.mark.parametrize("page", WAYS, indirect=True)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_opens_without_errors_and_fits_the_screen(
-    page: Any, address: str, name: str
+    page: Page, address: str, name: str
 ) -> None:
     page.goto(f"{address}/{name}.html")
     assert page.locator("h1").count() >= 1
     width = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     assert width[0] <= width[1], "the page scrolls sideways"
-    assert page.said == []
+    assert page.console_errors == []
 
 
 @pytest.mark.parametrize("page", WAYS, indirect=True)
 @pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing_serious(page: Any, address: str, name: str) -> None:
+def test_axe_finds_nothing_serious(page: Page, address: str, name: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page.goto(f"{address}/{name}.html")
-    found = axe.Axe().run(page).response["violations"]
+    violations = axe.Axe().run(page).response["violations"]
     serious = {
         v["id"]: [node["html"][:120] for node in v["nodes"][:3]]
-        for v in found
+        for v in violations
         if v["impact"] in ("serious", "critical")
     }
     assert serious == {}
 
 
 @pytest.mark.parametrize("page", [("wide", scheme) for scheme in SCHEMES], indirect=True)
-def test_the_site_takes_the_scheme_of_the_system(page: Any, address: str) -> None:
+def test_the_site_takes_the_scheme_of_the_system(page: Page, address: str) -> None:
     page.goto(f"{address}/index.html")
     dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
-    shown = [i for i in page.locator("article img").all() if i.is_visible()]
-    assert len(shown) == 1 and ("dark" if dark else "light") in str(shown[0].get_attribute("src"))
+    visible = [i for i in page.locator("article img").all() if i.is_visible()]
+    assert len(visible) == 1
+    assert ("dark" if dark else "light") in str(visible[0].get_attribute("src"))
 
 
 @pytest.mark.parametrize("page", [("narrow", "light")], indirect=True)
-def test_the_report_of_a_release_fits_a_phone(page: Any) -> None:
+def test_the_report_of_a_release_fits_a_phone(page: Page) -> None:
     report = REPO / "dist" / "report.html"
     if not report.is_file():
         pytest.skip("no dist/report.html: run scripts/build_all.sh host")
@@ -117,15 +123,15 @@ def test_the_report_of_a_release_fits_a_phone(page: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS["narrow"]
 
 
-def test_search_finds_a_message(page: Any, address: str) -> None:
+def test_search_finds_a_message(page: Page, address: str) -> None:
     page.goto(f"{address}/search.html?q=undefined+symbol")
     page.wait_for_selector("ul.search li a", timeout=20_000)
-    found = [link.get_attribute("href") or "" for link in page.locator("ul.search li a").all()]
-    assert any("fails/" in link for link in found), found
-    assert page.said == []
+    links = [link.get_attribute("href") or "" for link in page.locator("ul.search li a").all()]
+    assert any("fails/" in link for link in links), links
+    assert page.console_errors == []
 
 
-def test_search_opens_by_the_keyboard(page: Any, address: str) -> None:
+def test_search_opens_by_the_keyboard(page: Page, address: str) -> None:
     page.goto(f"{address}/index.html")
     page.keyboard.press("Control+k")
     page.keyboard.type("libcudart")
@@ -134,17 +140,17 @@ def test_search_opens_by_the_keyboard(page: Any, address: str) -> None:
 
 
 @pytest.mark.parametrize("page", [("wide", "light"), ("narrow", "dark")], indirect=True)
-def test_the_selector_shows_the_commands_of_the_data(page: Any, address: str) -> None:
+def test_the_selector_shows_the_commands_of_the_data(page: Page, address: str) -> None:
     data = json.loads((REPO / "docs" / "install.json").read_text())
     page.goto(f"{address}/start/index.html")
     for key, answer in data["answers"].items():
         for question, value in zip(data["questions"], key.split(), strict=True):
             page.check(f"input[name={question}][value={value}]")
-        shown = [code for code in page.locator(".install-answer pre").all() if code.is_visible()]
-        assert [code.inner_text() for code in shown] == [answer["command"]], key
+        visible = [code for code in page.locator(".install-answer pre").all() if code.is_visible()]
+        assert [code.inner_text() for code in visible] == [answer["command"]], key
 
 
-def test_the_selector_works_by_the_keyboard(page: Any, address: str) -> None:
+def test_the_selector_works_by_the_keyboard(page: Page, address: str) -> None:
     page.goto(f"{address}/start/index.html")
     page.focus("input[name=with][value=pip]")
     page.keyboard.press("ArrowRight")

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 REPO = Path(__file__).resolve().parents[1]
-SCRIPT = REPO / "scripts" / "test_torches.py"
+SCRIPT = REPO / "measurements" / "torches.py"
 REPORT = """<testsuites><testsuite>
 <testcase classname="op.test_a" name="test_good" />
 <testcase classname="op.test_a" name="test_bad[1]"><failure message="no">trace</failure></testcase>
@@ -25,7 +26,7 @@ REPORT = """<testsuites><testsuite>
 
 
 def stored() -> list[dict[str, Any]]:
-    results = REPO / "benchmarks" / "results" / "torches"
+    results = REPO / "measurements" / "results" / "torches"
     return [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
 
 
@@ -34,6 +35,7 @@ def script() -> ModuleType:
     spec = importlib.util.spec_from_file_location("script_test_torches", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a dataclass looks its module up
     spec.loader.exec_module(module)
     return module
 
@@ -41,7 +43,7 @@ def script() -> ModuleType:
 def test_a_report_is_counted_with_reasons_and_failures(script: ModuleType, tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(REPORT)
-    assert script.outcome(report) == {
+    assert asdict(script.count_outcomes(report)) == {
         "passed": 1,
         "failed": 2,
         "skipped": 2,
@@ -71,20 +73,20 @@ def test_both_doors_were_tried_at_both_ends() -> None:
 @pytest.mark.parametrize("python", ["3.13t", "3.14", "3.14t"])
 def test_the_newest_pythons_ran_the_op_the_layers_and_the_loader(python: str) -> None:
     free = python.endswith("t")
-    found = [
+    reports = [
         r for r in stored() if re.fullmatch(rf"{python.rstrip('t')}\.\d+{'t' * free}", r["python"])
     ]
-    commands = [r["command"] for r in found]
+    commands = [r["command"] for r in reports]
     for part in ("tests/op ", "tests/layer", "tests/compat/test_compat_loader.py"):
         assert any(part in command for command in commands), part
     assert all(command.startswith("PYTHON_GIL=0 ") for command in commands if free)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("version", "message"),
     [("2.3", "has no torch 2.3"), ("2.4@3.14", "wheels for Python 3.10, 3.11, 3.12, not for 3.14")],
 )
-def test_a_torch_that_cannot_be_had_is_refused(wanted: str, told: str) -> None:
-    run = subprocess.run([sys.executable, str(SCRIPT), wanted], capture_output=True, text=True)
+def test_a_torch_that_cannot_be_had_is_refused(version: str, message: str) -> None:
+    run = subprocess.run([sys.executable, str(SCRIPT), version], capture_output=True, text=True)
     assert run.returncode == 1
-    assert told in run.stderr
+    assert message in run.stderr

@@ -30,7 +30,7 @@ def name_of(path: Path) -> str:
 
 
 def module_of(path: Path) -> str:
-    """The dotted name under which a file is imported; `scripts` is on the path of its programs."""
+    """The dotted name that imports a file; `scripts` is on the path of its programs."""
     parts = path.relative_to(REPO).with_suffix("").parts
     return ".".join(part for part in parts if part not in ("__init__", "scripts"))
 
@@ -53,32 +53,32 @@ def imported_modules(paths: list[Path]) -> dict[str, list[str]]:
     files = {module_of(path): path for path in paths}
     graph: dict[str, list[str]] = {}
     for module, path in files.items():
-        found = set()
+        imported = set()
         for name, _ in imports(path):
             while name not in files and "." in name:
                 name = name.rpartition(".")[0]
-            found |= {name} & files.keys() - {module}
-        graph[module] = sorted(found)
+            imported |= {name} & files.keys() - {module}
+        graph[module] = sorted(imported)
     return graph
 
 
 def circles(graph: dict[str, list[str]]) -> list[str]:
     """The circles of imports, as many as must be cut until none is left."""
-    found = []
+    descriptions = []
     while True:
         try:
             graphlib.TopologicalSorter(graph).prepare()
-            return found
+            return descriptions
         except graphlib.CycleError as error:
             circle = error.args[1][::-1]  # each module imports the next
-            found.append(" -> ".join(circle))
+            descriptions.append(" -> ".join(circle))
             graph = {**graph, circle[0]: [name for name in graph[circle[0]] if name != circle[1]]}
 
 
 def test_no_imports_run_in_a_circle() -> None:
     graph = imported_modules(python_files("lltm_conda", "torchship", "benchmarks"))
-    found = circles(graph)
-    assert not found, "circles of imports:\n" + "\n".join(found)
+    descriptions = circles(graph)
+    assert not descriptions, "circles of imports:\n" + "\n".join(descriptions)
 
 
 def test_a_circle_of_imports_is_shown_with_its_path() -> None:
@@ -181,7 +181,7 @@ def test_doctor_and_builder_import_without_torch() -> None:
     assert "lltm_conda.engine.builder" in run.stdout
 
 
-# Which folders and headers of csrc a file may include, and which of others' headers it may not.
+# Which folders and headers of csrc a file may include, and which of others' it may not.
 TORCH = r"torch/|ATen/|c10/"
 CUDA = r"cuda|cub/|cooperative_groups|mma\.h|nv"
 ARROWS: dict[str, tuple[set[str], str | None]] = {
@@ -217,19 +217,19 @@ def test_includes_follow_the_arrows(path: Path) -> None:
                 wrong.append(f"<{header}>")
             continue
         target = (path.parent / header).resolve()
-        known = [CSRC / name for name in (*allowed, "project.h")]  # the project's names: everyone
-        if not target.is_file() or not any(target.is_relative_to(one) for one in known):
+        homes = [CSRC / name for name in (*allowed, "project.h")]  # the project's names: everyone
+        if not target.is_file() or not any(target.is_relative_to(one) for one in homes):
             wrong.append(f'"{header}"')
     assert wrong == []
 
 
 def test_no_native_source_knows_python() -> None:
-    told = [
+    offenders = [
         name_of(path)
         for path in NATIVE
         if re.search(r"Python\.h|pybind11|torch/extension\.h|torch/python\.h", path.read_text())
     ]
-    assert told == []
+    assert offenders == []
 
 
 def matrix() -> dict[str, Any]:
@@ -242,8 +242,8 @@ def project() -> dict[str, Any]:
     return tomllib.loads((REPO / "pyproject.toml").read_text())
 
 
-def minor(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
+def minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 def test_builder_and_matrix_agree_on_the_torches() -> None:
@@ -299,14 +299,14 @@ def test_setup_installs_every_folder_of_the_package() -> None:
         "print(*run_setup('setup.py', stop_after='init').packages)"
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
-    found = run.stdout.split()
+    packages = run.stdout.split()
     folders = {path.parent for path in PACKAGE.rglob("*.py")}
     expected = {".".join(folder.relative_to(REPO).parts) for folder in folders}
     engine = {path.parent.relative_to(REPO / "torchship") for path in ENGINE}
     expected |= {".".join(("lltm_conda.engine", *folder.parts)) for folder in engine}
     native = {path.parent for path in NATIVE} | {CSRC}
     expected |= {".".join(("lltm_conda", *folder.relative_to(REPO).parts)) for folder in native}
-    assert sorted(found) == sorted(expected), run.stderr
+    assert sorted(packages) == sorted(expected), run.stderr
 
 
 def tracked() -> list[Path]:
@@ -344,11 +344,56 @@ def test_no_file_of_git_belongs_to_one_machine_or_to_a_build() -> None:
         data = path.read_bytes()
         if path.suffix in (".so", ".o", ".whl", ".conda", ".pyc") or len(data) > 2_000_000:
             wrong.append(f"{name_of(path)}: {len(data)} bytes")
-        elif path != own and b"\0" not in data and (found := unfinished.search(data.decode())):
-            wrong.append(f"{name_of(path)}: {found[0]}")
+        elif path != own and b"\0" not in data and (match := unfinished.search(data.decode())):
+            wrong.append(f"{name_of(path)}: {match[0]}")
     assert wrong == []
 
 
 def test_scripts_can_be_executed() -> None:
     commands = [*(REPO / "scripts").glob("*.sh"), REPO / ".ci" / "run"]
     assert [name_of(path) for path in commands if not os.access(path, os.X_OK)] == []
+
+
+@pytest.mark.parametrize("path", python_files("benchmarks"), ids=name_of)
+def test_benchmarks_know_of_the_measurements_their_storage_alone(path: Path) -> None:
+    measurements = {name for name, _ in imports(path) if name.split(".")[0] == "measurements"}
+    storage = ("measurements.storage",)
+    assert [name for name in measurements if not name.startswith(storage)] == []
+
+
+def test_measurements_run_in_no_circle() -> None:
+    graph = imported_modules(python_files("benchmarks", "measurements"))
+    found = circles(graph)
+    assert not found, "circles of imports:\n" + "\n".join(found)
+
+
+def without_body(log: str) -> list[str]:
+    """The commits of `git log` that do not say why; NULs part them, \\x01 their fields."""
+    commits = [entry.split("\x01") for entry in log.split("\0") if entry.strip()]
+    return [f"{name.strip()} {subject}" for name, subject, body in commits if not body.strip()]
+
+
+def test_commits_say_why_in_their_body() -> None:
+    """A merge says only what it merges; a shallow clone may not reach the first commit."""
+    run = subprocess.run(
+        ["git", "log", "--no-merges", "-z", "--format=%h%x01%s%x01%b", "b7fa4fb..HEAD"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        pytest.skip("no git history back to b7fa4fb, after which each commit has a body")
+    assert without_body(run.stdout) == []
+
+
+def test_a_commit_without_a_body_is_named() -> None:
+    log = "a1\x01Add one\x01Because.\n\0b2\x01Add two\x01\0c3\x01Add three\x01 \n"
+    assert without_body(log) == ["b2 Add two", "c3 Add three"]
+
+
+def test_every_file_says_its_topic_in_a_docstring() -> None:
+    """One topic a file: the sentence at its top says which."""
+    python = [path for path in tracked() if path.suffix == ".py"]
+    docstrings = {path: ast.get_docstring(ast.parse(path.read_text("utf-8"))) for path in python}
+    assert [name_of(path) for path, docstring in docstrings.items() if not docstring] == []

@@ -1,9 +1,10 @@
 """Builders of all contenders by name: `CELLS` for one step, `LAYERS` for whole sequences."""
 
-from ..contender import OURS, OURS_AGAIN
+from ..compare import OURS, OURS_AGAIN
+from ..contender import Builder
 from . import cells, extension
 
-CELLS = {
+CELLS: dict[str, Builder] = {
     "python": cells.plain_cell,
     "cpp": extension.cpp_cell,
     "cuda": extension.cuda_cell,
@@ -12,7 +13,7 @@ CELLS = {
     OURS: cells.our_cell,
     OURS_AGAIN: cells.our_cell,
 }
-LAYERS = {
+LAYERS: dict[str, Builder] = {
     "lstm": cells.lstm,
     "python-loop": cells.plain_loop,
     "ours-loop": cells.our_loop,

@@ -51,11 +51,12 @@ def _loop(builder: Builder, request: Request) -> Cell:
     cell = builder(request)
 
     def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
-        state, outputs = tuple(s[0] for s in state), []
+        state = tuple(part[0] for part in state)
+        outputs = []
         for x_t in x.unbind(0):
             state = cell.call(x_t, state)
             outputs.append(state[0])
-        return (torch.stack(outputs), *(s[None] for s in state))
+        return (torch.stack(outputs), *(part[None] for part in state))
 
     return replace(cell, call=call)
 
@@ -77,7 +78,8 @@ def _ours(name: str, input_features: int, state_size: int) -> nn.Module:
         raise Unavailable(
             f"lltm_conda does not load: {reason[0]} (python -m lltm_conda says more)"
         ) from error
-    return kind(input_features, state_size)
+    module: nn.Module = kind(input_features, state_size)
+    return module
 
 
 plain_cell = partial(_cell, "lltm", PlainLLTM)

@@ -6,10 +6,11 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from ..contender import Cell, Request, Unavailable, prepared
 from .cells import PlainLLTM
@@ -35,13 +36,14 @@ def load(name: str, source: str) -> ModuleType:
         with (directory / "builder.flock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (directory / "lock").unlink(missing_ok=True)
-            return cpp_extension.load(
+            built: ModuleType = cpp_extension.load(
                 name,
                 [str(CSRC / source)],
                 build_directory=str(directory),
                 extra_cflags=["-O3"],
                 extra_cuda_cflags=["-O3"],
             )
+            return built
     except (OSError, RuntimeError, ImportError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise Unavailable(
@@ -50,19 +52,24 @@ def load(name: str, source: str) -> ModuleType:
         ) from error
 
 
+class BackwardCtx(Protocol):
+    """What torch hands to the backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
+
+
 def autograd_function(extension: ModuleType) -> type[torch.autograd.Function]:
     class Function(torch.autograd.Function):
         @staticmethod
-        def forward(
-            ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
-        ) -> tuple[Tensor, Tensor]:
+        def forward(ctx: FunctionCtx, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+            input, weights, bias, old_h, old_cell = arguments
             outputs = extension.forward(input, weights, bias, old_h, old_cell)
             new_h, new_cell = outputs[:2]
             ctx.save_for_backward(*outputs[1:], weights)
             return new_h, new_cell
 
         @staticmethod
-        def backward(ctx: Any, grad_h: Tensor, grad_cell: Tensor) -> tuple[Tensor, ...]:
+        def backward(ctx: BackwardCtx, grad_h: Tensor, grad_cell: Tensor) -> tuple[Tensor, ...]:
             d_old_h, d_input, d_weights, d_bias, d_old_cell = extension.backward(
                 grad_h.contiguous(), grad_cell.contiguous(), *ctx.saved_tensors
             )
@@ -80,7 +87,8 @@ class ExtensionLLTM(PlainLLTM):
         self.function = autograd_function(extension)
 
     def forward(self, input: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        return self.function.apply(input, self.weights, self.bias, *state)
+        outputs = self.function.apply(input, self.weights, self.bias, *state)
+        return cast("tuple[Tensor, Tensor]", outputs)
 
 
 def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
@@ -88,7 +96,7 @@ def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
     # These extensions give elu the slope 0, not 1, if z is negative and exp(z) rounds to 1. That
     # happens often in 16 bits, and for about one z in a million in float32; `slack` allows for it.
     slack = {2: 4.0, 4: 8.0}.get(request.dtype.itemsize, 1.0)
-    return Cell("lltm", module, module, capturable, slack=slack)
+    return Cell("lltm", module, module, capturable=capturable, slack=slack)
 
 
 def cpp_cell(request: Request) -> Cell:

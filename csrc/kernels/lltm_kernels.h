@@ -178,7 +178,7 @@ typedef struct {
 } lltm_step_sizes;
 
 // The quickest way to run a step: by a family of these kernels, or by family 0 ("gemm"), the
-// caller's GEMM with cell_forward or cell_backward. Fields that do not apply are 0.
+// caller's GEMM with pointwise_forward or pointwise_backward. Fields that do not apply are 0.
 typedef struct {
   int32_t family;           // 0: gemm; otherwise a number that only these kernels know
   int64_t workspace_bytes;  // size of the workspace, which is aligned to 16 bytes; 0 for gemm
@@ -186,7 +186,7 @@ typedef struct {
   int32_t makes_gates;
   // Backward by gemm in a sequence, if `product` makes d_z W_h: the caller divides the depth 3S
   // into this number of equal slices, except for d_initial_h; 0 means 1. The product of each slice
-  // is a plane, a matrix of its own, and the next call of cell_backward adds up the planes.
+  // is a plane, a matrix of its own, and the next call of pointwise_backward adds up the planes.
   int32_t split_k;
   // By gemm in a sequence, 1: `product` makes the products, on CUDA if torch gives a cuBLAS handle.
   int32_t calls_product;
@@ -215,13 +215,13 @@ typedef struct {
   void* blas_handle;  // from the function blas_handle of lltm_execution
 } lltm_product_arguments;
 
-// The arguments of one step. step_forward and step_backward run the whole step; cell_forward and
-// cell_backward run the pointwise part, without the products. In the comments, "step:" marks what
-// only the whole step uses, and "cell:" what only the pointwise part uses.
+// The arguments of one step. step_forward and step_backward run the whole step; pointwise_forward
+// and pointwise_backward run its pointwise part, without the products. In the comments, "step:"
+// marks what only the whole step uses, and "pointwise:" what only the pointwise part uses.
 //
 // All tensors have one dtype, except those in `running` and those that `float32` marks. They are
 // contiguous, except for gaps between rows of `weights`, and grad_h and grad_cell with `strides`.
-// cell_forward on CUDA does not read `bias`: the gates that it gets must contain the bias.
+// pointwise_forward on CUDA does not read `bias`: the gates that it gets must contain the bias.
 typedef struct {
   lltm_step_sizes sizes;
   const void* input;          // step: (B, I)
@@ -230,7 +230,7 @@ typedef struct {
   const void* old_h;          // step: (B, S)
   const void* old_cell;       // (B, S)
   int32_t gates_hold_addend;  // step: 1: the contents of gates are added to the products
-  void* gates;                // (B, 3, S): the pre-activations out; cell: the products in
+  void* gates;                // (B, 3, S): the pre-activations out; pointwise: products in
   void* new_h;                // (B, S), written
   void* new_cell;             // (B, S), written
   void* workspace;            // step
@@ -244,7 +244,7 @@ typedef struct {
   const void* grad_gates;  // (B, 3, S) or NULL
   // Added to grad_h and grad_cell: the gradients from the next step of a sequence, or of the final
   // states.
-  const void* more_grad_h;     // (B, S) or NULL; cell: or (more_grad_h_planes, B, S)
+  const void* more_grad_h;     // (B, S) or NULL; pointwise: or more_grad_h_planes of it
   const void* more_grad_cell;  // (B, S) or NULL
   const void* input;           // step: this and the next three as in forward
   const void* weights;
@@ -261,8 +261,8 @@ typedef struct {
   void* workspace;       // step
   lltm_gradient_strides strides;
   lltm_float32_gradients float32;
-  // cell: the number of planes of more_grad_h, which are added up: at most the plan's split_k. 0
-  // means 1.
+  // pointwise: the number of planes of more_grad_h, which are added up: at most the plan's split_k.
+  // 0 means 1.
   int32_t more_grad_h_planes;
 } lltm_step_backward_arguments;
 
@@ -277,10 +277,10 @@ typedef struct {
 // `family` takes that of a plan, except gemm, and the plan's workspace.
 typedef struct {
   lltm_table_head head;  // with LLTM_KERNEL_ABI
-  const char* (*cell_forward)(lltm_dtype, const lltm_step_forward_arguments*,
-                              const lltm_execution*);
-  const char* (*cell_backward)(lltm_dtype, const lltm_step_backward_arguments*,
-                               const lltm_execution*);
+  const char* (*pointwise_forward)(lltm_dtype, const lltm_step_forward_arguments*,
+                                   const lltm_execution*);
+  const char* (*pointwise_backward)(lltm_dtype, const lltm_step_backward_arguments*,
+                                    const lltm_execution*);
   const char* (*column_sum)(lltm_dtype, const lltm_column_sum_arguments*, const lltm_execution*);
   const char* (*layer_plan)(lltm_dtype, lltm_pass, const lltm_layer_sizes*, const lltm_execution*,
                             lltm_layer_plan*);

@@ -54,16 +54,16 @@ class LayerBackward {
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);
     const lltm_layer_plan plan = Calls::plan_layer(LLTM_BACKWARD, sizes, where);
-    const Operands<Tensor> given = {input, weights, bias, initial_h, initial_cell};
-    Gradients<Torch> d(needs, given);
+    const Operands<Tensor> operands = {input, weights, bias, initial_h, initial_cell};
+    Gradients<Torch> d(needs, operands);
     if (plan.padded_state == 0) {
-      compute(sizes, plan, where, given,
+      compute(sizes, plan, where, operands,
               {grad_output, grad_final_h, grad_final_cell, grad_cells, output, gates, cells}, d);
       return d.take(input);
     }
     const LayerSizes larger = sizes.padded(plan);
     LayerPadding<Torch, device> in(sizes, larger, where);
-    const Operands<Tensor> padded = in.operands(given);
+    const Operands<Tensor> padded = in.pad(operands);
     const Saved padded_saved = {in.states(grad_output),     in.states(grad_final_h),
                                 in.states(grad_final_cell), in.states(grad_cells),
                                 *in.states(output),         *in.states(gates),
@@ -100,19 +100,22 @@ class LayerBackward {
 
   // Computes the gradients for which `d` has tensors.
   static void compute(const LayerSizes& sizes, const lltm_layer_plan& plan,
-                      const lltm_execution& where, const Operands<Tensor>& given,
+                      const lltm_execution& where, const Operands<Tensor>& operands,
                       const Saved& saved, const Gradients<Torch>& d) {
     Tensor cells = saved.cells;
     if (cells.numel() == 0) {  // forward did not keep them
       cells = Torch::empty({sizes.steps, sizes.batch, sizes.state}, saved.gates);
-      const lltm_layer_cells_arguments arguments = {sizes.layer(), Calls::data_or_null(given.cell),
-                                                    Torch::data(saved.gates), Torch::data(cells)};
+      lltm_layer_cells_arguments arguments = {};
+      arguments.sizes = sizes.layer();
+      arguments.initial_cell = Calls::data_or_null(operands.cell);
+      arguments.gates = Torch::data(saved.gates);
+      arguments.cells = Torch::data(cells);
       Calls::check(Calls::kernels().layer_cells(sizes.dtype, &arguments, &where));
     }
-    const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, given.input);
+    const Tensor d_gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, operands.input);
     lltm_layer_backward_arguments layer = {};
     layer.sizes = sizes.layer();
-    layer.weights = Torch::data(given.weights);
+    layer.weights = Torch::data(operands.weights);
     layer.grad_output = Calls::data_or_null(saved.grad_output);
     layer.grad_cells = Calls::data_or_null(saved.grad_cells);
     layer.grad_final_h = Calls::data_or_null(saved.grad_final_h);
@@ -123,12 +126,12 @@ class LayerBackward {
     layer.d_initial_h = Calls::data_or_null(d.h);
     layer.d_initial_cell = Calls::data_or_null(d.cell);
     if (plan.family != 0) {
-      const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, given.input);
+      const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, operands.input);
       layer.workspace = Calls::data_or_null(workspace);
       Calls::check(Calls::kernels().layer_backward(sizes.dtype, plan.family, &layer, &where));
-      multiply(sizes, plan, where, 0, sizes.steps, given, saved.output, d_gates, d);
+      multiply(sizes, plan, where, 0, sizes.steps, operands, saved.output, d_gates, d);
     } else {
-      loop(sizes, layer, plan, where, given, saved.output, d_gates, d);
+      loop(sizes, layer, plan, where, operands, saved.output, d_gates, d);
     }
     if (d.bias) {
       Calls::sum_columns(sizes.dtype, sizes.rows(), 3 * sizes.state, d_gates, *d.bias, where);
@@ -139,7 +142,7 @@ class LayerBackward {
   // loop starts at step T - 1. After each planned part of steps, it makes their products over time.
   static void loop(const LayerSizes& sizes, const lltm_layer_backward_arguments& layer,
                    const lltm_layer_plan& layer_plan, const lltm_execution& where,
-                   const Operands<Tensor>& given, const Tensor& output, const Tensor& d_gates,
+                   const Operands<Tensor>& operands, const Tensor& output, const Tensor& d_gates,
                    const Gradients<Torch>& d) {
     lltm_step_backward_arguments step = {};
     step.sizes = sizes.step();
@@ -151,10 +154,11 @@ class LayerBackward {
     // over a part of the depth 3S, and their sum is d_z W_h.
     const auto multiply_by_h = [&](const Tensor& to, int64_t t, int64_t planes) {
       const int64_t depth = 3 * sizes.state / planes;
-      products.run(
-          Part::rows_of(to, 0, sizes.batch, sizes.state).in_planes(sizes.plane()),
-          {d_gates, 3 * t * sizes.plane(), sizes.batch, depth, 3 * sizes.state, false, depth},
-          Part::h_columns(given.weights, sizes).in_planes(depth * sizes.columns()), false, planes);
+      const Part d_h = Part::rows_of(to, 0, sizes.batch, sizes.state);
+      const Part d_z = Part::rows_of(d_gates, t * sizes.batch, sizes.batch, 3 * sizes.state);
+      const Part weights_h = Part::h_columns(operands.weights, sizes);
+      products.run(d_h.in_planes(sizes.plane()), d_z.first_columns(depth).in_planes(depth),
+                   weights_h.in_planes(depth * sizes.columns()), planes);
     };
     // A 16-bit gradient of the cell state would lose small addends. So with a 16-bit dtype, steps
     // pass on this gradient in float32: each element takes the place of two 16-bit elements.
@@ -188,7 +192,7 @@ class LayerBackward {
         Calls::check(Calls::kernels().step_backward(sizes.dtype, plan.family, &step, &where));
       } else {
         step.more_grad_h_planes = n + 1 < sizes.steps ? planes : 1;
-        Calls::check(Calls::kernels().cell_backward(sizes.dtype, &step, &where));
+        Calls::check(Calls::kernels().pointwise_backward(sizes.dtype, &step, &where));
         if (n > 0) {
           multiply_by_h(d_h[n % 2], t, planes);
         } else if (d.h) {
@@ -198,7 +202,7 @@ class LayerBackward {
       step.more_grad_h = step.d_old_h;
       step.more_grad_cell = step.d_old_cell;
       if (n == *part_start) {
-        multiply(sizes, layer_plan, where, n, last, given, output, d_gates, d);
+        multiply(sizes, layer_plan, where, n, last, operands, output, d_gates, d);
         last = n;
         ++part_start;
       }
@@ -209,8 +213,8 @@ class LayerBackward {
   // `last` is the number of steps, the call overwrites d_weights, so this call must come first.
   static void multiply(const LayerSizes& sizes, const lltm_layer_plan& plan,
                        const lltm_execution& where, int64_t first, int64_t last,
-                       const Operands<Tensor>& given, const Tensor& output, const Tensor& d_gates,
-                       const Gradients<Torch>& d) {
+                       const Operands<Tensor>& operands, const Tensor& output,
+                       const Tensor& d_gates, const Gradients<Torch>& d) {
     const Products<Torch, device> products(sizes, plan.calls_product, where);
     // Returns the steps [begin, end) of a sequence as one matrix.
     const auto steps = [&](const Tensor& tensor, int64_t begin, int64_t end, int64_t columns) {
@@ -222,20 +226,23 @@ class LayerBackward {
     };
     if (d.input) {
       products.run(steps(*d.input, first, last, sizes.features), d_z(first, last),
-                   Part::input_columns(given.weights, sizes));
+                   Part::input_columns(operands.weights, sizes));
     }
     if (!d.weights) return;
-    const bool adds = last < sizes.steps;
-    products.run(Part::input_columns(*d.weights, sizes), d_z(first, last).transposed(),
-                 steps(given.input, first, last, sizes.features), adds);
+    const auto assign_or_add = [&](const Part& to, const Part& left, const Part& right) {
+      if (last < sizes.steps) return products.add(to, left, right);
+      products.run(to, left, right);
+    };
+    assign_or_add(Part::input_columns(*d.weights, sizes), d_z(first, last).transposed(),
+                  steps(operands.input, first, last, sizes.features));
     // In forward, step n has read output n - 1 as h; step 0 has read initial_h.
     const int64_t second = std::max<int64_t>(first, 1);
     const Part of_h = Part::h_columns(*d.weights, sizes);
-    products.run(of_h, d_z(second, last).transposed(),
-                 steps(output, second - 1, last - 1, sizes.state), adds);
-    if (first == 0 && given.h) {
-      products.run(of_h, d_z(0, 1).transposed(),
-                   Part::rows_of(*given.h, 0, sizes.batch, sizes.state), true);
+    assign_or_add(of_h, d_z(second, last).transposed(),
+                  steps(output, second - 1, last - 1, sizes.state));
+    if (first == 0 && operands.h) {
+      products.add(of_h, d_z(0, 1).transposed(),
+                   Part::rows_of(*operands.h, 0, sizes.batch, sizes.state));
     }
   }
 };

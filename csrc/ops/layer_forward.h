@@ -40,12 +40,12 @@ class LayerForward {
     const typename Torch::DeviceGuard device_guard(input);
     const lltm_execution where = Calls::execution(input);
     const lltm_layer_plan plan = Calls::plan_layer(LLTM_FORWARD, sizes, where);
-    const Operands<Tensor> given = {input, weights, bias, initial_h, initial_cell};
-    if (plan.padded_state == 0) return compute(sizes, plan, where, given, keep_cells);
+    const Operands<Tensor> operands = {input, weights, bias, initial_h, initial_cell};
+    if (plan.padded_state == 0) return compute(sizes, plan, where, operands, keep_cells);
 
     const LayerSizes larger = sizes.padded(plan);
     LayerPadding<Torch, device> in(sizes, larger, where);
-    const Operands<Tensor> padded = in.operands(given);
+    const Operands<Tensor> padded = in.pad(operands);
     in.run();
     const auto [output, final_h, final_cell, gates, cells] =
         compute(larger, Calls::plan_layer(LLTM_FORWARD, larger, where), where, padded, keep_cells);
@@ -68,9 +68,9 @@ class LayerForward {
   using Part = Matrix<Torch>;
 
   static Results compute(const LayerSizes& sizes, const lltm_layer_plan& plan,
-                         const lltm_execution& where, const Operands<Tensor>& given,
+                         const lltm_execution& where, const Operands<Tensor>& operands,
                          bool keep_cells) {
-    const auto& [input, weights, bias, initial_h, initial_cell] = given;
+    const auto& [input, weights, bias, initial_h, initial_cell] = operands;
     const Tensor gates = Torch::empty({sizes.steps, sizes.batch, 3, sizes.state}, input);
     const Tensor output = Torch::empty({sizes.steps, sizes.batch, sizes.state}, input);
     const Tensor cells = keep_cells ? Torch::empty({sizes.steps, sizes.batch, sizes.state}, input)
@@ -105,7 +105,7 @@ class LayerForward {
     } else {
       // Cell states that are not kept alternate between two planes.
       const Tensor planes = keep_cells ? cells : Torch::empty({2, sizes.batch, sizes.state}, input);
-      loop(sizes, layer, where, given, gates, output, planes);
+      loop(sizes, layer, where, operands, gates, output, planes);
       Torch::copy(final_h, plane(output, sizes.time(sizes.steps - 1), sizes));
       Torch::copy(final_cell, plane(planes, cell_plane(sizes, keep_cells, sizes.steps - 1), sizes));
     }
@@ -132,8 +132,8 @@ class LayerForward {
   // Runs one step at a time, for every size and dtype: by a family of the kernels, or by a GEMM and
   // then the pointwise kernel. A first step without initial_h needs the pointwise kernel alone.
   static void loop(const LayerSizes& sizes, const lltm_layer_forward_arguments& layer,
-                   const lltm_execution& where, const Operands<Tensor>& given, const Tensor& gates,
-                   const Tensor& output, const Tensor& cells) {
+                   const lltm_execution& where, const Operands<Tensor>& operands,
+                   const Tensor& gates, const Tensor& output, const Tensor& cells) {
     lltm_step_forward_arguments step = {};
     step.sizes = sizes.step();
     const lltm_step_plan plan = Calls::plan_step(sizes.dtype, LLTM_FORWARD, 0, step.sizes, where);
@@ -150,8 +150,9 @@ class LayerForward {
     const auto running_cell = [&](int64_t n) {
       return n >= 0 ? sizes.plane_at(Calls::data_or_null(running), n % 2 * 2) : nullptr;
     };
-    const Tensor first_cell = given.cell ? *given.cell : state_like(std::nullopt, sizes, output);
-    if (!given.cell) Torch::zero(first_cell);
+    const Tensor first_cell =
+        operands.cell ? *operands.cell : state_like(std::nullopt, sizes, output);
+    if (!operands.cell) Torch::zero(first_cell);
     step.old_cell = Torch::data(first_cell);
     step.old_h = layer.initial_h;
     for (int64_t n = 0; n < sizes.steps; ++n) {
@@ -168,11 +169,11 @@ class LayerForward {
         if (step.old_h != nullptr) {
           const bool first = n == 0;
           const int64_t row = first ? 0 : sizes.time(n - 1) * sizes.batch;
-          products.run(Part::rows_of(gates, t * sizes.batch, sizes.batch, 3 * sizes.state),
-                       Part::rows_of(first ? *given.h : output, row, sizes.batch, sizes.state),
-                       Part::h_columns(given.weights, sizes).transposed(), true);
+          products.add(Part::rows_of(gates, t * sizes.batch, sizes.batch, 3 * sizes.state),
+                       Part::rows_of(first ? *operands.h : output, row, sizes.batch, sizes.state),
+                       Part::h_columns(operands.weights, sizes).transposed());
         }
-        Calls::check(Calls::kernels().cell_forward(sizes.dtype, &step, &where));
+        Calls::check(Calls::kernels().pointwise_forward(sizes.dtype, &step, &where));
       }
       step.old_h = step.new_h;
       step.old_cell = step.new_cell;

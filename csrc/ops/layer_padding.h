@@ -23,22 +23,31 @@ class LayerPadding {
 
   // Collect a copy into an existing tensor. `states` copies any tensor with rows of S elements.
   void input(const OptionalTensor& from, const OptionalTensor& to) {
-    if (from) rows(*from, *to, to_.rows(), from_.features, to_.features);
+    if (from) add_rows({*from, from_.features}, {*to, to_.features}, to_.rows());
   }
   void weights(const OptionalTensor& from, const OptionalTensor& to) {
     if (!from) return;
-    lltm_copy copy = {Torch::data(*from), Torch::data(*to), 3,
-                      from_.state,        to_.state,        from_.state,
-                      to_.state,          from_.columns(),  to_.columns()};
-    copies_[count_++] = copy;  // the columns of h
-    copy.from = from_.at(copy.from, from_.state);
-    copy.to = to_.at(copy.to, to_.state);
-    copy.from_columns = from_.features;
-    copy.to_columns = to_.features;
-    copies_[count_++] = copy;  // the columns of the input
+    lltm_copy of_h = {};
+    of_h.from = Torch::data(*from);
+    of_h.to = Torch::data(*to);
+    of_h.planes = 3;  // one per gate
+    of_h.from_rows = from_.state;
+    of_h.to_rows = to_.state;
+    of_h.from_columns = from_.state;
+    of_h.to_columns = to_.state;
+    of_h.from_stride = from_.columns();
+    of_h.to_stride = to_.columns();
+    copies_[count_++] = of_h;
+    lltm_copy of_input = of_h;
+    of_input.from = from_.at(of_h.from, from_.state);
+    of_input.to = to_.at(of_h.to, to_.state);
+    of_input.from_columns = from_.features;
+    of_input.to_columns = to_.features;
+    copies_[count_++] = of_input;
   }
   void states(const OptionalTensor& from, const OptionalTensor& to) {
-    if (from) rows(*from, *to, from->numel() / from_.state, from_.state, to_.state);
+    if (!from) return;
+    add_rows({*from, from_.state}, {*to, to_.state}, from->numel() / from_.state);
   }
 
   // Return new tensors, which `run` fills with the copies. An input or states whose rows keep their
@@ -55,14 +64,14 @@ class LayerPadding {
     return states(*tensor, {tensor->numel() / from_.state, to_.state});
   }
 
-  Operands<Tensor> operands(const Operands<Tensor>& given) {
-    const Tensor weights_copy = Torch::empty({3 * to_.state, to_.columns()}, given.weights);
-    weights(given.weights, weights_copy);
-    Operands<Tensor> padded = {given.input, weights_copy, states(given.bias), states(given.h),
-                               states(given.cell)};
+  Operands<Tensor> pad(const Operands<Tensor>& operands) {
+    const Tensor weights_copy = Torch::empty({3 * to_.state, to_.columns()}, operands.weights);
+    weights(operands.weights, weights_copy);
+    Operands<Tensor> padded = {operands.input, weights_copy, states(operands.bias),
+                               states(operands.h), states(operands.cell)};
     if (from_.features != to_.features) {
-      padded.input = Torch::empty({to_.steps, to_.batch, to_.features}, given.input);
-      input(given.input, padded.input);
+      padded.input = Torch::empty({to_.steps, to_.batch, to_.features}, operands.input);
+      input(operands.input, padded.input);
     }
     return padded;
   }
@@ -75,10 +84,25 @@ class LayerPadding {
  private:
   using Calls = KernelCalls<Torch, device>;
 
-  void rows(const Tensor& from, const Tensor& to, int64_t rows, int64_t from_columns,
-            int64_t to_columns) {
-    copies_[count_++] = {Torch::data(from), Torch::data(to), 1,         rows, rows, from_columns,
-                         to_columns,        from_columns,    to_columns};
+  // A tensor as rows without gaps between them.
+  struct Rows {
+    const Tensor& tensor;
+    int64_t columns;
+  };
+
+  // Adds a copy of `count` rows.
+  void add_rows(const Rows& from, const Rows& to, int64_t count) {
+    lltm_copy copy = {};
+    copy.from = Torch::data(from.tensor);
+    copy.to = Torch::data(to.tensor);
+    copy.planes = 1;
+    copy.from_rows = count;
+    copy.to_rows = count;
+    copy.from_columns = from.columns;
+    copy.to_columns = to.columns;
+    copy.from_stride = from.columns;
+    copy.to_stride = to.columns;
+    copies_[count_++] = copy;
   }
 
   const LayerSizes& from_;

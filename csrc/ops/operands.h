@@ -9,7 +9,7 @@
 
 namespace lltm {
 
-struct CellSizes {
+struct StepSizes {
   // For messages: which operands give the sizes.
   const char* origin = "B, I and S are read from input (B, I) and old_h (B, S)";
   int64_t batch;
@@ -25,10 +25,17 @@ struct CellSizes {
     return static_cast<char*>(const_cast<void*>(tensor)) + element * lltm_dtype_bytes(dtype);
   }
 
-  lltm_step_sizes step() const { return {batch, features, state, columns(), 0}; }
+  lltm_step_sizes step() const {
+    lltm_step_sizes sizes = {};
+    sizes.batch_size = batch;
+    sizes.input_size = features;
+    sizes.state_size = state;
+    sizes.weight_stride = columns();
+    return sizes;
+  }
 };
 
-struct LayerSizes : CellSizes {
+struct LayerSizes : StepSizes {
   int64_t steps;
   bool reverse;
   bool allow_tf32;
@@ -52,9 +59,23 @@ struct LayerSizes : CellSizes {
   // The smallest index in time of the steps [first, last).
   int64_t earliest(int64_t first, int64_t last) const { return reverse ? steps - last : first; }
 
-  lltm_layer_sizes layer() const { return {steps, batch, state, columns(), reverse, allow_tf32}; }
+  lltm_layer_sizes layer() const {
+    lltm_layer_sizes sizes = {};
+    sizes.steps = steps;
+    sizes.batch_size = batch;
+    sizes.state_size = state;
+    sizes.weight_stride = columns();
+    sizes.reverse = reverse;
+    sizes.allow_tf32 = allow_tf32;
+    return sizes;
+  }
   // The input size of one step of the loop is 0, since one GEMM multiplies the inputs of all steps.
-  lltm_step_sizes step() const { return {batch, 0, state, columns(), allow_tf32}; }
+  lltm_step_sizes step() const {
+    lltm_step_sizes sizes = StepSizes::step();
+    sizes.input_size = 0;
+    sizes.allow_tf32 = allow_tf32;
+    return sizes;
+  }
 };
 
 template <typename Torch, Device device>
@@ -63,9 +84,9 @@ struct OperandChecks {
   using OptionalTensor = std::optional<Tensor>;
   using Guard = Guards<Torch>;
 
-  static CellSizes cell(const Tensor& input, const Tensor& weights, const Tensor& bias,
+  static StepSizes step(const Tensor& input, const Tensor& weights, const Tensor& bias,
                         const Tensor& old_h) {
-    CellSizes sizes;
+    StepSizes sizes;
     sizes.dtype = model(input);
     Guard::has_dim(input, "input", 2, "(B, I)");
     Guard::has_dim(old_h, "old_h", 2, "(B, S)");
@@ -108,7 +129,7 @@ struct OperandChecks {
   // Checks that an operand has the device and the dtype of input, and this shape, which `letters`
   // describe. Unless it may have any strides, it must be contiguous. A missing operand passes.
   static void like_input(const OptionalTensor& tensor, const char* name, const Tensor& input,
-                         const CellSizes& sizes, std::initializer_list<int64_t> shape,
+                         const StepSizes& sizes, std::initializer_list<int64_t> shape,
                          const char* letters, bool any_strides = false) {
     if (!tensor) return;
     like_input(*tensor, name, input, any_strides);
@@ -153,7 +174,7 @@ struct OperandChecks {
   // Checks an operand that may have either of two shapes. `longer` has one dimension more than
   // `shape`.
   static void one_of(const OptionalTensor& tensor, const char* name, const Tensor& input,
-                     const CellSizes& sizes, std::initializer_list<int64_t> shape,
+                     const StepSizes& sizes, std::initializer_list<int64_t> shape,
                      std::initializer_list<int64_t> longer, const char* letters) {
     const bool is_longer = tensor && Torch::dim(*tensor) == static_cast<int64_t>(longer.size());
     like_input(tensor, name, input, sizes, is_longer ? longer : shape, letters);

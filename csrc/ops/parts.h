@@ -37,8 +37,11 @@ struct KernelCalls : AttachedKernels<Torch, device, lltm_kernel_functions> {
   // Writes the sums of the columns of `matrix` (rows, columns) to `sums` (columns).
   static void sum_columns(lltm_dtype dtype, int64_t rows, int64_t columns, const Tensor& matrix,
                           const Tensor& sums, const lltm_execution& where) {
-    const lltm_column_sum_arguments arguments = {rows, columns, Torch::data(matrix),
-                                                 Torch::data(sums)};
+    lltm_column_sum_arguments arguments = {};
+    arguments.rows = rows;
+    arguments.columns = columns;
+    arguments.matrix = Torch::data(matrix);
+    arguments.sums = Torch::data(sums);
     check(kernels().column_sum(dtype, &arguments, &where));
   }
 };
@@ -84,8 +87,8 @@ struct Gradients {
   }
 
  private:
-  static OptionalTensor like(const OptionalTensor& operand, int64_t wanted) {
-    return operand && wanted != 0 ? OptionalTensor(Torch::empty_like(*operand)) : std::nullopt;
+  static OptionalTensor like(const OptionalTensor& operand, int64_t bit) {
+    return operand && bit != 0 ? OptionalTensor(Torch::empty_like(*operand)) : std::nullopt;
   }
 };
 

@@ -10,36 +10,65 @@ namespace lltm {
 template <typename Torch>
 struct Matrix {
   const typename Torch::Tensor& tensor;
-  int64_t first;  // the index of the first element
-  int64_t rows;
-  int64_t columns;
-  int64_t stride;  // elements between rows or, if transposed, between columns
+  int64_t first = 0;  // the index of the first element
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t stride = 0;  // elements between rows or, if transposed, between columns
   bool is_transposed = false;
   int64_t plane = 0;  // elements between planes
 
+  // An empty matrix; the caller names its place and size.
+  explicit Matrix(const typename Torch::Tensor& of_tensor) : tensor(of_tensor) {}
+
   Matrix transposed() const {
-    return {tensor, first, columns, rows, stride, !is_transposed, plane};
+    Matrix other = *this;
+    other.rows = columns;
+    other.columns = rows;
+    other.is_transposed = !is_transposed;
+    return other;
   }
   Matrix in_planes(int64_t elements) const {
-    return {tensor, first, rows, columns, stride, is_transposed, elements};
+    Matrix other = *this;
+    other.plane = elements;
+    return other;
+  }
+  // Only the first `count` columns. The rows stay as far apart.
+  Matrix first_columns(int64_t count) const {
+    Matrix other = *this;
+    other.columns = count;
+    return other;
   }
   typename Torch::Tensor view() const {
     return is_transposed ? Torch::strided(tensor, {rows, columns}, {1, stride}, first)
                          : Torch::strided(tensor, {rows, columns}, {stride, 1}, first);
   }
 
-  // (count, columns): `count` rows of a contiguous tensor, from row `first` on.
-  static Matrix rows_of(const typename Torch::Tensor& tensor, int64_t first, int64_t count,
+  // (count, columns): `count` rows of a contiguous tensor, from row `first_row` on.
+  static Matrix rows_of(const typename Torch::Tensor& tensor, int64_t first_row, int64_t count,
                         int64_t columns) {
-    return {tensor, first * columns, count, columns, columns};
+    Matrix matrix(tensor);
+    matrix.first = first_row * columns;
+    matrix.rows = count;
+    matrix.columns = columns;
+    matrix.stride = columns;
+    return matrix;
   }
   // The columns of `weights` (3S, S + I) that multiply h: (3S, S).
-  static Matrix h_columns(const typename Torch::Tensor& weights, const CellSizes& sizes) {
-    return {weights, 0, 3 * sizes.state, sizes.state, sizes.columns()};
+  static Matrix h_columns(const typename Torch::Tensor& weights, const StepSizes& sizes) {
+    Matrix matrix(weights);
+    matrix.rows = 3 * sizes.state;
+    matrix.columns = sizes.state;
+    matrix.stride = sizes.columns();
+    return matrix;
   }
   // The columns of `weights` that multiply the input: (3S, I).
-  static Matrix input_columns(const typename Torch::Tensor& weights, const CellSizes& sizes) {
-    return {weights, sizes.state, 3 * sizes.state, sizes.features, sizes.columns()};
+  static Matrix input_columns(const typename Torch::Tensor& weights, const StepSizes& sizes) {
+    Matrix matrix(weights);
+    matrix.first = sizes.state;
+    matrix.rows = 3 * sizes.state;
+    matrix.columns = sizes.features;
+    matrix.stride = sizes.columns();
+    return matrix;
   }
 };
 
@@ -57,14 +86,26 @@ class Products {
 
   bool by_kernels() const { return by_kernels_; }
 
-  // to = left right or, if `adds`, to += left right. Torch makes only one plane.
+  // to = left right, for each of `planes` planes. Torch makes only one plane.
   void run(const Matrix<Torch>& to, const Matrix<Torch>& left, const Matrix<Torch>& right,
-           bool adds = false, int64_t planes = 1) const {
-    if (!by_kernels_) {
-      const auto sum = to.view();
-      return adds ? Torch::addmm_out(sum, sum, left.view(), right.view())
-                  : Torch::mm_out(sum, left.view(), right.view());
-    }
+           int64_t planes = 1) const {
+    if (by_kernels_) return multiply(to, left, right, planes, kAssigns);
+    Torch::mm_out(to.view(), left.view(), right.view());
+  }
+
+  // to += left right
+  void add(const Matrix<Torch>& to, const Matrix<Torch>& left, const Matrix<Torch>& right) const {
+    if (by_kernels_) return multiply(to, left, right, 1, kAdds);
+    const auto sum = to.view();
+    Torch::addmm_out(sum, sum, left.view(), right.view());
+  }
+
+ private:
+  using Calls = KernelCalls<Torch, device>;
+  enum Result { kAssigns, kAdds };
+
+  void multiply(const Matrix<Torch>& to, const Matrix<Torch>& left, const Matrix<Torch>& right,
+                int64_t planes, Result result) const {
     const auto data = [&](const Matrix<Torch>& matrix) {
       return sizes_.at(Torch::data(matrix.tensor), matrix.first);
     };
@@ -84,14 +125,11 @@ class Products {
     product.to = data(to);
     product.to_stride = to.stride;
     product.to_plane = to.plane;
-    product.adds = adds;
+    product.adds = result == kAdds;
     product.allow_tf32 = sizes_.allow_tf32;
     product.blas_handle = handle_;
     Calls::check(Calls::kernels().product(sizes_.dtype, &product, &where_));
   }
-
- private:
-  using Calls = KernelCalls<Torch, device>;
 
   const LayerSizes& sizes_;
   const lltm_execution& where_;

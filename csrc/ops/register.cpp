@@ -2,15 +2,15 @@
 #include "../engine/register.h"
 
 #include "../kernels/lltm_kernels.h"
-#include "cell_backward.h"
-#include "cell_forward.h"
 #include "layer_backward.h"
 #include "layer_forward.h"
+#include "step_backward.h"
+#include "step_forward.h"
 
 // One line for each operator. The comment on PROJECT_OPERATORS describes a line's arguments.
 #define LLTM_OPERATORS(OPERATOR)                          \
-  OPERATOR(forward, CellForward, kOnCPU | kOnCUDA)        \
-  OPERATOR(backward, CellBackward, kOnCPU | kOnCUDA)      \
+  OPERATOR(forward, StepForward, kOnCPU | kOnCUDA)        \
+  OPERATOR(backward, StepBackward, kOnCPU | kOnCUDA)      \
   OPERATOR(layer_forward, LayerForward, kOnCPU | kOnCUDA) \
   OPERATOR(layer_backward, LayerBackward, kOnCPU | kOnCUDA)
 

@@ -1,15 +1,15 @@
-"""What this site adds to Sphinx: the install selector, and tables from the project's own data."""
+"""What this site adds to Sphinx: the install selector, and tables of the project's data."""
 
 from __future__ import annotations
 
 import json
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import yaml
 from docutils import nodes
 from docutils.parsers.rst import Directive
+from sphinx.application import Sphinx
 
 DOCS = Path(__file__).resolve().parents[1]
 
@@ -17,8 +17,8 @@ DOCS = Path(__file__).resolve().parents[1]
 class Install(Directive):
     """The install selector of install.json: radio buttons, and the command for what is chosen.
 
-    Without JavaScript every command is shown. Its words stand in the page, so search finds them.
-    What the page holds between the directive's lines is for readers of the page's source.
+    Without JavaScript every command is shown. Its words stand in the page, so that search finds
+    them. What the page holds between the directive's lines is for readers of the page's source.
     """
 
     has_content = True
@@ -74,8 +74,10 @@ class Costs(Directive):
     """How many binaries the matrix would need, and how many it has."""
 
     def run(self) -> list[nodes.Node]:
-        matrix = yaml.safe_load((DOCS.parent / "build_matrix.yaml").read_text(encoding="utf-8"))
-        torches, pythons = matrix["torch"], matrix["package"]["pythons"]
+        path = DOCS.parent / "build_matrix.yaml"
+        matrix = yaml.safe_load(path.read_text(encoding="utf-8"))
+        torches = matrix["torch"]
+        pythons = matrix["package"]["pythons"]
         pairs = sum(len(torch["pythons"]) for torch in torches.values())
         own = [torch for torch in torches.values() if "aten" in torch]
         glues = 1 + sum(len(set(torch["abi"].values())) for torch in own)
@@ -93,7 +95,7 @@ class Costs(Directive):
         return table(["what", "how many"], rows, "Counted from build_matrix.yaml")
 
 
-def setup(app: Any) -> dict[str, Any]:
+def setup(app: Sphinx) -> dict[str, bool]:
     for name, directive in (("install", Install), ("layouts", Layouts), ("costs", Costs)):
         app.add_directive(name, directive)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

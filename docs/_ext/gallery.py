@@ -22,14 +22,15 @@ def run(page: Path) -> str:
     """The page's text, with what its blocks print now."""
     names: dict[str, object] = {"__name__": "gallery"}
 
-    def shown(block: re.Match[str]) -> str:
+    def run_block(block: re.Match[str]) -> str:
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(block[1], page.name, "exec"), names)
-        text = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
-        return f"```python\n{block[1]}```\n" + (f"\n```text\n{text}```\n" if text else "")
+        output = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+        shown_output = f"\n```text\n{output}```\n" if output else ""
+        return f"```python\n{block[1]}```\n{shown_output}"
 
-    return BLOCK.sub(shown, page.read_text(encoding="utf-8"))
+    return BLOCK.sub(run_block, page.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

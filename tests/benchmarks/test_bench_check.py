@@ -152,7 +152,7 @@ def formula_layer(
 def coarse(linear: checking.Linear) -> Cell:
     """A layer that multiplies by `linear`."""
     return formula_layer(
-        LONG, lambda p, x, state: checking.run_formula("lltm", p, x, state, linear)
+        LONG, lambda p, x, state: checking.run_formula("lltm", p, x, state, linear=linear)
     )
 
 

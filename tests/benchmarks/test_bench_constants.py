@@ -11,12 +11,12 @@ import torch
 from benchmarks import constants
 from benchmarks.schema import Size
 
-PLAN = Path(__file__).parents[2] / "csrc" / "kernels" / "cuda" / "step_plan.cu"
+CUDA = Path(__file__).parents[2] / "csrc" / "kernels" / "cuda"
+BOUNDS = CUDA / "common" / "measured_bounds.h"
 LAUNCH = 3.0
 TRUE = {
     "rows16": (0.01, 0.2),
     "tensor": (1.5, 0.004),
-    "few": (0.5, 0.001),
     "cublas": (8.0, 0.02, 0.5),
 }
 
@@ -36,7 +36,7 @@ def test_a_fit_finds_the_constants_that_made_the_times(family) -> None:
 
 
 def test_the_command_prints_every_constant_of_the_plan() -> None:
-    body = re.search(r"struct ForwardCosts \{(.*?)\};", PLAN.read_text(), re.DOTALL)
+    body = re.search(r"struct ForwardCosts \{(.*?)\};", BOUNDS.read_text(), re.DOTALL)
     assert body is not None
     in_plan = re.findall(r"double (\w+) =", body[1])
     printed = [name for names in constants.NAMES.values() for name in names]

@@ -11,8 +11,9 @@ from bench_samples import SIZE, report, result
 
 from benchmarks import __main__ as command
 from benchmarks import machine, plot, session, sizes
+from benchmarks.compare import ratios
 from benchmarks.contender import DTYPES
-from benchmarks.report import ratios, summary
+from benchmarks.report import summary
 from benchmarks.schema import Size, read, write
 from benchmarks.sizes import Draw
 
@@ -89,7 +90,8 @@ def test_what_is_slower_is_replaced_by_the_median_of_fresh_processes(
     words = ["random", "--what", "step", "--contenders", "lstmcell", "ours"]
     words += ["--again", str(len(times))]
     arguments = command.parser().parse_args(words)
-    session.run(found, [Draw(SIZE, "float32")], arguments)
+    settings = command.settings_of(arguments, "python -m benchmarks random")
+    session.run(found, [Draw(SIZE, "float32")], settings)
     assert [r.value for r in ratios(found)] == [median]
 
 

@@ -1,3 +1,5 @@
+"""The memory that a step keeps and a loop needs at its peak is counted."""
+
 from __future__ import annotations
 
 import pytest

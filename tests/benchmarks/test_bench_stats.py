@@ -1,3 +1,5 @@
+"""The statistics of the benchmarks: quartiles, and ratios paired by round."""
+
 from __future__ import annotations
 
 import pytest
@@ -11,14 +13,14 @@ times = st.floats(min_value=1e-3, max_value=1e6)
 
 def test_quartiles_of_a_known_sample() -> None:
     summary = summarise([4.0, 1.0, 3.0, 2.0, 5.0])
-    assert (summary["q1"], summary["median"], summary["q3"]) == (2.0, 3.0, 4.0)
-    assert (summary["minimum"], summary["count"]) == (1.0, 5)
+    assert (summary.q1, summary.median, summary.q3) == (2.0, 3.0, 4.0)
+    assert (summary.minimum, summary.count) == (1.0, 5)
 
 
 @given(st.lists(times, min_size=1))
 def test_quartiles_are_ordered_and_within_the_sample(samples: list[float]) -> None:
     s = summarise(samples)
-    assert min(samples) == s["minimum"] <= s["q1"] <= s["median"] <= s["q3"] <= max(samples)
+    assert min(samples) == s.minimum <= s.q1 <= s.median <= s.q3 <= max(samples)
 
 
 def test_an_empty_sample_is_refused() -> None:

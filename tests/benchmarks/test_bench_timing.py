@@ -1,9 +1,12 @@
+"""The benchmarks' timing: contenders in turn, every round kept, no disturbance counted."""
+
 from __future__ import annotations
 
 import gc
 import statistics
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -147,3 +150,24 @@ def test_a_trace_tells_waiting_from_working() -> None:
     assert found.rounds == [[10.0]]
     assert found.detail == {"launches": 3, "before_us": 5.0, "busy_us": 6.0, "waits_us": 4.0}
     assert found.names == ["gemm", "step", "step"]
+
+
+def test_the_kernel_that_joins_h_and_x_is_not_counted_as_pointwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profiles, "copy_rate", lambda: 1e12)
+    call = [
+        profiles.Launch("void lltm::pointwise_cu::copy_all<float>(lltm::Copies)", 2.0, 0.0),
+        profiles.Launch("gemm", 5.0, 2.0),
+        profiles.Launch("void lltm::pointwise_cu::forward_plane<float>()", 1.0, 7.0),
+    ]
+    measured = profiles.of_step([call], bytes_moved=1_000_000)
+    assert measured.detail["join_us"] == 2.0
+    assert measured.detail["pointwise_us"] == 1.0
+    assert measured.detail["fraction_of_copy"] == 1.0
+
+
+def test_the_kernel_that_joins_h_and_x_has_the_name_that_is_looked_for() -> None:
+    sources = (Path(__file__).parents[2] / "csrc" / "kernels" / "cuda").rglob("*.cu*")
+    assert any(" copy_all(" in source.read_text(encoding="utf-8") for source in sources)
+    assert profiles.JOIN.search("copy_all")

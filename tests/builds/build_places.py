@@ -1,4 +1,4 @@
-"""Places to build in: copies of the sources, and environments that borrow this one's torch."""
+"""Places to build in: copies of the sources, and environments that borrow torch."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def quick_nvcc(version: tuple[int, int]) -> dict[str, str]:
 @dataclass(frozen=True)
 class Ran:
     code: int
-    text: str  # standard output and standard error
+    output: str  # standard output and standard error
 
     def good(self) -> str:
-        assert self.code == 0, f"exit code {self.code}:\n{self.text[-6000:]}"
-        return self.text
+        assert self.code == 0, f"exit code {self.code}:\n{self.output[-6000:]}"
+        return self.output
 
 
 def run(
@@ -76,7 +76,7 @@ def run(
     env: dict[str, str] | None = None,
     timeout: float = 900,
 ) -> Ran:
-    done = subprocess.run(
+    process = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
         env=environment() if env is None else env,
@@ -87,11 +87,11 @@ def run(
         timeout=timeout,
         check=False,
     )
-    return Ran(done.returncode, done.stdout)
+    return Ran(process.returncode, process.stdout)
 
 
 class Place:
-    """A virtual environment of its own that sees the tools of this one, and torch if wanted."""
+    """A virtual environment that sees the tools of this one, and on demand its torch."""
 
     def __init__(self, root: Path, with_torch: bool = True) -> None:
         venv.create(root / "venv", symlinks=True, with_pip=False)

@@ -33,8 +33,8 @@ def attempt(**arguments):
 def threads():
     """The folders that eight threads at once get."""
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        found = [pool.submit(attempt) for _ in range(8)]
-        return sorted({future.result() for future in found})
+        futures = [pool.submit(attempt) for _ in range(8)]
+        return sorted({future.result() for future in futures})
 
 
 def largest_error(device):
@@ -51,13 +51,15 @@ def largest_error(device):
         return [new_h, new_cell, *torch.autograd.grad(number, operands)]
 
     pairs = zip(results(lltm_conda.lltm), results(lltm_conda.reference), strict=True)
-    return max(float((got - wanted).abs().max() / wanted.abs().max()) for got, wanted in pairs)
+    return max(
+        float((result - expected).abs().max() / expected.abs().max()) for result, expected in pairs
+    )
 
 
 def public_names():
     """Those of the package that are not there, or are modules in the place of what they hold."""
-    found = {name: getattr(lltm_conda, name) for name in lltm_conda.__all__}
-    return [name for name, value in found.items() if isinstance(value, type(sys))]
+    values = {name: getattr(lltm_conda, name) for name in lltm_conda.__all__}
+    return [name for name, value in values.items() if isinstance(value, type(sys))]
 
 
 def module():

@@ -20,6 +20,6 @@ def results(function):
     return [new_h, new_cell, *torch.autograd.grad(number, operands)]
 
 
-for got, wanted in zip(results(lltm_conda.lltm), results(lltm_conda.reference), strict=True):
-    torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-13)
+for result, expected in zip(results(lltm_conda.lltm), results(lltm_conda.reference), strict=True):
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-13)
 print(f"computed right with {lltm_conda.__file__}")

@@ -13,9 +13,9 @@ KNOWS = "sm_70 sm_75 sm_80 sm_90 sm_90a"
 ASSEMBLES = "'sm_75','sm_80','sm_90','sm_90a','sm_100','sm_120'"
 
 
-def program(path: Path, said: str) -> Path:
+def program(path: Path, output: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n", encoding="utf-8")
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\n", encoding="utf-8")
     path.chmod(0o755)
     return path
 
@@ -63,30 +63,30 @@ def test_what_is_only_a_step_to_another_is_dropped(toolkit: ClangToolkit) -> Non
 
 
 def test_the_record_says_what_was_made(toolkit: ClangToolkit, tmp_path: Path) -> None:
-    made = steps(toolkit, tmp_path / "out", "8.0;9.0;12.0+PTX")
-    (record,) = [step.generated for step in made if step.generated]
-    for text in ("compute_90", "sm_120", "clang++ 19.1.7, CUDA 12.8", '\\"cuda\\": \\"12.8\\"'):
-        assert text in record
+    plan_steps = steps(toolkit, tmp_path / "out", "8.0;9.0;12.0+PTX")
+    (record,) = [step.generated for step in plan_steps if step.generated]
+    for entry in ("compute_90", "sm_120", "clang++ 19.1.7, CUDA 12.8", '\\"cuda\\": \\"12.8\\"'):
+        assert entry in record
     assert "compute_120" not in record
 
 
 def test_clang_compiles_device_code_and_the_host_compiler_the_rest(
     toolkit: ClangToolkit, tmp_path: Path
 ) -> None:
-    made = steps(toolkit, tmp_path / "out", "8.0;9.0+PTX")
-    for step in made[:-2]:
+    plan_steps = steps(toolkit, tmp_path / "out", "8.0;9.0+PTX")
+    for step in plan_steps[:-2]:
         assert (step.command[0] == toolkit.clang) == (step.inputs[0].suffix == ".cu")
-    device = next(step for step in made if step.command[0] == toolkit.clang)
+    device = next(step for step in plan_steps if step.command[0] == toolkit.clang)
     assert "-DLLTM" not in " ".join(device.command), "the same sources as nvcc's"
-    assert "-lcudart" in made[-1].command
+    assert "-lcudart" in plan_steps[-1].command
 
 
 def test_a_compiler_cache_stands_before_every_compiler(
     toolkit: ClangToolkit, tmp_path: Path
 ) -> None:
-    made = steps(toolkit, tmp_path / "out", "8.0", launcher=("ccache",))
-    assert all(step.command[0] == "ccache" for step in made[:-1])
-    assert made[-1].command[0] != "ccache"
+    plan_steps = steps(toolkit, tmp_path / "out", "8.0", launcher=("ccache",))
+    assert all(step.command[0] == "ccache" for step in plan_steps[:-1])
+    assert plan_steps[-1].command[0] != "ccache"
 
 
 def test_a_launcher_in_cxx_is_not_doubled(toolkit: ClangToolkit, tmp_path: Path) -> None:

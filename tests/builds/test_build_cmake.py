@@ -1,4 +1,4 @@
-"""CMake: the library, the C++ program without Python under ctest, and a project that finds it."""
+"""CMake: the library, the C++ program without Python, and a project that finds the library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from build_places import environment, quick_nvcc, run
+from build_places import Ran, environment, quick_nvcc, run
 
 from lltm_conda._version import __version__
 from lltm_conda.engine.builder import (
@@ -58,9 +58,9 @@ def toolkit() -> CudaToolkit | None:
 
 
 def cuda_options() -> list[str]:
-    found = toolkit()
-    assert found is not None
-    return ["-DLLTM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={found.nvcc}"]
+    cuda = toolkit()
+    assert cuda is not None
+    return ["-DLLTM_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={cuda.nvcc}"]
 
 
 def has_gpu() -> bool:
@@ -73,14 +73,23 @@ def build(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built(source_tree, tmp_path_factory.mktemp("cmake") / "build", cuda=has_gpu())
 
 
+def configure(source: Path, folder: Path, *options: str, env: dict[str, str] | None = None) -> Ran:
+    command = (require_cmake(), "-S", source, "-B", folder, *options)
+    return run(*command, env=env)
+
+
+def compile_in(folder: Path, env: dict[str, str] | None = None) -> Ran:
+    command = (require_cmake(), "--build", folder, "-j", os.environ.get("MAX_JOBS", "2"))
+    return run(*command, env=env)
+
+
 def built(source_tree: Path, folder: Path, *, cuda: bool, **variables: str) -> Path:
     options = cuda_options() if cuda else ["-DLLTM_CUDA=OFF"]
     env = environment(TORCH_CUDA_ARCH_LIST="9.0", **variables)
     options += ["-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DCMAKE_PREFIX_PATH={PREFIX}", *QUICK]
     options += [f"-DCMAKE_INSTALL_PREFIX={folder.parent / 'installed'}"]
-    cmake = require_cmake()
-    run(cmake, "-S", source_tree, "-B", folder, *options, env=env).good()
-    run(cmake, "--build", folder, "-j", os.environ.get("MAX_JOBS", "2"), env=env).good()
+    configure(source_tree, folder, *options, env=env).good()
+    compile_in(folder, env=env).good()
     return folder
 
 
@@ -97,10 +106,9 @@ def test_program_without_python_agrees_with_aten_on_the_gpu(build: Path) -> None
 @pytest.mark.slow
 def test_program_agrees_through_the_aten_door(source_tree: Path, tmp_path: Path) -> None:
     # There the dispatcher compares the C++ API's signatures with the kernels'.
-    cmake = require_cmake()
-    options = ("-DLLTM_DOOR=aten", "-DLLTM_CUDA=OFF", *QUICK)
-    run(cmake, "-S", source_tree, "-B", tmp_path, *options, f"-DCMAKE_PREFIX_PATH={PREFIX}").good()
-    run(cmake, "--build", tmp_path, "-j", os.environ.get("MAX_JOBS", "2")).good()
+    options = ("-DLLTM_DOOR=aten", "-DLLTM_CUDA=OFF", *QUICK, f"-DCMAKE_PREFIX_PATH={PREFIX}")
+    configure(source_tree, tmp_path, *options).good()
+    compile_in(tmp_path).good()
     run("ctest", "--test-dir", tmp_path, "--output-on-failure", "--no-tests=error").good()
 
 
@@ -117,9 +125,9 @@ def test_cmake_compiles_what_the_builder_names(build: Path, source_tree: Path) -
 @pytest.mark.slow
 @pytest.mark.skipif(toolkit() is None, reason="no nvcc: install a CUDA toolkit, or set CUDA_HOME")
 def test_cmake_compiles_the_cuda_kernels_without_a_gpu(source_tree: Path, tmp_path: Path) -> None:
-    found = toolkit()
-    assert found is not None
-    build = built(source_tree, tmp_path / "build", cuda=True, **quick_nvcc(found.version))
+    cuda = toolkit()
+    assert cuda is not None
+    build = built(source_tree, tmp_path / "build", cuda=True, **quick_nvcc(cuda.version))
     check_sources(build, source_tree, cuda=True)
 
 
@@ -135,12 +143,11 @@ def check_sources(build: Path, source_tree: Path, *, cuda: bool) -> None:
 
 def consume(folder: Path, *prefixes: str | Path) -> str:
     """What a project prints that finds lltm, and torch through it, below `prefixes`."""
-    for name, text in CONSUMER.items():
-        (folder / name).write_text(text)
-    cmake = require_cmake()
+    for name, content in CONSUMER.items():
+        (folder / name).write_text(content)
     paths = f"-DCMAKE_PREFIX_PATH={';'.join(map(str, prefixes))}"
-    run(cmake, "-S", folder, "-B", folder / "b", paths).good()
-    run(cmake, "--build", folder / "b").good()
+    configure(folder, folder / "b", paths).good()
+    compile_in(folder / "b").good()
     return run(folder / "b" / "consumer").good()
 
 
@@ -153,7 +160,7 @@ def test_another_project_finds_the_installed_library(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ([], "torch.utils.cmake_prefix_path"),
         (
@@ -164,17 +171,17 @@ def test_another_project_finds_the_installed_library(
     ids=["no torch", "no such door"],
 )
 def test_cmake_says_what_is_wrong(
-    source_tree: Path, tmp_path: Path, options: list[str], told: str
+    source_tree: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
-    ran = run(require_cmake(), "-S", source_tree, "-B", tmp_path, "-DLLTM_CUDA=OFF", *options)
+    ran = configure(source_tree, tmp_path, "-DLLTM_CUDA=OFF", *options)
     assert ran.code != 0
-    assert told in " ".join(ran.text.split())
+    assert message in " ".join(ran.output.split())
 
 
 @pytest.mark.skipif(toolkit() is None, reason="needs nvcc")
 def test_cmake_names_a_bad_architecture(source_tree: Path, tmp_path: Path) -> None:
     options = (f"-DCMAKE_PREFIX_PATH={PREFIX}", *cuda_options())
     env = environment(TORCH_CUDA_ARCH_LIST="9.0;Pentium")
-    ran = run(require_cmake(), "-S", source_tree, "-B", tmp_path, *options, env=env)
+    ran = configure(source_tree, tmp_path, *options, env=env)
     assert ran.code != 0
-    assert "'Pentium' is no CUDA architecture" in " ".join(ran.text.split())
+    assert "'Pentium' is no CUDA architecture" in " ".join(ran.output.split())

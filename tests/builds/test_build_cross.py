@@ -17,8 +17,8 @@ NVCC = """case $* in
 esac"""
 
 
-def program(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+def program(path: Path, script: str) -> str:
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
     return str(path)
 
@@ -31,32 +31,41 @@ esac"""
     launcher = program(folder / "launcher", 'exec "$@"')
     env = {**os.environ, "CXX": f"{launcher} {program(folder / 'g++', answer)} {options}", **more}
     toolkit = CudaToolkit(program(folder / "nvcc", NVCC), (13, 0), ("/runtime",))
-    wanted = ("cpu", "cuda13")
-    return plan(BuildRequest(folder, PROJECT, None, None, wanted, env, toolkit, "9.0"))
+    request = BuildRequest(
+        out_dir=folder,
+        project=PROJECT,
+        kernels=("cpu", "cuda13"),
+        env=env,
+        cuda=toolkit,
+        architectures="9.0",
+    )
+    return plan(request)
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_a_cross_build_is_a_property_of_the_compiler(machine: str, tmp_path: Path) -> None:
-    found = steps(tmp_path, machine)
-    records = [step.generated for step in found if step.generated]
+    plan_steps = steps(tmp_path, machine)
+    records = [step.generated for step in plan_steps if step.generated]
     assert len(records) == 2
-    assert all(f'\\"platform\\": \\"linux-{machine}\\"' in text for text in records)
-    by_nvcc = [step.command for step in found if step.command[0].endswith("nvcc")]
+    assert all(f'\\"platform\\": \\"linux-{machine}\\"' in record for record in records)
+    by_nvcc = [step.command for step in plan_steps if step.command[0].endswith("nvcc")]
     assert len(by_nvcc) > 2  # compilations and the link
-    here = platform.machine()
+    host_machine = platform.machine()
     for command in by_nvcc:
-        told = [b for a, b in pairwise(command) if a == "--target-directory"]
+        targets = [b for a, b in pairwise(command) if a == "--target-directory"]
         names = {"aarch64": "sbsa"}
-        assert told == ([] if machine == here else [f"{names.get(here, here)}-linux"])
+        assert targets == (
+            [] if machine == host_machine else [f"{names.get(host_machine, host_machine)}-linux"]
+        )
     assert "-L/runtime" in by_nvcc[-1]
     assert "--no-device-link" in by_nvcc[-1]  # nvlink would write that folder into the object
 
 
 def test_nvcc_gets_the_compiler_that_cxx_names_and_its_options(tmp_path: Path) -> None:
     options = f"-m64 -B {tmp_path}"
-    found = steps(tmp_path, platform.machine(), options)
+    plan_steps = steps(tmp_path, platform.machine(), options)
     named = steps(tmp_path, platform.machine(), options, CUDAHOSTCXX="/other/g++")
-    for command in (step.command for step in found if step.command[0].endswith("nvcc")):
+    for command in (step.command for step in plan_steps if step.command[0].endswith("nvcc")):
         assert [b for a, b in pairwise(command) if a == "-ccbin"] == [str(tmp_path / "g++")]
         passed = [word for word in command if word.startswith("-Xcompiler=")]
         assert passed[:3] == ["-Xcompiler=-m64", "-Xcompiler=-B", f"-Xcompiler={tmp_path}"]

@@ -37,19 +37,19 @@ print(*Path("out").glob("*.so"))
 
 def toolkit() -> CudaToolkit:
     try:
-        found = find_cuda_toolkit(os.environ)
+        cuda = find_cuda_toolkit(os.environ)
     except BuildError as error:
         pytest.skip(str(error))
-    if found is None:
+    if cuda is None:
         pytest.skip('no nvcc; pip install "cuda-toolkit[nvcc,cudart,cccl]==13.0.*" brings one')
-    return found
+    return cuda
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The kernels, built by nvcc from two copies of the sources."""
     nvcc = toolkit()
-    found = []
+    objects = []
     for name in ("plain", "it's a, (folder)"):
         root = copy_sources(tmp_path_factory.mktemp("nvcc") / name)
         env = environment(
@@ -61,13 +61,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             **quick_nvcc(nvcc.version),
         )
         path = run(sys.executable, "-c", BUILD, nvcc.nvcc, cwd=root, env=env).good().split("\n")[-2]
-        found.append(root / path)
-    return found
+        objects.append(root / path)
+    return objects
 
 
 @pytest.mark.slow
-def test_nvcc_makes_kernels_without_a_gpu(made: list[Path]) -> None:
-    binary = read_binary(made[0])
+def test_nvcc_makes_kernels_without_a_gpu(kernels: list[Path]) -> None:
+    binary = read_binary(kernels[0])
     assert binary.record is not None
     assert set(binary.cuda_archs) == {"sm_80", "compute_80"}
     assert binary.python_symbols == ()
@@ -75,16 +75,16 @@ def test_nvcc_makes_kernels_without_a_gpu(made: list[Path]) -> None:
 
 
 @pytest.mark.slow
-def test_nvcc_makes_the_same_bytes_in_any_path(made: list[Path]) -> None:
-    one, other = (path.read_bytes() for path in made)
+def test_nvcc_makes_the_same_bytes_in_any_path(kernels: list[Path]) -> None:
+    one, other = (path.read_bytes() for path in kernels)
     assert one == other
 
 
 def test_no_kernel_is_in_an_anonymous_namespace() -> None:
     """Nvcc would write a hash of the source's folder into its name."""
-    for path in (REPO / "csrc" / "kernels" / "cuda").glob("*.cu"):
-        text = path.read_text(encoding="utf-8")
-        assert "__global__" not in text or "\nnamespace {" not in text, path.name
+    for path in (REPO / "csrc" / "kernels" / "cuda").rglob("*.cu"):
+        source = path.read_text(encoding="utf-8")
+        assert "__global__" not in source or "\nnamespace {" not in source, path.name
 
 
 def test_architecture_that_nvcc_lacks_is_refused(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def command(*arguments: str) -> list[str]:
 
 
 def test_a_killed_build_is_listed_and_removed(slow: dict[str, str], tmp_path: Path) -> None:
-    env, base = slow, tmp_path / "cache"
+    env = slow
+    base = tmp_path / "cache"
     build = subprocess.Popen(
         command(), cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, start_new_session=True
     )
@@ -69,7 +70,7 @@ def test_a_killed_build_is_listed_and_removed(slow: dict[str, str], tmp_path: Pa
     running = run(*command("--remove", "all"), cwd=tmp_path, env=env)
     os.killpg(build.pid, signal.SIGKILL)
     build.wait()
-    assert (running.code, "another process builds here" in running.text) == (1, True)
+    assert (running.code, "another process builds here" in running.output) == (1, True)
     assert "killed or running" in run(*command("--list"), cwd=tmp_path, env=env).good()
     assert "removed building-" in run(*command("--remove", "all"), cwd=tmp_path, env=env).good()
     assert [path.name for path in base.iterdir()] == ["lock"]
@@ -106,8 +107,8 @@ def is_running(pid: str) -> bool:
 
 
 def test_a_failed_build_leaves_nothing(env: dict[str, str], tmp_path: Path) -> None:
-    done = run(*command(), cwd=tmp_path, env=env)
-    assert (done.code, "lltm was not built" in done.text) == (1, True)
+    result = run(*command(), cwd=tmp_path, env=env)
+    assert (result.code, "lltm was not built" in result.output) == (1, True)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
 
 
@@ -116,9 +117,9 @@ def test_root_builds_nothing_in_the_home_of_a_user(env: dict[str, str], tmp_path
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, 65534, 65534)
-    done = run(*command(), cwd=tmp_path, env=env | {"LLTM_CONDA_CACHE": "", "HOME": str(home)})
-    (line,) = done.text.splitlines()
-    assert (done.code, "set LLTM_CONDA_CACHE" in line) == (1, True)
+    result = run(*command(), cwd=tmp_path, env=env | {"LLTM_CONDA_CACHE": "", "HOME": str(home)})
+    (line,) = result.output.splitlines()
+    assert (result.code, "set LLTM_CONDA_CACHE" in line) == (1, True)
     assert list(home.iterdir()) == []
 
 
@@ -134,7 +135,8 @@ class Compiled:
 @pytest.fixture
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
     """A cache with a build made under FORCE_CUDA=0."""
-    torch, sources = find_torch(), source_hash(PACKAGE)
+    torch = find_torch()
+    sources = source_hash(PACKAGE)
     assert sources is not None
     project = PROJECT._replace(cache=tmp_path / "cache")
     folder = cache.entry_folder(project, torch, sources)
@@ -207,8 +209,8 @@ def test_sixteen_threads_share_the_op_the_loader_and_one_build(tmp_path: Path) -
         DEBUG="1",
         FORCE_CUDA="0",
     )
-    told = run(sys.executable, "-P", THREADS, cache_folder, cwd=tmp_path, env=env).good()
-    assert told.splitlines()[-2:] == ["compiled 1", "failures 0"], told
+    output = run(sys.executable, "-P", THREADS, cache_folder, cwd=tmp_path, env=env).good()
+    assert output.splitlines()[-2:] == ["compiled 1", "failures 0"], output
 
 
 @pytest.mark.slow
@@ -223,6 +225,6 @@ def test_eight_processes_on_a_cold_cache_compile_once(tmp_path: Path) -> None:
         subprocess.Popen(command(), cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
         for _ in range(8)
     ]
-    told = [build.communicate(timeout=900)[0] for build in builds]
+    outputs = [build.communicate(timeout=900)[0] for build in builds]
     assert [build.returncode for build in builds] == [0] * 8
-    assert sum("\nbuilt " in text for text in told) == 1
+    assert sum("\nbuilt " in output for output in outputs) == 1

@@ -64,11 +64,11 @@ def test_no_two_steps_write_one_file(tmp_path: Path) -> None:
 
 @needs_stable_torch
 def test_every_input_is_a_source_or_made_before(tmp_path: Path) -> None:
-    made: set[Path] = set()
+    outputs: set[Path] = set()
     for step in plan(request(tmp_path)):
-        unknown = [path for path in step.inputs if path not in made and not path.is_file()]
+        unknown = [path for path in step.inputs if path not in outputs and not path.is_file()]
         assert unknown == ([step.inputs[0]] if step.generated is not None else [])
-        made.add(step.output)
+        outputs.add(step.output)
 
 
 @needs_stable_torch
@@ -124,7 +124,8 @@ every_odd_name = pytest.mark.parametrize("name", ODD.values(), ids=ODD)
 @every_odd_name
 def test_a_step_runs_in_any_path(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
-    first, second = folder / "first $x", folder / "second"
+    first = folder / "first $x"
+    second = folder / "second"
     steps = [
         Step("one", (), first, ("touch", str(first))),
         Step("two", (first,), second, ("cp", str(first), str(second))),
@@ -163,16 +164,16 @@ INJECTIONS = {
 
 
 @pytest.mark.parametrize("variable", ["CXXFLAGS", "LDFLAGS"])
-@pytest.mark.parametrize("text", INJECTIONS.values(), ids=INJECTIONS)
+@pytest.mark.parametrize("template", INJECTIONS.values(), ids=INJECTIONS)
 @pytest.mark.parametrize("with_ninja", [True, False])
 def test_a_variable_runs_no_shell_command(
-    tmp_path: Path, variable: str, text: str, with_ninja: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, variable: str, template: str, with_ninja: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not with_ninja:
         monkeypatch.setattr(sys.modules[execute_package.__module__], "find_ninja", lambda: None)
     victim = tmp_path / "victim"
     out = tmp_path / "out"
-    env = environment(**{variable: text.format(victim)})
+    env = environment(**{variable: template.format(victim)})
     with suppress(BuildError):
         steps = plan(BuildRequest(out, PROJECT, env=env))
         execute([step for step in steps if "record" in step.name], out, log=lambda _: None)
@@ -216,7 +217,9 @@ def test_failure_shows_the_compilers_words_and_what_to_do(
 
 
 def test_what_is_up_to_date_is_not_built_again(tmp_path: Path) -> None:
-    source, output, count = tmp_path / "in", tmp_path / "out", tmp_path / "count"
+    source = tmp_path / "in"
+    output = tmp_path / "out"
+    count = tmp_path / "count"
     source.touch()
     steps = [shell("copy", f"echo x >> '{count}'; cp '{source}' '{output}'", (source,), output)]
     for _ in range(3):
@@ -233,8 +236,8 @@ def test_what_is_up_to_date_is_not_built_again(tmp_path: Path) -> None:
 def test_glue_of_its_own_leaves_only_openmp_to_torch(tmp_path, called: str, links: bool) -> None:
     torch = find_torch()
     glue = "aten{}{}-abi{}".format(*torch.version_tuple[:2], torch.cxx11_abi)
-    wanted = BuildRequest(tmp_path, PROJECT, glue=glue, torch=torch, env=environment())
-    link = [step.command for step in plan(wanted) if "-shared" in step.command][-1]
+    request = BuildRequest(tmp_path, PROJECT, glue=glue, torch=torch, env=environment())
+    link = [step.command for step in plan(request) if "-shared" in step.command][-1]
     source = tmp_path / "a.cpp"
     source.write_text(f"void f(int* sum) {{\n#pragma omp parallel\n++*sum;\n{called}\n}}\n")
     flags = ["-fPIC", *(word for word in link if word.startswith("-Wl,"))]
@@ -242,5 +245,5 @@ def test_glue_of_its_own_leaves_only_openmp_to_torch(tmp_path, called: str, link
         ["g++", "-fopenmp", "-c", *flags[:1], source, "-o", tmp_path / "a.o"], check=True
     )
     command = ["g++", "-shared", *flags, tmp_path / "a.o", "-o", tmp_path / "a.so"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode == 0, "missing" in done.stderr) == (links, not links)
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert (process.returncode == 0, "missing" in process.stderr) == (links, not links)

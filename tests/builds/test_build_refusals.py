@@ -57,16 +57,17 @@ def no_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
 
 
 def fit(torch: TorchInstall, env: dict[str, str]) -> tuple[BuildRequest, list[str]]:
-    said: list[str] = []
-    return fitting_request(PROJECT, torch, Path("out"), env, log=said.append), said
+    log: list[str] = []
+    return fitting_request(PROJECT, torch, Path("out"), env, log=log.append), log
 
 
 def test_missing_torch_names_the_flag(source_tree: Path, tmp_path: Path) -> None:
     place = Place(tmp_path, with_torch=False)
-    ran = place.pip("wheel", "--no-build-isolation", "--no-deps", "-w", tmp_path, source_tree)
+    options = ("--no-build-isolation", "--no-deps", "-w", tmp_path)
+    ran = place.pip("wheel", *options, source_tree)
     assert ran.code != 0
-    assert "pip install --no-build-isolation" in ran.text
-    assert "Traceback" not in ran.text.partition("lltm is compiled against")[2]
+    assert "pip install --no-build-isolation" in ran.output
+    assert "Traceback" not in ran.output.partition("lltm is compiled against")[2]
 
 
 def test_torch_too_old_is_refused(tmp_path: Path) -> None:
@@ -84,19 +85,19 @@ def test_force_cuda_without_nvcc_names_what_to_install(
 def test_cuda_torch_without_nvcc_builds_for_the_cpu_and_says_so(
     no_nvcc: dict[str, str], tmp_path: Path
 ) -> None:
-    request, said = fit(a_torch(tmp_path, cuda="13.0"), no_nvcc)
+    request, log = fit(a_torch(tmp_path, cuda="13.0"), no_nvcc)
     assert request.kernels == ("cpu",)
-    assert "no nvcc was found" in said[0]
-    assert "CUDA_HOME" in said[0]
+    assert "no nvcc was found" in log[0]
+    assert "CUDA_HOME" in log[0]
 
 
 def test_nvcc_of_torchs_major_is_taken_without_a_gpu(
     no_nvcc: dict[str, str], tmp_path: Path
 ) -> None:
     home = a_toolkit(tmp_path, "12.8")
-    request, said = fit(a_torch(tmp_path, cuda="12.6"), {**no_nvcc, "CUDA_HOME": str(home)})
+    request, log = fit(a_torch(tmp_path, cuda="12.6"), {**no_nvcc, "CUDA_HOME": str(home)})
     assert request.kernels == ("cpu", "cuda12")
-    assert said == []
+    assert log == []
 
 
 @pytest.mark.parametrize(("force", "kernels"), [(None, ("cpu",)), ("1", ("cpu", "cuda13"))])
@@ -104,11 +105,11 @@ def test_nvcc_newer_than_torchs_cuda_needs_force(
     no_nvcc: dict[str, str], tmp_path: Path, force: str | None, kernels: tuple[str, ...]
 ) -> None:
     env = {**no_nvcc, "CUDA_HOME": str(a_toolkit(tmp_path, "13.0"))}
-    request, said = fit(
+    request, log = fit(
         a_torch(tmp_path, cuda="12.6"), env if force is None else {**env, "FORCE_CUDA": force}
     )
     assert request.kernels == kernels
-    assert "newer than the CUDA 12.6 of torch" in said[0]
+    assert "newer than the CUDA 12.6 of torch" in log[0]
 
 
 def test_force_cuda_0_forbids_cuda(no_nvcc: dict[str, str], tmp_path: Path) -> None:
@@ -161,23 +162,24 @@ def test_an_early_nvcc_of_a_major_compiles_what_it_knows(
 
 def test_a_later_cuda_needs_no_change_here(no_nvcc: dict[str, str], tmp_path: Path) -> None:
     home = a_toolkit(tmp_path, "14.1", "90 100 103 120 121 140")
-    request, said = fit(a_torch(tmp_path, cuda="14.0"), {**no_nvcc, "CUDA_HOME": str(home)})
-    assert (request.kernels, said) == (("cpu", "cuda14"), [])
-    made = [word.rpartition("=")[2] for word in planned(home, no_nvcc, tmp_path)]
-    assert made == ["sm_100", "sm_120", "compute_140", "sm_140", "sm_90"]
+    request, log = fit(a_torch(tmp_path, cuda="14.0"), {**no_nvcc, "CUDA_HOME": str(home)})
+    assert (request.kernels, log) == (("cpu", "cuda14"), [])
+    architectures = [word.rpartition("=")[2] for word in planned(home, no_nvcc, tmp_path)]
+    assert architectures == ["sm_100", "sm_120", "compute_140", "sm_140", "sm_90"]
 
 
 @pytest.mark.parametrize(("version", "compiles"), [("11.8", "70 80 90"), ("12.1", "50 52 61")])
 def test_a_cuda_of_old_gpus_falls_back_to_the_cpu_and_says_so(
     no_nvcc: dict[str, str], tmp_path: Path, version: str, compiles: str
 ) -> None:
-    torch, home = a_torch(tmp_path, cuda=version), a_toolkit(tmp_path, version, compiles)
+    torch = a_torch(tmp_path, cuda=version)
+    home = a_toolkit(tmp_path, version, compiles)
     env = {**no_nvcc, "CUDA_HOME": str(home)}
-    request, said = fit(torch, env)
+    request, log = fit(torch, env)
     assert request.kernels == ("cpu",)
-    assert f"CUDA {version}" in said[0] and "TORCH_CUDA_ARCH_LIST" in said[0]
-    told = rf"CUDA {version} compiles for .* CUDA 12 or newer, .* 7\.0 or newer.*CUDA_HOME"
-    with pytest.raises(BuildError, match=told):
+    assert f"CUDA {version}" in log[0] and "TORCH_CUDA_ARCH_LIST" in log[0]
+    message = rf"CUDA {version} compiles for .* CUDA 12 or newer, .* 7\.0 or newer.*CUDA_HOME"
+    with pytest.raises(BuildError, match=message):
         fit(torch, {**env, "FORCE_CUDA": "1"})
     request, _ = fit(torch, {**env, "TORCH_CUDA_ARCH_LIST": "6.1"})
     assert request.kernels == ("cpu", f"cuda{version[:2]}")
@@ -189,8 +191,8 @@ def test_missing_compiler_is_named(
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
     request = BuildRequest(tmp_path, PROJECT, env=environment(CXX="no-such-compiler"))
-    told = rf"no C\+\+ compiler.*CXX='no-such-compiler'.*gxx_linux-{conda}\).*set CXX"
-    with pytest.raises(BuildError, match=told):
+    message = rf"no C\+\+ compiler.*CXX='no-such-compiler'.*gxx_linux-{conda}\).*set CXX"
+    with pytest.raises(BuildError, match=message):
         plan(request)
 
 

@@ -1,4 +1,4 @@
-"""Every build of a commit says which it is and when it was made, with git at hand or without."""
+"""Every build says of which commit it is and when that was made, with or without git."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     root = copy_sources(tmp_path_factory.mktemp("source") / "lltm")
     who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
     env = environment(GIT_COMMITTER_DATE=f"@{MADE} +0000", GIT_AUTHOR_DATE=f"@{MADE} +0000")
-    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "x")):
-        run("git", *words, cwd=root, env=env).good()
+    for arguments in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "x")):
+        run("git", *arguments, cwd=root, env=env).good()
     return root, run("git", "rev-parse", "HEAD", cwd=root).good().strip()
 
 
@@ -44,8 +44,8 @@ def unpacked(checkout: tuple[Path, str], tmp_path_factory: pytest.TempPathFactor
     """The checkout's source distribution, where there is no git."""
     out = tmp_path_factory.mktemp("sdist")
     run(sys.executable, "-c", BACKEND, out, cwd=checkout[0]).good()
-    (made,) = out.iterdir()
-    with tarfile.open(made) as archive:
+    (sdist_path,) = out.iterdir()
+    with tarfile.open(sdist_path) as archive:
         archive.extractall(out, filter="data")
     (root,) = (path for path in out.iterdir() if path.is_dir())
     return root
@@ -73,10 +73,10 @@ def test_a_wheel_carries_them_on(
         out = tmp_path / str(number)
         command = ("-m", "pip", "wheel", ".", "--no-build-isolation", "--no-deps", "-w", out)
         run(sys.executable, *command, cwd=root, env=env).good()
-        (made,) = out.iterdir()
-        with zipfile.ZipFile(made) as archive:
-            text = archive.read("lltm_conda/source.json")
-        assert json.loads(text) == {"commit": checkout[1], "epoch": MADE}
+        (wheel,) = out.iterdir()
+        with zipfile.ZipFile(wheel) as archive:
+            content = archive.read("lltm_conda/source.json")
+        assert json.loads(content) == {"commit": checkout[1], "epoch": MADE}
 
 
 def test_sources_that_know_nothing_take_the_date_of_the_build(tmp_path: Path) -> None:

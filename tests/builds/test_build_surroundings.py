@@ -87,7 +87,7 @@ def surrounded(*command: str | Path, umask: int = -1, cwd: Path, **changes: str)
         for capability in (1, 2):  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
             ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
 
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=cwd,
         env=environment(DEBUG="1", FORCE_CUDA="0", **changes),
@@ -99,26 +99,26 @@ def surrounded(*command: str | Path, umask: int = -1, cwd: Path, **changes: str)
         preexec_fn=drop_capabilities,
         timeout=600,
     )
-    return Ran(done.returncode, done.stdout)
+    return Ran(process.returncode, process.stdout)
 
 
 def test_the_package_works_in_any_folder(tmp_path: Path) -> None:
     folder = tmp_path.joinpath(*ODD.values())
     shutil.copytree(PACKAGE, folder / "lltm_conda", ignore=shutil.ignore_patterns("__pycache__"))
     cache = str(tmp_path / "none")
-    told = surrounded("-c", IMPORT, folder, cwd=tmp_path, LLTM_CONDA_CACHE=cache).good()
-    assert ascii(str(folder / "lltm_conda" / "__init__.py")) in told
-    assert told.endswith("lltm works here\n")
+    output = surrounded("-c", IMPORT, folder, cwd=tmp_path, LLTM_CONDA_CACHE=cache).good()
+    assert ascii(str(folder / "lltm_conda" / "__init__.py")) in output
+    assert output.endswith("lltm works here\n")
 
 
 @pytest.mark.parametrize("name", ["$LIB", "x${ORIGIN}y", "$PLATFORM z"])
 def test_a_path_that_the_dynamic_linker_rewrites_is_refused(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     shutil.copytree(PACKAGE, folder / "lltm_conda", ignore=shutil.ignore_patterns("__pycache__"))
-    done = surrounded("-c", IMPORT, folder, cwd=tmp_path, LLTM_CONDA_CACHE=str(tmp_path / "none"))
-    assert done.code == 1
+    result = surrounded("-c", IMPORT, folder, cwd=tmp_path, LLTM_CONDA_CACHE=str(tmp_path / "none"))
+    assert result.code == 1
     assert re.search(r"^lltm_conda.*LLTMImportError: .*, which the dynamic linker replaces$",
-                     done.text, re.MULTILINE)  # fmt: skip
+                     result.output, re.MULTILINE)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +127,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     site = tmp_path_factory.mktemp("site")
     package = shutil.copytree(CLIENTS / "tiny", site / "tiny_client")
     shutil.copytree(source_root() / "engine", package / "csrc" / "engine")
-    for name, text in TINY.items():
-        (package / name).write_text(text)
+    for name, content in TINY.items():
+        (package / name).write_text(content)
     path = os.pathsep.join(map(str, (site, CLIENTS, PACKAGE.parent)))
     return {"PYTHONPATH": path, "LLTM_CONDA_LOAD": "0"}
 
@@ -138,8 +138,8 @@ def test_a_build_in_the_process_works_under_any_umask(
     tmp_path: Path, tiny: dict[str, str], umask: int
 ) -> None:
     cache = tmp_path / "cache"
-    told = surrounded("-c", JIT, cwd=tmp_path, umask=umask, TINY_CACHE=str(cache), **tiny).good()
-    assert told.startswith(str(cache)), told
+    output = surrounded("-c", JIT, cwd=tmp_path, umask=umask, TINY_CACHE=str(cache), **tiny).good()
+    assert output.startswith(str(cache)), output
     assert {path.stat().st_mode & 0o077 for path in (cache, *cache.rglob("*"))} == {0}
 
 
@@ -159,13 +159,14 @@ def test_a_home_that_cannot_be_written_to_is_named_or_no_matter(
     home = tmp_path / "home"
     home.mkdir(mode=0o500)
     places = {"HOME": str(home), "PYTHONPATH": str(PACKAGE.parent), "XDG_CACHE_HOME": ""}
-    done = surrounded("-m", "lltm_conda", *command, cwd=tmp_path, **places)
+    result = surrounded("-m", "lltm_conda", *command, cwd=tmp_path, **places)
     if command == ("build",):
-        assert done.code == 1
-        assert done.text.count("\n") == 1
-        assert "cannot be made (Permission denied). To mend it: set LLTM_CONDA_CACHE" in done.text
+        assert result.code == 1
+        assert result.output.count("\n") == 1
+        message = "cannot be made (Permission denied). To mend it: set LLTM_CONDA_CACHE"
+        assert message in result.output
     else:
-        done.good()
+        result.good()
     assert list(home.iterdir()) == []
 
 
@@ -174,12 +175,12 @@ def test_a_build_refuses_a_cache_that_others_can_write_to(tmp_path: Path) -> Non
     cache.mkdir()
     cache.chmod(0o770)
     places = {"LLTM_CONDA_CACHE": str(cache), "PYTHONPATH": str(PACKAGE.parent)}
-    done = surrounded("-m", "lltm_conda", "build", cwd=tmp_path, **places)
-    assert done.code == 1
-    assert "cache has mode 0770, not 0700. To mend it: chmod -R go= " in done.text
+    result = surrounded("-m", "lltm_conda", "build", cwd=tmp_path, **places)
+    assert result.code == 1
+    assert "cache has mode 0770, not 0700. To mend it: chmod -R go= " in result.output
     assert list(cache.iterdir()) == []
 
 
 def test_children_that_are_forked_after_the_import_compute(tmp_path: Path) -> None:
-    told = surrounded("-c", FORK, cwd=tmp_path, PYTHONPATH=str(PACKAGE.parent)).good()
-    assert told == f"{[0] * 8}\n"
+    output = surrounded("-c", FORK, cwd=tmp_path, PYTHONPATH=str(PACKAGE.parent)).good()
+    assert output == f"{[0] * 8}\n"

@@ -22,16 +22,16 @@ BACKEND = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[
 def sdist(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sdist")
     run(sys.executable, "-c", BACKEND, out, cwd=source_tree).good()
-    (made,) = out.iterdir()
-    return made
+    (path,) = out.iterdir()
+    return path
 
 
 def wheel_of(source: Path, out: Path, **changes: str) -> Path:
     """The wheel that pip makes of a checkout or of a source distribution."""
     command = ("-m", "pip", "wheel", source, "--no-build-isolation", "--no-deps", "-w", out)
     run(sys.executable, *command, env=environment(**changes)).good()
-    (made,) = out.glob("*.whl")
-    return made
+    (path,) = out.glob("*.whl")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +60,10 @@ def test_binaries_of_wheel_reference_no_python_symbol(wheel: Path, tmp_path: Pat
     with zipfile.ZipFile(wheel) as archive:
         binaries = [name for name in archive.namelist() if name.endswith(".so")]
         archive.extractall(tmp_path, binaries)
-    found = {name: read_binary(tmp_path / name) for name in binaries}
-    assert {Path(name).name.partition("-")[0] for name in found} == {"glue", "kernels"}
-    assert {name: binary.python_symbols for name, binary in found.items()} == dict.fromkeys(
-        found, ()
+    inspected = {name: read_binary(tmp_path / name) for name in binaries}
+    assert {Path(name).name.partition("-")[0] for name in inspected} == {"glue", "kernels"}
+    assert {name: binary.python_symbols for name, binary in inspected.items()} == dict.fromkeys(
+        inspected, ()
     )
 
 
@@ -79,14 +79,14 @@ def test_sdist_holds_what_every_way_of_building_needs(sdist: Path, source_tree: 
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     folders = ("csrc", "cmake", "include", "examples/cpp", "torchship/builder")
-    needed = {
+    required = {
         str(path.relative_to(source_tree))
         for folder in folders
         for path in (source_tree / folder).rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     }
-    needed |= {"CMakeLists.txt", "setup.py", "pyproject.toml", "LICENSE", "lltm_conda/py.typed"}
-    assert needed - inside == set()
+    required |= {"CMakeLists.txt", "setup.py", "pyproject.toml", "LICENSE", "lltm_conda/py.typed"}
+    assert required - inside == set()
 
 
 def test_wheel_of_the_checkout_is_that_of_the_sdist(

@@ -46,8 +46,8 @@ EXPECTED = {cell: cell(), whole_sequence: whole_sequence()}
 
 def same_numbers(function):
     for _ in range(ROUNDS):
-        found = function()
-        assert all(map(torch.equal, found, EXPECTED[function])), function.__name__
+        result = function()
+        assert all(map(torch.equal, result, EXPECTED[function])), function.__name__
 
 
 def judges_alike():
@@ -61,11 +61,11 @@ def judges_alike():
 
 def builds_once():
     project = PROJECT._replace(cache=Path(sys.argv[1]))
-    folder = local_build.build(project, find_torch(), log=told.append)
+    folder = local_build.build(project, find_torch(), log=log.append)
     assert (folder / "build.json").is_file()
 
 
-told = []
+log = []
 failures = []
 start = threading.Barrier(16)
 
@@ -90,5 +90,5 @@ for thread in threads:
 for thread in threads:
     thread.join()
 print(*failures, sep="\n")
-print("compiled", sum(line.startswith(("built stable", "built aten")) for line in told))
+print("compiled", sum(line.startswith(("built stable", "built aten")) for line in log))
 print("failures", len(failures))

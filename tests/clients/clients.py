@@ -1,4 +1,4 @@
-"""Two more clients of the engine: `tiny` has kernels for the CPU alone, `bare` has none at all."""
+"""Two more clients of the engine: `tiny` has kernels for the CPU alone, `bare` has none."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def glues() -> list[str]:
     """The glue of every door that the installed torch has."""
     torch = find_torch()
     assert torch.cxx11_abi is not None
-    found = [str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))]
+    names = [str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))]
     if torch.version_tuple >= FIRST_STABLE:
-        found.insert(0, str(GlueName("stable", FIRST_STABLE)))
-    return found
+        names.insert(0, str(GlueName("stable", FIRST_STABLE)))
+    return names
 
 
 def build(name: str, root: Path, engine: Path) -> Project:
@@ -66,7 +66,8 @@ def build(name: str, root: Path, engine: Path) -> Project:
     # Without optimisation; what the linker is asked for stays.
     env = {**os.environ, "DEBUG": "1"}
     fitting = fitting_request(project, find_torch(), root / "lib", env, log=lambda line: None)
-    others = [replace(fitting, glue=glue, kernels=()) for glue in glues() if glue != fitting.glue]
+    other_glues = [glue for glue in glues() if glue != fitting.glue]
+    others = [replace(fitting, glue=glue, kernels=()) for glue in other_glues]
     for request in (fitting, *others):
         execute(plan(request), root / "work", jobs=2, log=lambda line: None)
     return project

@@ -1,4 +1,4 @@
-"""Other clients of the engine live beside lltm: one engine builds, judges and loads them all."""
+"""Other clients live beside lltm: one engine builds, judges and loads them all."""
 
 from __future__ import annotations
 
@@ -81,12 +81,13 @@ for name in names:
 @pytest.fixture(scope="session")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Project]:
     root = tmp_path_factory.mktemp("clients")
-    made = {name: build(name, root / name, source_root() / "engine") for name in CLIENTS}
-    return {"lltm": PROJECT, **made}
+    engine = source_root() / "engine"
+    built_projects = {name: build(name, root / name, engine) for name in CLIENTS}
+    return {"lltm": PROJECT, **built_projects}
 
 
 def run(code: str, *arguments: object, **environment: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", COMPUTE + code, *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": str(HERE)} | environment,
         cwd=HERE,
@@ -94,8 +95,8 @@ def run(code: str, *arguments: object, **environment: str) -> str:
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def libraries(project: Project) -> list[Path]:
@@ -110,9 +111,9 @@ def pair(project: Project) -> list[Path]:
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_client_has_the_binaries_of_its_devices(clients: dict[str, Project], name: str) -> None:
-    wanted = {f"glue-{glue}.so" for glue in glues()}
-    wanted |= {f"kernels-{device}.so" for device in clients[name].kernels}
-    assert {path.name for path in libraries(clients[name])} == wanted
+    expected = {f"glue-{glue}.so" for glue in glues()}
+    expected |= {f"kernels-{device}.so" for device in clients[name].kernels}
+    assert {path.name for path in libraries(clients[name])} == expected
 
 
 def test_no_linker_flag_of_the_user_drops_what_the_checker_reads(
@@ -143,8 +144,8 @@ def test_each_accepts_its_own_binaries_and_no_others(
 
 @pytest.mark.parametrize("order", [NAMES, NAMES[::-1]], ids=" ".join)
 def test_clients_load_side_by_side(clients: dict[str, Project], order: tuple[str, ...]) -> None:
-    said = run(LOAD, " ".join(order), clients["tiny"].folder.parent).split()
-    variants = dict(zip(said[::2], said[1::2], strict=True))
+    pairs = run(LOAD, " ".join(order), clients["tiny"].folder.parent).split()
+    variants = dict(zip(pairs[::2], pairs[1::2], strict=True))
     assert list(variants) == list(order)
     assert variants["tiny"] == variants["bare"] == f"{glues()[0]}-cpu"
 
@@ -197,19 +198,23 @@ def test_a_project_with_the_namespace_of_a_loaded_one_is_refused(
 @pytest.mark.parametrize("glue", glues())
 def test_clients_load_through_either_door(clients: dict[str, Project], glue: str) -> None:
     forced = {"TINY_VARIANT": f"{glue}-cpu", "BARE_VARIANT": f"{glue}-cpu"}
-    said = run(LOAD, "tiny bare", clients["tiny"].folder.parent, **forced)
-    assert said.split() == ["tiny", f"{glue}-cpu", "bare", f"{glue}-cpu"]
+    output = run(LOAD, "tiny bare", clients["tiny"].folder.parent, **forced)
+    assert output.split() == ["tiny", f"{glue}-cpu", "bare", f"{glue}-cpu"]
 
 
 def test_errors_carry_the_name_of_the_client(clients: dict[str, Project]) -> None:
     code = LOAD + (
-        "for wrong in (torch.ones(2).int(), torch.ones(2, 2).T, torch.ones(2, device='meta')):\n"
+        "integers = torch.ones(2).int()\n"
+        "transposed = torch.ones(2, 2).T\n"
+        "meta = torch.ones(2, device='meta')\n"
+        "for wrong in (integers, transposed, meta):\n"
         "    try: torch.ops.tiny.scale(wrong, 2)\n"
-        "    except (RuntimeError, NotImplementedError) as error: print(str(error).splitlines()[0])"
+        "    except (RuntimeError, NotImplementedError) as error:\n"
+        "        print(str(error).splitlines()[0])"
     )
-    said = run(code, "tiny", clients["tiny"].folder.parent)
-    assert "tiny-client: values must be float32, got int32" in said
-    assert "tiny-client: values must be contiguous, got shape (2, 2) with strides (1, 2)" in said
+    output = run(code, "tiny", clients["tiny"].folder.parent)
+    assert "tiny-client: values must be float32, got int32" in output
+    assert "tiny-client: values must be contiguous, got shape (2, 2) with strides (1, 2)" in output
 
 
 def test_kernels_that_are_not_loaded_are_named(clients: dict[str, Project]) -> None:
@@ -217,8 +222,8 @@ def test_kernels_that_are_not_loaded_are_named(clients: dict[str, Project]) -> N
         "import sys; torch.ops.load_library(sys.argv[1])\n"
         "try: compute('tiny')\nexcept RuntimeError as error: print(error)"
     )
-    told = "tiny-client: the CPU kernels are not loaded; `python -m tiny_client` says why"
-    assert told in run(code, pair(clients["tiny"])[0])
+    message = "tiny-client: the CPU kernels are not loaded; `python -m tiny_client` says why"
+    assert message in run(code, pair(clients["tiny"])[0])
 
 
 # Added by every linker.
@@ -230,8 +235,8 @@ def test_only_the_prefixed_symbols_are_exported(clients: dict[str, Project], nam
     for path in libraries(clients[name]):
         with Elf(path) as elf:
             exported = {symbol.decode() for symbol, defined, _ in elf.symbols() if defined}
-        # Instances of other libraries' inline functions and templates are common to all who use
-        # them; none may be of our types.
+        # Instances of other libraries' inline functions and templates are common to all who
+        # use them; none may be of our types.
         namespace = f"{len(name)}{name}"
         strange = {
             symbol
@@ -246,7 +251,8 @@ def test_only_the_prefixed_symbols_are_exported(clients: dict[str, Project], nam
 def test_symbols_that_all_see_do_not_meet(
     clients: dict[str, Project], order: tuple[str, ...]
 ) -> None:
-    run(OPEN_FOR_ALL, " ".join(order), *(path for name in order for path in pair(clients[name])))
+    objects = [path for name in order for path in pair(clients[name])]
+    run(OPEN_FOR_ALL, " ".join(order), *objects)
 
 
 PROGRAM = """
@@ -278,11 +284,14 @@ int main() {
   for (const char* text : refused) std::printf("%s\\n", text == nullptr ? "attached" : text);
   using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
   using Operand = const at::Tensor&;
-  const Results found = op<Results(Operand, Operand, Operand, Operand, Operand)>("lltm::forward")
-      .call(at::zeros({2, 3}), at::zeros({12, 7}), at::zeros({12}), at::zeros({2, 4}),
-            at::ones({2, 4}));
+  using Forward = Results(Operand, Operand, Operand, Operand, Operand);
+  const Results results =
+      op<Forward>("lltm::forward")
+          .call(at::zeros({2, 3}), at::zeros({12, 7}), at::zeros({12}), at::zeros({2, 4}),
+                at::ones({2, 4}));
+  const at::Tensor new_cell = std::get<1>(results);
   const at::Tensor scaled = op<at::Tensor(Operand, double)>("tiny::scale").call(at::ones({5}), 3);
-  std::printf("%g %g\\n", std::get<1>(found).sum().item<double>(), scaled.sum().item<double>());
+  std::printf("%g %g\\n", new_cell.sum().item<double>(), scaled.sum().item<double>());
 }
 """
 
@@ -290,22 +299,25 @@ int main() {
 def test_two_clients_linked_into_one_program_do_not_meet(
     clients: dict[str, Project], tmp_path: Path
 ) -> None:
-    source, program, facts = tmp_path / "main.cpp", tmp_path / "main", find_torch()
+    source = tmp_path / "main.cpp"
+    program = tmp_path / "main"
+    facts = find_torch()
     source.write_text(PROGRAM)
     lib = TORCH / "lib"
     include = TORCH / "include"
     compiler = os.environ.get("CXX", "c++").split()
-    flags = [f"-std=c++{cxx_standard(facts.version_tuple)}", "-O0", "-DAT_PER_OPERATOR_HEADERS"]
+    standard = cxx_standard(facts.version_tuple)
+    flags = [f"-std=c++{standard}", "-O0", "-DAT_PER_OPERATOR_HEADERS"]
     flags += [f"-D_GLIBCXX_USE_CXX11_ABI={facts.cxx11_abi}", "-isystem", str(include)]
     flags += ["-isystem", str(include / "torch" / "csrc" / "api" / "include")]
     linked = [str(path) for name in ("lltm", "tiny") for path in pair(clients[name])]
     links = [f"-L{lib}", f"-Wl,-rpath,{lib}", "-ltorch", "-ltorch_cpu", "-lc10"]
-    command = [*compiler, *flags, str(source), "-o", str(program), "-Wl,--no-as-needed", *linked]
-    subprocess.run([*command, *links], check=True)
-    done = subprocess.run([program], capture_output=True, text=True, timeout=120)
-    said = done.stdout.splitlines()
-    assert done.returncode == 0, done.stderr
-    assert said[:2] == ["attached"] * 2
-    assert said[2].startswith("lltm: the kernels speak kernel ABI 41 ")
-    assert said[3].startswith("tiny-client: the kernels speak kernel ABI ")
-    assert said[4] == "8 15"
+    compilation = [*compiler, *flags, str(source), "-o", str(program)]
+    subprocess.run([*compilation, "-Wl,--no-as-needed", *linked, *links], check=True)
+    process = subprocess.run([program], capture_output=True, text=True, timeout=120)
+    lines = process.stdout.splitlines()
+    assert process.returncode == 0, process.stderr
+    assert lines[:2] == ["attached"] * 2
+    assert lines[2].startswith("lltm: the kernels speak kernel ABI 41 ")
+    assert lines[3].startswith("tiny-client: the kernels speak kernel ABI ")
+    assert lines[4] == "8 15"

@@ -1,4 +1,4 @@
-"""scripts/new_project.sh makes repositories that build, and packages that live beside lltm."""
+"""scripts/new_project.sh makes repositories that build; their packages live beside lltm."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ def load(name):
 """
 
 
-def run(*words: object, cwd: Path, check: bool = True, **environment: str) -> str:
+def run(*command: object, cwd: Path, check: bool = True, **environment: str) -> str:
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHON")}
     env |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}", **environment}
-    command = list(map(str, words))
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
-    assert (done.returncode == 0) == check, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    arguments = list(map(str, command))
+    process = subprocess.run(arguments, cwd=cwd, env=env, capture_output=True, text=True)
+    assert (process.returncode == 0) == check, process.stdout + process.stderr
+    return process.stdout + process.stderr
 
 
-def make(root: Path, name: str, *words: str) -> Path:
+def make(root: Path, name: str, *options: str) -> Path:
     repo = root / name
-    run(NEW, name, repo, *words, cwd=root)
+    run(NEW, name, repo, *options, cwd=root)
     identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
-    run("git", *identity, "commit", "-q", "-m", "Start", cwd=repo)
+    commit = ["commit", "-q", "-m", "Start"]
+    run("git", *identity, *commit, cwd=repo)
     (repo / "build").mkdir()
     (repo / "build" / "tools").symlink_to(REPO / "build" / "tools")
     return repo
@@ -62,9 +63,9 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repo = make(tmp_path_factory.mktemp("late"), "late-op", "--template", "aten")
     records = repo / "torchship" / "doctor" / "records.py"
-    text = records.read_text(encoding="utf-8")
-    assert SECTION in text
-    records.write_text(text.replace(SECTION, ".torch_extension.elsewhere"), encoding="utf-8")
+    content = records.read_text(encoding="utf-8")
+    assert SECTION in content
+    records.write_text(content.replace(SECTION, ".torch_extension.elsewhere"), encoding="utf-8")
     return repo
 
 
@@ -74,26 +75,27 @@ def site(probe: Path, late: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("site")
     for repo in (probe, late):
         options = ["-q", "--no-build-isolation", "--no-deps", "--target", folder, "--upgrade"]
-        run(sys.executable, "-m", "pip", "install", *options, repo, cwd=folder)
+        command = [sys.executable, "-m", "pip", "install", *options, repo]
+        run(*command, cwd=folder)
     return folder
 
 
 def python(code: str, site: Path, *arguments: str, **environment: str) -> list[str]:
-    words = [sys.executable, "-c", COMPUTE + code, *arguments]
-    return run(*words, cwd=site.parent, PYTHONPATH=str(site), **environment).splitlines()
+    command = [sys.executable, "-c", COMPUTE + code, *arguments]
+    return run(*command, cwd=site.parent, PYTHONPATH=str(site), **environment).splitlines()
 
 
 def test_its_own_tests_pass(probe: Path, site: Path) -> None:
-    said = run("pytest", "-q", "-m", "not cuda", "tests", cwd=probe, PYTHONPATH=str(site))
-    assert re.search(r"\d\d passed", said)
-    assert "failed" not in said
+    output = run("pytest", "-q", "-m", "not cuda", "tests", cwd=probe, PYTHONPATH=str(site))
+    assert re.search(r"\d\d passed", output)
+    assert "failed" not in output
 
 
 def test_those_without_kernels_pass_too(late: Path, site: Path) -> None:
     skipped = "not as_they_were_brought"  # its engine was changed here
-    said = run("pytest", "-q", "-k", skipped, "tests", cwd=late, PYTHONPATH=str(site))
-    assert "passed" in said
-    assert "failed" not in said
+    output = run("pytest", "-q", "-k", skipped, "tests", cwd=late, PYTHONPATH=str(site))
+    assert "passed" in output
+    assert "failed" not in output
 
 
 def test_the_record_of_the_engine_has_its_version(probe: Path) -> None:
@@ -113,15 +115,15 @@ def test_every_cell_of_the_matrix_is_listed(probe: Path) -> None:
 def test_its_host_cell_is_packed_installed_and_run(probe: Path) -> None:
     base = REPO / "build" / "bootstrap-channel"
     channel = ["--channel", base.as_uri()] if base.is_dir() else []
-    words = [probe / "scripts" / "build_all.sh", "stable210-cpu", *channel]
-    run(*words, cwd=probe, PYTHON=sys.executable)
+    command = [probe / "scripts" / "build_all.sh", "stable210-cpu", *channel]
+    run(*command, cwd=probe, PYTHON=sys.executable)
     assert [*probe.glob("dist/probe_op-*.whl")]
     assert [*probe.glob("dist/channel/linux-64/probe-op-*.conda")]
 
 
 @pytest.mark.network
 def test_its_whole_matrix_is_built_installed_and_run(probe: Path) -> None:
-    """What it leaves in dist/manifest.json is stored as benchmarks/results/new_project.json."""
+    """measurements/results/new_project.json.xz stores what it leaves in dist/manifest.json."""
     run(probe / "scripts" / "build_all.sh", cwd=probe, PYTHON=sys.executable)
     manifest = json.loads((probe / "dist" / "manifest.json").read_text(encoding="utf-8"))
     assert {cell["state"] for cell in manifest["cells"].values()} <= {"done", "skipped"}
@@ -142,7 +144,8 @@ def test_packages_load_from_threads(site: Path) -> None:
         "threads = [threading.Thread(target=work, args=(name,)) for name in CALLS]\n"
         "[t.start() for t in threads]; [t.join() for t in threads]"
     )
-    assert {line.split()[0] for line in python(code, site)} == {"lltm_conda", "probe_op", "late_op"}
+    loaded = {line.split()[0] for line in python(code, site)}
+    assert loaded == {"lltm_conda", "probe_op", "late_op"}
 
 
 def test_each_judges_only_its_own(site: Path) -> None:
@@ -162,7 +165,7 @@ def test_each_judges_only_its_own(site: Path) -> None:
 
 
 PAGE = (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
-# How commands begin that run here; others run in other tests, or need a GPU, conda or all cells.
+# How commands begin that run here. Others run in other tests, or need a GPU, conda or all cells.
 HERE = ("scripts/build_all.sh --list", "scripts/build_all.sh --write-generated")
 ELSEWHERE = (
     *("scripts/new_project.sh", "cd ../my-norm", "pip install .", "pytest tests", "cmake "),
@@ -174,11 +177,11 @@ ELSEWHERE = (
 
 def test_commands_of_the_page_run(probe: Path) -> None:
     lines = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)).splitlines()
-    here = [line for line in lines if line.startswith(HERE)]
-    assert len(here) == len(HERE)
-    others = [line for line in lines if line not in here and line != "scripts/build_all.sh"]
+    runnable = [line for line in lines if line.startswith(HERE)]
+    assert len(runnable) == len(HERE)
+    others = [line for line in lines if line not in runnable and line != "scripts/build_all.sh"]
     assert [line for line in others if not line.startswith(ELSEWHERE)] == []
-    for line in here:
+    for line in runnable:
         run("bash", "-ec", line, cwd=probe)
 
 
@@ -191,9 +194,9 @@ def test_a_fault_in_one_is_not_blamed_on_another(site: Path, tmp_path: Path) -> 
         "try: load('probe_op')\nexcept ImportError as error: print(str(error).splitlines()[0])\n"
         "load('late_op'); CALLS['lltm_conda'](); CALLS['late_op']()"
     )
-    first, told, last = python(code, broken)
+    first, error, last = python(code, broken)
     assert (first.split()[0], last.split()[0]) == ("lltm_conda", "late_op")
-    assert told.startswith("probe-op cannot be loaded: kernels-cpu.so ")
+    assert error.startswith("probe-op cannot be loaded: kernels-cpu.so ")
 
 
 def test_an_update_brings_the_engine_and_touches_nothing_else(probe: Path, tmp_path: Path) -> None:
@@ -201,16 +204,18 @@ def test_an_update_brings_the_engine_and_touches_nothing_else(probe: Path, tmp_p
     shutil.copytree(probe, repo, ignore=shutil.ignore_patterns("build", "dist", "lib"))
     ours = repo / "probe_op" / "functions.py"
     ours.write_text(ours.read_text() + "# mine\n")
-    said = "Said otherwise"
-    for name in ("build_matrix.yaml", "recipe/recipe.yaml"):  # the second as --write-generated does
-        text = (repo / name).read_text()
-        (repo / name).write_text(re.sub(r"(?m)^(  summary: ).*?(?=  #=|$)", rf"\1{said}", text))
-        assert said in (repo / name).read_text()
+    summary = "Said otherwise"
+    # The second as --write-generated does.
+    for name in ("build_matrix.yaml", "recipe/recipe.yaml"):
+        content = (repo / name).read_text()
+        changed = re.sub(r"(?m)^(  summary: ).*?(?=  #=|$)", rf"\1{summary}", content)
+        (repo / name).write_text(changed)
+        assert summary in (repo / name).read_text()
     theirs = repo / "csrc" / "engine" / "guards.h"
     engine = theirs.read_text()
     theirs.write_text(engine + "// changed\n")
-    told = run(NEW, "--update", repo, cwd=tmp_path, check=False)
-    assert "csrc/engine/guards.h" in told and "put them" in told
+    output = run(NEW, "--update", repo, cwd=tmp_path, check=False)
+    assert "csrc/engine/guards.h" in output and "put them" in output
     theirs.unlink()  # as if it were new in this engine
     run(NEW, "--update", repo, cwd=tmp_path)
     assert theirs.read_text() == engine
@@ -220,14 +225,14 @@ def test_an_update_brings_the_engine_and_touches_nothing_else(probe: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "said"),
+    ("name", "folder", "message"),
     [
         ("Not-a-name", "there", "lower-case words"),
         ("torch", "there", "would hide another"),
         ("fine", ".", "must be empty"),
     ],
 )
-def test_what_cannot_be_made_is_named(name: str, folder: str, said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_made_is_named(name: str, folder: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert said in run(NEW, name, tmp_path / folder, cwd=tmp_path, check=False)
+    assert message in run(NEW, name, tmp_path / folder, cwd=tmp_path, check=False)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -12,7 +12,7 @@ from lltm_conda._project import PROJECT
 from lltm_conda.engine.doctor import BinaryRecord, BuildRecord, Runtime, TorchInstall, layouts
 
 
-def make_torch(version: str = "2.13.0+cpu", **facts: Any) -> TorchInstall:
+def make_torch(version: str = "2.13.0+cpu", **facts: object) -> TorchInstall:
     minor = tuple(int(part) for part in version.split(".")[:2])
     defaults: dict[str, Any] = {
         "version": version,
@@ -27,7 +27,7 @@ def make_torch(version: str = "2.13.0+cpu", **facts: Any) -> TorchInstall:
     return TorchInstall(**{**defaults, **facts})
 
 
-def make_runtime(torch: TorchInstall | None = None, **facts: Any) -> Runtime:
+def make_runtime(torch: TorchInstall | None = None, **facts: object) -> Runtime:
     defaults: dict[str, Any] = {
         "system": "linux",
         "machine": "x86_64",
@@ -42,9 +42,10 @@ def make_runtime(torch: TorchInstall | None = None, **facts: Any) -> Runtime:
     return Runtime(**{**defaults, **facts})
 
 
-def make_binary(record: dict[str, Any], **facts: Any) -> BinaryRecord:
+def make_binary(record: dict[str, Any], **facts: object) -> BinaryRecord:
     built = BuildRecord.parse(json.dumps(record))
-    kind, name = record["kind"], record["name"]
+    kind = record["kind"]
+    name = record["name"]
     defaults: dict[str, Any] = {
         "path": Path(f"/nowhere/lib/{kind}-{name}.so"),
         "kind": kind,
@@ -59,12 +60,12 @@ def make_binary(record: dict[str, Any], **facts: Any) -> BinaryRecord:
     return BinaryRecord(**{**defaults, **facts})
 
 
-def make_glue(**facts: Any) -> BinaryRecord:
+def make_glue(**facts: object) -> BinaryRecord:
     return make_binary(GLUE_RECORD, **{"torch_symbols": ("aoti_torch_get_dim",), **facts})
 
 
 def make_aten(
-    minor: tuple[int, int] = (2, 8), abi: int = 1, built: str | None = None, **facts: Any
+    minor: tuple[int, int] = (2, 8), abi: int = 1, built: str | None = None, **facts: object
 ) -> BinaryRecord:
     record = {
         **GLUE_RECORD,
@@ -79,7 +80,7 @@ def make_aten(
 
 
 def make_cuda(
-    cuda: str = "13.0", archs: tuple[str, ...] = ("sm_90", "compute_90"), **facts: Any
+    cuda: str = "13.0", archs: tuple[str, ...] = ("sm_90", "compute_90"), **facts: object
 ) -> BinaryRecord:
     record = {
         **KERNELS_RECORD,

@@ -54,8 +54,8 @@ KERNELS_RECORD: dict[str, Any] = {
 }
 
 
-def c_string(text: str) -> str:
-    return json.dumps(text)
+def c_string(content: str) -> str:
+    return json.dumps(content)
 
 
 def shared_object(
@@ -73,13 +73,13 @@ def shared_object(
 ) -> Path:
     """Compile a small C object at `path` and return it."""
     lines = []
-    for name, text in ((".torch_extension.record", record), (".torch_extension.layout", layout)):
-        if text is not None:
-            text = text if isinstance(text, str) else json.dumps(text)
+    for name, content in ((".torch_extension.record", record), (".torch_extension.layout", layout)):
+        if content is not None:
+            literal = content if isinstance(content, str) else json.dumps(content)
             label = name.replace(".", "_")
             lines.append(
                 f'__attribute__((section("{name}"), used)) static const char {label}[] = '
-                f"{c_string(text)};"
+                f"{c_string(literal)};"
             )
     for index, symbol in enumerate(undefined):
         lines.append(f'extern char u{index} __asm__("{symbol}"); void *pu{index} = &u{index};')

@@ -63,10 +63,10 @@ STABLE_TORCH_LIBRARY(theirs_stable, library) { library.def("same(Tensor x) -> Te
 
 def run(*command: str | Path, cwd: Path) -> None:
     env = {**os.environ, "LLTM_CONDA_LOAD": "0"}
-    done = subprocess.run(
+    process = subprocess.run(
         [str(word) for word in command], cwd=cwd, env=env, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-4000:]
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,9 @@ def stable(tmp_path_factory: pytest.TempPathFactory, torch_root: Path) -> Path:
 
 
 def other(version: str, minor: tuple[int, int]) -> Runtime:
-    here = probe_runtime(gpu=False)
-    assert here.torch is not None
-    return here._replace(torch=here.torch._replace(version=version, version_tuple=minor))
+    host = probe_runtime(gpu=False)
+    assert host.torch is not None
+    return host._replace(torch=host.torch._replace(version=version, version_tuple=minor))
 
 
 def status(verdict: Verdict, dimension: str) -> str | None:
@@ -113,7 +113,8 @@ def status(verdict: Verdict, dimension: str) -> str | None:
 
 
 def test_the_line_for_setuptools_records_package_torch_and_layout(aten: Path) -> None:
-    binary, torch = read_binary(aten), find_torch()
+    binary = read_binary(aten)
+    torch = find_torch()
     assert binary.problems == ()
     record = binary.record
     assert record is not None
@@ -172,9 +173,9 @@ def test_the_glue_of_another_client_of_the_engine_is_no_part_of_ours(
 
 @pytest.mark.parametrize("name", ["torch_extension.h", "TorchExtensionConfig.cmake"])
 def test_what_goes_into_their_build_is_neutral_in_name(name: str) -> None:
-    text = (FOLDER / name).read_text().lower()
-    assert PROJECT.distribution not in text
-    assert "project_" not in text
+    content = (FOLDER / name).read_text().lower()
+    assert PROJECT.distribution not in content
+    assert "project_" not in content
 
 
 def test_the_audit_of_a_real_wheel_says_whom_it_serves(
@@ -182,8 +183,8 @@ def test_the_audit_of_a_real_wheel_says_whom_it_serves(
 ) -> None:
     assert doctor(PROJECT, ["--json", "--audit", str(wheel)]) == 0
     (row,) = json.loads(capsys.readouterr().out)["serves"]
-    here = ".".join(map(str, find_torch().version_tuple))
-    assert here in row["torch"]
+    minor = ".".join(map(str, find_torch().version_tuple))
+    assert minor in row["torch"]
     assert "2.8" in row["refused"]
     assert f"cpython-3{sys.version_info[1]}" in row["python"][0] or row["python"] == ["any"]
     assert row["cuda"] == row["gpus"] == ["none"]
@@ -230,7 +231,7 @@ def test_a_requirement_that_admits_more_than_the_objects_is_a_problem(
     assert ("keeps what the wheel's name" in out) == (refused is None)
 
 
-def row(**facts: Any) -> dict[str, Any]:
+def row(**facts: object) -> dict[str, Any]:
     plain = {"object": "_C.so", "glibc": ["GLIBC 2.28"], "python": ["any"], "refused": []}
     return {**plain, "platform": "linux-x86_64", "problems": [], **facts}
 

@@ -23,13 +23,13 @@ def runtime_on(platform: str, **facts: object) -> Runtime:
     return make_runtime(machine=platform.removeprefix("linux-"), **facts)
 
 
-@pytest.mark.parametrize(("built", "here"), [(ARM, X86), (X86, ARM)])
-def test_a_binary_of_the_other_platform_is_refused_for_that_alone(built: str, here: str) -> None:
-    verdict = judge(make_glue(platform=built), runtime_on(here))
-    rejected = [found.dimension for found in verdict.findings if found.status == "rejected"]
+@pytest.mark.parametrize(("built", "host"), [(ARM, X86), (X86, ARM)])
+def test_a_binary_of_the_other_platform_is_refused_for_that_alone(built: str, host: str) -> None:
+    verdict = judge(make_glue(platform=built), runtime_on(host))
+    rejected = [finding.dimension for finding in verdict.findings if finding.status == "rejected"]
     assert rejected == ["platform"]
-    assert verdict.cause.why == f"glue-stable210.so was built for {built}, but this is {here}"
-    machine = here.removeprefix("linux-")
+    assert verdict.cause.why == f"glue-stable210.so was built for {built}, but this is {host}"
+    machine = host.removeprefix("linux-")
     assert f"{PROJECT.version}-py3-none-manylinux_*_{machine}.whl" in verdict.cause.fix
 
 
@@ -73,9 +73,9 @@ def test_segments_must_begin_where_pages_do(alignment: int, page: int, fits: boo
 
 def test_a_file_says_how_its_segments_are_aligned() -> None:
     path = next((PROJECT.folder / "lib").glob("glue-*.so"))
-    done = subprocess.run(["readelf", "-lW", path], capture_output=True, text=True)
-    found = re.findall(r"^  LOAD .* (0x[0-9a-f]+)$", done.stdout, re.MULTILINE)
-    assert read_binary(path).alignment == min(int(text, 16) for text in found)
+    process = subprocess.run(["readelf", "-lW", path], capture_output=True, text=True)
+    alignments = re.findall(r"^  LOAD .* (0x[0-9a-f]+)$", process.stdout, re.MULTILINE)
+    assert read_binary(path).alignment == min(int(alignment, 16) for alignment in alignments)
 
 
 @pytest.mark.skipif(
@@ -88,12 +88,12 @@ def test_an_object_for_arm_is_read(tmp_path: Path, size: int) -> None:
     flags = ["-shared", "-fPIC", "-nostdlib", f"-Wl,-z,max-page-size={size}", "-xc", "-"]
     command = ["aarch64-linux-gnu-gcc", *flags, "-o", path]
     subprocess.run(command, input="int f(void) { return 1; }", text=True, check=True)
-    found = read_binary(path)
-    assert (found.platform, found.alignment, found.problems) == (ARM, size, ())
+    binary = read_binary(path)
+    assert (binary.platform, binary.alignment, binary.problems) == (ARM, size, ())
 
 
 @pytest.mark.parametrize(
-    ("text", "release"),
+    ("content", "release"),
     [
         (
             "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64",
@@ -103,9 +103,9 @@ def test_an_object_for_arm_is_read(tmp_path: Path, size: int) -> None:
         ("nonsense", "R?"),
     ],
 )
-def test_a_jetson_says_its_l4t(tmp_path: Path, text: str, release: str) -> None:
+def test_a_jetson_says_its_l4t(tmp_path: Path, content: str, release: str) -> None:
     path = tmp_path / "nv_tegra_release"
-    path.write_text(f"{text}\n", encoding="utf-8")
+    path.write_text(f"{content}\n", encoding="utf-8")
     assert l4t(path) == release
     assert l4t(tmp_path / "none") == ""
 

@@ -120,10 +120,10 @@ def test_builds_of_different_machines_lie_apart(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_source_hash_tells_names_and_contents_apart(tmp_path: Path) -> None:
-    def hashed(folder: str, **texts: str) -> str | None:
-        for name, text in {"project.h": "", **texts}.items():
+    def hashed(folder: str, **contents: str) -> str | None:
+        for name, content in {"project.h": "", **contents}.items():
             (tmp_path / folder / "csrc").mkdir(parents=True, exist_ok=True)
-            (tmp_path / folder / "csrc" / name).write_text(text)
+            (tmp_path / folder / "csrc" / name).write_text(content)
         return cache.source_hash(tmp_path / folder)
 
     hashes = [hashed("1", a="x", b="y"), hashed("2", a="y", b="x"), hashed("3", a="x", c="y")]
@@ -209,12 +209,12 @@ def test_a_lock_ends_with_its_process() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=env, **pipes) as child:  # type: ignore[call-overload]
         assert child.stdout.readline() == b"held\n"
-        with cache.locked(PROJECT, wait=False) as held:
-            assert held is False
+        with cache.locked(PROJECT, wait=False) as is_locked:
+            assert is_locked is False
         child.kill()
         child.wait()
-    with cache.locked(PROJECT, wait=False) as held:
-        assert held
+    with cache.locked(PROJECT, wait=False) as is_locked:
+        assert is_locked
 
 
 def test_a_lock_that_is_a_symlink_is_refused_and_its_target_left_alone(tmp_path: Path) -> None:
@@ -230,9 +230,9 @@ def test_a_lock_that_is_a_symlink_is_refused_and_its_target_left_alone(tmp_path:
 def test_what_killed_builds_leave_is_seen(entry: Path) -> None:
     (cache.root(PROJECT) / "building-x").mkdir(0o700)
     (cache.root(PROJECT) / "building-x" / "file").write_text("12")
-    found = [(found.key, found.finished) for found in cache.entries(PROJECT)]
+    entries = [(entries.key, entries.finished) for entries in cache.entries(PROJECT)]
     build = str(entry.relative_to(cache.root(PROJECT)))  # one without its build.json too
-    assert found == [(build, True), ("building-x", False)]
+    assert entries == [(build, True), ("building-x", False)]
 
 
 def test_cuda_kernels_of_the_user_come_first_and_all_else_after_the_packages(

@@ -26,8 +26,8 @@ def conda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A conda environment with our package in it, installed by conda."""
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "lltm.conda").touch()
-    about = {"url": (tmp_path / "lltm.conda").as_uri()}
-    (tmp_path / "conda-meta" / "lltm-0.1.0-cpu_0.json").write_text(json.dumps(about))
+    metadata = {"url": (tmp_path / "lltm.conda").as_uri()}
+    (tmp_path / "conda-meta" / "lltm-0.1.0-cpu_0.json").write_text(json.dumps(metadata))
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     package = tmp_path / "lib" / "python3.11" / "site-packages" / "lltm_conda"
     (package / "lib").mkdir(parents=True)
@@ -76,9 +76,9 @@ def test_installed_over_each_other_ends_with_what_works(conda: Path) -> None:
 
 def test_a_wheel_over_the_conda_package_is_mended_by_conda(conda: Path) -> None:
     install(conda, "pip")
-    here = environment(project(conda))
-    assert here._replace(source=None) == Environment("conda", installer="pip")
-    runtime = make_runtime(make_torch("2.9.1"))._replace(environment=here)
+    actual = environment(project(conda))
+    assert actual._replace(source=None) == Environment("conda", installer="pip")
+    runtime = make_runtime(make_torch("2.9.1"))._replace(environment=actual)
     assert ONCE in fixes.fit_torch(runtime)
 
 
@@ -99,13 +99,18 @@ def test_another_copy_names_the_one_in_use(conda: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / "lltm_conda"
     (other / "lib").mkdir(parents=True)
     (other / "__init__.py").touch()
-    text = describe_copy(other, conda)
-    assert f"another copy is on the path: {other}" in text and f"in use: {conda}" in text
+    description = describe_copy(other, conda)
+    assert (
+        f"another copy is on the path: {other}" in description and f"in use: {conda}" in description
+    )
 
 
 def test_a_folder_of_stray_objects_is_no_copy(conda: Path, tmp_path: Path) -> None:
     """Python imports it without an error, as an empty namespace package."""
     stray = tmp_path / "other" / "lltm_conda"
     (stray / "lib").mkdir(parents=True)
-    text = describe_copy(stray, conda)
-    assert text == f"left over from a removed installation: {stray}; to mend: delete that folder"
+    description = describe_copy(stray, conda)
+    assert (
+        description
+        == f"left over from a removed installation: {stray}; to mend: delete that folder"
+    )

@@ -52,20 +52,20 @@ IMPORT = textwrap.dedent(
 def wheel_of(folder: Path, name: str, version: str, files: dict[str, Path | str]) -> Path:
     """A wheel of these files, as pip installs it."""
     info = f"{name}-{version}.dist-info"
-    texts = {
+    metadata = {
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     path = folder / f"{name}-{version}-py3-none-any.whl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    every: dict[str, Path | str] = {**files, **texts}
+    members: dict[str, Path | str] = {**files, **metadata}
     with zipfile.ZipFile(path, "w") as file:
-        for inner, content in every.items():
+        for inner, content in members.items():
             if isinstance(content, Path):
                 file.write(content, inner)
             else:
                 file.writestr(inner, content)
-        file.writestr(f"{info}/RECORD", "".join(f"{inner},,\n" for inner in [*every, "RECORD"]))
+        file.writestr(f"{info}/RECORD", "".join(f"{inner},,\n" for inner in [*members, "RECORD"]))
     return path
 
 
@@ -74,7 +74,8 @@ class Place:
 
     def __init__(self, folder: Path, *, without: tuple[str, ...] = ()) -> None:
         venv.create(folder / "env", with_pip=False, symlinks=True)
-        self.folder, self.bin = folder, folder / "env" / "bin"
+        self.folder = folder
+        self.bin = folder / "env" / "bin"
         (self.site,) = (folder / "env").glob("lib/python*/site-packages")
         for entry in SITE.iterdir():
             if not entry.name.startswith(("lltm", "__", *without)) and entry.suffix != ".pth":
@@ -86,12 +87,14 @@ class Place:
 
     def type(self, command: str, **more: str) -> str:
         """Type a command into a shell; it must succeed."""
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "-c", command], env={**self.env, **more}, cwd=self.folder, input="y\n",
             capture_output=True, text=True,
         )  # fmt: skip
-        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
-        return done.stdout
+        assert process.returncode == 0, (
+            f"{command}\n{process.stdout[-2000:]}{process.stderr[-4000:]}"
+        )
+        return process.stdout
 
     def tries(self, program: str = IMPORT) -> dict[str, Any]:
         """The class of the fault and the cure that a program gets; no fault where it works."""
@@ -219,8 +222,8 @@ def test_6_installing_the_same_release_from_an_index_of_cuda_builds_mends_a_cpu_
     place.env |= {"PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
 
     def rejected() -> list[dict[str, Any]]:
-        said = place.type(f"python -m lltm_conda --json --binary '{kernels}' || true")
-        (binary,) = json.loads(said)["binaries"]
+        output = place.type(f"python -m lltm_conda --json --binary '{kernels}' || true")
+        (binary,) = json.loads(output)["binaries"]
         return [finding for finding in binary["findings"] if finding["status"] == "rejected"]
 
     (before,) = rejected()
@@ -269,8 +272,8 @@ def test_10_a_build_mends_a_binary_of_a_newer_system(place: Place, built: Path) 
     new = old[:8] + b"9" * (len(old) - 8)
     at = data.index(b"\0" + old + b"\0")
     data = data[: at + 1] + new + data[at + 1 + len(new) :]
-    words = (elf_hash(name).to_bytes(4, "little") for name in (old, new))
-    path.write_bytes(data.replace(*words))
+    hashes = (elf_hash(name).to_bytes(4, "little") for name in (old, new))
+    path.write_bytes(data.replace(*hashes))
     place.is_cured_of(faults.SYSTEM_LIBRARIES, built)
 
 
@@ -313,8 +316,8 @@ def test_13_no_build_isolation_mends_a_build_that_cannot_see_torch(tmp_path: Pat
     for name in ("setup.py", "build_matrix.yaml", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(REPO / name, tree / name)
     isolated = Place(tmp_path / "isolated", without=("torch",))
-    said = isolated.type(f"cd '{tree}' && ! python setup.py build_ext 2>&1")
-    assert "--no-build-isolation" in said
+    output = isolated.type(f"cd '{tree}' && ! python setup.py build_ext 2>&1")
+    assert "--no-build-isolation" in output
     place = Place(tmp_path / "place")
     cure = troubleshooting_page.CURES[faults.BUILD_ISOLATION]
     place.type(f"cd '{tree}' && {cure}", PIP_NO_DEPS="1")
@@ -364,14 +367,17 @@ def test_a_variable_that_forces_a_variant_is_mended_by_unsetting_it(place: Place
 @pytest.mark.slow
 def test_a_variable_that_stops_loading_is_named_and_unset(place: Place) -> None:
     (place.folder / "program.py").write_text("from lltm_conda import LLTM")
-    said = place.type("! python program.py 2>&1", LLTM_CONDA_LOAD="0")
-    assert "unset LLTM_CONDA_LOAD" in said
+    output = place.type("! python program.py 2>&1", LLTM_CONDA_LOAD="0")
+    assert "unset LLTM_CONDA_LOAD" in output
     place.type("unset LLTM_CONDA_LOAD; python program.py", LLTM_CONDA_LOAD="0")
 
 
 def test_every_class_has_its_cure_carried_out() -> None:
-    text = Path(__file__).read_text()
-    done = {
-        int(n) for names in re.findall(r"def test_((?:\d+_)+)", text) for n in names.split("_") if n
+    source = Path(__file__).read_text()
+    tested = {
+        int(n)
+        for names in re.findall(r"def test_((?:\d+_)+)", source)
+        for n in names.split("_")
+        if n
     }
-    assert done == {n for n, proof in troubleshooting_page.PROOFS.items() if proof == "injected"}
+    assert tested == {n for n, proof in troubleshooting_page.PROOFS.items() if proof == "injected"}

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import re
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 import troubleshooting_page
@@ -16,6 +12,10 @@ from lltm_conda.engine import doctor
 from lltm_conda.engine.doctor import faults
 from lltm_conda.engine.doctor.layouts import LAYOUTS
 from lltm_conda.engine.doctor.records import dotted
+from measurements.foreign_table import table as foreign_table
+from measurements.foreign_table.causes import real_cause
+from measurements.pair_table import table as pair_table
+from measurements.pair_table.table import PairTable
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -35,7 +35,7 @@ def test_there_are_fifteen_classes_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"),
+    ("message", "number"),
     [
         ("undefined symbol: _ZN2at4_ops10zeros_like4callERKNS_6TensorE", 1),
         ("x.so: undefined symbol: torch_list_push_back", 1),
@@ -63,88 +63,82 @@ def test_there_are_fifteen_classes_in_order() -> None:
         ("something else entirely", None),
     ],
 )
-def test_error_texts_are_classified(text: str, number: int | None) -> None:
-    found = faults.classify(text)
-    assert found == number
+def test_error_texts_are_classified(message: str, number: int | None) -> None:
+    fault = faults.classify(message)
+    assert fault == number
 
 
 def test_every_public_name_is_documented_and_exists() -> None:
-    text = (REPO / "docs" / "fails" / "compat.md").read_text()
+    page = (REPO / "docs" / "fails" / "compat.md").read_text()
     for name in ("read_binary", "find_torch", "probe_runtime", "judge", "judge_file", "select"):
-        assert f"`{name}(" in text
+        assert f"`{name}(" in page
         assert callable(getattr(doctor, name))
     for name in ("VariantName", "GlueName", "KernelsName", "BinaryRecord", "Runtime", "Verdict"):
-        assert f"`{name}`" in text
+        assert f"`{name}`" in page
         assert isinstance(getattr(doctor, name), type)
 
 
-def script(name: str) -> ModuleType:
-    path = REPO / "scripts" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
-def table() -> dict[str, Any]:
-    path = REPO / "scripts" / "pair_table" / "pair_table.json"
-    loaded: dict[str, Any] = json.loads(path.read_text())
-    return loaded
+def table() -> PairTable:
+    return pair_table.load()
 
 
 def test_the_tables_are_up_to_date() -> None:
-    module = script("draw_tables")
-    assert module.PAGE.read_text() == module.page()
+    from measurements import draw_tables
+
+    assert draw_tables.PAGE.read_text() == draw_tables.page()
 
 
-def test_the_pair_table_is_complete(table: dict[str, Any]) -> None:
+def test_the_pair_table_is_complete(table: PairTable) -> None:
     minors = [dotted(minor) for minor in sorted(LAYOUTS)]
-    assert table["minors"] == minors
-    pairs = {(re.sub(r"-abi.", "", cell["glue"]), cell["torch"]) for cell in table["cells"]}
+    assert table.minors == minors
+    pairs = {(re.sub(r"-abi.", "", pair.glue), pair.torch) for pair in table.cells}
     rows = [f"aten{minor.replace('.', '')}" for minor in minors] + ["stable210"]
     assert pairs == {(row, minor) for row in rows for minor in minors}
 
 
-def test_no_pair_was_accepted_that_does_not_work(table: dict[str, Any]) -> None:
-    wrong = [c for c in table["cells"] if c["accepted"] and c["outcome"] != "works"]
-    assert wrong == []
+def test_no_pair_was_accepted_that_does_not_work(table: PairTable) -> None:
+    assert [pair for pair in table.cells if pair.accepted and not pair.works] == []
 
 
 def test_at_most_one_working_pair_in_five_was_refused_each_with_a_reason(
-    table: dict[str, Any],
+    table: PairTable,
 ) -> None:
-    works = [c for c in table["cells"] if c["outcome"] == "works" and c["glue"].startswith("aten")]
-    refused = [cell for cell in works if not cell["accepted"]]
-    assert 5 * len(refused) <= len(works)
-    assert all(cell["reason"] for cell in refused)
+    working = [pair for pair in table.cells if pair.works and pair.glue.startswith("aten")]
+    refused = [pair for pair in working if not pair.accepted]
+    assert 5 * len(refused) <= len(working)
+    assert all(pair.reason for pair in refused)
 
 
-def test_the_stable_glue_was_predicted_everywhere(table: dict[str, Any]) -> None:
-    cells = [cell for cell in table["cells"] if cell["glue"].startswith("stable")]
-    assert all(cell["accepted"] == (cell["outcome"] == "works") for cell in cells)
+def test_the_stable_glue_was_predicted_everywhere(table: PairTable) -> None:
+    pairs = [pair for pair in table.cells if pair.glue.startswith("stable")]
+    assert all(pair.accepted == pair.works for pair in pairs)
 
 
-@pytest.fixture(scope="module")
-def foreign() -> dict[str, Any]:
-    path = REPO / "scripts" / "foreign_table" / "foreign_table.json"
-    loaded: dict[str, Any] = json.loads(path.read_text())
-    return loaded
+def test_the_foreign_table_holds_what_it_promises() -> None:
+    from measurements import draw_tables
+
+    table = foreign_table.load()
+    counts = draw_tables.count(cell for column in table.columns for cell in column.cells)
+    assert len(table.objects) >= 300
+    assert len({item.distribution for item in table.objects}) >= 15
+    assert len(table.columns) >= 8
+    assert counts.wrongly_accepted == 0
+    not_accepted = counts.wrongly_refused + counts.vouched_unknown
+    assert not_accepted <= 0.05 * counts.working
+    assert counts.wrong_cause <= 0.02 * counts.rightly_refused
+    assert counts.unknown <= 0.2 * counts.pairs
 
 
-def test_the_foreign_table_holds_what_it_promises(foreign: dict[str, Any]) -> None:
-    cells = [cell for column in foreign["columns"] for cell in column["cells"] if cell]
-    counts = script("draw_tables").counts(cells)
-    assert len(foreign["objects"]) >= 300
-    assert len({item["distribution"] for item in foreign["objects"]}) >= 15
-    assert len(foreign["columns"]) >= 8
-    assert counts["accepted that fail"] == 0
-    not_accepted = counts["working, refused"] + counts["of these vouched"]
-    assert not_accepted <= 0.05 * counts["work"]
-    assert counts["wrong cause"] <= 0.02 * counts["refused rightly"]
-    assert counts["unknown"] <= 0.2 * counts["pairs"]
+def test_a_stored_table_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = pair_table.load()
+    foreign = foreign_table.load()
+    monkeypatch.setattr(pair_table, "PATH", tmp_path / "pairs.json.xz")
+    monkeypatch.setattr(foreign_table, "PATH", tmp_path / "foreign.json.xz")
+    pair_table.save(pairs)
+    foreign_table.save(foreign)
+    assert pair_table.load() == pairs
+    assert foreign_table.load() == foreign
 
 
 @pytest.mark.parametrize(
@@ -166,4 +160,4 @@ def test_the_foreign_table_holds_what_it_promises(foreign: dict[str, Any]) -> No
     ],
 )
 def test_the_rules_read_the_loaders_error(outcome: str, error: str, cause: str | None) -> None:
-    assert script("foreign_table/causes").real_cause(outcome, error) == cause
+    assert real_cause(outcome, error) == cause

@@ -78,11 +78,12 @@ def test_needed_and_versions_agree_with_readelf(torch_root: Path) -> None:
     dynamic = output("readelf", "-dW", str(library))
     versions = output("readelf", "-VW", str(library))
     with Elf(library) as elf:
-        needed, needs = elf.needed, elf.version_needs()
-    assert [f"[{name}]" in dynamic for name in needed] == [True] * dynamic.count("(NEEDED)")
+        libraries = elf.needed
+        version_needs = elf.version_needs()
+    assert [f"[{name}]" in dynamic for name in libraries] == [True] * dynamic.count("(NEEDED)")
     names = versions.partition(".gnu.version_r")[2]
-    assert len(needs) == names.count("Name: ")
-    assert all(f"Name: {version}" in names for _, version in needs)
+    assert len(version_needs) == names.count("Name: ")
+    assert all(f"Name: {version}" in names for _, version in version_needs)
 
 
 def test_sections_hold_what_was_written(sample: Path) -> None:
@@ -95,7 +96,7 @@ def test_sections_hold_what_was_written(sample: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "text"),
+    ("content", "message"),
     [
         (b"", "too short"),
         (b"\x7fELF", "too short"),
@@ -105,10 +106,10 @@ def test_sections_hold_what_was_written(sample: Path) -> None:
         (b"\x7fELF\x02\x01" + bytes(10) + b"\x02\x00" + bytes(100), "not a shared object"),
     ],
 )
-def test_what_is_no_shared_object_is_named(tmp_path: Path, content: bytes, text: str) -> None:
+def test_what_is_no_shared_object_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "x.so"
     path.write_bytes(content)
-    with pytest.raises(ElfError, match=text):
+    with pytest.raises(ElfError, match=message):
         Elf(path)
 
 

@@ -43,9 +43,9 @@ REPO = Path(__file__).resolve().parents[2]
 def linker_says(path: Path, before: str = "import torch") -> str:
     """What really happens: `path` opened in a process of its own."""
     code = f"{before}\nimport ctypes\nctypes.CDLL({str(path)!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode != 0, "it loads"
-    return done.stderr.strip().splitlines()[-1]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode != 0, "it loads"
+    return process.stderr.strip().splitlines()[-1]
 
 
 def judged(path: Path) -> Verdict:
@@ -59,9 +59,9 @@ def refusals(path: Path) -> list[Finding]:
 
 def foretold(path: Path, fault: int, before: str = "import torch") -> Finding:
     """The linker refuses it, the text is of this class, and the judge had said so."""
-    known = faults.classify(linker_says(path, before))
-    assert known is not None
-    assert known == fault
+    classified = faults.classify(linker_says(path, before))
+    assert classified is not None
+    assert classified == fault
     cause = judged(path).cause
     assert cause is not None
     assert cause.fault == fault
@@ -136,8 +136,8 @@ def test_8_a_module_renamed_to_another_python_is_not_even_found(tmp_path: Path) 
     name = f"renamed.cpython-3{sys.version_info[1] + 1}-x86_64-linux-gnu.so"
     path = shared_object(tmp_path / name, defined=["PyInit_renamed"])
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import renamed"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "ModuleNotFoundError: No module named 'renamed'" in done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ModuleNotFoundError: No module named 'renamed'" in process.stderr
     cause = judged(path).cause
     assert cause is not None
     assert (cause.dimension, cause.fault) == ("python", faults.PACKAGE_FILES)
@@ -151,16 +151,16 @@ def test_8_a_truncated_object(tmp_path: Path) -> None:
 
 def test_9_our_own_glue_before_torch() -> None:
     glue = loader.load().paths[0]
-    known = faults.classify(linker_says(glue, before="pass"))
-    assert known is not None
-    assert known == faults.TORCH_NOT_LOADED
+    classified = faults.classify(linker_says(glue, before="pass"))
+    assert classified is not None
+    assert classified == faults.TORCH_NOT_LOADED
 
 
 def test_9_an_extension_before_torch(tmp_path: Path) -> None:
     path = shared_object(tmp_path / "ext.so", undefined=["THPVariableClass"])
-    known = faults.classify(linker_says(path, before="pass"))
-    assert known is not None
-    assert known == faults.TORCH_NOT_LOADED
+    classified = faults.classify(linker_says(path, before="pass"))
+    assert classified is not None
+    assert classified == faults.TORCH_NOT_LOADED
     # There is nothing wrong with one that is linked as torch's build tools link it.
     python = find_torch().lib_dir / "libtorch_python.so"
     linked = shared_object(
@@ -226,26 +226,26 @@ def test_13_a_build_that_cannot_see_torch(tmp_path: Path) -> None:
     venv.create(isolated, with_pip=False, symlinks=True)
     python = isolated / "bin" / "python"
     (site,) = isolated.glob("lib/python*/site-packages")
-    here = Path(sysconfig.get_path("purelib"))
+    site_packages = Path(sysconfig.get_path("purelib"))
     for name in ("setuptools", "_distutils_hack", "pkg_resources"):
-        if (here / name).is_dir():
-            (site / name).symlink_to(here / name)
+        if (site_packages / name).is_dir():
+            (site / name).symlink_to(site_packages / name)
     tree = tmp_path / "tree"
     for name in ("lltm_conda", "torchship", "csrc"):
         shutil.copytree(REPO / name, tree / name, ignore=shutil.ignore_patterns("lib", "*.so"))
     for name in ("setup.py", "build_matrix.yaml", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(REPO / name, tree / name)
-    done = subprocess.run(
+    process = subprocess.run(
         [python, "setup.py", "build_ext"], cwd=tree, capture_output=True, text=True
     )
-    assert done.returncode != 0
-    assert "--no-build-isolation" in done.stderr
+    assert process.returncode != 0
+    assert "--no-build-isolation" in process.stderr
 
 
-@pytest.mark.parametrize("text", ["9.9", "sm_90", "8.0;Hopperish", "1"])
-def test_14_an_architecture_that_nvcc_does_not_know(text: str) -> None:
+@pytest.mark.parametrize("architectures", ["9.9", "sm_90", "8.0;Hopperish", "1"])
+def test_14_an_architecture_that_nvcc_does_not_know(architectures: str) -> None:
     with pytest.raises(BuildError, match=r"TORCH_CUDA_ARCH_LIST.*write for example"):
-        parse_architectures(text, {"75", "80", "90"})
+        parse_architectures(architectures, {"75", "80", "90"})
 
 
 @pytest.mark.slow
@@ -278,23 +278,23 @@ def test_1_a_binary_for_another_torch_really_installed(tmp_path: Path, minor: st
     assert cause.fault == faults.TORCH_VERSION
     assert f"built for torch {minor}" in cause.why
     code = f"import torch; torch.ops.load_library({str(path)!r}); torch.ops.lltm.forward"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode != 0
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode != 0
 
 
 def test_every_class_has_its_proof() -> None:
     """Each number is named by a test of its kind, so the table's last column is no claim."""
     folder = Path(__file__).parent
-    texts = {path.name: path.read_text() for path in folder.glob("test_*.py")}
+    sources = {path.name: path.read_text() for path in folder.glob("test_*.py")}
     for fault, proof in troubleshooting_page.PROOFS.items():
         if proof == "injected":
-            named = f"def test_{fault}_" in texts["test_compat_faults.py"] or (
+            named = f"def test_{fault}_" in sources["test_compat_faults.py"] or (
                 fault == faults.REGISTERED_TWICE
-                and "faults.REGISTERED_TWICE" in texts["test_compat_loader.py"]
+                and "faults.REGISTERED_TWICE" in sources["test_compat_loader.py"]
             )
         elif proof == "GPU machine":
-            named = f"def test_{fault}_" in texts["test_compat_gpu.py"]
+            named = f"def test_{fault}_" in sources["test_compat_gpu.py"]
         else:
             assert fault == faults.DRIVER
-            named = "faults.DRIVER" in texts["test_compat_loader.py"]
+            named = "faults.DRIVER" in sources["test_compat_loader.py"]
         assert named, fault

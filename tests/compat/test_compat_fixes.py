@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made_facts import make_cuda, make_runtime, make_torch
@@ -23,7 +22,8 @@ from lltm_conda.engine.doctor import (
 )
 from lltm_conda.engine.doctor.records import Device, Driver, Owner
 
-PIP, CONDA = Environment("pip"), Environment("conda")
+PIP = Environment("pip")
+CONDA = Environment("conda")
 UPGRADE = "python -m pip install --upgrade --force-reinstall --no-deps lltm"
 
 
@@ -34,13 +34,13 @@ def test_the_shipped_facts_are_readable_and_name_real_variants() -> None:
     assert facts.torch_min < (2, 10) < facts.torch_max
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", '{"torch_min": 3}'])
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "{}", '{"torch_min": 3}'])
 def test_without_facts_nothing_is_promised_but_a_local_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
 ) -> None:
     path = tmp_path / "support.json"
-    if text is not None:
-        path.write_text(text)
+    if content is not None:
+        path.write_text(content)
     facts = support.load(tmp_path)
     assert facts.variants == ()
     monkeypatch.setattr(fixes, "load", lambda _: facts)
@@ -71,8 +71,8 @@ def test_what_is_served_is_what_the_project_builds(
     """Not the glue that lltm happens to have."""
     facts = support.Support((f"{oldest}-cpu",), index="https://pypi.org/simple")
     monkeypatch.setattr(fixes, "load", lambda _: facts)
-    said = fixes.fit_torch(make_runtime(make_torch("2.10.0")))
-    assert said == (UPGRADE if served else fixes.build(PROJECT))
+    fix = fixes.fit_torch(make_runtime(make_torch("2.10.0")))
+    assert fix == (UPGRADE if served else fixes.build(PROJECT))
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_build_for_gpus_names_their_architectures_once() -> None:
     assert command == 'TORCH_CUDA_ARCH_LIST="7.5;9.0" python -m lltm_conda build'
 
 
-def theirs(**facts: Any) -> BinaryRecord:
+def theirs(**facts: object) -> BinaryRecord:
     owner = Owner(name="theirs", version="1.0", libraries={})
     return BinaryRecord(path=Path("/x/_C.so"), kind="extension", name="_C.so", owner=owner, **facts)
 
@@ -162,21 +162,21 @@ def everything_wrong() -> Iterator[tuple[str, BinaryRecord, Runtime]]:
     """Another package's extension in environments where it does not work."""
     gpu = Device(0, "a GPU", (12, 0))
     driver = Driver("580.1", (13, 0))
-    known = {"missing": {"/x/_C.so": ()}, "libraries": {"/x/_C.so": ()}}
-    seen = {"devices": (gpu,), "gpu_probed": True, "driver": driver}
-    yield "GPU", theirs(cuda_archs=("sm_80",)), make_runtime(**known, **seen)
+    probed_libraries = {"missing": {"/x/_C.so": ()}, "libraries": {"/x/_C.so": ()}}
+    probed_gpu = {"devices": (gpu,), "gpu_probed": True, "driver": driver}
+    yield "GPU", theirs(cuda_archs=("sm_80",)), make_runtime(**probed_libraries, **probed_gpu)
     for hip, lib in ((None, "libtorch_cuda.so"), ("6.2", "libtorch_cuda.so")):
-        gone = {**known, "libraries": {"/x/_C.so": (lib,)}}
+        gone = {**probed_libraries, "libraries": {"/x/_C.so": (lib,)}}
         yield "ROCm", theirs(needed=(lib,)), make_runtime(make_torch(hip=hip), **gone)
     for family, floor in (("GLIBC", (2, 99)), ("GLIBCXX", (3, 4, 99))):
-        yield family, theirs(floors={family: floor}), make_runtime(**known)
+        yield family, theirs(floors={family: floor}), make_runtime(**probed_libraries)
     musl = ("musl", ())
-    yield "musl", theirs(floors={"GLIBC": (2, 28)}), make_runtime(libc=musl, **known)
-    yield "torch", theirs(torch_symbols=("_ZN2at1aEv",)), make_runtime(**known)
+    yield "musl", theirs(floors={"GLIBC": (2, 28)}), make_runtime(libc=musl, **probed_libraries)
+    yield "torch", theirs(torch_symbols=("_ZN2at1aEv",)), make_runtime(**probed_libraries)
     flavour = {"torch_symbols": ("_ZN2at1aESs",), "cxx11_abi": 0}
-    yield "ABI", theirs(**flavour), make_runtime(**known)
-    yield "platform", theirs(platform="darwin-aarch64"), make_runtime(**known)
-    yield "file", theirs(problems=("cut",)), make_runtime(**known)
+    yield "ABI", theirs(**flavour), make_runtime(**probed_libraries)
+    yield "platform", theirs(platform="darwin-aarch64"), make_runtime(**probed_libraries)
+    yield "file", theirs(problems=("cut",)), make_runtime(**probed_libraries)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_conda_metadata_names_the_owner_and_its_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "minors"),
+    ("file", "content", "minors"),
     [
         ("libx_torch29-cpu.so", "", [(2, 9)]),
         ("libx_pytorch_2.10.1.so", "", [(2, 10)]),
@@ -110,10 +110,10 @@ def test_conda_metadata_names_the_owner_and_its_torch(tmp_path: Path) -> None:
     ],
 )
 def test_the_torch_that_a_files_name_or_a_version_file_names(
-    file: str, text: str, minors: list[tuple[int, int]], tmp_path: Path
+    file: str, content: str, minors: list[tuple[int, int]], tmp_path: Path
 ) -> None:
     path = shared_object(tmp_path / "theirs" / file)
-    (path.parent / "version.py").write_text(text)
+    (path.parent / "version.py").write_text(content)
     distribution(tmp_path, "theirs", "1.0", path)
     binary = read_binary(path)._replace(owner=find_owner(path))
     assert [minor for minor, _ in built_for(binary)] == minors
@@ -239,12 +239,12 @@ def with_layout(tmp_path_factory: pytest.TempPathFactory, torch_root: Path) -> P
 def test_an_embedded_layout_vouches_for_torches_of_that_layout(
     with_layout: Path, torch_root: Path
 ) -> None:
-    here = probe_runtime(find_torch(torch_root), gpu=False)
-    verdict = judge_file(with_layout, here)
+    runtime = probe_runtime(find_torch(torch_root), gpu=False)
+    verdict = judge_file(with_layout, runtime)
     assert verdict.accepted, cause_of(verdict)
     assert any("the same class layout" in f.why for f in verdict.findings)
-    assert here.torch is not None
-    older = here._replace(torch=here.torch._replace(version="2.8.0", version_tuple=(2, 8)))
+    assert runtime.torch is not None
+    older = runtime._replace(torch=runtime.torch._replace(version="2.8.0", version_tuple=(2, 8)))
     cause = judge_file(with_layout, older).cause
     assert cause is not None
     assert cause.dimension == "torch version"
@@ -252,7 +252,7 @@ def test_an_embedded_layout_vouches_for_torches_of_that_layout(
 
 
 @pytest.mark.parametrize(
-    ("text", "first", "loaded"),
+    ("loading", "first", "loaded"),
     [
         ('_preload_cuda_deps("cuda_nvrtc", "libnvrtc.so.*[0-9]")', "nvidia/cuda_nvrtc", True),
         ('x = [\n        ("cuda_nvrtc", "libnvrtc.so.*[0-9]"),', "nvidia/cu13", True),
@@ -262,10 +262,12 @@ def test_an_embedded_layout_vouches_for_torches_of_that_layout(
     ],
 )
 def test_what_torch_loads_from_nvidias_wheels_counts_as_present(
-    text: str, first: str, loaded: bool, tmp_path: Path
+    loading: str, first: str, loaded: bool, tmp_path: Path
 ) -> None:
     root = fake_torch(tmp_path, "2.9.1", cuda="12.8")
-    (root / "__init__.py").write_text(f"def _load_global_deps(): {text} except OSError as err: x")
+    (root / "__init__.py").write_text(
+        f"def _load_global_deps(): {loading} except OSError as err: x"
+    )
     (root / "lib" / "libtorch_cuda.so").touch()
     library = shared_object(tmp_path / first / "lib" / "libnvrtc.so.12", soname="libnvrtc.so.12")
     path = shared_object(tmp_path / "theirs" / "_C.so", libraries=[library])
@@ -279,9 +281,9 @@ def test_a_module_that_imports_numpy_needs_it(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [""])
-    text = tmp_path / "text.h"
-    text.write_text('const char text[] = "numpy._core.multiarray failed to import";')
-    flags = ["-include", str(text)]
+    header = tmp_path / "text.h"
+    header.write_text('const char text[] = "numpy._core.multiarray failed to import";')
+    flags = ["-include", str(header)]
     path = shared_object(tmp_path / "theirs" / "_C.so", defined=["PyInit__C"], flags=flags)
     cause = judge_file(path, runtime).cause
     assert cause is not None

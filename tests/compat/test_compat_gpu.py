@@ -43,17 +43,17 @@ FIRST_CUDA_CALL = textwrap.dedent(
 )
 
 
-def first_call(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+def first_call(process: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert process.returncode == 0, process.stderr
+    result: dict[str, Any] = json.loads(process.stdout.strip().splitlines()[-1])
     return result
 
 
-def carry_out(text: str, package: Path, tmp_path: Path) -> None:
+def carry_out(message: str, package: Path, tmp_path: Path) -> None:
     """Type the command of an error into a shell."""
     if find_cuda_toolkit(dict(os.environ)) is None:
         pytest.skip("the cure is a build, and there is no nvcc")
-    cure = text.partition("to mend:")[2].partition("\n")[0]
+    cure = message.partition("to mend:")[2].partition("\n")[0]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
     env |= {"PYTHONPATH": str(package.parent), "LLTM_CONDA_CACHE": str(tmp_path / "cache")}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
@@ -135,9 +135,9 @@ def test_4_kernels_without_this_architecture(
     assert "holds no code for the" in result["text"]
     assert "TORCH_CUDA_ARCH_LIST=" in result["text"]
     skipped = run_python(package, "-c", FIRST_CUDA_CALL, env={"LLTM_CONDA_SKIP_CHECK": "1"})
-    said = faults.classify(first_call(skipped)["text"])
-    assert said is not None
-    assert said == faults.GPU_ARCHITECTURE
+    classified = faults.classify(first_call(skipped)["text"])
+    assert classified is not None
+    assert classified == faults.GPU_ARCHITECTURE
     report = run_python(package, "-m", "lltm_conda")
     assert report.returncode == 1
     assert "holds no code for the" in report.stdout

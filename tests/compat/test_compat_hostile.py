@@ -8,20 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile_files import (
-    MEGABYTES,
-    SECONDS,
-    cost_of,
-    exercise,
-    in_section,
-    many_places,
-    mutations,
-    one_symbol,
-    overlapping_needs,
-    real_objects,
-    record_of,
-    structured,
-)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shared_objects import fake_torch, shared_object
@@ -38,6 +24,18 @@ from lltm_conda.engine.doctor import (
 )
 from lltm_conda.engine.doctor.elf import Elf, ElfError
 from lltm_conda.engine.doctor.text import printable
+from measurements.reader.hostile_files import (
+    MEGABYTES,
+    SECONDS,
+    in_section,
+    many_places,
+    one_symbol,
+    overlapping_needs,
+    real_objects,
+    record_of,
+    structured,
+)
+from measurements.reader.reader_costs import cost_of, exercise, mutations
 
 
 def read_safely(path: Path) -> BinaryRecord:
@@ -102,8 +100,8 @@ def test_a_record_name_of_many_digits_is_a_finding(name: str, tmp_path: Path) ->
 def test_a_nested_record_is_a_finding(tmp_path: Path) -> None:
     for depth in (*range(50, 1000, 50), 2000, 20_000):
         for field in ("kind", "schema", "torch_target", "cxx11_abi"):
-            text = f'{{"{field}": {"[" * depth}{"]" * depth}}}'
-            path = in_section(".torch_extension.record", text.encode()).write(tmp_path / "x.so")
+            record = f'{{"{field}": {"[" * depth}{"]" * depth}}}'
+            path = in_section(".torch_extension.record", record.encode()).write(tmp_path / "x.so")
             assert read_safely(path).problems
 
 
@@ -158,13 +156,18 @@ def test_text_of_a_foreign_file_stays_on_one_line_without_control_characters(
     verdict = judge_file(
         path, probe_runtime(gpu=False, project=PROJECT)._replace(package_version="0")
     )
-    texts = [text for f in verdict.findings for text in f._asdict().values() if type(text) is str]
-    assert [text for text in texts if not text.isprintable()] == []
+    strings = [
+        string
+        for finding in verdict.findings
+        for string in finding._asdict().values()
+        if type(string) is str
+    ]
+    assert [string for string in strings if not string.isprintable()] == []
     assert "\n  to mend:  rm" not in render.verdict_text(verdict)
     assert "\x1b" not in render.verdict_text(verdict)
-    texts = [*verdict.binary.needed, *verdict.binary.modules, *verdict.binary.torch_symbols]
-    texts += [verdict.binary.name, *verdict.binary.problems]
-    assert [text for text in texts if not text.isprintable()] == []
+    strings = [*verdict.binary.needed, *verdict.binary.modules, *verdict.binary.torch_symbols]
+    strings += [verdict.binary.name, *verdict.binary.problems]
+    assert [string for string in strings if not string.isprintable()] == []
 
 
 def test_bytes_that_are_not_utf_8_can_be_printed(
@@ -213,15 +216,16 @@ def test_huge_counts_cost_neither_time_nor_memory(originals: list[bytes], tmp_pa
 
 
 def test_a_record_of_the_wrong_shape_is_a_finding(tmp_path: Path) -> None:
-    texts = ["", "{", "[]", "{}", '{"schema": 1}', "[" * 5000, '"x"', '{"kind": "glue"}', "\\xff"]
-    for index, text in enumerate(texts):
-        path = shared_object(tmp_path / str(index) / "glue-stable210.so", record=text)
+    records = ["", "{", "[]", "{}", '{"schema": 1}', "[" * 5000, '"x"', '{"kind": "glue"}', "\\xff"]
+    for index, record in enumerate(records):
+        path = shared_object(tmp_path / str(index) / "glue-stable210.so", record=record)
         binary = read_safely(path)
-        assert binary.problems, text
+        assert binary.problems, record
 
 
 def test_a_folder_a_device_a_fifo_and_a_loop_are_findings(tmp_path: Path) -> None:
-    fifo, loop = tmp_path / "fifo.so", tmp_path / "loop.so"
+    fifo = tmp_path / "fifo.so"
+    loop = tmp_path / "loop.so"
     os.mkfifo(fifo)
     loop.symlink_to(loop)
     for path in (tmp_path, Path("/dev/zero"), fifo, loop, tmp_path / "missing.so"):

@@ -19,6 +19,7 @@ from lltm_conda.engine.doctor import (
     Environment,
     Finding,
     Runtime,
+    Verdict,
     faults,
     judge,
 )
@@ -29,9 +30,9 @@ from lltm_conda.engine.doctor.records import NOTE, OK, REJECTED, UNKNOWN, Owner
 
 
 def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:
-    found = [f for f in judge(binary, runtime).findings if f.dimension == dimension]
-    assert len(found) == 1, [f.dimension for f in judge(binary, runtime).findings]
-    return found[0]
+    findings = [f for f in judge(binary, runtime).findings if f.dimension == dimension]
+    assert len(findings) == 1, [f.dimension for f in judge(binary, runtime).findings]
+    return findings[0]
 
 
 def test_a_fitting_glue_is_accepted_in_every_dimension() -> None:
@@ -42,7 +43,8 @@ def test_a_fitting_glue_is_accepted_in_every_dimension() -> None:
 
 
 def test_judging_is_pure() -> None:
-    binary, runtime = make_aten((2, 8)), make_runtime(make_torch("2.9.1"))
+    binary = make_aten((2, 8))
+    runtime = make_runtime(make_torch("2.9.1"))
     assert judge(binary, runtime) == judge(binary, runtime)
 
 
@@ -238,8 +240,8 @@ def test_an_unknown_newer_torch_is_taken_by_the_stable_lane_with_a_remark() -> N
 
 
 def test_free_threaded_python_is_accepted_and_named() -> None:
-    found = finding(make_glue(), make_runtime(free_threaded=True), "python")
-    assert found.status == OK and found.observed.endswith("free-threaded")
+    remark = finding(make_glue(), make_runtime(free_threaded=True), "python")
+    assert remark.status == OK and remark.observed.endswith("free-threaded")
 
 
 def test_aten_accepts_its_own_minor() -> None:
@@ -255,12 +257,12 @@ def test_aten_accepts_its_own_minor() -> None:
 
 def test_aten_accepts_another_minor_exactly_when_no_layout_that_matters_differs() -> None:
     same = {(10, 11), (10, 12), (11, 12), (13, 14), (13, 15), (14, 15)}
-    for built, here in itertools.permutations(LAYOUTS, 2):
+    for built, installed in itertools.permutations(LAYOUTS, 2):
         binary = make_aten(built, abi=1)
-        torch = make_torch(f"{here[0]}.{here[1]}.0", cxx11_abi=1)
+        torch = make_torch(f"{installed[0]}.{installed[1]}.0", cxx11_abi=1)
         verdict = judge(binary, make_runtime(torch, missing={str(binary.path): ()}))
-        pair = tuple(sorted((built[1], here[1])))
-        assert verdict.accepted == (pair in same), (built, here)
+        pair = tuple(sorted((built[1], installed[1])))
+        assert verdict.accepted == (pair in same), (built, installed)
 
 
 def test_aten_built_against_this_very_nightly_is_accepted() -> None:
@@ -272,9 +274,9 @@ def test_aten_built_against_this_very_nightly_is_accepted() -> None:
 
 def test_a_lying_abi_record_is_refused() -> None:
     binary = make_aten((2, 6), abi=1, cxx11_abi=0)
-    found = finding(binary, make_runtime(make_torch("2.6.0", cxx11_abi=1)), "C++ ABI")
-    assert found.status == REJECTED
-    assert "wrong C++ ABI flag" in found.why
+    rejection = finding(binary, make_runtime(make_torch("2.6.0", cxx11_abi=1)), "C++ ABI")
+    assert rejection.status == REJECTED
+    assert "wrong C++ ABI flag" in rejection.why
 
 
 def test_symbols_that_were_not_looked_up_are_no_yes() -> None:
@@ -349,9 +351,9 @@ def test_one_unsupported_gpu_of_two_is_a_remark() -> None:
     runtime = make_runtime(
         make_torch(cuda="13.0"), gpu_probed=True, driver=Driver(None, (13, 0)), devices=devices
     )
-    found = finding(make_cuda("13.0", ("sm_90",)), runtime, "GPU architecture")
-    assert found.status == NOTE
-    assert "T4" in found.why
+    remark = finding(make_cuda("13.0", ("sm_90",)), runtime, "GPU architecture")
+    assert remark.status == NOTE
+    assert "T4" in remark.why
 
 
 @pytest.mark.parametrize(
@@ -364,7 +366,7 @@ def test_the_cuda_of_a_driver_is_known_from_its_version(
     assert driver_cuda(Driver(version, None)) == cuda
 
 
-def foreign(**facts: Any) -> BinaryRecord:
+def foreign(**facts: object) -> BinaryRecord:
     defaults: dict[str, Any] = {
         "path": Path("/nowhere/their_ext.cpython-311-x86_64-linux-gnu.so"),
         "kind": "extension",
@@ -378,7 +380,7 @@ def foreign(**facts: Any) -> BinaryRecord:
     return BinaryRecord(**{**defaults, **facts})
 
 
-def judge_foreign(binary: BinaryRecord, **facts: Any) -> Any:
+def judge_foreign(binary: BinaryRecord, **facts: object) -> Verdict:
     missing = facts.pop("missing", ())
     return judge(binary, make_runtime(missing={str(binary.path): missing}, **facts))
 
@@ -402,10 +404,10 @@ FROM_THE_CPU_INDEX = (
 
 
 def owned(version: str, *built_for: tuple[int, int]) -> BinaryRecord:
-    said = tuple((minor, "its metadata") for minor in built_for)
+    stated = tuple((minor, "its metadata") for minor in built_for)
     releases = {(2, 13): "0.28", (2, 9): "0.24"}
     owner = Owner(
-        name="torchvision", version=version, libraries={}, built_for=said, release_for=releases
+        name="torchvision", version=version, libraries={}, built_for=stated, release_for=releases
     )
     return foreign(owner=owner)
 
@@ -476,7 +478,8 @@ def test_each_missing_library_is_mended_by_whoever_provides_it(
 def test_another_cuda_major_is_mended_by_the_release_that_goes_with_this_torch(
     version: str, cuda: str | None, cure: str
 ) -> None:
-    binary, torch = owned(version, (2, 13)), make_torch("2.13.0", cuda=cuda)
+    binary = owned(version, (2, 13))
+    torch = make_torch("2.13.0", cuda=cuda)
     libraries = {str(binary.path): ("libcudart.so.12",)}
     facts = make_runtime(torch, missing={str(binary.path): ()}, libraries=libraries)
     cause = judge(binary, facts).cause
@@ -568,5 +571,5 @@ def test_every_rejection_speaks_of_the_project_of_the_runtime(kind: str) -> None
         if binary.record is not None:
             binary = binary._replace(record=binary.record._replace(package="other-op"))
         runtime = runtime._replace(project=project, environment=Environment(kind))
-        for found in judge(binary, runtime).findings:
-            assert "lltm" not in f"{found.observed} {found.needed} {found.why} {found.fix}", name
+        for each in judge(binary, runtime).findings:
+            assert "lltm" not in f"{each.observed} {each.needed} {each.why} {each.fix}", name

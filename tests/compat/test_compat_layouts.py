@@ -36,14 +36,15 @@ def test_the_installed_torch_has_the_layout_of_the_table(tmp_path: Path) -> None
 
 
 def test_a_difference_names_the_field_and_both_values() -> None:
-    built, here = layouts.LAYOUTS[2, 9], layouts.LAYOUTS[2, 10]
-    assert layouts.difference(built, here) == (
+    built = layouts.LAYOUTS[2, 9]
+    installed = layouts.LAYOUTS[2, 10]
+    assert layouts.difference(built, installed) == (
         ("slot_tensor_impl_storage", 20, 23),
         ("slot_tensor_impl_shallow_copy_from", 28, 31),
     )
     assert layouts.difference(built, built) == ()
-    assert layouts.difference({}, here)[0] == ("dispatch_key_cpu", -1, 50)
-    assert layouts.difference({**here, "extra": 1}, here) == (("extra", 1, -1),)
+    assert layouts.difference({}, installed)[0] == ("dispatch_key_cpu", -1, 50)
+    assert layouts.difference({**installed, "extra": 1}, installed) == (("extra", 1, -1),)
 
 
 def test_a_slot_section_of_another_length_is_a_problem(tmp_path: Path) -> None:

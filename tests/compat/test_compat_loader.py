@@ -17,7 +17,7 @@ from shared_objects import KERNELS_RECORD, shared_object
 
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.doctor import Driver, Finding, driver_probe, faults
+from lltm_conda.engine.doctor import BinaryRecord, Driver, Finding, Verdict, driver_probe, faults
 from lltm_conda.engine.runtime.loader import describe
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -51,9 +51,9 @@ WITHOUT_THE_INSTALLED = textwrap.dedent(
 )
 
 
-def outcome(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+def outcome(process: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert process.returncode == 0, process.stderr
+    result: dict[str, Any] = json.loads(process.stdout.strip().splitlines()[-1])
     return result
 
 
@@ -160,8 +160,8 @@ def test_what_is_loaded_must_report_the_record_of_the_file(
         kept = ctypes.CDLL({str(kernels)!r})
         os.replace({str(other)!r}, {str(kernels)!r})
     """
-    done = run_python(kernels.parents[1], "-c", textwrap.dedent(code) + FAILING_IMPORT)
-    assert "is not the one that is loaded" in outcome(done)["lines"][0]
+    process = run_python(kernels.parents[1], "-c", textwrap.dedent(code) + FAILING_IMPORT)
+    assert "is not the one that is loaded" in outcome(process)["lines"][0]
 
 
 def test_binaries_of_another_version_are_stale(package_copy: Copy, run_python: Run) -> None:
@@ -211,27 +211,28 @@ def test_a_source_folder_that_shadows_the_installed_package(
     result = outcome(run_python(source, "-c", FAILING_IMPORT, env=env))
     refused(result, "source folder shadows", faults.PACKAGE_FILES)
     # The command line names this cause alone, not the other copy as well.
-    told = run_python(source, "-m", "lltm_conda", env=env).stdout
-    assert "source folder shadows" in told
-    assert "another copy" not in told
+    output = run_python(source, "-m", "lltm_conda", env=env).stdout
+    assert "source folder shadows" in output
+    assert "another copy" not in output
 
 
 @pytest.mark.parametrize(
-    ("variant", "text"), [("nonsense", "not a variant name"), ("aten24-abi0-cpu", "not installed")]
+    ("variant", "message"),
+    [("nonsense", "not a variant name"), ("aten24-abi0-cpu", "not installed")],
 )
 def test_a_forced_variant_that_is_not_there(
-    package_copy: Copy, run_python: Run, variant: str, text: str
+    package_copy: Copy, run_python: Run, variant: str, message: str
 ) -> None:
     env = {"LLTM_CONDA_VARIANT": variant}
     result = outcome(run_python(package_copy(), "-c", FAILING_IMPORT, env=env))
     assert result["type"] == "LLTMImportError"
-    assert text in result["lines"][0]
+    assert message in result["lines"][0]
     assert "unset LLTM_CONDA_VARIANT" in result["lines"][3]
     assert not result["mapped"]
 
 
 @pytest.mark.parametrize(
-    ("source", "text", "cause"),
+    ("source", "message", "cause"),
     [
         ("raise OSError('libcudart.so.12: cannot open')", "import torch fails", "OSError"),
         ("raise ModuleNotFoundError('x', name='torch')", "torch is not installed", "ModuleNotF"),
@@ -239,12 +240,12 @@ def test_a_forced_variant_that_is_not_there(
     ],
 )
 def test_a_torch_that_is_missing_broken_or_none(
-    package_copy: Copy, run_python: Run, source: str, text: str, cause: str
+    package_copy: Copy, run_python: Run, source: str, message: str, cause: str
 ) -> None:
     package = package_copy()
     (package.parent / "torch.py").write_text(source + "\n")
     result = outcome(run_python(package, "-c", FAILING_IMPORT))
-    refused(result, text, faults.TORCH_NOT_LOADED)
+    refused(result, message, faults.TORCH_NOT_LOADED)
     assert result["cause"].startswith(cause)
 
 
@@ -262,9 +263,11 @@ def test_a_second_copy_is_told_of_the_first(package_copy: Copy, run_python: Run)
             print(error.finding.fault, str(first) in error.finding.observed, str(error))
     """
     shutil.copytree(package, package.parents[1] / "second" / "lltm_conda")
-    done = run_python(package, "-c", textwrap.dedent(code))
-    assert done.stdout.startswith(f"{faults.REGISTERED_TWICE} True "), done.stdout + done.stderr
-    assert "another copy of lltm is loaded" in done.stdout
+    process = run_python(package, "-c", textwrap.dedent(code))
+    assert process.stdout.startswith(f"{faults.REGISTERED_TWICE} True "), (
+        process.stdout + process.stderr
+    )
+    assert "another copy of lltm is loaded" in process.stdout
 
 
 def test_kernels_that_the_glue_refuses_are_named(
@@ -274,9 +277,9 @@ def test_kernels_that_the_glue_refuses_are_named(
     package = package_copy()
     kernels = package / "lib" / "kernels-cpu.so"
     source = tmp_path / "fake.c"
-    text = json.dumps(json.dumps(KERNELS_RECORD))
+    literal = json.dumps(json.dumps(KERNELS_RECORD))
     source.write_text(
-        f"const char* lltm_build_record(void) {{ return {text}; }}\n"
+        f"const char* lltm_build_record(void) {{ return {literal}; }}\n"
         "const void* lltm_kernel_table(void) { return 0; }\n"
     )
     shared_object(kernels, record=KERNELS_RECORD, flags=[str(source)])
@@ -298,7 +301,7 @@ def test_foreign_text_forges_no_line_of_an_error(field: str) -> None:
 
 
 class FakeLoaded:
-    def __init__(self, cuda: Any, rejection: Any = None) -> None:
+    def __init__(self, cuda: BinaryRecord, rejection: Verdict | None = None) -> None:
         self.cuda = cuda
         self.cuda_rejection = rejection
 
@@ -307,7 +310,9 @@ class FakeLoaded:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Pretends a GPU, a driver and loaded CUDA kernels."""
 
-    def pretend(capability: tuple[int, int], driver: tuple[int, int], kernels: Any) -> None:
+    def pretend(
+        capability: tuple[int, int], driver: tuple[int, int], kernels: BinaryRecord
+    ) -> None:
         import torch
 
         install = loader.LOADER.import_runtime()._replace(registered_by=None)
@@ -334,7 +339,7 @@ def test_a_fitting_gpu_is_checked_once(
 
 
 @pytest.mark.parametrize(
-    ("capability", "driver", "fault", "text"),
+    ("capability", "driver", "fault", "message"),
     [
         ((7, 5), (13, 0), faults.GPU_ARCHITECTURE, "no code for the Simulated GPU"),
         ((9, 0), (12, 8), faults.DRIVER, "driver serves CUDA 12.8"),
@@ -345,11 +350,11 @@ def test_a_gpu_or_driver_that_does_not_fit_is_told_at_the_first_call(
     capability: tuple[int, int],
     driver: tuple[int, int],
     fault: int,
-    text: str,
+    message: str,
 ) -> None:
     gpu(capability, driver, make_cuda())
     for _ in range(2):  # a refusal is not forgotten
-        with pytest.raises(loader.LLTMCudaError, match=text) as raised:
+        with pytest.raises(loader.LLTMCudaError, match=message) as raised:
             loader.check_cuda(0)
         assert raised.value.finding.fault == fault
 
@@ -418,8 +423,8 @@ def test_no_home_folder_is_needed(
 ) -> None:
     package = package_copy()
     (package.parent / "sitecustomize.py").write_text(HOMELESS)
-    done = run_python(package, *arguments)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    process = run_python(package, *arguments)
+    assert (process.returncode, process.stderr) == (0, ""), process.stdout
 
 
 @pytest.mark.parametrize("arguments", [("-c", "import lltm_conda"), ("-m", "lltm_conda")])
@@ -430,8 +435,8 @@ def test_paths_need_not_be_utf8(
     odd.mkdir()
     package = odd / "lltm_conda"
     package_copy().rename(package)
-    done = run_python(package, *arguments, env={"LD_LIBRARY_PATH": str(odd)})
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = run_python(package, *arguments, env={"LD_LIBRARY_PATH": str(odd)})
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_the_name_among_the_arguments_of_another_program_is_no_command(
@@ -442,22 +447,24 @@ def test_the_name_among_the_arguments_of_another_program_is_no_command(
     program.mkdir()
     (program / "__init__.py").write_text("from lltm_conda import LLTM\n")
     (program / "train.py").write_text("print('trained')\n")
-    done = run_python(package, "-m", "mypkg.train", "--backend", "lltm_conda")
-    assert done.stdout == "trained\n", done.stderr
+    process = run_python(package, "-m", "mypkg.train", "--backend", "lltm_conda")
+    assert process.stdout == "trained\n", process.stderr
 
 
 @pytest.mark.parametrize("options", [("-m", "lltm_conda"), ("-mlltm_conda",), ("-Bmlltm_conda",)])
 def test_the_report_is_reached_where_the_import_fails(
     package_copy: Copy, run_python: Run, options: tuple[str, ...]
 ) -> None:
-    done = run_python(package_copy(binaries=False), *options, "--explain", "lltm_conda")
-    assert (done.returncode, "is not a variant name" in done.stderr) == (2, True), done.stderr
+    process = run_python(package_copy(binaries=False), *options, "--explain", "lltm_conda")
+    assert (process.returncode, "is not a variant name" in process.stderr) == (2, True), (
+        process.stderr
+    )
 
 
 def test_a_name_of_the_package_without_its_binaries_says_why_it_is_not_there(
     package_copy: Copy, run_python: Run
 ) -> None:
     env = {"LLTM_CONDA_LOAD": "0"}
-    done = run_python(package_copy(), "-c", "from lltm_conda import LLTM", env=env)
-    assert done.returncode == 1
-    assert "unset LLTM_CONDA_LOAD" in done.stderr.splitlines()[-1]
+    process = run_python(package_copy(), "-c", "from lltm_conda import LLTM", env=env)
+    assert process.returncode == 1
+    assert "unset LLTM_CONDA_LOAD" in process.stderr.splitlines()[-1]

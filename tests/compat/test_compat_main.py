@@ -22,22 +22,22 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 def documented(section: str) -> set[str]:
     """The field names of a table of docs/fails/compat.md."""
-    text = (DOCS / "fails" / "compat.md").read_text().partition(f"### {section}\n")[2]
-    table = text.partition("\n###")[0].partition("\n## ")[0]
+    section_content = (DOCS / "fails" / "compat.md").read_text().partition(f"### {section}\n")[2]
+    table = section_content.partition("\n###")[0].partition("\n## ")[0]
     return set(re.findall(r"^\| `([a-z_0-9]+)` \|", table, re.MULTILINE))
 
 
 def test_a_working_installation(package_copy: Copy, run_python: Run) -> None:
-    done = run_python(package_copy(), "-m", "lltm_conda")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^cpu +ok +relative difference", done.stdout, re.MULTILINE)
-    assert done.stdout.rstrip().endswith("lltm works here")
+    process = run_python(package_copy(), "-m", "lltm_conda")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert re.search(r"^cpu +ok +relative difference", process.stdout, re.MULTILINE)
+    assert process.stdout.rstrip().endswith("lltm works here")
 
 
 def test_json_is_what_is_documented(package_copy: Copy, run_python: Run) -> None:
-    done = run_python(package_copy(), "-m", "lltm_conda", "--json")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    process = run_python(package_copy(), "-m", "lltm_conda", "--json")
+    assert process.returncode == 0, process.stderr
+    report = json.loads(process.stdout)
     assert report["schema"] == 1
     assert report["works"] is True
     assert set(report) == documented("The report")
@@ -57,11 +57,11 @@ def test_a_broken_installation_is_explained_although_its_import_fails(
     package = package_copy()
     (glue,) = (package / "lib").glob("glue-*.so")
     glue.write_bytes(glue.read_bytes()[:1000])
-    done = run_python(package, "-m", "lltm_conda")
-    assert done.returncode == 1
-    assert "nothing fits" in done.stdout
-    assert re.search(r"^cause: .*damaged", done.stdout, re.MULTILINE)
-    assert re.search(r"^to mend: +\S", done.stdout, re.MULTILINE)
+    process = run_python(package, "-m", "lltm_conda")
+    assert process.returncode == 1
+    assert "nothing fits" in process.stdout
+    assert re.search(r"^cause: .*damaged", process.stdout, re.MULTILINE)
+    assert re.search(r"^to mend: +\S", process.stdout, re.MULTILINE)
     report = json.loads(run_python(package, "-m", "lltm_conda", "--json").stdout)
     assert report["works"] is False
     assert report["cause"]["fault"] == faults.PACKAGE_FILES
@@ -73,10 +73,10 @@ def test_a_crash_in_the_live_run_does_not_take_the_report_along(
 ) -> None:
     package = package_copy()
     (package / "functions.py").write_text("import os; os.abort()\n")
-    done = run_python(package, "-m", "lltm_conda")
-    assert done.returncode == 1
-    assert "signal 6" in done.stdout
-    assert "lltm does not work here" in done.stdout
+    process = run_python(package, "-m", "lltm_conda")
+    assert process.returncode == 1
+    assert "signal 6" in process.stdout
+    assert "lltm does not work here" in process.stdout
 
 
 def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -> None:
@@ -92,36 +92,36 @@ def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -
         "from lltm_conda.__main__ import PROJECT, main\n"
         "sys.exit(main(PROJECT))"
     )
-    done = run_python(package, "-c", code, str(folder))
-    assert "live run failed: the copy ran" in done.stdout, done.stdout + done.stderr
+    process = run_python(package, "-c", code, str(folder))
+    assert "live run failed: the copy ran" in process.stdout, process.stdout + process.stderr
 
 
 def test_wrong_numbers_are_a_failure(package_copy: Copy, run_python: Run) -> None:
     package = package_copy()
     path = package / "reference.py"
     path.write_text(path.read_text().replace("F.elu(z_c)", "F.elu(z_c) * 1.001"))
-    done = run_python(package, "-m", "lltm_conda")
-    assert done.returncode == 1
-    assert "differs from the reference" in done.stdout
+    process = run_python(package, "-m", "lltm_conda")
+    assert process.returncode == 1
+    assert "differs from the reference" in process.stdout
 
 
 def test_another_torch_is_judged_without_being_run(
     package_copy: Copy, run_python: Run, tmp_path: Path
 ) -> None:
     other = fake_torch(tmp_path / "other", "2.3.0")
-    done = run_python(package_copy(), "-m", "lltm_conda", "--torch", str(other))
-    assert done.returncode == 1
-    assert "2.3.0" in done.stdout
-    assert "live run" not in done.stdout
-    assert 'pip install "torch>=2.4"' in done.stdout
+    process = run_python(package_copy(), "-m", "lltm_conda", "--torch", str(other))
+    assert process.returncode == 1
+    assert "2.3.0" in process.stdout
+    assert "live run" not in process.stdout
+    assert 'pip install "torch>=2.4"' in process.stdout
 
 
 def test_a_folder_without_torch_is_named(
     package_copy: Copy, run_python: Run, tmp_path: Path
 ) -> None:
-    done = run_python(package_copy(), "-m", "lltm_conda", "--torch", str(tmp_path / "none"))
-    assert done.returncode == 1
-    assert "no torch installation" in done.stdout
+    process = run_python(package_copy(), "-m", "lltm_conda", "--torch", str(tmp_path / "none"))
+    assert process.returncode == 1
+    assert "no torch installation" in process.stdout
 
 
 def test_any_shared_object_can_be_judged(
@@ -131,26 +131,27 @@ def test_any_shared_object_can_be_judged(
     theirs = shared_object(
         tmp_path / "their_ext.so", undefined=["_ZN2at10no_such_opEv"], defined=["PyInit_their_ext"]
     )
-    done = run_python(package, "-m", "lltm_conda", "--binary", str(theirs))
-    assert done.returncode == 1
-    assert "_ZN2at10no_such_opEv" in done.stdout
+    process = run_python(package, "-m", "lltm_conda", "--binary", str(theirs))
+    assert process.returncode == 1
+    assert "_ZN2at10no_such_opEv" in process.stdout
     fine = torch_root / "lib" / "libtorch_python.so"
-    done = run_python(package, "-m", "lltm_conda", "--binary", str(fine), "--json")
-    assert done.returncode == 0, done.stdout
-    (judged,) = json.loads(done.stdout)["binaries"]
+    judge_binary = ("-m", "lltm_conda", "--binary")
+    process = run_python(package, *judge_binary, str(fine), "--json")
+    assert process.returncode == 0, process.stdout
+    (judged,) = json.loads(process.stdout)["binaries"]
     assert judged["accepted"] is True
-    done = run_python(package, "-m", "lltm_conda", "--binary", str(tmp_path / "missing.so"))
-    assert done.returncode == 1
-    assert "No such file" in done.stdout
+    process = run_python(package, *judge_binary, str(tmp_path / "missing.so"))
+    assert process.returncode == 1
+    assert "No such file" in process.stdout
 
 
 def test_a_variant_is_explained_in_every_dimension(package_copy: Copy, run_python: Run) -> None:
     package = package_copy()
     chosen = json.loads(run_python(package, "-m", "lltm_conda", "--json").stdout)["chosen"]
-    done = run_python(package, "-m", "lltm_conda", "--explain", chosen)
-    assert done.returncode == 0, done.stdout
+    process = run_python(package, "-m", "lltm_conda", "--explain", chosen)
+    assert process.returncode == 0, process.stdout
     for dimension in ("platform", "torch version", "torch symbols", "glibc"):
-        assert dimension in done.stdout
+        assert dimension in process.stdout
     absent = run_python(package, "-m", "lltm_conda", "--explain", "aten24-abi0-cpu")
     assert absent.returncode == 1
     assert "not installed: glue-aten24-abi0.so" in absent.stdout
@@ -163,8 +164,8 @@ def test_building_here_end_to_end(package_copy: Copy, run_python: Run, tmp_path:
     if not (package / "csrc").is_dir():
         pytest.skip("this installation carries no sources")
     env = {"FORCE_CUDA": "0", "DEBUG": "1"}  # compiles in a third of the time
-    done = run_python(package, "-m", "lltm_conda", "build", env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = run_python(package, "-m", "lltm_conda", "build", env=env)
+    assert process.returncode == 0, process.stdout + process.stderr
     again = run_python(package, "-m", "lltm_conda", "build", env=env)
     assert "built already" in again.stdout
     code = "import lltm_conda; print(lltm_conda.loader.loaded().paths[0])"
@@ -177,16 +178,17 @@ def test_building_here_end_to_end(package_copy: Copy, run_python: Run, tmp_path:
     assert "build cache is refused" in refused.stderr
     assert "chmod -R go=" in refused.stderr
     (tmp_path / "cache").chmod(0o700)
-    listed = run_python(package, "-m", "lltm_conda", "build", "--list").stdout
+    manage_builds = ("-m", "lltm_conda", "build")
+    listed = run_python(package, *manage_builds, "--list").stdout
     assert "abi" in listed
-    assert run_python(package, "-m", "lltm_conda", "build", "--remove", "x").returncode == 1
-    assert run_python(package, "-m", "lltm_conda", "build", "--remove", "all").returncode == 0
+    assert run_python(package, *manage_builds, "--remove", "x").returncode == 1
+    assert run_python(package, *manage_builds, "--remove", "all").returncode == 0
     assert "holds no binaries" in run_python(package, "-c", code).stderr
 
 
 def test_private_folders_are_shortened() -> None:
-    text = render.shorten(f"{Path.home()}/secret/place and /usr/lib")
-    assert text == "~/secret/place and /usr/lib"
+    shortened = render.shorten(f"{Path.home()}/secret/place and /usr/lib")
+    assert shortened == "~/secret/place and /usr/lib"
     torch = make_torch(root=Path.home() / "env" / "torch")
     assert str(Path.home()) not in render.runtime_table(make_runtime(torch))
 
@@ -203,7 +205,7 @@ def test_a_user_without_a_home_folder_gets_a_report(monkeypatch: pytest.MonkeyPa
 
 def test_tables_fit_a_terminal_and_end_in_no_blanks() -> None:
     verdict = judge(make_glue(), make_runtime(make_torch("2.9.1"), missing={}))
-    text = render.verdict_text(verdict)
-    assert all(line == line.rstrip() for line in text.splitlines())
+    table = render.verdict_text(verdict)
+    assert all(line == line.rstrip() for line in table.splitlines())
     rows = [("a", "b " * 200)]
     assert max(map(len, render.table(("x", "y"), rows).splitlines())) <= 100

@@ -27,12 +27,12 @@ KERNELS = [KernelsName(), *(KernelsName(major) for major in range(1, 30))]
 
 
 def test_every_variant_of_the_product_survives_a_round_trip() -> None:
-    seen = set()
+    names = set()
     for glue, kernels in itertools.product(GLUES, KERNELS):
         variant = VariantName(glue, kernels)
         assert VariantName.parse(str(variant)) == variant
-        seen.add(str(variant))
-    assert len(seen) == len(GLUES) * len(KERNELS)  # no two variants share a name
+        names.add(str(variant))
+    assert len(names) == len(GLUES) * len(KERNELS)  # no two variants share a name
 
 
 @pytest.mark.parametrize("name", [*GLUES, *KERNELS], ids=str)
@@ -42,7 +42,7 @@ def test_file_names_survive_a_round_trip(name: GlueName | KernelsName) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "variant"),
+    ("name", "variant"),
     [
         ("stable210-cpu", VariantName(GlueName("stable", (2, 10)), KernelsName())),
         ("stable210-cu13", VariantName(GlueName("stable", (2, 10)), KernelsName(13))),
@@ -50,28 +50,28 @@ def test_file_names_survive_a_round_trip(name: GlueName | KernelsName) -> None:
         ("aten29-abi1-cu12", VariantName(GlueName("aten", (2, 9), 1), KernelsName(12))),
     ],
 )
-def test_documented_names(text: str, variant: VariantName) -> None:
-    assert VariantName.parse(text) == variant
-    assert str(variant) == text
+def test_documented_names(name: str, variant: VariantName) -> None:
+    assert VariantName.parse(name) == variant
+    assert str(variant) == name
 
 
 @pytest.mark.parametrize(
-    "text",
+    "name",
     ["", "cpu", "stable210", "aten24-cpu", "stable210-abi1-cpu", "aten24-abi2-cpu", "aten024-abi0",
      "stable2010-", "stable210-cuda13", "stable210-cu013", "stable210-CPU", " stable210-cpu"],
 )  # fmt: skip
-def test_what_is_no_variant_is_refused_by_name(text: str) -> None:
+def test_what_is_no_variant_is_refused_by_name(name: str) -> None:
     with pytest.raises(NameFormatError, match=r"is no|carries"):
-        VariantName.parse(text)
+        VariantName.parse(name)
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_refused_or_is_what_it_renders_to(text: str) -> None:
+def test_any_text_is_refused_or_is_what_it_renders_to(name: str) -> None:
     try:
-        variant = VariantName.parse(text)
+        variant = VariantName.parse(name)
     except NameFormatError:
         return
-    assert str(variant) == text
+    assert str(variant) == name
 
 
 @pytest.mark.parametrize("name", ["lltm.so", "glue-.so", "glue-stable210", "kernels-cuda.so", ""])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "pair_table" / "make_pair_table.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "measurements" / "pair_table" / "make_pair_table.py"
 
 
 @pytest.mark.slow
@@ -20,16 +20,18 @@ def test_no_accepted_pair_fails_when_it_is_run(tmp_path: Path) -> None:
     if shutil.which("uv") is None:
         pytest.skip("uv is not installed")
     command = [sys.executable, str(SCRIPT), "--work", str(tmp_path), "--minors", "2.9,2.10"]
-    done = subprocess.run(
+    process = subprocess.run(
         command,
         capture_output=True,
         text=True,
         env={key: value for key, value in os.environ.items() if not key.startswith("PYTHON")},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     cells = {
         (cell["glue"], cell["torch"]): cell
-        for cell in json.loads(done.stdout[done.stdout.index("[\n") :].rpartition("]")[0] + "]")
+        for cell in json.loads(
+            process.stdout[process.stdout.index("[\n") :].rpartition("]")[0] + "]"
+        )
     }
     # Nothing is missing and no size differs, yet it does not work: the slots tell.
     assert cells["aten29-abi1", "2.10"]["outcome"] != "works"

@@ -34,11 +34,12 @@ from lltm_conda.engine.doctor.records import REJECTED
 def test_the_probe_agrees_with_the_imported_torch() -> None:
     import torch
 
-    found, live = find_torch(), torch_probe.from_module(torch)
-    assert found.version == live.version == torch.__version__
-    assert (found.cuda, found.hip, found.cxx11_abi) == (live.cuda, live.hip, live.cxx11_abi)
-    assert found.root == live.root
-    assert found.problems == ()
+    probed = find_torch()
+    live = torch_probe.from_module(torch)
+    assert probed.version == live.version == torch.__version__
+    assert (probed.cuda, probed.hip, probed.cxx11_abi) == (live.cuda, live.hip, live.cxx11_abi)
+    assert probed.root == live.root
+    assert probed.problems == ()
 
 
 def test_another_interpreter_is_asked_where_its_torch_is(torch_root: Path) -> None:
@@ -66,10 +67,10 @@ def test_finding_torch_does_not_import_it(torch_root: Path) -> None:
         "print(t.version, 'torch' in sys.modules)"
     )
     env = dict(os.environ, LLTM_CONDA_LOAD="0")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split()[1] == "False"
+    assert process.stdout.split()[1] == "False"
 
 
 @pytest.mark.parametrize("abi", [0, 1])
@@ -94,13 +95,13 @@ def test_what_is_a_release(tmp_path: Path, version: str, release: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    "content",
     ["", "__version__ = \n", "x = (", "\x00", "__version__ = 3", "__version__ = 'abc'",
      "__version__ = open('x').read()", "__version__ = None", "(" * 300],
 )  # fmt: skip
-def test_a_broken_version_file_is_a_clear_error(tmp_path: Path, text: str) -> None:
+def test_a_broken_version_file_is_a_clear_error(tmp_path: Path, content: str) -> None:
     root = fake_torch(tmp_path)
-    (root / "version.py").write_text(text)
+    (root / "version.py").write_text(content)
     with pytest.raises(TorchNotFoundError, match=r"version\.py"):
         find_torch(root)
     runtime = probe_runtime(root, gpu=False)
@@ -280,7 +281,7 @@ GPUS = [
 
 
 @pytest.mark.parametrize(
-    ("wanted", "names"),
+    ("variable", "names"),
     [
         (None, ["H100", "T4", "A100"]),
         ("", []),
@@ -295,15 +296,15 @@ GPUS = [
         ("²", []),
     ],
 )
-def test_cuda_visible_devices(wanted: str | None, names: list[str]) -> None:
-    devices = driver_probe.visible(GPUS, wanted)
+def test_cuda_visible_devices(variable: str | None, names: list[str]) -> None:
+    devices = driver_probe.visible(GPUS, variable)
     assert [device.name for device in devices] == names
     assert [device.index for device in devices] == list(range(len(names)))
     assert all(isinstance(device, Device) for device in devices)
 
 
 @pytest.mark.parametrize(
-    ("text", "version"),
+    ("content", "version"),
     [
         (
             "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27\nGCC 12",
@@ -318,10 +319,10 @@ def test_cuda_visible_devices(wanted: str | None, names: list[str]) -> None:
     ],
 )
 def test_the_driver_version_is_read_from_proc(
-    tmp_path: Path, text: str, version: str | None
+    tmp_path: Path, content: str, version: str | None
 ) -> None:
     proc = tmp_path / "version"
-    proc.write_text(text)
+    proc.write_text(content)
     driver = driver_probe.probe_driver(proc)
     assert (driver.version if driver else None) == version
 
@@ -338,10 +339,10 @@ def test_libstdcxx_is_the_one_that_is_loaded() -> None:
 
     assert torch.__version__
     (mapped,) = runtime_probe.mapped_files("libstdc++.so")
-    found = runtime_probe.loaded_file("libstdc++.so.6")
-    assert found is not None
-    assert found.resolve() == mapped.resolve()
-    versions = runtime_probe.defined_versions(found)
+    loaded = runtime_probe.loaded_file("libstdc++.so.6")
+    assert loaded is not None
+    assert loaded.resolve() == mapped.resolve()
+    versions = runtime_probe.defined_versions(loaded)
     assert versions is not None
     assert versions["GLIBCXX"] >= (3, 4, 20)
 

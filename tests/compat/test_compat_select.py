@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made_facts import make_aten, make_binary, make_cuda, make_glue, make_runtime, make_torch
@@ -45,7 +44,7 @@ def judge_one(path: Path, runtime: Runtime) -> Verdict:
     return judge(record_of(path), runtime)
 
 
-def choose(torch: TorchInstall, paths: list[Path] = PATHS, **options: Any) -> Selection:
+def choose(torch: TorchInstall, paths: list[Path] = PATHS, **options: object) -> Selection:
     runtime = make_runtime(torch, missing={str(path): () for path in PATHS})
     return select(paths, runtime, judge_one, **options)
 

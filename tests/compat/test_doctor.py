@@ -61,40 +61,42 @@ def doctor(site: Path) -> Doctor:
         )
         root = nobody and os.geteuid() == 0
         before = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if root else []
-        (there,) = site.parent.glob("site*")
+        (folder,) = site.parent.glob("site*")
         return subprocess.run(
             [*before, sys.executable, "-S", "-c", code, *arguments],
             capture_output=True,
             text=True,
             cwd=site.parent,
-            env={"PYTHONPATH": f"{there}:{REPO}", "LLTM_CONDA_LOAD": "0", "PATH": "/usr/bin:/bin"},
+            env={"PYTHONPATH": f"{folder}:{REPO}", "LLTM_CONDA_LOAD": "0", "PATH": "/usr/bin:/bin"},
         )
 
     return run
 
 
-def states(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    said = json.loads(done.stdout)
-    assert said["schema"] == 1
-    return {item["package"]: item["state"] for item in said["extensions"]}
+def states(process: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    report = json.loads(process.stdout)
+    assert report["schema"] == 1
+    return {item["package"]: item["state"] for item in report["extensions"]}
 
 
 def test_every_extension_of_the_environment_is_found_and_judged(doctor: Doctor) -> None:
-    done = doctor("--json")
-    assert states(done) == {"good": "works", "silent": "unknown", "broken": "fails"}, done.stderr
-    assert done.returncode == 1
-    said = {item["package"]: item for item in json.loads(done.stdout)["extensions"]}
-    assert "_ZN2at6absentEv" in said["broken"]["cause"]["observed"]
-    assert said["good"]["cause"] is None
+    process = doctor("--json")
+    assert states(process) == {"good": "works", "silent": "unknown", "broken": "fails"}, (
+        process.stderr
+    )
+    assert process.returncode == 1
+    extensions = {item["package"]: item for item in json.loads(process.stdout)["extensions"]}
+    assert "_ZN2at6absentEv" in extensions["broken"]["cause"]["observed"]
+    assert extensions["good"]["cause"] is None
 
 
 @pytest.mark.parametrize(
     ("name", "code"), [("good", 0), ("silent", 0), ("broken", 1), ("site/good/_C.so", 0)]
 )
 def test_a_package_or_a_file_can_be_asked_for(doctor: Doctor, name: str, code: int) -> None:
-    done = doctor("--json", name)
-    assert len(states(done)) == 1
-    assert done.returncode == code
+    process = doctor("--json", name)
+    assert len(states(process)) == 1
+    assert process.returncode == code
 
 
 def test_a_package_comes_before_a_folder_of_its_name(doctor: Doctor, site: Path) -> None:
@@ -114,10 +116,10 @@ def test_the_table_names_package_state_and_cure(doctor: Doctor) -> None:
     "arguments", [["no/such/path"], ["no_such_package"], ["--torch", "1.3"], ["--torch", "nowhere"]]
 )
 def test_what_does_not_exist_is_bad_usage(doctor: Doctor, arguments: list[str]) -> None:
-    done = doctor(*arguments)
-    assert done.returncode == 2
-    assert done.stderr.strip()
-    assert "Traceback" not in done.stderr
+    process = doctor(*arguments)
+    assert process.returncode == 2
+    assert process.stderr.strip()
+    assert "Traceback" not in process.stderr
 
 
 def test_a_verdict_without_a_cure_has_no_line_for_one(doctor: Doctor) -> None:
@@ -126,17 +128,17 @@ def test_a_verdict_without_a_cure_has_no_line_for_one(doctor: Doctor) -> None:
 
 def test_what_if_another_torch_were_here(doctor: Doctor, tmp_path: Path) -> None:
     root = fake_torch(tmp_path / "other", "2.10.0", exports=[SYMBOL])
-    done = doctor("--json", "--torch", str(root), "good")
-    assert states(done) == {"good": "unknown"}
-    done = doctor("--json", "--torch", "2.9", "good")
-    assert states(done) == {"good": "unknown"}
-    assert "not looked up" in json.loads(done.stdout)["extensions"][0]["cause"]["observed"]
+    process = doctor("--json", "--torch", str(root), "good")
+    assert states(process) == {"good": "unknown"}
+    process = doctor("--json", "--torch", "2.9", "good")
+    assert states(process) == {"good": "unknown"}
+    assert "not looked up" in json.loads(process.stdout)["extensions"][0]["cause"]["observed"]
 
 
-def shown(doctor: Doctor, *arguments: str) -> dict[str, tuple[str | None, str]]:
+def describe_extensions(doctor: Doctor, *arguments: str) -> dict[str, tuple[str | None, str]]:
     """By the path's last two parts: the owner and the state."""
-    said = json.loads(doctor("--json", *arguments).stdout)["extensions"]
-    return {"/".join(Path(i["path"]).parts[-2:]): (i["package"], i["state"]) for i in said}
+    extensions = json.loads(doctor("--json", *arguments).stdout)["extensions"]
+    return {"/".join(Path(i["path"]).parts[-2:]): (i["package"], i["state"]) for i in extensions}
 
 
 def extension(site: Path, path: Path) -> Path:
@@ -154,11 +156,11 @@ def test_what_is_installed_from_its_source_folder_is_found_and_owned(
     extension(site, source / "build" / "lib" / "_C.so")
     extension(site, source / "venv" / "lib" / "_C.so")
     (source / "venv" / "pyvenv.cfg").touch()
-    text = "Name: edited-package\nVersion: 1.0\nRequires-Dist: torch==2.9.1\n\n"
+    metadata = "Name: edited-package\nVersion: 1.0\nRequires-Dist: torch==2.9.1\n\n"
     if how == "pip":
         info = site / "edited_package-1.0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(text)
+        (info / "METADATA").write_text(metadata)
         (info / "RECORD").write_text("__editable__.edited.pth,,\n")
         url = {"url": source.as_uri(), "dir_info": {"editable": True}}
         (info / "direct_url.json").write_text(json.dumps(url))
@@ -166,10 +168,14 @@ def test_what_is_installed_from_its_source_folder_is_found_and_owned(
         (site / "edited-package.egg-link").write_text(f"{source}\n.")
         info = source / "edited_package.egg-info"
         info.mkdir()
-        (info / "PKG-INFO").write_text(text)
-    found = {name: said for name, said in shown(doctor).items() if "edited-package" in said}
-    assert found == {"edited/_C.so": ("edited-package", "works")}
-    assert shown(doctor, "edited-package") == found
+        (info / "PKG-INFO").write_text(metadata)
+    owned = {
+        name: ownership
+        for name, ownership in describe_extensions(doctor).items()
+        if "edited-package" in ownership
+    }
+    assert owned == {"edited/_C.so": ("edited-package", "works")}
+    assert describe_extensions(doctor, "edited-package") == owned
 
 
 @pytest.mark.parametrize(("installer", "owner"), [("conda", "theirs-conda"), ("pip", "theirs")])
@@ -184,40 +190,40 @@ def test_the_conda_package_owns_what_conda_installed(
     meta = {"name": "theirs-conda", "version": "1", "depends": ["libtorch >=2.9.1,<2.10.0a0"]}
     (site.parent / "conda-meta" / "theirs.json").write_text(json.dumps({**meta, "files": files}))
     state = "works" if installer == "conda" else "unknown"
-    assert shown(doctor)["theirs/_C.so"] == (owner, state)
+    assert describe_extensions(doctor)["theirs/_C.so"] == (owner, state)
 
 
 def test_what_nobody_owns_is_found_in_site_packages(doctor: Doctor, site: Path) -> None:
     site = site.rename(site.with_name("site-packages"))
     extension(site, site / "copied.egg" / "_C.so")
     extension(site, site / "torch" / "lib" / "libtorch_python.so")  # torch's own is none
-    found = shown(doctor)
-    assert found["copied.egg/_C.so"] == (None, "unknown")
-    assert set(found) == {"good/_C.so", "silent/_C.so", "broken/_C.so", "copied.egg/_C.so"}
+    extensions = describe_extensions(doctor)
+    assert extensions["copied.egg/_C.so"] == (None, "unknown")
+    assert set(extensions) == {"good/_C.so", "silent/_C.so", "broken/_C.so", "copied.egg/_C.so"}
 
 
 def test_a_file_that_is_named_has_its_row_though_it_needs_no_torch(doctor: Doctor) -> None:
-    assert set(shown(doctor, "site/plain/_impl.so", "site/good/_C.so")) == {
+    assert set(describe_extensions(doctor, "site/plain/_impl.so", "site/good/_C.so")) == {
         "plain/_impl.so",
         "good/_C.so",
     }
-    assert shown(doctor, "plain", "good") == {"good/_C.so": ("good", "works")}
+    assert describe_extensions(doctor, "plain", "good") == {"good/_C.so": ("good", "works")}
 
 
 def test_a_folder_of_another_platform_is_said_to_be_one(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "mac").mkdir()
     for name in ("_C.so", "_image.so"):
         (tmp_path / "mac" / name).write_bytes(b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01" + b"\0" * 60)
-    done = doctor("mac/", "good")
-    assert done.returncode == 1
-    assert "darwin-aarch64" in done.stdout
+    process = doctor("mac/", "good")
+    assert process.returncode == 1
+    assert "darwin-aarch64" in process.stdout
 
 
 @pytest.mark.parametrize("name", ["", "a" * 400])
 def test_a_name_that_no_file_can_have_is_bad_usage(doctor: Doctor, name: str) -> None:
-    done = doctor(name)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "is no file" in done.stderr
+    process = doctor(name)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "is no file" in process.stderr
 
 
 def test_what_this_user_must_not_read_is_said_to_be_that(doctor: Doctor, site: Path) -> None:
@@ -228,13 +234,13 @@ def test_what_this_user_must_not_read_is_said_to_be_that(doctor: Doctor, site: P
     for folder in (site, *site.parents[:-1]):
         if folder.stat().st_uid == os.geteuid():
             folder.chmod(folder.stat().st_mode | 0o005)
-    done = doctor("site/good/_C.so", nobody=True)
-    assert "is not readable by this user" in " ".join(done.stdout.split())
-    assert "to mend good 1.0: chmod a+r " in done.stdout
+    process = doctor("site/good/_C.so", nobody=True)
+    assert "is not readable by this user" in " ".join(process.stdout.split())
+    assert "to mend good 1.0: chmod a+r " in process.stdout
     for arguments in (["site/shut"], ["site/shut/x.so"], ["--torch", "site/shut/x"]):
-        done = doctor(*arguments, nobody=True)
-        assert done.returncode == 2
-        assert "Traceback" not in done.stderr
+        process = doctor(*arguments, nobody=True)
+        assert process.returncode == 2
+        assert "Traceback" not in process.stderr
 
 
 def test_of_a_release_alone_the_symbols_of_our_binaries_are_not_known_either(
@@ -265,11 +271,11 @@ def test_two_hundred_extensions_take_at_most_twenty_seconds(doctor: Doctor, site
         shutil.copy(built, path)
         package(site, f"many{number}", "1.0", path)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = doctor()
+    process = doctor()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert "203 torch extensions" in done.stdout
-    assert re.search(r"204 files looked at in [0-9.]+ s", done.stdout)
+    assert "203 torch extensions" in process.stdout
+    assert re.search(r"204 files looked at in [0-9.]+ s", process.stdout)
     assert seconds < 10  # of the 20 that are promised, since machines differ
 
 
@@ -280,6 +286,6 @@ def test_a_pipe_that_closes_early_is_no_error(site: Path) -> None:
         "sys.exit(main(NOBODY, ['--json']))"
     )
     command = f"LLTM_CONDA_LOAD=0 '{sys.executable}' -S -c \"{code}\" | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=site)
-    assert "Traceback" not in done.stderr
-    assert "BrokenPipe" not in done.stderr
+    process = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=site)
+    assert "Traceback" not in process.stderr
+    assert "BrokenPipe" not in process.stderr

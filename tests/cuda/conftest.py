@@ -1,3 +1,5 @@
+"""What the tests that need a GPU share."""
+
 from __future__ import annotations
 
 import sys

@@ -51,9 +51,10 @@ def test_a_launch_that_fails_says_which_kernel_and_why(gpu) -> None:
     arguments = ffi.new("lltm_step_forward_arguments*", {"sizes": sizes})
     nowhere = ffi.new("lltm_execution*", {"device_index": torch.cuda.device_count() + 7})
     float32 = ffi.cast("lltm_dtype", 6)
-    error = table.cell_forward(float32, arguments, nowhere)
+    error = table.pointwise_forward(float32, arguments, nowhere)
     assert error, "a launch on a device that does not exist was reported as a success"
-    assert b"cell_forward" in ffi.string(error) and b"invalid device ordinal" in ffi.string(error)
+    message = ffi.string(error)
+    assert b"pointwise_forward" in message and b"invalid device ordinal" in message
     torch.cuda.synchronize()
     again = torch.ops.lltm.forward(*inputs)
     assert torch.equal(again[0], new_h), "the error was left behind for the next caller"

@@ -28,7 +28,7 @@ import lltm_conda
 pytestmark = pytest.mark.cuda
 
 OP_TESTS = Path(__file__).resolve().parents[1] / "op"
-PATHS = ("gemm", "cublas", "rows4", "rows16", "rows32", "rows64", "tensor", "planes")
+PATHS = ("gemm", "cublas", "rows4", "rows16", "rows64", "tensor", "planes")
 # (batch, features, state): either side of a tile's rows and columns, with vectors and without.
 SHAPES = [
     (1, 8, 16),

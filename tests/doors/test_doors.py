@@ -67,8 +67,8 @@ Plan = ctypes.CFUNCTYPE(
 
 class Table(ctypes.Structure):
     _fields_ = [("abi", ctypes.c_uint32), ("byte_size", ctypes.c_uint32),
-                ("device", ctypes.c_char_p), ("cell_forward", Kernel),
-                ("cell_backward", Kernel), ("column_sum", Kernel),
+                ("device", ctypes.c_char_p), ("pointwise_forward", Kernel),
+                ("pointwise_backward", Kernel), ("column_sum", Kernel),
                 ("layer", ctypes.c_void_p * 4), ("step_plan", Plan),
                 ("step_forward", ctypes.c_void_p), ("step_backward", ctypes.c_void_p),
                 ("product", ctypes.c_void_p), ("copy", ctypes.c_void_p)]

@@ -29,29 +29,35 @@ print(live_run.difference(smoke.parts(), "cpu", "float64"))
 def run(*command: object, **environment: str) -> str:
     env = {**os.environ, PROJECT.variable("LOAD"): "0", "FORCE_CUDA": "0", **environment}
     env["DEBUG"] = "1"  # without optimisation it is built in a third of the time
-    words = list(map(str, command))
-    done = subprocess.run(words, env=env, cwd=REPO / "tests", capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    arguments = list(map(str, command))
+    process = subprocess.run(arguments, env=env, cwd=REPO / "tests", capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def test_just_in_time(tmp_path: Path) -> None:
     pytest.importorskip(f"{PACKAGE}.jit")
     folder = tmp_path / "cache"
     code = f"import {PACKAGE}.jit\nprint({PACKAGE}.jit.load(build_directory={str(folder)!r}))"
-    said = run(sys.executable, "-c", code + COMPARE).splitlines()
-    assert str(folder) in said[0]
-    assert float(said[-1]) < 1e-12
+    lines = run(sys.executable, "-c", code + COMPARE).splitlines()
+    assert str(folder) in lines[0]
+    assert float(lines[-1]) < 1e-12
 
 
 def test_cmake(tmp_path: Path) -> None:
     cmake = shutil.which("cmake")
     if cmake is None:
         pytest.skip("no cmake")
-    prefix, name = torch.utils.cmake_prefix_path, PROJECT.namespace
-    options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-D{name.upper()}_CUDA=OFF", "-DBUILD_TESTING=OFF"]
-    options.append("-DCMAKE_BUILD_TYPE=Debug")
-    run(cmake, "-S", REPO, "-B", tmp_path, *options)
+    prefix = torch.utils.cmake_prefix_path
+    name = PROJECT.namespace
+    folders = ["-S", REPO, "-B", tmp_path]
+    options = [
+        f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-D{name.upper()}_CUDA=OFF",
+        "-DBUILD_TESTING=OFF",
+        "-DCMAKE_BUILD_TYPE=Debug",
+    ]
+    run(cmake, *folders, *options)
     run(cmake, "--build", tmp_path, "--parallel", "2")
     code = f"import torch; torch.ops.load_library({str(tmp_path / f'lib{name}.so')!r})"
     assert float(run(sys.executable, "-c", code + COMPARE)) < 1e-12

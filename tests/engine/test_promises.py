@@ -22,15 +22,15 @@ BINARIES = sorted((PROJECT.folder / "lib").glob("*.so"))
 
 
 def python(code: str, cwd: Path, **environment: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         cwd=cwd,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def test_the_engines_files_are_as_they_were_brought() -> None:
@@ -41,8 +41,8 @@ def test_the_engines_files_are_as_they_were_brought() -> None:
     assert len(files) > 100
 
     def digest(name: str) -> str:  # but for the lines that follow from the matrix
-        text = re.sub(rb"(?m)^.*(?=  #= )", b"", (REPO / name).read_bytes())
-        return hashlib.sha256(text).hexdigest()
+        content = re.sub(rb"(?m)^.*(?=  #= )", b"", (REPO / name).read_bytes())
+        return hashlib.sha256(content).hexdigest()
 
     changed = [name for name, brought in files.items() if digest(name) != brought]
     assert changed == [], "the next new_project.sh --update would refuse"
@@ -76,9 +76,9 @@ def test_an_import_registers_the_operators(tmp_path: Path) -> None:
 def test_a_forced_variant_that_is_not_there_is_named(tmp_path: Path) -> None:
     variable = PROJECT.variable("VARIANT")
     code = f"try: import {PACKAGE}\nexcept ImportError as error: print(error)"
-    said = python(code, tmp_path, **{variable: "stable299-cpu"})
-    assert said.startswith(f"{PROJECT.distribution} cannot be loaded: ")
-    assert "stable299" in said
+    output = python(code, tmp_path, **{variable: "stable299-cpu"})
+    assert output.startswith(f"{PROJECT.distribution} cannot be loaded: ")
+    assert "stable299" in output
 
 
 def test_generated_files_are_what_the_matrix_says() -> None:

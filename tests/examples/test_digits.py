@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-for needed in ("sklearn", "matplotlib", "rich"):
-    pytest.importorskip(needed)
+for module in ("sklearn", "matplotlib", "rich"):
+    pytest.importorskip(module)
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -57,7 +57,8 @@ def test_split_follows_the_seed() -> None:
 
 
 def test_the_layer_reads_as_the_cell_does() -> None:
-    cell, layer = digits.DigitReader(), digits.LayerReader()
+    cell = digits.DigitReader()
+    layer = digits.LayerReader()
     layer.layer.load_cell(cell.cell)
     layer.classifier.load_state_dict(cell.classifier.state_dict())
     images = torch.randn(5, 8, 8)

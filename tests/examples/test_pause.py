@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-for needed in ("sklearn", "matplotlib", "rich"):
-    pytest.importorskip(needed)
+for module in ("sklearn", "matplotlib", "rich"):
+    pytest.importorskip(module)
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -34,16 +34,16 @@ def few() -> digits.Split:
 
 
 def test_longer_pauses_are_asked_than_were_trained(few, monkeypatch) -> None:
-    seen: list[int] = []
+    lengths: list[int] = []
     real = pause.with_pause
     monkeypatch.setattr(
-        pause, "with_pause", lambda images, length: seen.append(length) or real(images, length)
+        pause, "with_pause", lambda images, length: lengths.append(length) or real(images, length)
     )
     model = pause.train("LLTM", few, 5, seed=1)
-    trained = seen.copy()
+    trained = lengths.copy()
     pause.accuracies(model, few)
-    asked = seen[len(trained) :]
-    assert len(set(trained)) > 1 and max(asked) > 10 * max(trained)
+    tested = lengths[len(trained) :]
+    assert len(set(trained)) > 1 and max(tested) > 10 * max(trained)
 
 
 def test_training_follows_the_seed(few) -> None:
@@ -70,7 +70,8 @@ def test_the_command_learns_and_says_so(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     facts = json.loads((tmp_path / "pause.json").read_text())
-    (ours,), (lstm,) = facts["accuracy"]["LLTM"], facts["accuracy"]["LSTM"]
+    (ours,) = facts["accuracy"]["LLTM"]
+    (lstm,) = facts["accuracy"]["LSTM"]
     assert ours[0] > 0.9
     for length, one, other in zip(facts["pauses"], ours, lstm, strict=True):
         assert one > other, f"after {length} blank rows"

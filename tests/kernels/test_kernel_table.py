@@ -38,7 +38,8 @@ def test_a_cpu_kernel_computes_what_the_header_says() -> None:
     for name, tensor in tensors.items():
         setattr(arguments, name, ffi.cast("void*", tensor.data_ptr()))
     execution = ffi.new("lltm_execution*", {"parallel_for": run})
-    error = kernel_table.table(CPU).cell_forward(ffi.cast("lltm_dtype", 6), arguments, execution)
+    float32 = ffi.cast("lltm_dtype", 6)
+    error = kernel_table.table(CPU).pointwise_forward(float32, arguments, execution)
     assert error == ffi.NULL
     # A product with the identity leaves z as the pre-activations.
     weights = torch.eye(21, 28).roll(7, 1)

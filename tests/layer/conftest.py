@@ -1,3 +1,5 @@
+"""What the tests of the layer share."""
+
 from __future__ import annotations
 
 import sys

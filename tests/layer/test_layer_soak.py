@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from layer_soak import STATES
 from test_layer_families import CUDA_FAMILIES
 
-PROGRAM = Path(__file__).with_name("layer_soak.py")
+from measurements import layer_soak
+
+PROGRAM = Path(layer_soak.__file__)
 
 
 def test_every_family_is_in_the_soak() -> None:
-    assert {*CUDA_FAMILIES, "gemm"} == {*STATES}
+    assert {*CUDA_FAMILIES, "gemm"} == {*layer_soak.STATES}
 
 
 @pytest.mark.cuda

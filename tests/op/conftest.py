@@ -1,3 +1,5 @@
+"""What the tests of the op share."""
+
 from __future__ import annotations
 
 import pytest

@@ -10,11 +10,14 @@ import asyncio
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from machines import machine
 
 from torchship.release import REPO
+
+if TYPE_CHECKING:
+    from rattler import RepoDataRecord
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Case:
 
     channels: str
     installed: str
-    asked: str
+    requested: str
     driver: str
     lltm: str
     pytorch: str
@@ -31,12 +34,17 @@ class Case:
 
     @property
     def name(self) -> str:
-        words = (self.channels, self.installed or "nothing", self.asked, self.driver or "no driver")
-        return ", ".join(word for word in words if word)
+        parts = (
+            self.channels,
+            self.installed or "nothing",
+            self.requested,
+            self.driver or "no driver",
+        )
+        return ", ".join(word for word in parts if word)
 
     @property
     def history(self) -> list[str]:
-        return [spec for spec in self.asked.split("; ") if spec]
+        return [spec for spec in self.requested.split("; ") if spec]
 
 
 def cases() -> list[Case]:
@@ -49,7 +57,15 @@ def cases() -> list[Case]:
     return [Case(*(plain.get(cell, cell) for cell in row)) for row in rows[2:]]
 
 
-def name_of(record: Any) -> str:
+class Attempt(NamedTuple):
+    """What conda asks its solver for: specs, and installed packages to keep or to prefer."""
+
+    specs: list[str]
+    locked: list[RepoDataRecord]
+    pinned: list[RepoDataRecord]
+
+
+def name_of(record: RepoDataRecord) -> str:
     return str(record.name.normalized)
 
 
@@ -60,33 +76,36 @@ class Flow:
         self.urls = urls
         self.cache = cache
 
-    def solve(self, case: Case, specs: list[str], driver: str | None, **kept: Any) -> list[Any]:
+    def solve(
+        self, case: Case, attempt: Attempt, *, driver: str | None, constraints: list[str]
+    ) -> list[RepoDataRecord]:
         import rattler
 
         urls = [self.urls[name] for name in ("lltm", *case.channels.split(" + "))]
         return asyncio.run(
             rattler.solve(
                 sources=[rattler.Channel(url) for url in urls],
-                specs=specs,
+                specs=attempt.specs,
+                locked_packages=attempt.locked,
+                pinned_packages=attempt.pinned,
+                constraints=constraints,
                 gateway=rattler.Gateway(cache_dir=self.cache),
                 platforms=["linux-64", "noarch"],
                 virtual_packages=machine(driver),
                 channel_priority=rattler.ChannelPriority.Disabled,  # conda's "flexible"
-                **kept,
             )
         )
 
-    def environment(self, case: Case) -> list[Any]:
+    def environment(self, case: Case) -> list[RepoDataRecord]:
         """What is installed before, whatever driver that took."""
         if not case.installed:
             return []
         version, build = case.installed.split()
         python = build.partition("py")[2].replace(".", "")[:3]
         names = [spec for spec in case.history if spec.split()[0] != "pytorch"]
-        exact = (
-            f"pytorch =={version} {build.replace('.', '*')}"  # no dot is in a valid build string
-        )
-        return self.solve(case, [exact, f"python 3.{python[1:]}.*", *names], "99")
+        valid_build = build.replace(".", "*")  # a build string holds no dot
+        specs = [f"pytorch =={version} {valid_build}", f"python 3.{python[1:]}.*", *names]
+        return self.solve(case, Attempt(specs, [], []), driver="99", constraints=[])
 
     def install(self, case: Case, package: str = "lltm") -> tuple[str, str]:
         """The package's variant and what became of pytorch; "refused" and the solver's reason."""
@@ -98,32 +117,33 @@ class Flow:
         python = before["python"].version if before else ""
         fixed = [f"python {str(python).rpartition('.')[0]}.*"] if before else []
         old = [record for name, record in before.items() if name in history]
-        asked = [package, *history.values()]
-        neutered = [" ".join(spec.split()[:2]) for spec in asked]  # without the build string
+        specs_of_history = [package, *history.values()]
+        without_builds = [" ".join(spec.split()[:2]) for spec in specs_of_history]
+        added = list(new.values())
         attempts = [
-            ([*asked, *new], {"locked_packages": old, "pinned_packages": list(new.values())}),
-            ([*asked, *new], {"locked_packages": [*old, *new.values()]}),
-            (asked, {"locked_packages": old}),
-            (neutered, {"locked_packages": old}),
+            Attempt([*specs_of_history, *new], locked=old, pinned=added),
+            Attempt([*specs_of_history, *new], locked=[*old, *added], pinned=[]),
+            Attempt(specs_of_history, locked=old, pinned=[]),
+            Attempt(without_builds, locked=old, pinned=[]),
         ]
         why = ""
-        for specs, kept in attempts[: 4 if before else 1]:
+        for attempt in attempts[: 4 if before else 1]:
             try:
-                found = self.solve(case, specs, case.driver or None, constraints=fixed, **kept)
+                records = self.solve(case, attempt, driver=case.driver or None, constraints=fixed)
             except SolverError as error:
                 why = why or str(error)
                 continue
-            after = {name_of(record): record for record in found}
+            after = {name_of(record): record for record in records}
             return variant_of(after[package]), change(before.get("pytorch"), after["pytorch"])
         return "refused", why
 
 
-def variant_of(record: Any) -> str:
+def variant_of(record: RepoDataRecord) -> str:
     """`cuda128_aten24_abi1_200` -> `cuda128_aten24`."""
     return "_".join(str(record.build).split("_")[:2])
 
 
-def change(old: Any, new: Any) -> str:
+def change(old: RepoDataRecord | None, new: RepoDataRecord) -> str:
     """`kept`, or the device of the build that came."""
     if old is not None and (old.version, old.build) == (new.version, new.build):
         return "kept"

@@ -36,9 +36,9 @@ class Silent:
     def finished(self, task, outcome) -> None: ...
 
 
-def note(text: str) -> None:
+def note(line: str) -> None:
     with (FOLDER / "runs.txt").open("a") as file:
-        file.write(text + "\n")
+        file.write(line + "\n")
 
 
 def content(name: str) -> bytes:
@@ -63,8 +63,10 @@ def make(name: str, _: Context) -> list[Path]:
 
 
 def tasks() -> list[Task]:
-    found = [Task(f"a{i}", partial(make, f"a{i}")) for i in range(4)]
-    return found + [Task(f"b{i}", partial(make, f"b{i}"), needs=(found[i],)) for i in range(4)]
+    first_tasks = [Task(f"a{i}", partial(make, f"a{i}")) for i in range(4)]
+    return first_tasks + [
+        Task(f"b{i}", partial(make, f"b{i}"), needs=(first_tasks[i],)) for i in range(4)
+    ]
 
 
 if __name__ == "__main__":

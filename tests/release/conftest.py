@@ -50,9 +50,9 @@ def conda_worker(tmp_path_factory):
         command = [sys.executable, "-m", "torchship.release.conda_worker", name]
         command.append(json.dumps(arguments, default=str))
         env |= {"RATTLER_CACHE_DIR": cache, **(extra or {})}
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        process = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
     return run
 
@@ -67,7 +67,8 @@ def make_channels(matrix, conda_worker):
     script = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'
 
     def make(folder: Path, recipe: Path = REPO / "recipe" / "recipe.yaml") -> tuple[str, str]:
-        work, channel = folder / "source" / "recipe", folder / "channel"
+        work = folder / "source" / "recipe"
+        channel = folder / "channel"
         stubs_channel = write_channel(folder / "stubs", stubs(matrix)).as_uri()
         work.mkdir(parents=True)
         shutil.copy(REPO / "LICENSE", work.parent)
@@ -75,10 +76,10 @@ def make_channels(matrix, conda_worker):
         copy = shutil.copy(recipe, work / "recipe.yaml")
         # The host environments of CUDA variants hold a pytorch that needs a driver.
         env = {"CONDA_OVERRIDE_CUDA": "99", "LLTM_CONDA_GIT_COMMIT": "c" * 40}
-        given = {"variants": VARIANTS_FILE, "out": folder / "out", "recipe": copy}
-        conda_worker("build", env, **given, channels=[stubs_channel])
-        made = list((folder / "out").glob("linux-64/*.conda"))
-        conda_worker("index", channel=channel, packages=made)
+        arguments = {"variants": VARIANTS_FILE, "out": folder / "out", "recipe": copy}
+        conda_worker("build", env, **arguments, channels=[stubs_channel])
+        packages = list((folder / "out").glob("linux-64/*.conda"))
+        conda_worker("index", channel=channel, packages=packages)
         return channel.as_uri(), stubs_channel
 
     return make

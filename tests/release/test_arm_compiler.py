@@ -26,9 +26,9 @@ pytestmark = [
 ]
 
 
-def said(*words: str | Path) -> str:
-    done = subprocess.run(words, check=True, text=True, stdout=-1, stderr=-2)
-    return done.stdout
+def run_command(*command: str | Path) -> str:
+    process = subprocess.run(command, check=True, text=True, stdout=-1, stderr=-2)
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from torchship.release.shell import Log
 
     folder = tmp_path_factory.mktemp("native") / "root"
-    major = said(CROSS, "-dumpversion").strip().split(".")[0]
+    major = run_command(CROSS, "-dumpversion").strip().split(".")[0]
     try:
         with Log(folder.with_name("log")) as log:
             apt(log, folder, [f"g++-{major}"], "arm64")
@@ -50,16 +50,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_native_compiler_makes_the_same_object(root: Path, source: Path, tmp_path: Path) -> None:
     """But for the section that names the compiler's package."""
     qemu = [QEMU, "-L", root]
-    texts, objects = [tmp_path / "cross.s", tmp_path / "native.s"], []
-    said(CROSS, *FLAGS, source, "-o", texts[0])
+    assembly_files = [tmp_path / "cross.s", tmp_path / "native.s"]
+    objects = []
+    run_command(CROSS, *FLAGS, source, "-o", assembly_files[0])
     # qemu starts no other program: the driver only says how it would call the compiler proper.
     (driver,) = root.glob("usr/bin/aarch64-linux-gnu-g++-*")
-    steps = said(*qemu, driver, *FLAGS, source, "-o", texts[1], "-###")
+    compilation = [driver, *FLAGS, source, "-o", assembly_files[1], "-###"]
+    steps = run_command(*qemu, *compilation)
     (command,) = [line for line in steps.splitlines() if "/cc1plus " in line]
-    said(*qemu, *shlex.split(command))
+    run_command(*qemu, *shlex.split(command))
     assemblers = (["aarch64-linux-gnu-as"], [*qemu, root / "usr" / "bin" / "aarch64-linux-gnu-as"])
-    for text, assembler in zip(texts, assemblers, strict=True):
-        objects.append(text.with_suffix(".o"))
-        said(*assembler, text, "-o", objects[-1])
-        said("aarch64-linux-gnu-objcopy", "--remove-section=.comment", objects[-1])
+    for assembly, assembler in zip(assembly_files, assemblers, strict=True):
+        objects.append(assembly.with_suffix(".o"))
+        run_command(*assembler, assembly, "-o", objects[-1])
+        run_command("aarch64-linux-gnu-objcopy", "--remove-section=.comment", objects[-1])
     assert objects[0].read_bytes() == objects[1].read_bytes()

@@ -23,16 +23,15 @@ HOST = Host("python3", "3.11", None, GXX, CLANG)
 
 def torch(version: str, cuda: str | None = None, abi: int = 1) -> TorchInstall:
     major, minor = version.split(".")[:2]
-    here = Path("/nowhere")
     return TorchInstall(
         version=version,
         version_tuple=(int(major), int(minor)),
         cuda=cuda,
         hip=None,
         cxx11_abi=abi,
-        root=here,
-        lib_dir=here,
-        include_dir=here,
+        root=Path("/nowhere"),
+        lib_dir=Path("/nowhere"),
+        include_dir=Path("/nowhere"),
     )
 
 
@@ -64,12 +63,12 @@ def test_both_abi_flavours_exist_up_to_2_6(matrix) -> None:
 
 def test_optional_is_what_no_torch_on_pypi_loads(matrix) -> None:
     flavours = {(minor, torch.abi.pypi) for minor, torch in matrix.torch.items()}
-    found = [c for c in all_cells(matrix) if c.optional]
-    assert [c.name for c in found] == [
+    optional = [c for c in all_cells(matrix) if c.optional]
+    assert [c.name for c in optional] == [
         f"aten2{minor}-abi1-{device}" for minor in (4, 5, 6) for device in ("cpu", "cu12")
     ]
-    assert not flavours & {(c.torch_minor, c.cxx11_abi) for c in found}
-    assert len(required(matrix)) == len(all_cells(matrix)) - len(found) == 15
+    assert not flavours & {(c.torch_minor, c.cxx11_abi) for c in optional}
+    assert len(required(matrix)) == len(all_cells(matrix)) - len(optional) == 15
 
 
 def test_a_pattern_selects_in_the_matrix_order(matrix) -> None:
@@ -87,7 +86,7 @@ def test_without_torch_the_host_gets_the_stable_cpu_cell(matrix) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "name"),
+    ("installed", "name"),
     [
         (torch("2.13.0+cpu"), "stable210-cpu"),
         (torch("2.10.0", "12.8"), "stable210-cu12"),
@@ -96,8 +95,8 @@ def test_without_torch_the_host_gets_the_stable_cpu_cell(matrix) -> None:
         (torch("2.9.1", "12.8"), "aten29-abi1-cu12"),
     ],
 )
-def test_the_host_cell_fits_the_torch_that_is_there(matrix, found, name) -> None:
-    assert host_cell(matrix, replace(HOST, torch=found)).name == name
+def test_the_host_cell_fits_the_torch_that_is_there(matrix, installed, name) -> None:
+    assert host_cell(matrix, replace(HOST, torch=installed)).name == name
 
 
 def test_a_torch_that_nothing_serves_is_refused(matrix) -> None:
@@ -138,12 +137,12 @@ def test_a_python_without_a_wheel_of_torch_is_an_obstacle(matrix) -> None:
 
 
 def test_a_torch_of_the_other_abi_at_hand_is_built_against(matrix) -> None:
-    wanted = cell(matrix, "aten24-abi1-cpu")
+    target = cell(matrix, "aten24-abi1-cpu")
     at_hand = replace(HOST, torch=torch("2.4.1", abi=1))
-    assert obstacle(wanted, at_hand, matrix) is None
-    tasks = Plan(matrix, at_hand, [wanted]).tasks
+    assert obstacle(target, at_hand, matrix) is None
+    tasks = Plan(matrix, at_hand, [target]).tasks
     env = tasks["env/torch-2.4.1-abi1"]
     assert env.run.keywords["env"].borrowed == Path("/nowhere")
     assert env in tasks["glue/aten24-abi1"].needs
     for other in (torch("2.5.1", abi=1), torch("2.4.1", abi=0), torch("2.4.0a0+git1", abi=1)):
-        assert obstacle(wanted, replace(HOST, torch=other), matrix) is not None
+        assert obstacle(target, replace(HOST, torch=other), matrix) is not None

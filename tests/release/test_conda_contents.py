@@ -33,13 +33,13 @@ def package(folder: Path, files: dict[str, bytes], placeholder: str | None = Non
     if placeholder:
         paths[0] |= {"prefix_placeholder": placeholder, "file_mode": "text"}
     listed = json.dumps({"paths": paths, "paths_version": 1}).encode()
-    made = folder / "lltm-0.1.0-0.tar.bz2"
-    with tarfile.open(made, "w:bz2") as archive:
+    path = folder / "lltm-0.1.0-0.tar.bz2"
+    with tarfile.open(path, "w:bz2") as archive:
         for name, data in {"info/paths.json": listed, **files}.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-    return made
+    return path
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ def flow(matrix, make_channels, tmp_path_factory) -> Flow:
         for release, cuda in OWN
         for stub in pytorch(release, ["3.11"], cuda, f"cuda{cuda.replace('.', '')}_mkl_py{{}}_h0")
     ]
-    made = {"defaults": defaults(matrix), "pytorch": old_channel(matrix), "own build": own}
-    urls = {name: write_channel(folder / name, stubs).as_uri() for name, stubs in made.items()}
+    channels = {"defaults": defaults(matrix), "pytorch": old_channel(matrix), "own build": own}
+    urls = {name: write_channel(folder / name, stubs).as_uri() for name, stubs in channels.items()}
     return Flow({"lltm": ours, "conda-forge": forge, **urls}, folder / "repodata")
 
 

@@ -33,9 +33,9 @@ def test_a_package_compiled_beside_a_pytorch_does_not_take_its_pin(
     channels = [linked.as_uri(), BOOTSTRAP.as_uri()]
     out = tmp_path / "out"
     conda_worker("build", variants=variants, out=out, channels=channels)
-    (made,) = out.glob("linux-64/lltm-*.conda")
-    streaming.extract(made, tmp_path / "package")
+    (package,) = out.glob("linux-64/lltm-*.conda")
+    streaming.extract(package, tmp_path / "package")
     floors = [read_binary(path).floors["GLIBC"] for path in (tmp_path / "package").rglob("*.so")]
     needs = {"python >=3.10", "pytorch >=2.10.0 *_py*", f"__glibc >={dotted(max(floors))}"}
-    assert {*rattler_build.Package.from_file(str(made)).depends} == needs
-    conda_worker("test", package=made, channels=[out.as_uri(), *channels])
+    assert {*rattler_build.Package.from_file(str(package)).depends} == needs
+    conda_worker("test", package=package, channels=[out.as_uri(), *channels])

@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
-import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("disturb_builds.py")
-spec = importlib.util.spec_from_file_location("disturb_builds", PROGRAM)
-disturb_builds = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(disturb_builds)
+from measurements import disturb_builds
+from measurements.disturb_builds import Disturbance, Run
 
 RUNS = disturb_builds.stored()
 
 
 @pytest.fixture
-def rows() -> list[dict[str, object]]:
+def rows() -> list[Disturbance]:
     if not RUNS:
-        pytest.skip(f"nothing is stored: run tests/release/{PROGRAM.name}")
-    return [row for run in RUNS for row in run["rows"]]
+        pytest.skip("nothing is stored: run measurements/disturb_builds.py")
+    return [row for run in RUNS for row in run.rows]
 
 
 def test_the_page_shows_what_is_stored() -> None:
-    text = disturb_builds.PAGE.read_text(encoding="utf-8")
-    assert disturb_builds.page(text, RUNS) == text
+    content = disturb_builds.PAGE.read_text(encoding="utf-8")
+    assert disturb_builds.page(content, RUNS) == content
 
 
-def test_the_same_command_made_the_same_bytes_after_everything(rows) -> None:
-    assert [row for row in rows if row["again"] or disturb_builds.changed(row)] == []
+def test_the_same_command_made_the_same_bytes_after_everything(rows: list[Disturbance]) -> None:
+    assert [row for row in rows if not row.is_repaired] == []
 
 
-def test_every_disturbed_run_ended_in_a_clear_word(rows) -> None:
+def test_every_disturbed_run_ended_in_a_clear_word(rows: list[Disturbance]) -> None:
     # A killed one can say nothing; one that was disturbed too late may end well.
-    assert [row for row in rows if row["code"] in (1, 2) and not row["said"]] == []
-    assert [row for row in rows if row["said"].startswith("NO CLEAR WORD")] == []
-    assert {row["code"] for row in rows} <= {-9, 0, 1, 2}
+    assert [row for row in rows if row.code in (1, 2) and not row.message] == []
+    assert [row for row in rows if row.message.startswith("NO CLEAR WORD")] == []
+    assert {row.code for row in rows} <= {-9, 0, 1, 2}
 
 
-def checkout(folder: Path, said: str) -> disturb_builds.Checkout:
-    found = object.__new__(disturb_builds.Checkout)
-    found.root = folder / "disk" / "lltm"
-    found.root.mkdir(parents=True)
-    found.beside("said").write_text(said)
-    return found
+def checkout(folder: Path, output: str) -> disturb_builds.Checkout:
+    root = folder / "disk" / "lltm"
+    root.mkdir(parents=True)
+    disturbed = disturb_builds.Checkout(root, command=(), commit="")
+    disturbed.beside("output").write_text(output)
+    return disturbed
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("output", "message"),
     [
         ("done env\nerror: no room; free some\nbye\n", "error: no room; free some"),
         ("Traceback (most recent call last):\n  x\nOSError: full\n", "NO CLEAR WORD: Trac"),
@@ -56,40 +54,64 @@ def checkout(folder: Path, said: str) -> disturb_builds.Checkout:
         ("", ""),
     ],
 )
-def test_the_word_of_a_run_is_found(said, words, tmp_path) -> None:
-    found = checkout(tmp_path, said).words()
-    assert found.startswith(words) and bool(found) == bool(words)
+def test_the_word_of_a_run_is_found(output: str, message: str, tmp_path: Path) -> None:
+    found = checkout(tmp_path, output).message()
+    assert found.startswith(message) and bool(found) == bool(message)
 
 
-def run(**row: object) -> dict[str, object]:
-    told = {"kind": "kill -9", "code": -9, "said": "", "again": 0, "other": []} | row
-    facts = {"cells": ["host"], "files": 9, "command": "c", "commit": "f" * 40, "date": "today"}
-    return facts | {"rows": [told]}
+def run_of(row: Disturbance) -> Run:
+    return Run(
+        command="c",
+        cells=["host"],
+        commit="f" * 40,
+        date="today",
+        machine="a machine",
+        seconds=1,
+        files=9,
+        rows=[row],
+    )
+
+
+KILL = Disturbance(kind="kill -9", code=-9, message="")
 
 
 @pytest.mark.parametrize(
     ("row", "line"),
     [
-        ({}, "| kill -9: `host` | 1 | nothing (exit code -9) | the same bytes: 1 of 1 |"),
-        ({"again": 1}, "the same bytes: 0 of 1 |"),
-        ({"code": 0, "said": "the report: /x"}, "| it ended well (exit code 0) |"),
-        ({"other": ["dist/a.whl"]}, "the same bytes: 0 of 1 |"),
-        ({"other": ["dist/channel/linux-64/a.conda"]}, "the same bytes: 0 of 1 |"),
-        ({"other": ["dist/channel/noarch/repodata.json"]}, "the same bytes: 1 of 1 |"),
-        ({"said": "error: 12 MB are free in /a/b", "code": 2}, "error: … MB are free in … (exit"),
+        (KILL, "| kill -9: `host` | 1 | nothing (exit code -9) | the same bytes: 1 of 1 |"),
+        (replace(KILL, next_code=1), "the same bytes: 0 of 1 |"),
+        (replace(KILL, code=0, message="the report: /x"), "| it ended well (exit code 0) |"),
+        (replace(KILL, changed_files=["dist/a.whl"]), "the same bytes: 0 of 1 |"),
+        (
+            replace(KILL, changed_files=["dist/channel/linux-64/a.conda"]),
+            "the same bytes: 0 of 1 |",
+        ),
+        (
+            replace(KILL, changed_files=["dist/channel/noarch/repodata.json"]),
+            "the same bytes: 1 of 1 |",
+        ),
+        (
+            replace(KILL, message="error: 12 MB are free in /a/b", code=2),
+            "error: … MB are free in … (exit",
+        ),
     ],
 )
-def test_the_table_says_what_was_seen(row, line) -> None:
-    assert line in disturb_builds.table([run(**row)])
+def test_the_table_says_what_was_seen(row: Disturbance, line: str) -> None:
+    assert line in disturb_builds.table([run_of(row)])
 
 
-def test_a_kind_that_is_disturbed_again_takes_the_old_place(tmp_path, monkeypatch) -> None:
-    results, page = tmp_path / "results.json", tmp_path / "page.md"
+def test_a_kind_that_is_disturbed_again_takes_the_old_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
     page.write_text(disturb_builds.BEGIN + disturb_builds.END)
-    monkeypatch.setattr(disturb_builds, "RESULTS", results)
+    monkeypatch.setattr(disturb_builds, "RESULTS", tmp_path / "results.json.xz")
     monkeypatch.setattr(disturb_builds, "PAGE", page)
-    for row in ({"said": "old"}, {"kind": "full disk"}, {"said": "new"}):
-        disturb_builds.store(run(**row))
-    kept = [(row["kind"], row["said"]) for each in disturb_builds.stored() for row in each["rows"]]
+    old = replace(KILL, message="old")
+    full = replace(KILL, kind="full disk")
+    new = replace(KILL, message="new")
+    for row in (old, full, new):
+        disturb_builds.store(run_of(row))
+    kept = [(row.kind, row.message) for run in disturb_builds.stored() for row in run.rows]
     assert kept == [("full disk", ""), ("kill -9", "new")]
     assert "new" in page.read_text() and "old" not in page.read_text()

@@ -32,10 +32,10 @@ NAMING = ["recipe/recipe.yaml", "environment.yml", "pyproject.toml"]
 
 @pytest.mark.parametrize("name", NAMING)
 def test_whoever_the_project_is_no_name_is_written_by_hand(matrix, name: str) -> None:
-    text = (REPO / name).read_text(encoding="utf-8").partition("# cibuildwheel:begin")[0]
+    content = (REPO / name).read_text(encoding="utf-8").partition("# cibuildwheel:begin")[0]
     other = {key: f"other-{key}" for key in ("distribution", "package", "prefix", "url", "summary")}
     project = matrix.project.model_copy(update={**other, "maintainers": ["somebody"]})
-    renamed = named(text, matrix.model_copy(update={"project": project}))
+    renamed = named(content, matrix.model_copy(update={"project": project}))
     assert "lltm" not in renamed.lower()
     assert "other-" in renamed
 
@@ -50,14 +50,14 @@ def test_a_record_that_does_not_fit_the_engine_is_written_again(tmp_path, record
         shutil.copytree(folder, target, ignore=shutil.ignore_patterns("lib", "__pycache__"))
     shutil.copy(REPO / "build_matrix.yaml", tmp_path)
     path = tmp_path / PACKAGE.name / "_project.py"
-    wanted = path.read_text(encoding="utf-8")
+    original = path.read_text(encoding="utf-8")
     path.unlink() if record is None else path.write_text(record)
     env = {k: v for k, v in os.environ.items() if k != "LLTM_CONDA_LOAD"}
-    words = ["--write-generated"] if record else []
-    command = [sys.executable, "-c", "import torchship.release", *words]
+    options = ["--write-generated"] if record else []
+    command = [sys.executable, "-c", "import torchship.release", *options]
     env["PYTHONPATH"] = str(tmp_path)
     subprocess.run(command, env=env, cwd=tmp_path, check=True)
-    assert path.read_text(encoding="utf-8") == wanted
+    assert path.read_text(encoding="utf-8") == original
 
 
 def test_the_variants_hold_every_cell_that_conda_can_have(matrix) -> None:
@@ -83,16 +83,16 @@ def test_the_recipe_renders_one_package_for_each_variant(matrix) -> None:
     variants = rb.VariantConfig.from_file(str(REPO / "recipe" / "variants.yaml"))
     platform = rb.PlatformConfig(target_platform="linux-64")
     recipe = rb.Stage0Recipe.from_file(str(RECIPE))
-    made = recipe.render(variants, rb.RenderConfig(platform=platform))
-    assert len(made) == len([c for c in all_cells(matrix) if for_conda(c)])
+    rendered = recipe.render(variants, rb.RenderConfig(platform=platform))
+    assert len(rendered) == len([c for c in all_cells(matrix) if for_conda(c)])
 
 
 def test_the_recipe_names_the_project(matrix) -> None:
     recipe = read(RECIPE)
-    about = recipe["about"]
+    metadata = recipe["about"]
     assert recipe["context"]["url"] == matrix.project.url
-    assert about["homepage"] == about["repository"] == "${{ url }}"
-    assert about["documentation"].startswith("${{ url }}/")
+    assert metadata["homepage"] == metadata["repository"] == "${{ url }}"
+    assert metadata["documentation"].startswith("${{ url }}/")
     assert recipe["extra"]["recipe-maintainers"] == matrix.project.maintainers
 
 
@@ -107,8 +107,8 @@ def test_pyproject_names_the_project(matrix) -> None:
 
 def test_environment_yml_has_the_default_torch(matrix) -> None:
     lines = read(REPO / "environment.yml")["dependencies"]
-    texts = [line for line in lines if isinstance(line, str)]
-    assert f"pytorch {matrix.package.default_torch}.*" in texts
+    packages = [line for line in lines if isinstance(line, str)]
+    assert f"pytorch {matrix.package.default_torch}.*" in packages
 
 
 def test_environment_yml_has_the_pythons_of_the_matrix(matrix) -> None:
@@ -122,21 +122,25 @@ def test_environment_yml_has_the_pythons_of_the_matrix(matrix) -> None:
 def test_environment_yml_lists_what_the_build_needs() -> None:
     lines = [x for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, str)]
     names = {line.split()[0] for line in lines}
-    needed = {"pytorch", "setuptools", "ninja", "conda-build", "cibuildwheel", "pytest"}
-    assert needed <= names
+    required = {"pytorch", "setuptools", "ninja", "conda-build", "cibuildwheel", "pytest"}
+    assert required <= names
 
 
 def test_environment_yml_lists_every_tool_of_the_tests() -> None:
     lines = read(REPO / "environment.yml")["dependencies"]
     (pip,) = [line["pip"] for line in lines if isinstance(line, dict)]
-    texts = [*(line for line in lines if isinstance(line, str)), *pip]
-    have = {re.split(r"[ <>=]", text)[0] for text in texts} | {"build"}  # conda: python-build
-    wanted = (REPO / "requirements" / "dev.in").read_text(encoding="utf-8")
-    names = {re.split(r"[ <>=;]", line)[0] for line in wanted.splitlines() if line[:1] not in "# "}
-    assert names - have == set()
+    packages = [*(line for line in lines if isinstance(line, str)), *pip]
+    installed = {re.split(r"[ <>=]", package)[0] for package in packages} | {
+        "build"
+    }  # conda: python-build
+    requirements = (REPO / "requirements" / "dev.in").read_text(encoding="utf-8")
+    names = {
+        re.split(r"[ <>=;]", line)[0] for line in requirements.splitlines() if line[:1] not in "# "
+    }
+    assert names - installed == set()
     # conda's own build tools, and what pip finds without a name here.
     more = {"python", "pytorch", "pip", "conda-build", "cxx-compiler", "python-build", "build"}
-    assert have - names == more
+    assert installed - names == more
 
 
 def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
@@ -144,7 +148,7 @@ def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
     (pip,) = [
         x["pip"] for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, dict)
     ]
-    names = {re.split(r"[<>=]", text)[0] for text in pip}
+    names = {re.split(r"[<>=]", package)[0] for package in pip}
     assert names == {
         "axe-playwright-python",
         "kubernetes-validate",
@@ -171,15 +175,15 @@ LOCKS = [
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.parent.name + "/" + path.name)
 def test_every_requirement_is_locked_with_hashes(lock) -> None:
-    text = lock.read_text(encoding="utf-8").replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if line[:1] not in ("#", "")]
+    content = lock.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in content.splitlines() if line[:1] not in ("#", "")]
     assert len(lines) > 5
     for line in lines:
         assert re.match(r"[\w.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", line), line[:80]
-    wanted = lock.with_suffix(".in").read_text(encoding="utf-8")
-    for line in wanted.splitlines():
+    requirements = lock.with_suffix(".in").read_text(encoding="utf-8")
+    for line in requirements.splitlines():
         name = re.split(r"[ <>=;]", line)[0]
-        assert line[:1] == "#" or re.search(rf"^{name}==", text, re.MULTILINE), line
+        assert line[:1] == "#" or re.search(rf"^{name}==", content, re.MULTILINE), line
 
 
 def test_what_is_locked_is_installed_with_its_hashes() -> None:

@@ -47,20 +47,20 @@ MISTAKES = [
 ]
 
 
-def broken(tmp_path: Path, text: str) -> str:
+def refusal_of(tmp_path: Path, content: str) -> str:
     path = tmp_path / "matrix.yaml"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(content, encoding="utf-8")
     with pytest.raises(ReleaseError) as error:
         load(path)
     return str(error.value)
 
 
-@pytest.mark.parametrize(("old", "new", "needed"), MISTAKES, ids=[m[1].strip() for m in MISTAKES])
-def test_a_mistake_is_named(matrix_text, tmp_path, old, new, needed) -> None:
+@pytest.mark.parametrize(("old", "new", "expected"), MISTAKES, ids=[m[1].strip() for m in MISTAKES])
+def test_a_mistake_is_named(matrix_text, tmp_path, old, new, expected) -> None:
     assert old in matrix_text
-    message = broken(tmp_path, matrix_text.replace(old, new, 1))
-    for text in needed:
-        assert text in message
+    message = refusal_of(tmp_path, matrix_text.replace(old, new, 1))
+    for part in expected:
+        assert part in message
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_the_line_is_that_of_the_mistake(matrix_text, tmp_path, old) -> None:
     new = {"sm_70, sm_80": "sm_70, sm_99", "  target:": "  targt:"}
     new["    abi: {pypi: 0"] = "    abi: {pypi: 2"
     number = 1 + matrix_text[: matrix_text.index(old)].count("\n")
-    text = matrix_text.replace(old, new.get(old, '    toolkit: "13.9"'), 1)
-    assert f"matrix.yaml:{number}:" in broken(tmp_path, text)
+    content = matrix_text.replace(old, new.get(old, '    toolkit: "13.9"'), 1)
+    assert f"matrix.yaml:{number}:" in refusal_of(tmp_path, content)
 
 
 def test_every_mistake_is_reported_at_once(matrix_text, tmp_path) -> None:
-    text = matrix_text.replace("pypi: 0", "pypi: 2", 1).replace("conda: 1", "conda: 3", 1)
-    assert len(broken(tmp_path, text).splitlines()) == 2
+    content = matrix_text.replace("pypi: 0", "pypi: 2", 1).replace("conda: 1", "conda: 3", 1)
+    assert len(refusal_of(tmp_path, content).splitlines()) == 2
 
 
 def test_a_missing_file_is_named(tmp_path) -> None:
@@ -84,9 +84,9 @@ def test_a_missing_file_is_named(tmp_path) -> None:
         load(tmp_path / "none.yaml")
 
 
-@pytest.mark.parametrize("text", ["", "just text", "- a\n- b"])
-def test_a_file_of_another_shape_is_refused(tmp_path, text) -> None:
-    assert "needs a mapping" in broken(tmp_path, text)
+@pytest.mark.parametrize("content", ["", "just text", "- a\n- b"])
+def test_a_file_of_another_shape_is_refused(tmp_path, content) -> None:
+    assert "needs a mapping" in refusal_of(tmp_path, content)
 
 
 def test_every_gpu_of_a_torch_finds_machine_code_and_one_that_serves_it(matrix) -> None:

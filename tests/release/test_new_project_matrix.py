@@ -1,12 +1,13 @@
-"""benchmarks/results/new_project.json: what building a new project's whole matrix left behind."""
+"""What building a new project's whole matrix left behind: new_project.json.xz of the results."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from measurements import storage
 
 REPO = Path(__file__).resolve().parents[2]
 PAGE = REPO / "docs" / "ship" / "own-op.md"
@@ -14,8 +15,9 @@ PAGE = REPO / "docs" / "ship" / "own-op.md"
 
 @pytest.fixture
 def manifest() -> dict[str, Any]:
-    text = (REPO / "benchmarks" / "results" / "new_project.json").read_text(encoding="utf-8")
-    return json.loads(text)
+    document = storage.load(storage.RESULTS / "new_project.json.xz")
+    assert isinstance(document, dict)
+    return document
 
 
 def test_every_cell_is_in_it_and_only_optional_ones_were_skipped(manifest, matrix) -> None:
@@ -34,7 +36,7 @@ def test_every_binary_was_installed_and_run(manifest) -> None:
 
 def test_the_page_says_how_much_it_was(manifest) -> None:
     (fat,) = (a for a in manifest["artefacts"] if a["kind"] == "fat")
-    done = sum(cell["state"] == "done" for cell in manifest["cells"].values())
-    said = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"{done} of {manifest['total']} cells" in said
-    assert f"a fat wheel of {fat['size'] / 1e6:.1f} MB" in said
+    built = sum(cell["state"] == "done" for cell in manifest["cells"].values())
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"{built} of {manifest['total']} cells" in page
+    assert f"a fat wheel of {fat['size'] / 1e6:.1f} MB" in page

@@ -49,25 +49,25 @@ SECTIONS = {
 FUNCTIONS = {"compiler", "stdlib", "env.get", "replace", "split", "int"}
 
 
-def problems(text: str) -> list[str]:
+def problems(content: str) -> list[str]:
     """What in a recipe would be dropped silently, or refused, by conda-build."""
-    tree: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
-    found = [f"unknown section {name}" for name in tree if name not in SECTIONS]
+    tree: dict[str, Any] = YAML(typ="safe", pure=True).load(content)
+    mistakes = [f"unknown section {name}" for name in tree if name not in SECTIONS]
     for name, allowed in SECTIONS.items():
         if allowed is not None and isinstance(tree.get(name), dict):
-            found += [f"unknown key {name}.{key}" for key in tree[name] if key not in allowed]
+            mistakes += [f"unknown key {name}.{key}" for key in tree[name] if key not in allowed]
     for test in tree.get("tests", []):
         # `files: recipe` with a path above the recipe is dropped without a word.
-        found += [f"test files of the recipe: {test['files']}"] if "files" in test else []
-    for line in text.splitlines():
+        mistakes += [f"test files of the recipe: {test['files']}"] if "files" in test else []
+    for line in content.splitlines():
         if re.search(r"#\s*\[[^\]]+\]\s*$", line):
-            found.append(f"a comment selector is ignored: {line.strip()}")
-    for expression in re.findall(r"\$\{\{(.*?)\}\}", text):
-        words = re.findall(r"([a-z_][\w.]*)\s*\(|\|\s*([a-z_]+)", expression)
-        for call, filtered in words:
+            mistakes.append(f"a comment selector is ignored: {line.strip()}")
+    for expression in re.findall(r"\$\{\{(.*?)\}\}", content):
+        calls = re.findall(r"([a-z_][\w.]*)\s*\(|\|\s*([a-z_]+)", expression)
+        for call, filtered in calls:
             if (call or filtered) not in FUNCTIONS:
-                found.append(f"{call or filtered} needs more than the released format")
-    return found
+                mistakes.append(f"{call or filtered} needs more than the released format")
+    return mistakes
 
 
 def test_the_recipe_uses_what_is_released() -> None:
@@ -75,7 +75,7 @@ def test_the_recipe_uses_what_is_released() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("  path: ..", "  path: ..  # [linux]", "comment selector"),
         ("tests:\n", "cache:\n  build: {}\ntests:\n", "cache"),
@@ -84,10 +84,10 @@ def test_the_recipe_uses_what_is_released() -> None:
         ("  number: ${{ build_number }}", "  noarch: python", "build.noarch"),
     ],
 )
-def test_what_is_not_would_be_found(old, new, told) -> None:
-    text = RECIPE.read_text(encoding="utf-8")
-    assert old in text
-    assert any(told in problem for problem in problems(text.replace(old, new, 1)))
+def test_what_is_not_would_be_found(old, new, message) -> None:
+    recipe = RECIPE.read_text(encoding="utf-8")
+    assert old in recipe
+    assert any(message in problem for problem in problems(recipe.replace(old, new, 1)))
 
 
 def test_a_package_is_checked_by_pip() -> None:
@@ -113,9 +113,9 @@ def test_the_variants_are_quoted_text_without_conditions() -> None:
 
 def test_every_variable_of_the_recipe_is_in_the_variants() -> None:
     used = set(re.findall(r"\bvariant_\w+", RECIPE.read_text(encoding="utf-8")))
-    given = set(YAML(typ="safe", pure=True).load(VARIANTS.read_text(encoding="utf-8")))
-    assert used == {name for name in given if name.startswith("variant_")}
-    assert set(STDLIB) <= given
+    variables = set(YAML(typ="safe", pure=True).load(VARIANTS.read_text(encoding="utf-8")))
+    assert used == {name for name in variables if name.startswith("variant_")}
+    assert set(STDLIB) <= variables
 
 
 def rendered(recipe: Path, variants: Path) -> list[Any]:
@@ -133,10 +133,10 @@ def rendered(recipe: Path, variants: Path) -> list[Any]:
 
 
 def test_it_renders_as_conda_build_renders_it(matrix) -> None:
-    made = rendered(RECIPE, VARIANTS)
-    assert len(made) == len([c for c in all_cells(matrix) if for_conda(c)])
-    strings = [variant.recipe.build.string for variant in made]
-    assert len(set(map(str, strings))) == len(made)
+    packages = rendered(RECIPE, VARIANTS)
+    assert len(packages) == len([c for c in all_cells(matrix) if for_conda(c)])
+    strings = [variant.recipe.build.string for variant in packages]
+    assert len(set(map(str, strings))) == len(packages)
 
 
 def test_two_runs_give_the_same_names(matrix, tmp_path) -> None:

@@ -26,9 +26,9 @@ exit "${CODE:-0}"
 
 def block(language: str, word: str) -> str:
     """The one block in this language that holds a word."""
-    text = PAGE.read_text(encoding="utf-8")
-    found = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    (only,) = [code for code in found if word in code]
+    page = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (only,) = [code for code in blocks if word in code]
     return only
 
 
@@ -45,13 +45,13 @@ def checkout(tmp_path) -> Path:
     (root / "scripts" / "build_all.sh").write_text(TOOL)
     (root / "scripts" / "build_all.sh").chmod(0o755)
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-    for words in (
+    for arguments in (
         ["init", "-q"],
         ["add", "."],
         [*identity, "commit", "-qm", "x"],
         ["tag", "v0.1.0"],
     ):
-        subprocess.run(["git", "-C", root, *words], check=True)
+        subprocess.run(["git", "-C", root, *arguments], check=True)
     return root
 
 
@@ -86,9 +86,9 @@ def kubernetes(checkout: Path, job: dict[str, Any], index: int, **env: str) -> i
     return subprocess.run(command, env={**os.environ, **env}).returncode
 
 
-def everything(matrix, found: Iterator[str]) -> bool:
+def everything(matrix, shards: Iterator[str]) -> bool:
     cells = all_cells(matrix)
-    names = sorted(cell.name for part in found for cell in part_of(cells, part))
+    names = sorted(cell.name for part in shards for cell in part_of(cells, part))
     return names == sorted(cell.name for cell in cells)
 
 

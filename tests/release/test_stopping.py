@@ -13,10 +13,10 @@ from torchship.release import processes
 @pytest.fixture
 def commands(monkeypatch) -> list[threading.Event]:
     """What stands for the commands of steps: `end_children` sets these."""
-    found: list[threading.Event] = []
-    monkeypatch.setattr(processes, "end_children", lambda: [event.set() for event in found])
+    events: list[threading.Event] = []
+    monkeypatch.setattr(processes, "end_children", lambda: [event.set() for event in events])
     monkeypatch.setattr(processes, "POLL", 0.01)
-    return found
+    return events
 
 
 def step(commands: list[threading.Event], number: int = 1) -> str:
@@ -83,7 +83,8 @@ def test_a_signal_interrupts_at_once_where_no_steps_run(commands) -> None:
 
 def test_without_a_signal_the_steps_that_are_over_come_back(commands) -> None:
     with processes.deferred() as stop, ThreadPoolExecutor(2) as pool:
-        quick, slow = pool.submit(str, 1), pool.submit(step, commands)
+        quick = pool.submit(str, 1)
+        slow = pool.submit(step, commands)
         assert stop.next_of([quick, slow]) == {quick}
         while not commands:
             pass

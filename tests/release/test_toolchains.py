@@ -31,8 +31,8 @@ NVCC129 = Nvcc("/cuda-12.9/bin/nvcc", (12, 9), (), EVERY)
 NVCC124 = Nvcc("/cuda-12.4/bin/nvcc", (12, 4), (), EVERY[:5])
 
 
-def chosen(matrix, kernels: str, **found: object) -> Toolchain | str:
-    return choose(matrix.kernels[kernels], matrix, Compilers(**found))
+def chosen(matrix, kernels: str, **compilers: object) -> Toolchain | str:
+    return choose(matrix.kernels[kernels], matrix, Compilers(**compilers))
 
 
 @pytest.mark.parametrize(
@@ -45,24 +45,28 @@ def chosen(matrix, kernels: str, **found: object) -> Toolchain | str:
     ],
 )
 def test_an_nvcc_of_the_major_comes_first(matrix, nvccs, version) -> None:
-    found = chosen(matrix, "cuda12", nvccs=nvccs, debian=DEBIAN)
-    assert isinstance(found, Toolchain) and found.nvcc and found.nvcc.version_text == version
+    toolchain = chosen(matrix, "cuda12", nvccs=nvccs, debian=DEBIAN)
+    assert (
+        isinstance(toolchain, Toolchain)
+        and toolchain.nvcc
+        and toolchain.nvcc.version_text == version
+    )
 
 
 def test_an_nvcc_that_lacks_architectures_is_passed_over(matrix) -> None:
-    found = chosen(matrix, "cuda12", nvccs=(NVCC124, NVCC13), debian=DEBIAN)
-    assert isinstance(found, Toolchain) and found.nvcc is None and found.clang == ""
+    toolchain = chosen(matrix, "cuda12", nvccs=(NVCC124, NVCC13), debian=DEBIAN)
+    assert isinstance(toolchain, Toolchain) and toolchain.nvcc is None and toolchain.clang == ""
 
 
 def test_an_installed_clang_comes_before_the_package(matrix) -> None:
     clangs = ((14, "/usr/bin/clang++"), (20, "/usr/bin/clang++-20"))
-    found = chosen(matrix, "cuda12", clangs=clangs, debian=DEBIAN)
-    assert isinstance(found, Toolchain) and found.clang == "/usr/bin/clang++-20"
+    toolchain = chosen(matrix, "cuda12", clangs=clangs, debian=DEBIAN)
+    assert isinstance(toolchain, Toolchain) and toolchain.clang == "/usr/bin/clang++-20"
 
 
 def test_without_nvcc_13_the_wheels_make_one(matrix) -> None:
-    found = chosen(matrix, "cuda13")
-    assert found == Toolchain("13.0") and found.name == "cuda-13.0"
+    toolchain = chosen(matrix, "cuda13")
+    assert toolchain == Toolchain("13.0") and toolchain.name == "cuda-13.0"
 
 
 def test_a_clang_that_is_too_old_does_not_count(matrix) -> None:
@@ -77,26 +81,26 @@ def bin_folder(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "fatbinary").write_text(ADAPTER.read_text(encoding="utf-8"), encoding="utf-8")
     for name in ("fatbinary.nvidia", "ptxas"):
-        said = '#!/bin/sh\nfor word in "$@"; do echo "$word"; done >"$0.said"\n'
-        (folder / name).write_text(said, encoding="utf-8")
+        script = '#!/bin/sh\nfor word in "$@"; do echo "$word"; done >"$0.said"\n'
+        (folder / name).write_text(script, encoding="utf-8")
     for path in folder.iterdir():
         path.chmod(0o755)
     return folder
 
 
-def adapt(folder: Path, *words: str) -> list[str]:
-    subprocess.run([str(folder / "fatbinary"), *words], check=True)
+def adapt(folder: Path, *arguments: str) -> list[str]:
+    subprocess.run([str(folder / "fatbinary"), *arguments], check=True)
     return (folder / "fatbinary.nvidia.said").read_text(encoding="utf-8").splitlines()
 
 
 def test_the_adapter_translates_images(bin_folder: Path) -> None:
-    said = adapt(
+    arguments = adapt(
         bin_folder,
         *("-64", "--create", "/tmp/a b.fatbin"),
         "--image=profile=sm_90,file=/tmp/a b.o",
         "-image=profile=compute_90,file=/tmp/x.s",
     )
-    assert said == [
+    assert arguments == [
         "--compress-mode=none",
         *("-64", "--create", "/tmp/a b.fatbin"),
         "--image3=kind=elf,sm=90,file=/tmp/a b.o",
@@ -106,13 +110,13 @@ def test_the_adapter_translates_images(bin_folder: Path) -> None:
 
 def test_the_adapter_assembles_what_clang_does_not_know(bin_folder: Path) -> None:
     image = "--image=profile=compute_90,file=/tmp/x.s"
-    said = adapt(bin_folder, image, "--assemble=sm_120", "--drop=compute_90")
-    assert [word.partition(",file=")[0] for word in said[1:]] == ["--image3=kind=elf,sm=120"]
+    arguments = adapt(bin_folder, image, "--assemble=sm_120", "--drop=compute_90")
+    assert [word.partition(",file=")[0] for word in arguments[1:]] == ["--image3=kind=elf,sm=120"]
     ptxas = (bin_folder / "ptxas.said").read_text(encoding="utf-8").split()
     assert ptxas[:3] == ["-O3", "-arch=sm_120", "/tmp/x.s"]
 
 
 def test_the_adapter_needs_ptx_to_assemble(bin_folder: Path) -> None:
-    words = [str(bin_folder / "fatbinary"), "--assemble=sm_120"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 1 and "needs PTX, got none" in done.stderr
+    command = [str(bin_folder / "fatbinary"), "--assemble=sm_120"]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 1 and "needs PTX, got none" in process.stderr

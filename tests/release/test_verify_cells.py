@@ -26,11 +26,11 @@ def world(tmp_path, monkeypatch) -> list:
     """A fat wheel; what is tried is only pretended. The newest torch crashes without the wheel."""
     tried = []
 
-    def pretended(wheel, wanted, console, jobs):
-        tried.extend(wanted)
-        seen = {"state": "ran", "variant": "stable210-cpu", "date": DATE}
-        found = {t: Environment(torch=t.torch, python=t.python, **seen) for t in wanted}
-        return {**found, wanted[0]: None}
+    def pretended(wheel, targets, console, jobs):
+        tried.extend(targets)
+        result = {"state": "ran", "variant": "stable210-cpu", "date": DATE}
+        environments = {t: Environment(torch=t.torch, python=t.python, **result) for t in targets}
+        return {**environments, targets[0]: None}
 
     glue = shared_object(tmp_path / "glue-stable210.so", record=GLUE_RECORD)
     wheel = make_wheel(tmp_path, {glue.name: glue.read_bytes()})
@@ -54,18 +54,18 @@ def test_every_torch_is_tried_on_one_python_and_what_has_a_result_is_stored(worl
     assert verified(arm) == 1, "one torch could not be tried"
     assert [t.torch for t in world] == arm.minors()[::-1]
     assert {t.interpreter for t in world} == {str(verify_full.emulation.PYTHON)}
-    found = evidence.load(evidence.results(ARM))
-    assert found is not None and "runs under qemu-aarch64 7.2" in found.machine
-    assert found.command == "scripts/build_all.sh '*-aarch64' --verify full"
-    rows = {row.torch: row for row in found.environments if row.state == "ran"}
+    stored = evidence.load(evidence.results(ARM))
+    assert stored is not None and "runs under qemu-aarch64 7.2" in stored.machine
+    assert stored.command == "scripts/build_all.sh '*-aarch64' --verify full"
+    rows = {row.torch: row for row in stored.environments if row.state == "ran"}
     assert [*rows] == arm.minors()[:-1]
     assert {row.python for row in rows.values()} == {"3.11"}
-    table = support_table.full(arm, found, {})
+    table = support_table.full(arm, stored, {})
     assert "| Python 3.11 |" in table and "Python 3.12" not in table
     assert "runs under qemu" in table and "run under qemu" in table and "untried" in table
 
 
 def test_nothing_is_stored_where_nothing_ran(world, arm, monkeypatch) -> None:
-    monkeypatch.setattr(verify_full, "tried", lambda wheel, wanted, *_: dict.fromkeys(wanted))
+    monkeypatch.setattr(verify_full, "tried", lambda wheel, targets, *_: dict.fromkeys(targets))
     assert verified(arm) == 1
     assert evidence.load(evidence.results(ARM)) is None

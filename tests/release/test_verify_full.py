@@ -65,17 +65,17 @@ def world(tmp_path, monkeypatch) -> World:
     return World(tmp_path / "work", monkeypatch)
 
 
-def some(matrix, *names: str) -> list[Target]:
+def select_targets(matrix, *names: str) -> list[Target]:
     """The environments of a torch (`2.4`), or one (`2.4@3.10`)."""
-    every = targets(matrix)
-    return [t for t in every if t.torch in names or f"{t.torch}@{t.python}" in names]
+    all_targets = targets(matrix)
+    return [t for t in all_targets if t.torch in names or f"{t.torch}@{t.python}" in names]
 
 
 def test_every_torch_meets_every_python_that_it_has_a_wheel_for(matrix) -> None:
-    found = {(target.torch, target.python) for target in targets(matrix)}
-    assert found >= {(m, p) for m, torch in matrix.torch.items() for p in torch.pythons}
-    assert found <= {(m, p) for m, torch in matrix.torch.items() for p in torch.every_python}
-    assert len(found) >= 46
+    pairs = {(target.torch, target.python) for target in targets(matrix)}
+    assert pairs >= {(m, p) for m, torch in matrix.torch.items() for p in torch.pythons}
+    assert pairs <= {(m, p) for m, torch in matrix.torch.items() for p in torch.every_python}
+    assert len(pairs) >= 46
 
 
 def test_the_newest_torch_comes_first(matrix) -> None:
@@ -84,9 +84,11 @@ def test_the_newest_torch_comes_first(matrix) -> None:
 
 def test_a_missing_interpreter_is_known(matrix, monkeypatch) -> None:
     monkeypatch.setattr(verify_full, "interpreter", lambda python: None)
-    found = targets(matrix)
-    assert {target.interpreter for target in found} == {None}
-    assert not any(target.python.endswith("t") for target in found), "files alone prove nothing"
+    all_targets = targets(matrix)
+    assert {target.interpreter for target in all_targets} == {None}
+    assert not any(target.python.endswith("t") for target in all_targets), (
+        "files alone prove nothing"
+    )
 
 
 @pytest.fixture
@@ -105,9 +107,9 @@ def free_threaded(tmp_path) -> Path:
 
 
 def test_a_free_threaded_python_has_a_name_of_its_own(free_threaded) -> None:
-    here = ".".join(map(str, sys.version_info[:2]))
-    assert python_facts(sys.executable)["minor"] == here
-    assert python_facts(str(free_threaded))["minor"] == f"{here}t"
+    minor = ".".join(map(str, sys.version_info[:2]))
+    assert python_facts(sys.executable)["minor"] == minor
+    assert python_facts(str(free_threaded))["minor"] == f"{minor}t"
 
 
 def named(monkeypatch, python: str) -> Path:
@@ -118,10 +120,10 @@ def named(monkeypatch, python: str) -> Path:
 @pytest.mark.parametrize("python", ["3.14", "3.13t"])
 def test_a_named_python_is_tried_alone(matrix, monkeypatch, python) -> None:
     path = named(monkeypatch, python)
-    found = targets(matrix, [path])
-    wanted = {minor for minor, torch in matrix.torch.items() if python in torch.every_python}
-    assert {target.torch for target in found} == wanted
-    assert {(target.python, target.interpreter) for target in found} == {(python, str(path))}
+    all_targets = targets(matrix, [path])
+    expected = {minor for minor, torch in matrix.torch.items() if python in torch.every_python}
+    assert {target.torch for target in all_targets} == expected
+    assert {(target.python, target.interpreter) for target in all_targets} == {(python, str(path))}
 
 
 def test_a_python_without_a_torch_is_refused(matrix, monkeypatch) -> None:
@@ -169,39 +171,39 @@ def test_what_is_no_wheel_is_refused(world, matrix, console, tmp_path) -> None:
 
 
 def test_a_wheel_without_build_records_is_refused(matrix, tmp_path) -> None:
-    known = [Environment(torch="2.4", python="3.10", state="ran", date=DATE)]
+    results = [Environment(torch="2.4", python="3.10", state="ran", date=DATE)]
     with pytest.raises(ReleaseError, match="has no binaries, or one has no build record"):
-        verify_full.gathered(make_wheel(tmp_path, {}), matrix, known)
+        verify_full.gathered(make_wheel(tmp_path, {}), matrix, results)
 
 
 def test_a_second_run_tries_nothing_again(world, matrix, wheel, console) -> None:
-    assert verify_full.verify(wheel, some(matrix, "2.4"), matrix, console) == 0
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console) == 0
     assert len(world.tried) == 3
-    assert verify_full.verify(wheel, some(matrix, "2.4"), matrix, console) == 0
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console) == 0
     assert len(world.tried) == 3
 
 
 def test_another_wheel_is_tried_anew(world, matrix, wheel, console, tmp_path) -> None:
-    verify_full.verify(wheel, some(matrix, "2.4"), matrix, console)
+    verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console)
     other = make_wheel(tmp_path / "other", {"glue-stable210.so": b"other"})
-    verify_full.verify(other, some(matrix, "2.4"), matrix, console)
+    verify_full.verify(other, select_targets(matrix, "2.4"), matrix, console)
     assert len(world.tried) == 6
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1, "result": {}}'])
 def test_a_torn_result_is_tried_again(world, matrix, wheel, console, damage) -> None:
-    verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console)
+    verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console)
     (file,) = verify_full.WORK.glob("results/*.json")
     file.write_text(damage)
-    verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console)
+    verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console)
     assert len(world.tried) == 2
 
 
 def test_what_could_not_be_installed_is_tried_again(world, matrix, wheel, console) -> None:
     world.error = SkipTask("no such index")
-    assert verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console) == 1
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 1
     world.error = None
-    assert verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console) == 0
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 0
 
 
 @pytest.mark.parametrize(
@@ -233,8 +235,8 @@ def test_a_program_that_was_stopped_proves_nothing(
         with pytest.raises(SkipTask, match=skipped):
             verify_full.environment(context, target=target, wheel=wheel)
         return
-    (made,) = verify_full.environment(context, target=target, wheel=wheel)
-    assert Environment.model_validate_json(made.read_text()).state == state
+    (path,) = verify_full.environment(context, target=target, wheel=wheel)
+    assert Environment.model_validate_json(path.read_text()).state == state
 
 
 @pytest.mark.parametrize("state", ["failed", "rejected"])
@@ -242,13 +244,13 @@ def test_an_environment_that_does_not_work_makes_the_exit_code(
     world, matrix, wheel, console, state
 ) -> None:
     world.state = state
-    assert verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console) == 1
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 1
 
 
 def test_the_cache_goes_with_its_torch_whatever_happens(world, matrix, wheel, console) -> None:
     world.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console)
+        verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console)
     assert not verify_full.CACHE.exists()
     assert not list(verify_full.WORK.glob("torch-*"))
 
@@ -267,20 +269,20 @@ def test_a_python_that_is_missing_is_named_with_what_to_do(
     world, matrix, wheel, console, monkeypatch
 ) -> None:
     monkeypatch.setattr(verify_full, "interpreter", lambda python: None)
-    assert verify_full.verify(wheel, some(matrix, "2.4@3.10"), matrix, console) == 1
+    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 1
     assert "no Python 3.10 on PATH or in pyenv; install one" in console.file.getvalue()
     assert world.tried == []
 
 
 def test_only_a_whole_set_is_stored(world, matrix, wheel, console) -> None:
-    verify_full.verify(wheel, some(matrix, "2.4"), matrix, console)
+    verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console)
     assert not world.results.exists()
     verify_full.verify(wheel, targets(matrix), matrix, console)
-    found = evidence.load(world.results)
-    assert found is not None and found.commit == "c" * 40
-    assert found.sha256 == digest(wheel) and found.binaries == ["glue-stable210.so"]
-    assert len(found.environments) == len(matrix.torch) * len(matrix.every_python())
-    states = {(e.torch, e.python): e.state for e in found.environments}
+    stored = evidence.load(world.results)
+    assert stored is not None and stored.commit == "c" * 40
+    assert stored.sha256 == digest(wheel) and stored.binaries == ["glue-stable210.so"]
+    assert len(stored.environments) == len(matrix.torch) * len(matrix.every_python())
+    states = {(e.torch, e.python): e.state for e in stored.environments}
     assert states["2.4", "3.10"] == "ran" and states["2.4", "3.13"] == "unsupported"
 
 
@@ -291,7 +293,7 @@ def test_a_damaged_store_is_named(tmp_path) -> None:
         evidence.load(path)
 
 
-def made(matrix, wheel, **states: str):
+def make_results(matrix, wheel, **states: str):
     rows = [
         Environment(torch=minor, python=python, state=state, date=DATE)
         for minor, torch in matrix.torch.items()
@@ -307,8 +309,8 @@ def cells(table: str, minor: str) -> list[str]:
 
 
 def test_the_table_says_what_was_seen(matrix, wheel) -> None:
-    found = made(matrix, wheel, **{"torch-2.9-py3.13": "failed"})
-    table = support_table.full(matrix, found, {"2.4": "7 passed"})
+    results = make_results(matrix, wheel, **{"torch-2.9-py3.13": "failed"})
+    table = support_table.full(matrix, results, {"2.4": "7 passed"})
     assert cells(table, "2.9") == ["ran", "ran", "ran", "**fails** (failed)", *["ran"] * 3]
     assert cells(table, "2.4") == ["ran", "ran", "ran", "no", "no", "no", "no"]
     assert table.count("| 7 passed |") == 1
@@ -321,15 +323,15 @@ def test_a_new_torch_is_untried_until_it_is_tried(matrix, matrix_text, wheel, tm
     entry = releases[releases.index('  "2.15":') :].replace("2.15", "2.16")
     path = tmp_path / "matrix.yaml"
     path.write_text(matrix_text + entry, encoding="utf-8")
-    table = support_table.full(load(path), made(matrix, wheel), {})
+    table = support_table.full(load(path), make_results(matrix, wheel), {})
     assert cells(table, "2.16") == ["no", *["untried"] * 4, "no", "untried"]
 
 
 def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:
-    found = evidence.load()
-    if found is None:
+    stored = evidence.load()
+    if stored is None:
         pytest.skip("nothing is stored: run scripts/build_all.sh --verify full")
-    rows = {(e.torch, e.python): e for e in found.environments}
+    rows = {(e.torch, e.python): e for e in stored.environments}
     assert set(rows) >= {(m, p) for m in matrix.torch for p in matrix.package.pythons}
     free = {(m, p) for m in matrix.torch for p in matrix.torch[m].free_threaded}
     no = {key for key, row in rows.items() if row.state == "unsupported"}

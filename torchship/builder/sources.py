@@ -37,7 +37,7 @@ def glue_sources(root: Path, lane: str) -> list[Path]:
 def kernel_sources(root: Path, device: str) -> list[Path]:
     """The sources of the kernels for a device, "cpu" or "cuda"."""
     folder = root / "kernels" / device
-    return sorted([*folder.glob("*.cpp"), *folder.glob("*.cu")])
+    return sorted([*folder.rglob("*.cpp"), *folder.rglob("*.cu")])
 
 
 def linked_sources(lane: str, *, cuda: bool) -> list[Path]:

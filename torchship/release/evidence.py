@@ -10,7 +10,7 @@ from . import REPO, ReleaseError
 from .paths import write_atomically
 from .schema import FIRST, Minor, Python, Strict
 
-RESULTS = REPO / "benchmarks" / "results" / "environments.json"
+RESULTS = REPO / "measurements" / "results" / "environments.json"
 
 
 def results(platform: str) -> Path:
@@ -86,7 +86,7 @@ def save(evidence: Evidence, path: Path = RESULTS) -> None:
 
 
 def suites(platform: str = FIRST) -> dict[str, str]:
-    """The results of `scripts/test_torches.py`, as a short text for each torch minor."""
+    """The results of `measurements/torches.py`, as a short text for each torch minor."""
     found: dict[str, str] = {}
     for path in sorted(RESULTS.with_name("torches").glob("*.json")):
         r = json.loads(path.read_text(encoding="utf-8"))

@@ -40,7 +40,7 @@ def package_sources() -> tuple[Path, ...]:
         skipped = {"build", "dist", ".venv", "__pycache__", "lib"}
         found = (path.relative_to(REPO) for path in REPO.rglob("*"))
         names = [str(path) for path in found if not skipped & set(path.parts)]
-    left_out = {"tests", "docs", "scripts", "benchmarks", "recipe", "requirements"}
+    left_out = {"tests", "docs", "scripts", "benchmarks", "measurements", "recipe", "requirements"}
     tops = [(name.partition("/")[0], name) for name in sorted(names)]
     wanted = [REPO / name for top, name in tops if top not in left_out and top[0] != "."]
     return tuple(path for path in wanted if path.is_file())

@@ -1,6 +1,7 @@
 """Runs the fat wheel with every torch on every Python for which PyPI has a wheel of that torch.
 
-Once every environment has a result, the tool stores all in `benchmarks/results/environments.json`,
+Once every environment has a result, the tool stores all in
+`measurements/results/environments.json`,
 for the support tables. `--python PATH` tries only the environments of that interpreter, and adds
 their results. On a platform other than the first of the matrix, the tool tries each torch on one
 Python and stores what it gets: under qemu an environment takes minutes, and some torches crash.

@@ -100,7 +100,7 @@ Family forced_family(const char* name, const char* own) {
 }
 
 // Returns the largest number of multiplications at which our products of a step are quicker than
-// torch's GEMM; benchmarks/NOTES.md has the measurements. The rule is fixed, because a trial at
+// torch's GEMM; measurements/notes.md has the measurements. The rule is fixed, because a trial at
 // run time could choose differently from run to run, and so change the results.
 double most_multiplications([[maybe_unused]] lltm_dtype dtype) {
   constexpr double kAny = 1e300;
@@ -142,7 +142,7 @@ const char* step_plan(lltm_dtype dtype, lltm_pass pass, int32_t, const lltm_step
 // Returns whether our kernels run a sequence faster than steps with torch's GEMM. Our kernels pack
 // the weights; with few steps, packing takes more time than it saves. On some processors,
 // torch multiplies bfloat16 with special instructions, which are faster if products are most of the
-// work. benchmarks/NOTES.md has the measurements.
+// work. measurements/notes.md has the measurements.
 bool is_quicker_fused(lltm_dtype dtype, const lltm_layer_sizes& sizes) {
   const int64_t rows = sizes.batch_size;
   const int64_t state_size = sizes.state_size;
@@ -161,8 +161,11 @@ const char* layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes*
   if (pass == LLTM_BACKWARD) set_part_starts(sizes->steps, plan);
   if (sizes->batch_size == 0 || sizes->state_size == 0) return nullptr;
   const int64_t features = sizes->weight_stride - sizes->state_size;
-  const lltm_step_sizes all = {sizes->steps * sizes->batch_size, features, sizes->state_size,
-                               sizes->weight_stride, 0};
+  lltm_step_sizes all = {};
+  all.batch_size = sizes->steps * sizes->batch_size;
+  all.input_size = features;
+  all.state_size = sizes->state_size;
+  all.weight_stride = sizes->weight_stride;
   const char* const error = choose_products(dtype, all, true, &plan->calls_product);
   if (error != nullptr) return error;
   Family family = forced_family("LLTM_LAYER_KERNELS", "fused");
@@ -198,8 +201,8 @@ const char* run_family(lltm_dtype dtype, int32_t, const Arguments* arguments,
 lltm_kernel_functions make_table() {
   lltm_kernel_functions table = {};
   table.head = {LLTM_KERNEL_ABI, sizeof(table), "cpu"};
-  table.cell_forward = run<&CpuKernels::cell_forward>;
-  table.cell_backward = run<&CpuKernels::cell_backward>;
+  table.pointwise_forward = run<&CpuKernels::pointwise_forward>;
+  table.pointwise_backward = run<&CpuKernels::pointwise_backward>;
   table.column_sum = run<&CpuKernels::column_sum>;
   table.layer_plan = layer_plan;
   table.layer_forward = run_family<&CpuKernels::layer_forward>;

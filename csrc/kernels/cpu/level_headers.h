@@ -30,8 +30,8 @@ using CpuKernel = const char* (*)(const Arguments&, const lltm_execution&);
 
 // The kernels of one dtype. ../lltm_kernels.h describes their arguments and results.
 struct CpuKernels {
-  CpuKernel<lltm_step_forward_arguments> cell_forward;
-  CpuKernel<lltm_step_backward_arguments> cell_backward;
+  CpuKernel<lltm_step_forward_arguments> pointwise_forward;
+  CpuKernel<lltm_step_backward_arguments> pointwise_backward;
   CpuKernel<lltm_column_sum_arguments> column_sum;
   CpuKernel<lltm_layer_forward_arguments> layer_forward;
   CpuKernel<lltm_layer_backward_arguments> layer_backward;

@@ -24,7 +24,7 @@ LLTM_BEGIN_TARGET(LLTM_LEVEL_TARGET)
 #include "../cell_math.h"
 #include "simd.h"
 #include "vector_math.h"
-#include "cell_vectors.h"
+#include "pointwise_vectors.h"
 #include "tiles.h"
 #include "product.h"
 #include "layer_vectors.h"
@@ -36,12 +36,12 @@ namespace lltm::LLTM_LEVEL {
 template <typename T>
 constexpr CpuKernels kernels_of() {
   CpuKernels kernels = {};
-  kernels.cell_forward = Cell<T>::forward;
-  kernels.cell_backward = Cell<T>::backward;
-  kernels.column_sum = Cell<T>::column_sum;
+  kernels.pointwise_forward = Pointwise<T>::forward;
+  kernels.pointwise_backward = Pointwise<T>::backward;
+  kernels.column_sum = Pointwise<T>::column_sum;
   kernels.layer_forward = Sequence<T>::forward;
   kernels.layer_backward = Sequence<T>::backward;
-  kernels.layer_cells = Cell<T>::cells;
+  kernels.layer_cells = Pointwise<T>::cells;
   kernels.step_forward = Step<T>::forward;
   kernels.step_backward = Step<T>::backward;
   kernels.product = Product<T, T>::run;

@@ -160,7 +160,7 @@ struct Step {
                             packed + n * padded_depth, bias, gate, z);
             }
             for (int m = 0; m < entries; ++m) {
-              Cell<T>::finish_forward(a, first + n + m, at, count, adds_gates, true, z[m]);
+              Pointwise<T>::finish_forward(a, first + n + m, at, count, adds_gates, true, z[m]);
             }
           });
         }
@@ -292,8 +292,8 @@ struct Step {
             for (int gate = 0; gate < kGateCount; ++gate) {
               values[gate] = load(turned[gate][n]) + bias[gate];
             }
-            Cell<T>::finish_forward(a, first + lane + n, column + from, count, adds_gates, true,
-                                    values);
+            Pointwise<T>::finish_forward(a, first + lane + n, column + from, count, adds_gates,
+                                         true, values);
           }
         }
       }
@@ -312,7 +312,7 @@ struct Step {
       V sums[kGateCount] = {};
       C* to = dz + first;
       for (int64_t n = 0; n < a.sizes.batch_size; ++n, to += dz_stride(a.sizes)) {
-        const auto d = Cell<T>::backward_register(a, n, first, count);
+        const auto d = Pointwise<T>::backward_register(a, n, first, count);
 #pragma GCC unroll 3
         for (int gate = 0; gate < kGateCount; ++gate) {
           store(to + gate * state, d.z[gate], count);

@@ -1,13 +1,16 @@
-#include "cell.h"
-#include "layer.h"
+// The table of the CUDA kernels.
+#include "common/copies.h"
+#include "common/product.h"
+#include "layer/layer.h"
+#include "step/step.h"
 
 namespace {
 
 lltm_kernel_functions make_table() {
   lltm_kernel_functions table = {};
   table.head = {LLTM_KERNEL_ABI, sizeof(table), "cuda"};
-  table.cell_forward = lltm::cuda_cell_forward;
-  table.cell_backward = lltm::cuda_cell_backward;
+  table.pointwise_forward = lltm::cuda_pointwise_forward;
+  table.pointwise_backward = lltm::cuda_pointwise_backward;
   table.column_sum = lltm::cuda_column_sum;
   table.layer_plan = lltm::cuda_layer_plan;
   table.layer_forward = lltm::cuda_layer_forward;

@@ -1,4 +1,4 @@
-"""Trains a small network with RMSNorm to tell which points lie in a ring; fails below 95 %."""
+"""Trains a small network with RMSNorm to tell the points of a ring; fails below 95 %."""
 
 import sys
 
@@ -14,7 +14,8 @@ network = torch.nn.Sequential(*layers, torch.nn.Flatten(0))
 optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
 for _ in range(300):
     optimizer.zero_grad()
-    torch.nn.functional.binary_cross_entropy_with_logits(network(x[:1500]), y[:1500]).backward()
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(network(x[:1500]), y[:1500])
+    loss.backward()
     optimizer.step()
 right = ((network(x[1500:]) > 0) == (y[1500:] > 0)).float().mean().item()
 print(f"{right:.1%} of 500 new points are right")

@@ -1,6 +1,6 @@
 """RMSNorm as a differentiable function and as a module."""
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,19 +19,36 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """
     if x.is_cuda and not torch.compiler.is_compiling():
         LOADER.check_cuda(x.device)
-    return torch.ops.own_op.rms_norm(x.contiguous(), weight.contiguous(), eps)  # type: ignore[no-any-return]
+    result: Tensor = torch.ops.own_op.rms_norm(x.contiguous(), weight.contiguous(), eps)
+    return result
 
 
 class RMSNorm(nn.Module):
     """`rms_norm` with its weight, which starts as ones."""
 
-    def __init__(self, size: int, eps: float = 1e-6, device: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        eps: float = 1e-6,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(size, device=device, dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps)
+
+
+class _Context(Protocol):
+    """What autograd keeps from a forward for its backward."""
+
+    eps: float
+    saved_tensors: tuple[Tensor, Tensor]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
 
 
 def _fake(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -42,12 +59,12 @@ def _fake_backward(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[T
     return x.new_empty(x.shape), weight.new_empty(weight.shape)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _keep(ctx: _Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
     x, weight, ctx.eps = inputs
     ctx.save_for_backward(x, weight)
 
 
-def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+def _backward(ctx: _Context, dy: Tensor) -> tuple[Tensor, Tensor, None]:
     x, weight = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True: what follows is differentiated again
         return (*gradients(dy, x, weight, ctx.eps), None)

@@ -1,4 +1,4 @@
-"""RMSNorm and its gradient in PyTorch's own operations; the tests compare the kernels with it."""
+"""RMSNorm and its gradient in PyTorch's own operations, with which the tests compare."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def reference(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
-    """`x * rsqrt(mean(x²) + eps) * weight` over the last dimension; 16-bit types in float32."""
+    """`x * rsqrt(mean(x²) + eps) * weight` over the last dimension, at least in float32."""
     values = x.to(torch.promote_types(x.dtype, torch.float32))
     scale = torch.rsqrt(values.square().mean(-1, keepdim=True) + eps)
     return (values * scale * weight).to(x.dtype)

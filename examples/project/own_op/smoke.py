@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from .engine.runtime.live_run import live_run
+from .engine.runtime.live_run import Parts, live_run
 from .loader import LOADER
 
 
-def parts() -> Any:
+def parts() -> Parts:
     """The op, its definition, and what both are called with."""
     from .reference import parts as parts_of_op
 

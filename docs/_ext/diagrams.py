@@ -1,0 +1,94 @@
+"""The pictures that follow from no data: how a verdict is reached, and where weights stay."""
+
+from __future__ import annotations
+
+from canvas import Canvas, Colours
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+QUESTIONS = (
+    "system and C library",
+    "Python",
+    "torch's version and layout",
+    "C++ ABI",
+    "CUDA major",
+    "driver and GPU",
+    "libraries and symbols",
+)
+ANSWERS = {
+    "accepted\nall is known, all is safe": "good",
+    "rejected\nthe cause, and the cure": "bad",
+    "unknown\nnot loaded: it could crash": "fair",
+}
+
+
+def draw_verdict(colours: Colours) -> Figure:
+    """How a verdict is reached."""
+    figure = Figure(figsize=(7.6, 3.3), layout="constrained")
+    axes = figure.subplots()
+    canvas = Canvas.clear(axes, colours, width=12, height=5.4)
+    canvas.box((0.1, 3.5, 2.7, 1.5), "the file, read\nrecord, symbols,\nlibraries, GPU code")
+    canvas.box((0.1, 0.4, 2.7, 1.5), "the machine, asked\ntorch, Python, glibc,\ndriver, GPUs")
+    frame = {"fill": False, "edgecolor": colours["line"], "linewidth": 0.8}
+    axes.add_patch(Rectangle((3.7, 0.15), 4.3, 5.0, **frame))
+    axes.text(
+        5.85,
+        4.75,
+        "judge(binary, runtime)",
+        ha="center",
+        va="center",
+        fontsize=9.5,
+        family="monospace",
+        color=colours["text"],
+    )
+    for number, question in enumerate(QUESTIONS):
+        canvas.box((3.9, 3.95 - 0.6 * number, 3.9, 0.5), question, size=8.5)
+    for number, (answer, fill) in enumerate(ANSWERS.items()):
+        canvas.box((8.9, 3.75 - 1.65 * number, 3.0, 1.2), answer, fill=fill, size=8.5)
+        canvas.arrow((8.05, 2.65), (8.85, 4.35 - 1.65 * number))
+    canvas.arrow((2.85, 4.25), (3.65, 3.0))
+    canvas.arrow((2.85, 1.15), (3.65, 2.4))
+    return figure
+
+
+def draw_kernels(colours: Colours) -> Figure:
+    """Where the recurrent weights stay while the persistent kernels run."""
+    figure = Figure(figsize=(7.6, 3.0), layout="constrained")
+    families = {
+        "registers\nS up to 128": _draw_registers,
+        "cluster\nS up to 512": _draw_cluster,
+        "grid\nS up to 24 for each multiprocessor": _draw_grid,
+    }
+    for axes, (title, draw) in zip(figure.subplots(1, 3), families.items(), strict=True):
+        canvas = Canvas.clear(axes, colours, width=6, height=6.4)
+        axes.set_title(title, fontsize=9, color=colours["text"])
+        draw(canvas)
+    return figure
+
+
+def _draw_registers(canvas: Canvas) -> None:
+    for block in range(3):
+        y = 4.3 - 1.9 * block
+        canvas.box((0.2, y, 3.9, 1.5), "one multiprocessor\nall of W", fill="good", size=8)
+        canvas.box((4.4, y, 1.4, 1.5), f"rows\n{4 * block}-{4 * block + 3}", size=8)
+
+
+def _draw_cluster(canvas: Canvas) -> None:
+    for row in range(2):
+        y = 3.2 - 3.0 * row
+        frame = {"fill": False, "edgecolor": canvas.colours["line"]}
+        canvas.axes.add_patch(Rectangle((0.1, y), 4.1, 2.7, **frame))
+        for part in range(4):
+            place = (0.25 + 0.97 * part, y + 0.85, 0.9, 1.65)
+            canvas.box(place, f"W\n{part + 1}/4", fill="good", size=8)
+        canvas.label((2.15, y + 0.4), "h through shared memory", size=7.5)
+        canvas.box((4.4, y + 0.6, 1.5, 1.6), f"row\n{row}", size=8)
+
+
+def _draw_grid(canvas: Canvas) -> None:
+    for block in range(12):
+        row, column = divmod(block, 4)
+        place = (0.15 + 1.45 * column, 4.7 - 1.15 * row, 1.3, 1.0)
+        canvas.box(place, f"W {block + 1}", fill="good", size=8)
+    canvas.box((0.15, 0.9, 5.65, 1.1), "h through the L2 cache", size=8)
+    canvas.label((3, 0.4), "what does not fit is read again in each step", size=7.5)

@@ -1,0 +1,44 @@
+"""Installs torches and wheels into folders of their own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from torchship.release.environments import uv
+from torchship.release.shell import Log
+
+
+def install(work: Path, *arguments: str) -> None:
+    """Runs `uv pip install`; PIP_FIND_LINKS serves only releases with a local version (`+cpu`)."""
+    with Log(work / "uv.log") as log:
+        uv(log, ["pip", "install", "--no-cache", *arguments], find_links="+" in arguments[-1])
+
+
+def torch_in(work: Path, version: str, *flags: str) -> Path:
+    """The folder with this torch; installs the torch if the folder lacks it."""
+    folder = work / "torch" / version
+    if not (folder / "torch").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        where = ("--target", str(folder), "--python-version", "3.11")
+        install(work, *flags, *where, f"torch=={version}")
+    return folder
+
+
+def symbols(which: str, *files: Path) -> frozenset[str]:
+    """The dynamic symbols of files, without their versions; `which` is an option of nm."""
+    command = ["nm", "-D", which, *map(str, files)]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    names = (line.rpartition(" ")[2].partition("@")[0] for line in listing.splitlines())
+    return frozenset(name for name in names if name)
+
+
+@cache
+def exported(folder: Path) -> frozenset[str]:
+    """The symbols that this Python and the libraries of the torch in `folder` define."""
+    program = Path(sys.executable).resolve()
+    files = [program, *program.parents[1].glob("lib/libpython3.*.so.1.0")]
+    return symbols("--defined-only", *files, *(folder / "torch" / "lib").glob("*.so*"))

@@ -1,0 +1,1 @@
+"""What hostile files cost the reader of the checker."""
