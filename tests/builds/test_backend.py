@@ -52,24 +52,24 @@ def test_binaries_that_are_packed_need_no_torch(source_tree: Path) -> None:
 
 @pytest.mark.parametrize("pin", ["'newest'", "'2.13.0 --index-url x'", "['2.12.0', '2.13.0']"])
 def test_a_pin_that_is_no_release_is_refused(source_tree: Path, pin: str) -> None:
-    done = call(source_tree, f"backend.get_requires_for_build_wheel({{'torch': {pin}}})")
-    assert done.code != 0
-    assert "write it once, as --config-settings torch=2.13.0" in done.text
+    result = call(source_tree, f"backend.get_requires_for_build_wheel({{'torch': {pin}}})")
+    assert result.code != 0
+    assert "write it once, as --config-settings torch=2.13.0" in result.output
 
 
 def test_another_torch_than_the_pinned_one_is_refused(source_tree: Path, tmp_path: Path) -> None:
-    done = call(source_tree, f"backend.build_wheel({str(tmp_path)!r}, {{'torch': '2.3.4'}})")
-    assert done.code != 0
-    assert f"a build for torch 2.3.4, but torch {torch.__version__} is installed" in done.text
+    result = call(source_tree, f"backend.build_wheel({str(tmp_path)!r}, {{'torch': '2.3.4'}})")
+    assert result.code != 0
+    assert f"a build for torch 2.3.4, but torch {torch.__version__} is installed" in result.output
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_a_torch_the_build_names_both_ways(source_tree: Path, tmp_path: Path) -> None:
     place = Place(tmp_path, with_torch=False)
-    done = call(source_tree, f"backend.build_wheel({str(tmp_path)!r})", place.python)
-    assert done.code != 0
-    assert "--no-build-isolation" in done.text
-    assert "--config-settings torch=2.13.0" in done.text
+    result = call(source_tree, f"backend.build_wheel({str(tmp_path)!r})", place.python)
+    assert result.code != 0
+    assert "--no-build-isolation" in result.output
+    assert "--config-settings torch=2.13.0" in result.output
 
 
 def contents(wheel: Path) -> dict[str, int]:

@@ -23,8 +23,16 @@ HOST = Host("python3", "3.11", None, GXX, CLANG)
 
 def torch(version: str, cuda: str | None = None, abi: int = 1) -> TorchInstall:
     major, minor = version.split(".")[:2]
-    here = Path("/nowhere")
-    return TorchInstall(version, (int(major), int(minor)), cuda, None, abi, here, here, here)
+    return TorchInstall(
+        version=version,
+        version_tuple=(int(major), int(minor)),
+        cuda=cuda,
+        hip=None,
+        cxx11_abi=abi,
+        root=Path("/nowhere"),
+        lib_dir=Path("/nowhere"),
+        include_dir=Path("/nowhere"),
+    )
 
 
 def cell(matrix, name):
