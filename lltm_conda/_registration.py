@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ._tensors import CellInputs
 from ._torch_private import implementations, is_zero_tensor
 
 _library = implementations("lltm")
@@ -37,31 +38,44 @@ def batching_rule(
     cell: Callable[..., tuple[Tensor, Tensor, Tensor]],
     info: Any,
     in_dims: tuple[int | None, ...],
-    *inputs: Tensor,
-) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    inputs: CellInputs,
+) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
     """Results of the cell under ``torch.vmap``, and the mapped dimension of each result.
 
     `cell` computes the cell without this mapping. Torch gives the other arguments. If weights and
     bias are not mapped, the mapped dimension joins the batch in one call of `cell`. Otherwise this
     function computes the cell in PyTorch's own operations, with a batched GEMM.
     """
-    size = info.batch_size
+    dims = CellInputs(*in_dims)
 
-    def mapped_first(position: int) -> Tensor:
-        tensor, dim = inputs[position], in_dims[position]
+    def mapped_first(tensor: Tensor, dim: int | None) -> Tensor:
         if dim is None:
-            return tensor.unsqueeze(0).expand(size, *tensor.shape)
+            return tensor.unsqueeze(0).expand(info.batch_size, *tensor.shape)
         return tensor.movedim(dim, 0)
 
-    x, h, old_cell = (mapped_first(position) for position in (0, 3, 4))
+    x = mapped_first(inputs.input, dims.input)
+    h = mapped_first(inputs.old_h, dims.old_h)
+    old_cell = mapped_first(inputs.old_cell, dims.old_cell)
     batch_size, state_size = h.shape[1:]
-    if in_dims[1] is None and in_dims[2] is None:
-        rows = [tensor.flatten(0, 1).contiguous() for tensor in (x, h, old_cell)]
-        results = cell(rows[0], inputs[1], inputs[2], *rows[1:])
-        return tuple(r.unflatten(0, (size, batch_size)) for r in results), (0, 0, 0)
-    weights, bias = mapped_first(1), mapped_first(2).reshape(size, 1, -1)
+    if dims.weights is None and dims.bias is None:
+        new_h, new_cell, gates = cell(
+            x.flatten(0, 1).contiguous(),
+            inputs.weights,
+            inputs.bias,
+            h.flatten(0, 1).contiguous(),
+            old_cell.flatten(0, 1).contiguous(),
+        )
+        lanes = (info.batch_size, batch_size)
+        results = (
+            new_h.unflatten(0, lanes),
+            new_cell.unflatten(0, lanes),
+            gates.unflatten(0, lanes),
+        )
+        return results, (0, 0, 0)
+    weights = mapped_first(inputs.weights, dims.weights)
+    bias = mapped_first(inputs.bias, dims.bias).reshape(info.batch_size, 1, -1)
     z = torch.baddbmm(bias, torch.cat([h, x], dim=2), weights.transpose(1, 2))
-    gates = z.reshape(size, batch_size, 3, state_size)
+    gates = z.reshape(info.batch_size, batch_size, 3, state_size)
     z_i, z_o, z_c = gates.unbind(2)
     new_cell = old_cell + F.elu(z_c) * torch.sigmoid(z_i)
     return (torch.tanh(new_cell) * torch.sigmoid(z_o), new_cell, gates), (0, 0, 0)

@@ -21,7 +21,6 @@ All three use the derivatives of `_derivatives`:
   and ``torch.compile`` and ``torch.export``, for which `lltm` is one operator.
 """
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +30,7 @@ from torch.compiler import is_compiling
 from . import _derivatives
 from ._fake import fake_backward, fake_forward
 from ._registration import batching_rule, register
+from ._tensors import CellGradients, CellInputs, SavedCell
 from ._torch_private import (
     apply_in_c,
     autocast_is_active,
@@ -44,7 +44,9 @@ from .reference import reference
 __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
 
 register("forward", fake_forward, _derivatives.backward, _derivatives.setup_context)
-register("backward", fake_backward, _derivatives.backward_of_backward, _derivatives.save_inputs)
+register(
+    "backward", fake_backward, _derivatives.backward_of_backward, _derivatives.save_backward_inputs
+)
 _forward_op = torch.ops.lltm.forward.default
 _eager_forward = below_autograd(_forward_op)
 _eager_backward = below_autograd(torch.ops.lltm.backward.default)
@@ -98,7 +100,7 @@ def lltm(
         if input.is_cuda:
             check_cuda(input.device)
         if functorch_is_active():
-            return _under_functorch(input, weights, bias, old_h, old_cell)
+            return _under_functorch(CellInputs(input, weights, bias, old_h, old_cell))
         if autocast_is_active():
             tensors = (input, weights, bias, old_h, old_cell)
             input, weights, bias, old_h, old_cell = autocast(tensors)
@@ -151,15 +153,23 @@ class LLTMFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+    ) -> tuple[Tensor, Tensor]:
         if is_compiling():
             # With tensor.contiguous() here and in backward, torch 2.4's dynamo would use the same
             # names for the results of both, and pass wrong tensors to backward.
-            inputs = tuple(torch.ops.aten.contiguous.default(tensor) for tensor in inputs)
+            contiguous = torch.ops.aten.contiguous.default
+            inputs = (
+                contiguous(input),
+                contiguous(weights),
+                contiguous(bias),
+                contiguous(old_h),
+                contiguous(old_cell),
+            )
             output = _forward_op(*inputs)
             _derivatives.setup_context(ctx, inputs, output)
             return output[0], output[1]
-        input, weights, bias, old_h, old_cell = inputs
         new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
         if input.is_cuda and new_h.numel() * 3 * weights.size(1) <= _MOST_WORK_TO_RECOMPUTE:
             gates = None
@@ -168,9 +178,11 @@ class LLTMFunction(torch.autograd.Function):
         return new_h, new_cell
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
+    def backward(
+        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
+    ) -> _derivatives.Gradients:
         op = None if is_compiling() else _eager_backward
-        return _derivatives.backward(ctx, *grads, None, op=op)
+        return _derivatives.backward(ctx, grad_h, grad_cell, None, op=op)
 
     apply = staticmethod(lltm)
 
@@ -188,20 +200,28 @@ class FunctorchLLTMFunction(torch.autograd.Function):
     """The cell under ``torch.func`` and ``torch.vmap``; returns ``(new_h, new_cell, gates)``."""
 
     @staticmethod
-    def forward(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return _forward_op(*inputs)  # type: ignore[no-any-return]
+    def forward(
+        input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        results: tuple[Tensor, Tensor, Tensor] = _forward_op(input, weights, bias, old_h, old_cell)
+        return results
 
     setup_context = staticmethod(_derivatives.setup_context)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
+    def backward(
+        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
+    ) -> _derivatives.Gradients:
         # Under functorch a gradient may be mapped or differentiated again. PyTorch's own operations
         # have rules for both.
-        return _derivatives.differentiable(grads, ctx.saved_tensors, ctx.needs_input_grad)
+        grads = CellGradients(grad_h, grad_cell, grad_gates)
+        saved = SavedCell(*ctx.saved_tensors)
+        return _derivatives.differentiable(grads, saved, ctx.needs_input_grad)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
-        return batching_rule(FunctorchLLTMFunction.apply, info, in_dims, *inputs)
+        apply = FunctorchLLTMFunction.apply
+        return batching_rule(apply, info, in_dims, CellInputs(*inputs))
 
     jvp = staticmethod(refuse_forward_mode)
 
@@ -209,15 +229,19 @@ class FunctorchLLTMFunction(torch.autograd.Function):
 # Torch 2.5 has register_vmap, too, but its own assertions fail when maps are nested, compiled or
 # differentiated. Without a rule, torch calls the op once for each element of the mapped dimension.
 if torch.__version__ >= "2.6":  # compares versions, not text: "2.10" is newer
-    torch.library.register_vmap("lltm::forward", partial(batching_rule, _forward_op))
+
+    def _forward_under_vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
+        return batching_rule(_forward_op, info, in_dims, CellInputs(*inputs))
+
+    torch.library.register_vmap("lltm::forward", _forward_under_vmap)
 
 
-def _under_functorch(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+def _under_functorch(inputs: CellInputs) -> tuple[Tensor, Tensor]:
     if is_forward_over_reverse():
         # The kernels have no forward-mode rule, but every operation of the definition has one.
-        return reference(*tensors)
-    tensors = tuple(tensor.contiguous() for tensor in autocast(tensors))
-    new_h, new_cell, _ = FunctorchLLTMFunction.apply(*tensors)  # type: ignore[no-untyped-call]
+        return reference(*inputs)
+    operands = (tensor.contiguous() for tensor in autocast(inputs))
+    new_h, new_cell, _ = FunctorchLLTMFunction.apply(*operands)  # type: ignore[no-untyped-call]
     return new_h, new_cell
 
 

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from ._packed import Rectangle
-from .layer_functions import Sequence as Results
+from ._tensors import LayerResults
 from .layer_functions import lltm_sequence
 from .modules import LLTM, Recurrent, parameter
 
@@ -28,13 +28,13 @@ Input = TypeVar("Input", Tensor, PackedSequence)
 
 def _either(**names: T | None) -> T:
     """The value of an argument that has two names; the caller must use exactly one name."""
-    given = {name: value for name, value in names.items() if value is not None}
-    if len(given) != 1:
+    passed = {name: value for name, value in names.items() if value is not None}
+    if len(passed) != 1:
         raise TypeError(
-            f"LLTMLayer needs one of {' and '.join(names)}, got {' and '.join(given) or 'none'}; "
+            f"LLTMLayer needs one of {' and '.join(names)}, got {' and '.join(passed) or 'none'}; "
             "pass exactly one"
         )
-    return next(iter(given.values()))
+    return next(iter(passed.values()))
 
 
 class LLTMLayer(Recurrent):
@@ -117,10 +117,12 @@ class LLTMLayer(Recurrent):
         self.bidirectional = bidirectional
         self.keep_cells = keep_cells
         self.checkpoint = checkpoint
-        names = ("weights", "bias") if bias else ("weights",)
         for suffix, features in self._cells():
-            shapes = (3 * hidden_size, hidden_size + features), (3 * hidden_size,)
-            for name, shape in zip(names, shapes, strict=False):
+            shapes: dict[str, tuple[int, ...]] = {}
+            shapes["weights"] = (3 * hidden_size, hidden_size + features)
+            if bias:
+                shapes["bias"] = (3 * hidden_size,)
+            for name, shape in shapes.items():
                 tensor = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(name + suffix, nn.Parameter(tensor))
         self.reset_parameters()
@@ -265,8 +267,8 @@ class LLTMLayer(Recurrent):
         names += ["keep_cells", "checkpoint"]
         options = signature(LLTMLayer).parameters
         changed = [name for name in names if getattr(self, name) != options[name].default]
-        texts = [f"{name}={getattr(self, name)}" for name in changed]
-        return ", ".join([f"{self.input_features}, {self.state_size}", *texts])
+        sizes = f"{self.input_features}, {self.state_size}"
+        return ", ".join([sizes, *(f"{name}={getattr(self, name)}" for name in changed)])
 
     def _cells(self) -> Iterator[tuple[str, int]]:
         """The suffix of the parameters' names and the number of input features, for each cell."""
@@ -300,12 +302,12 @@ class LLTMLayer(Recurrent):
             raise RuntimeError(
                 f"lltm: hx must be a tuple (h_0, c_0), got {type(state).__name__}; pass both"
             )
-        wanted = (self.num_layers * (2 if self.bidirectional else 1), *shape)
+        expected = (self.num_layers * (2 if self.bidirectional else 1), *shape)
         for name, tensor in zip(("h_0", "c_0"), state, strict=True):
-            if tensor.shape != wanted:
-                meaning = "(L·D, B, S)" if len(shape) == 2 else "(L·D, S)"
+            if tensor.shape != expected:
+                letters = "(L·D, B, S)" if len(shape) == 2 else "(L·D, S)"
                 raise RuntimeError(
-                    f"lltm: {name} must have shape {meaning} = {wanted}, got "
+                    f"lltm: {name} must have shape {letters} = {expected}, got "
                     f"{tuple(tensor.shape)}; L·D is num_layers, or twice that if bidirectional"
                 )
 
@@ -323,7 +325,8 @@ class LLTMLayer(Recurrent):
         for layer in range(self.num_layers):
             outputs = []
             for reverse in (False, True) if self.bidirectional else (False,):
-                suffix, start = self._suffix(layer, reverse), starts[len(finals)]
+                suffix = self._suffix(layer, reverse)
+                start = starts[len(finals)]
                 output, h, cell = self._direction(input, suffix, start, reverse, rectangle)
                 outputs.append(output)
                 finals.append((h, cell))
@@ -342,27 +345,45 @@ class LLTMLayer(Recurrent):
         checkpointed = self.checkpoint is not None and torch.is_grad_enabled()
         run = self._checkpointed if checkpointed else lltm_sequence
         if rectangle is None:
-            found = run(input, weights, bias, *start, reverse=reverse, keep_cells=self.keep_cells)
-            return found[:3]
+            results = run(input, weights, bias, *start, reverse=reverse, keep_cells=self.keep_cells)
+            return results.output, results.final_h, results.final_cell
         # `mirror` reverses each sequence and leaves the padding at the end.
         if reverse:
             input = rectangle.mirror(input)
         output, _, _, cells = run(input, weights, bias, *start)
-        h, cell = rectangle.final(output), rectangle.final(cells)
+        h = rectangle.final(output)
+        cell = rectangle.final(cells)
         return rectangle.mirror(output) if reverse else output, h, cell
 
     def _checkpointed(
-        self, input: Tensor, *operands: Any, reverse: bool = False, keep_cells: bool = True
-    ) -> Results:
+        self,
+        input: Tensor,
+        weights: Tensor,
+        bias: Tensor | None,
+        initial_h: Tensor | None,
+        initial_cell: Tensor | None,
+        *,
+        reverse: bool = False,
+        keep_cells: bool = True,
+    ) -> LayerResults:
         """`lltm_sequence` in runs of steps; the graph keeps only the states before each run."""
         assert self.checkpoint is not None
-        weights, bias, *state = operands
         steps = partial(lltm_sequence, reverse=reverse, keep_cells=keep_cells)
         call = partial(checkpoint, steps, use_reentrant=False, preserve_rng_state=False)
         order = -1 if reverse else 1
-        found = []
+        h = initial_h
+        cell = initial_cell
+        outputs = []
+        cells = []
         for run in input.split(self.checkpoint)[::order]:
-            output, *state, cells = call(run, weights, bias, *state)
-            found.append((output, cells))
-        output, cells = (torch.cat(parts) for parts in zip(*found[::order], strict=True))
-        return output, state[0], state[1], cells
+            results = call(run, weights, bias, h, cell)
+            h = results.final_h
+            cell = results.final_cell
+            outputs.append(results.output)
+            cells.append(results.cells)
+        return LayerResults(
+            output=torch.cat(outputs[::order]),
+            final_h=results.final_h,
+            final_cell=results.final_cell,
+            cells=torch.cat(cells[::order]),
+        )

@@ -20,9 +20,18 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from ._derivatives import Gradients, Op, by_kernels, contiguous, gradients_through
+from ._derivatives import (
+    NO_GRADIENTS,
+    Gradients,
+    Op,
+    contiguous,
+    gradients_through,
+    needs_mask,
+    select_gradients,
+)
 from ._fake import fake_layer_backward, fake_layer_forward
 from ._registration import register
+from ._tensors import LayerResults
 from ._torch_private import (
     apply_in_c,
     autocast_is_active,
@@ -35,35 +44,67 @@ from .loader import check_cuda
 
 __all__ = ["lltm_sequence"]
 
-Sequence = tuple[Tensor, Tensor, Tensor, Tensor]
-Arguments = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
+LayerTensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _setup_context(
+    ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+) -> None:
     """Saves the inputs, the hidden states, the gates and, with `keep_cells`, the cell states."""
     *tensors, ctx.reverse, keep_cells, ctx.allow_tf32 = inputs
-    states, _final_h, _final_cell, gates, cells = output
-    ctx.save_for_backward(*tensors, states, gates, cells)
-    ctx.mark_non_differentiable(*((gates,) if keep_cells else (gates, cells)))
+    hidden_states, _final_h, _final_cell, gates, cells = output
+    ctx.save_for_backward(*tensors, hidden_states, gates, cells)
+    if keep_cells:
+        ctx.mark_non_differentiable(gates)
+    else:
+        ctx.mark_non_differentiable(gates, cells)
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, *grads: Tensor | None, op: Op | None = None) -> Gradients:
+def _backward(
+    ctx: Any,
+    grad_output: Tensor | None,
+    grad_final_h: Tensor | None,
+    grad_final_cell: Tensor | None,
+    grad_gates: None,
+    grad_cells: Tensor | None,
+    *,
+    op: Op | None = None,
+) -> Gradients:
     """Gradients of the raw op's five input tensors, and None for each of its three options.
 
-    `grads` are the gradients of (output, final_h, final_cell, gates, cells), where None stands for
-    zeros. `op` calls the raw backward op with less overhead; None stands for the raw op itself.
+    The arguments are the gradients of the raw op's results, where None stands for zeros. `op` calls
+    the raw backward op with less overhead; None stands for the raw op itself.
     """
-    saved, wanted = ctx.saved_tensors, ctx.needs_input_grad
-    grads = (*grads[:3], grads[4])
+    input, weights, bias, initial_h, initial_cell, output, gates, cells = ctx.saved_tensors
+    grads = (grad_output, grad_final_h, grad_final_cell, grad_cells)
+    options = (None, None, None)
     if torch.is_grad_enabled():  # create_graph=True: the gradients may be differentiated again
         steps = partial(steps_of_cells, lltm, reverse=ctx.reverse)
-        found = gradients_through(steps, saved[:5], wanted, grads)
-    else:
-        op = op or torch.ops.lltm.layer_backward.default
-        grads = tuple([contiguous(grad) for grad in grads])
-        found = by_kernels(op, grads, saved, wanted, ctx.reverse, ctx.allow_tf32)
-    return (*found, None, None, None)
+        inputs = (input, weights, bias, initial_h, initial_cell)
+        return (*gradients_through(steps, inputs, ctx.needs_input_grad, grads), *options)
+    if all(grad is None for grad in grads):
+        return (*NO_GRADIENTS, *options)
+    needs = needs_mask(ctx.needs_input_grad)
+    call = op or torch.ops.lltm.layer_backward.default
+    results = call(
+        contiguous(grad_output),
+        contiguous(grad_final_h),
+        contiguous(grad_final_cell),
+        contiguous(grad_cells),
+        input,
+        weights,
+        bias,
+        initial_h,
+        initial_cell,
+        output,
+        gates,
+        cells,
+        needs,
+        ctx.reverse,
+        ctx.allow_tf32,
+    )
+    return (*select_gradients(results, needs), *options)
 
 
 def steps_of_cells(
@@ -74,22 +115,33 @@ def steps_of_cells(
     initial_h: Tensor | None,
     initial_cell: Tensor | None,
     reverse: bool = False,
-) -> Sequence:
+) -> LayerResults:
     """`lltm_sequence` as a loop over `lltm` or `reference`, differentiable to any order."""
+    batch_size = input.shape[1]
     state_size = weights.shape[0] // 3
     if bias is None:
         bias = weights.new_zeros(3 * state_size)
-    zeros = input.new_zeros(input.shape[1], state_size)
-    h, cell = (zeros if state is None else state for state in (initial_h, initial_cell))
-    h, cell = (state.squeeze(0) if state.dim() == 3 else state for state in (h, cell))
-    states, order = [], -1 if reverse else 1
+
+    def first_state(initial: Tensor | None) -> Tensor:
+        if initial is None:
+            return input.new_zeros(batch_size, state_size)
+        return initial.squeeze(0) if initial.dim() == 3 else initial
+
+    h = first_state(initial_h)
+    cell = first_state(initial_cell)
+    hidden_states = []
+    cell_states = []
+    order = -1 if reverse else 1
     for x in input.unbind(0)[::order]:
         h, cell = cell_op(x, weights, bias, h, cell)
-        states.append((h, cell))
-    output, cells = (torch.stack(parts) for parts in zip(*states[::order], strict=True))
-    final_h = h if initial_h is None else h.reshape(initial_h.shape)
-    final_cell = cell if initial_cell is None else cell.reshape(initial_cell.shape)
-    return output, final_h, final_cell, cells
+        hidden_states.append(h)
+        cell_states.append(cell)
+    return LayerResults(
+        output=torch.stack(hidden_states[::order]),
+        final_h=h if initial_h is None else h.reshape(initial_h.shape),
+        final_cell=cell if initial_cell is None else cell.reshape(initial_cell.shape),
+        cells=torch.stack(cell_states[::order]),
+    )
 
 
 def _refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
@@ -120,7 +172,7 @@ def lltm_sequence(
     *,
     reverse: bool = False,
     keep_cells: bool = True,
-) -> Sequence:
+) -> LayerResults:
     """Runs the LLTM cell over a sequence in one op, instead of a loop over :func:`lltm_conda.lltm`.
 
     The function copies non-contiguous arguments, and under ``torch.autocast`` casts all arguments
@@ -161,7 +213,7 @@ def lltm_sequence(
             return steps_of_cells(lltm, *tensors, reverse=reverse)
         operands = _operands(tensors, reverse, keep_cells)
         if torch.is_grad_enabled() or forward_mode_is_active():
-            return _apply(*operands)  # type: ignore[no-any-return]
+            return LayerResults(*_apply(*operands))
         return _without_gates(_eager_forward(*operands))
     except (RuntimeError, AttributeError, TypeError) as error:
         named = zip(_NAMES, tensors, strict=True)
@@ -169,23 +221,52 @@ def lltm_sequence(
         raise
 
 
-def _without_gates(results: tuple[Tensor, ...]) -> Sequence:
+def _without_gates(results: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]) -> LayerResults:
     output, final_h, final_cell, _gates, cells = results
-    return output, final_h, final_cell, cells
+    return LayerResults(output, final_h, final_cell, cells)
 
 
 class _LayerFunction(torch.autograd.Function):
     """`lltm_sequence` in eager mode. As in `LLTMFunction`, the gates are saved, not returned."""
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> Sequence:
-        results = _eager_forward(*arguments)
-        _setup_context(ctx, arguments, results)
-        return _without_gates(results)
+    def forward(
+        ctx: Any,
+        input: Tensor,
+        weights: Tensor,
+        bias: Tensor | None,
+        initial_h: Tensor | None,
+        initial_cell: Tensor | None,
+        reverse: bool,
+        keep_cells: bool,
+        allow_tf32: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        inputs = (
+            input,
+            weights,
+            bias,
+            initial_h,
+            initial_cell,
+            reverse,
+            keep_cells,
+            allow_tf32,
+        )
+        results = _eager_forward(*inputs)
+        _setup_context(ctx, inputs, results)
+        output, final_h, final_cell, _gates, cells = results
+        return output, final_h, final_cell, cells
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> Gradients:
-        return _backward(ctx, *grads[:3], None, grads[3], op=_eager_backward)
+    def backward(
+        ctx: Any,
+        grad_output: Tensor | None,
+        grad_final_h: Tensor | None,
+        grad_final_cell: Tensor | None,
+        grad_cells: Tensor | None,
+    ) -> Gradients:
+        return _backward(
+            ctx, grad_output, grad_final_h, grad_final_cell, None, grad_cells, op=_eager_backward
+        )
 
     jvp = staticmethod(refuse_forward_mode)
 
@@ -193,12 +274,21 @@ class _LayerFunction(torch.autograd.Function):
 _apply = apply_in_c(_LayerFunction)
 
 
-def _operands(tensors: Arguments, reverse: bool, keep_cells: bool) -> tuple[Any, ...]:
+def _operands(tensors: LayerTensors, reverse: bool, keep_cells: bool) -> tuple[Any, ...]:
     """The arguments of the raw op: contiguous tensors, cast under autocast, and three options."""
     if autocast_is_active():
         tensors = autocast(tensors)
-    operands = [contiguous(tensor) for tensor in tensors]
-    return (*operands, reverse, keep_cells, _tf32_allowed(tensors[0]))
+    input, weights, bias, initial_h, initial_cell = tensors
+    return (
+        input.contiguous(),
+        weights.contiguous(),
+        contiguous(bias),
+        contiguous(initial_h),
+        contiguous(initial_cell),
+        reverse,
+        keep_cells,
+        _tf32_allowed(input),
+    )
 
 
 def _tf32_allowed(input: Tensor) -> bool:

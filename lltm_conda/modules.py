@@ -13,8 +13,8 @@ __all__ = ["LLTM"]
 
 def parameter(module: nn.Module, name: str) -> Tensor:
     """``getattr(module, name)``, but quicker: Python would search object and class first."""
-    found = module._parameters.get(name)  # None for a parametrised tensor
-    return getattr(module, name) if found is None else found
+    tensor = module._parameters.get(name)  # None for a parametrised tensor
+    return getattr(module, name) if tensor is None else tensor
 
 
 class Recurrent(nn.Module):
