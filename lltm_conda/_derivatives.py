@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ._tensors import CellGradients, SavedCell
+from ._torch_private import forward_mode_is_active
 
 # The bits of a raw backward op's `needs`, in the order of its forward op's inputs.
 NEEDS = (1, 2, 4, 8, 16)
@@ -51,7 +52,9 @@ def backward(
     `op` calls the raw backward op with less overhead; None stands for the raw op itself.
     """
     input, weights, bias, old_h, new_cell, gates = ctx.saved_tensors
-    if torch.is_grad_enabled():  # create_graph=True: the gradients may be differentiated again
+    # With create_graph=True, the gradients may be differentiated again. In forward mode, incoming
+    # gradients may have tangents, which the raw op does not know.
+    if torch.is_grad_enabled() or forward_mode_is_active():
         grads = CellGradients(grad_h, grad_cell, grad_gates)
         # Gates that a Function saved but did not return have no graph, so recompute them.
         saved = SavedCell(input, weights, bias, old_h, new_cell, gates=None)

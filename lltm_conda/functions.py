@@ -16,9 +16,11 @@ All three use the derivatives of `_derivatives`:
   step would take twice the time. Its ``apply`` is `lltm`. For a call of ``apply``,
   ``torch.compile`` does not run `lltm`, but traces ``forward`` and ``backward``.
 * `FunctorchLLTMFunction` serves ``torch.func`` and ``torch.vmap``, which need ``setup_context`` and
-  a rule for ``vmap``. For forward mode over reverse mode, `lltm` runs `reference` instead.
+  a rule for ``vmap``.
 * The rules that `register` gives torch for the raw ops serve callers of ``torch.ops.lltm.forward``,
   and ``torch.compile`` and ``torch.export``, for which `lltm` is one operator.
+
+In forward mode, where a tangent is present, all of them run `reference`.
 """
 
 from typing import Any
@@ -27,37 +29,44 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from . import _derivatives
+from . import _derivatives, _plain
 from ._fake import fake_backward, fake_forward
-from ._registration import batching_rule, register
+from ._registration import Rules, batching_rule, register
 from ._tensors import CellGradients, CellInputs, SavedCell
 from ._torch_private import (
     apply_in_c,
     autocast_is_active,
     below_autograd,
+    forward_mode_is_active,
     functorch_is_active,
-    is_forward_over_reverse,
+    has_tangent,
 )
 from .loader import check_cuda
 from .reference import reference
 
 __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
 
-register("forward", fake_forward, _derivatives.backward, _derivatives.setup_context)
 register(
-    "backward", fake_backward, _derivatives.backward_of_backward, _derivatives.save_backward_inputs
+    "forward",
+    Rules(
+        fake=fake_forward,
+        plain=_plain.forward,
+        setup_context=_derivatives.setup_context,
+        backward=_derivatives.backward,
+    ),
+)
+register(
+    "backward",
+    Rules(
+        fake=fake_backward,
+        plain=_plain.backward,
+        setup_context=_derivatives.save_backward_inputs,
+        backward=_derivatives.backward_of_backward,
+    ),
 )
 _forward_op = torch.ops.lltm.forward.default
 _eager_forward = below_autograd(_forward_op)
 _eager_backward = below_autograd(torch.ops.lltm.backward.default)
-
-
-def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
-    """The ``jvp`` of the autograd Functions. Its error names the alternatives."""
-    raise NotImplementedError(
-        "lltm: forward-mode automatic differentiation (jvp) is not implemented; use reverse "
-        "mode (torch.func.vjp, jacrev, grad), or lltm_conda.reference, which has both modes"
-    )
 
 
 # On a GPU in eager mode, a step with at most this many multiplications does not save the gates, and
@@ -85,12 +94,13 @@ def lltm(
         old_cell: ``(B, S)``, the previous cell state.
 
     Returns:
-        ``(new_h, new_cell)``, each ``(B, S)``; differentiable to any order in reverse mode.
+        ``(new_h, new_cell)``, each ``(B, S)``; differentiable to any order. In forward
+        mode, `reference` runs instead of the kernels.
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
-        NotImplementedError: forward-mode differentiation (except over reverse mode), or an argument
-            that no kernel takes (sparse, quantised, on MPS, ...); `reference` may take it.
+        NotImplementedError: an argument that no kernel takes (sparse, quantised, on MPS, ...);
+            `reference` may take it.
     """
     if is_compiling():
         tensors = autocast((input, weights, bias, old_h, old_cell))
@@ -99,8 +109,8 @@ def lltm(
     try:
         if input.is_cuda:
             check_cuda(input.device)
-        if functorch_is_active():
-            return _under_functorch(CellInputs(input, weights, bias, old_h, old_cell))
+        if functorch_is_active() or forward_mode_is_active():
+            return _under_transforms(CellInputs(input, weights, bias, old_h, old_cell))
         if autocast_is_active():
             tensors = (input, weights, bias, old_h, old_cell)
             input, weights, bias, old_h, old_cell = autocast(tensors)
@@ -187,13 +197,7 @@ class LLTMFunction(torch.autograd.Function):
     apply = staticmethod(lltm)
 
 
-class _EagerLLTMFunction(LLTMFunction):
-    """`LLTMFunction` with a `jvp`, for eager mode: dynamo cannot trace a Function with a `jvp`."""
-
-    jvp = staticmethod(refuse_forward_mode)
-
-
-_apply = apply_in_c(_EagerLLTMFunction)
+_apply = apply_in_c(LLTMFunction)
 
 
 class FunctorchLLTMFunction(torch.autograd.Function):
@@ -223,8 +227,6 @@ class FunctorchLLTMFunction(torch.autograd.Function):
         apply = FunctorchLLTMFunction.apply
         return batching_rule(apply, info, in_dims, CellInputs(*inputs))
 
-    jvp = staticmethod(refuse_forward_mode)
-
 
 # Torch 2.5 has register_vmap, too, but its own assertions fail when maps are nested, compiled or
 # differentiated. Without a rule, torch calls the op once for each element of the mapped dimension.
@@ -236,11 +238,15 @@ if torch.__version__ >= "2.6":  # compares versions, not text: "2.10" is newer
     torch.library.register_vmap("lltm::forward", _forward_under_vmap)
 
 
-def _under_functorch(inputs: CellInputs) -> tuple[Tensor, Tensor]:
-    if is_forward_over_reverse():
+def _under_transforms(inputs: CellInputs) -> tuple[Tensor, Tensor]:
+    """`lltm` under ``torch.func``, ``torch.vmap`` and forward mode."""
+    inputs = CellInputs(*autocast(inputs))
+    if forward_mode_is_active() and (functorch_is_active() or has_tangent(inputs)):
         # The kernels have no forward-mode rule, but every operation of the definition has one.
         return reference(*inputs)
-    operands = (tensor.contiguous() for tensor in autocast(inputs))
+    operands = [tensor.contiguous() for tensor in inputs]
+    if forward_mode_is_active():
+        return _apply(*operands)  # type: ignore[no-any-return]
     new_h, new_cell, _ = FunctorchLLTMFunction.apply(*operands)  # type: ignore[no-untyped-call]
     return new_h, new_cell
 

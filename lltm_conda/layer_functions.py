@@ -7,12 +7,12 @@ In eager mode with gradients, on CPU and CUDA devices, `lltm_sequence` does this
 
 As for the cell (see `functions`), torch asks for derivatives in three ways. Eager mode uses
 `_LayerFunction`. Compilers and callers of the raw op use the rules that `register` gives torch.
-``torch.func`` and ``torch.vmap`` run a loop over the cell, which has rules for both. The raw op's
-output `gates` is not differentiable, nor is `cells` without `keep_cells`. The raw backward op
-computes first derivatives; with ``create_graph=True``, the loop computes all derivatives.
+``torch.func``, ``torch.vmap`` and forward mode run a loop over the cell, which has rules for all of
+them. The raw op's output `gates` is not differentiable, nor is `cells` without `keep_cells`. The
+raw backward op computes first derivatives; with ``create_graph=True``, the loop computes all
+derivatives.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
+from . import _plain
 from ._derivatives import (
     NO_GRADIENTS,
     Gradients,
@@ -30,19 +31,21 @@ from ._derivatives import (
     select_gradients,
 )
 from ._fake import fake_layer_backward, fake_layer_forward
-from ._registration import register
-from ._tensors import LayerResults
+from ._plain import steps_of_cells
+from ._registration import Rules, batching_rule, mapped_first, register
+from ._tensors import CellInputs, LayerResults
 from ._torch_private import (
     apply_in_c,
     autocast_is_active,
     below_autograd,
     forward_mode_is_active,
     functorch_is_active,
+    has_tangent,
 )
-from .functions import autocast, lltm, refuse, refuse_forward_mode
+from .functions import autocast, lltm, refuse
 from .loader import check_cuda
 
-__all__ = ["lltm_sequence"]
+__all__ = ["lltm_sequence", "steps_of_cells"]
 
 LayerTensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
@@ -79,7 +82,9 @@ def _backward(
     input, weights, bias, initial_h, initial_cell, output, gates, cells = ctx.saved_tensors
     grads = (grad_output, grad_final_h, grad_final_cell, grad_cells)
     options = (None, None, None)
-    if torch.is_grad_enabled():  # create_graph=True: the gradients may be differentiated again
+    # With create_graph=True, the gradients may be differentiated again. In forward mode, incoming
+    # gradients may have tangents, which the raw op does not know.
+    if torch.is_grad_enabled() or forward_mode_is_active():
         steps = partial(steps_of_cells, lltm, reverse=ctx.reverse)
         inputs = (input, weights, bias, initial_h, initial_cell)
         return (*gradients_through(steps, inputs, ctx.needs_input_grad, grads), *options)
@@ -107,43 +112,6 @@ def _backward(
     return (*select_gradients(results, needs), *options)
 
 
-def steps_of_cells(
-    cell_op: Callable[..., tuple[Tensor, Tensor]],
-    input: Tensor,
-    weights: Tensor,
-    bias: Tensor | None,
-    initial_h: Tensor | None,
-    initial_cell: Tensor | None,
-    reverse: bool = False,
-) -> LayerResults:
-    """`lltm_sequence` as a loop over `lltm` or `reference`, differentiable to any order."""
-    batch_size = input.shape[1]
-    state_size = weights.shape[0] // 3
-    if bias is None:
-        bias = weights.new_zeros(3 * state_size)
-
-    def first_state(initial: Tensor | None) -> Tensor:
-        if initial is None:
-            return input.new_zeros(batch_size, state_size)
-        return initial.squeeze(0) if initial.dim() == 3 else initial
-
-    h = first_state(initial_h)
-    cell = first_state(initial_cell)
-    hidden_states = []
-    cell_states = []
-    order = -1 if reverse else 1
-    for x in input.unbind(0)[::order]:
-        h, cell = cell_op(x, weights, bias, h, cell)
-        hidden_states.append(h)
-        cell_states.append(cell)
-    return LayerResults(
-        output=torch.stack(hidden_states[::order]),
-        final_h=h if initial_h is None else h.reshape(initial_h.shape),
-        final_cell=cell if initial_cell is None else cell.reshape(initial_cell.shape),
-        cells=torch.stack(cell_states[::order]),
-    )
-
-
 def _refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
     """Refuses to differentiate the raw backward op: its inputs do not determine the derivative."""
     raise NotImplementedError(
@@ -152,11 +120,117 @@ def _refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
     )
 
 
-register("layer_forward", fake_layer_forward, _backward, _setup_context)
-register("layer_backward", fake_layer_backward, _refuse_backward_of_backward)
+def _step(
+    input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+) -> tuple[Tensor, Tensor]:
+    new_h, new_cell, _gates = torch.ops.lltm.forward.default(
+        input.contiguous(),
+        weights.contiguous(),
+        bias.contiguous(),
+        old_h.contiguous(),
+        old_cell.contiguous(),
+    )
+    return new_h, new_cell
+
+
+def _steps(
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    initial_h: Tensor | None,
+    initial_cell: Tensor | None,
+    reverse: bool,
+    keep_cells: bool,
+    allow_tf32: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """``torch.ops.lltm.layer_forward`` as a loop over ``torch.ops.lltm.forward``.
+
+    ``torch.func`` and ``torch.vmap`` of the raw op run it: the cell has rules for both.
+    """
+    tensors = (input, weights, bias, initial_h, initial_cell)
+    return _plain.with_gates(
+        steps_of_cells(_step, *tensors, reverse=reverse),
+        input,
+        weights,
+        bias,
+        initial_h,
+        reverse=reverse,
+        keep_cells=keep_cells,
+    )
+
+
+register(
+    "layer_forward",
+    Rules(
+        fake=fake_layer_forward,
+        plain=_plain.layer_forward,
+        setup_context=_setup_context,
+        backward=_backward,
+        under_transforms=_steps,
+    ),
+)
+register(
+    "layer_backward",
+    Rules(
+        fake=fake_layer_backward,
+        plain=_plain.layer_backward,
+        setup_context=None,
+        backward=_refuse_backward_of_backward,
+    ),
+)
 _forward_op = torch.ops.lltm.layer_forward.default
 _eager_forward = below_autograd(_forward_op)
 _eager_backward = below_autograd(torch.ops.lltm.layer_backward.default)
+
+
+def _forward_under_vmap(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    initial_h: Tensor | None,
+    initial_cell: Tensor | None,
+    reverse: bool,
+    keep_cells: bool,
+    allow_tf32: bool,
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """``torch.ops.lltm.layer_forward`` under ``torch.vmap``, as a loop over the rule of the cell.
+
+    Torch gives the arguments. Returns the results and their mapped dimensions.
+    """
+    lanes = info.batch_size
+    x = mapped_first(input, in_dims[0], lanes).transpose(0, 1)  # (T, lanes, B, I)
+    rows = mapped_first(weights, in_dims[1], lanes).shape[1]
+    if bias is None:
+        bias = weights.new_zeros(rows)
+    zeros = x.new_zeros(lanes, x.shape[2], rows // 3)
+    h_n = zeros if initial_h is None else mapped_first(initial_h, in_dims[3], lanes)
+    c_n = zeros if initial_cell is None else mapped_first(initial_cell, in_dims[4], lanes)
+    h = h_n.reshape(zeros.shape)
+    cell = c_n.reshape(zeros.shape)
+    steps = []
+    order = -1 if reverse else 1
+    for step in x.unbind(0)[::order]:
+        inputs = CellInputs(step, weights, bias, h, cell)
+        results, _ = batching_rule(
+            torch.ops.lltm.forward.default, info, (0, *in_dims[1:3], 0, 0), inputs
+        )
+        h, cell, _gates = results
+        steps.append(results)
+    output, cells, gates = (
+        torch.stack(tensors, dim=1) for tensors in zip(*steps[::order], strict=True)
+    )
+    if not keep_cells:
+        cells = x.new_empty(lanes, 0)
+    results_of_layer = (output, h.reshape(h_n.shape), cell.reshape(c_n.shape), gates, cells)
+    return results_of_layer, (0,) * len(results_of_layer)
+
+
+# As for the cell, torch 2.5 has no register_vmap that works.
+if torch.__version__ >= "2.6":  # compares versions, not text: "2.10" is newer
+    torch.library.register_vmap("lltm::layer_forward", _forward_under_vmap)
+
 # From torch 2.9 on, reading `allow_tf32` raises an error if `fp32_precision` was set. The next line
 # compares versions, not text: "2.10" is newer than "2.9".
 _NEWER_TF32_FLAG = torch.__version__ >= "2.9"
@@ -196,8 +270,9 @@ def lltm_sequence(
         ``(output, final_h, final_cell, cells)``. `output` ``(T, B, S)`` is the hidden state of
         every step. `final_h` and `final_cell` are the states after the last computed step, in the
         shape of the initial states, or ``(B, S)`` if these are None. `cells` ``(T, B, S)`` is the
-        cell state of every step, or empty without `keep_cells`. All are differentiable to any order
-        in reverse mode, except an empty `cells`; a loop over the cell computes higher derivatives.
+        cell state of every step, or empty without `keep_cells`. All are differentiable in any order
+        and mode, except an empty `cells`; a loop over the cell computes all but the first
+        derivatives in reverse mode.
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
@@ -209,10 +284,10 @@ def lltm_sequence(
     try:
         if input.is_cuda:
             check_cuda(input.device)
-        if functorch_is_active():
+        if functorch_is_active() or (forward_mode_is_active() and has_tangent(tensors)):
             return steps_of_cells(lltm, *tensors, reverse=reverse)
         operands = _operands(tensors, reverse, keep_cells)
-        if torch.is_grad_enabled() or forward_mode_is_active():
+        if torch.is_grad_enabled():
             return LayerResults(*_apply(*operands))
         return _without_gates(_eager_forward(*operands))
     except (RuntimeError, AttributeError, TypeError) as error:
@@ -267,8 +342,6 @@ class _LayerFunction(torch.autograd.Function):
         return _backward(
             ctx, grad_output, grad_final_h, grad_final_cell, None, grad_cells, op=_eager_backward
         )
-
-    jvp = staticmethod(refuse_forward_mode)
 
 
 _apply = apply_in_c(_LayerFunction)
