@@ -70,7 +70,17 @@ def backward(
     needs = needs_mask(ctx.needs_input_grad)
     call = op or torch.ops.lltm.backward.default
     results = call(
-        grad_h, grad_cell, grad_gates, input, weights, bias, old_h, new_cell, gates, needs
+        grad_h,
+        grad_cell,
+        grad_gates,
+        # Hooks on saved tensors may have given them other strides.
+        input.contiguous(),
+        weights.contiguous(),
+        bias.contiguous(),
+        old_h.contiguous(),
+        new_cell.contiguous(),
+        contiguous(gates),
+        needs,
     )
     return select_gradients(results, needs)
 

@@ -58,7 +58,10 @@ def steps_of_cells(
     initial_cell: Tensor | None,
     reverse: bool = False,
 ) -> LayerResults:
-    """`lltm_sequence` as a loop over `lltm` or `reference`, differentiable to any order."""
+    """`lltm_sequence` as a loop over `lltm` or `reference`, differentiable to any order.
+
+    No other tensor shares memory with the final states, so callers may change them in place.
+    """
     if bias is None:
         bias = weights.new_zeros(weights.shape[0])
     h = first_state(initial_h, input, weights)
@@ -72,8 +75,8 @@ def steps_of_cells(
         cell_states.append(cell)
     return LayerResults(
         output=torch.stack(hidden_states[::order]),
-        final_h=h if initial_h is None else h.reshape(initial_h.shape),
-        final_cell=cell if initial_cell is None else cell.reshape(initial_cell.shape),
+        final_h=final_state(h, initial_h),
+        final_cell=final_state(cell, initial_cell),
         cells=torch.stack(cell_states[::order]),
     )
 
@@ -83,6 +86,11 @@ def first_state(initial: Tensor | None, input: Tensor, weights: Tensor) -> Tenso
     if initial is None:
         return input.new_zeros(input.shape[1], weights.shape[0] // 3)
     return initial.squeeze(0) if initial.dim() == 3 else initial
+
+
+def final_state(state: Tensor, initial: Tensor | None) -> Tensor:
+    """A copy of a state, in the shape of the initial state."""
+    return state.clone() if initial is None else state.reshape(initial.shape).clone()
 
 
 def previous_states(states: Tensor, first: Tensor, *, reverse: bool) -> Tensor:

@@ -17,6 +17,7 @@ from ._torch_private import (
     implementations,
     is_zero_tensor,
     lower_levels_record,
+    tag_as_pt2_compliant,
 )
 
 _library = implementations("lltm")
@@ -40,6 +41,7 @@ class Rules(NamedTuple):
 def register(name: str, rules: Rules) -> None:
     """Registers the rules of ``torch.ops.lltm.<name>``; to be called once per op."""
     op = getattr(torch.ops.lltm, name).default
+    tag_as_pt2_compliant(op)
     # `torch.library.register_fake` would do, too, but adds 3 ms to the import.
     _library.impl(name, rules.fake, "Meta")
     _library.impl(name, autograd_kernel(op, rules), "Autograd")

@@ -69,6 +69,9 @@ def below_autograd(op: torch._ops.OpOverload) -> Callable[..., Any]:
 # and takes a thousand instructions to parse the device's name.
 autocast_is_active = torch._C._is_any_autocast_enabled
 
+# Whether ``torch.jit.trace`` runs.
+jit_is_tracing = torch._C._is_tracing
+
 _libraries = ExitStack()
 
 
@@ -105,6 +108,16 @@ def has_tangent(arguments: Iterable[Any]) -> bool:
 def is_zero_tensor(tensor: Tensor) -> bool:
     """Whether a tensor is a ZeroTensor: zeros without memory, which autograd creates."""
     return tensor._is_zerotensor()
+
+
+def tag_as_pt2_compliant(op: torch._ops.OpOverload) -> None:
+    """Tells compilers that an op passes ``torch.library.opcheck``, as ``custom_op`` does.
+
+    C++ gives tags where it declares an op, which LibTorch's stable ABI cannot.
+    """
+    tag = torch.Tag.pt2_compliant_tag
+    if tag not in op.tags:
+        op._tags = [*op.tags, tag]
 
 
 def device_of(tensor: Tensor) -> torch.device:

@@ -15,10 +15,11 @@ All three use the derivatives of `_derivatives`:
 * `LLTMFunction` serves eager mode. Its ``forward`` takes ``ctx``: with a ``setup_context``, a tiny
   step would take twice the time. Its ``apply`` is `lltm`. For a call of ``apply``,
   ``torch.compile`` does not run `lltm`, but traces ``forward`` and ``backward``.
-* `FunctorchLLTMFunction` serves ``torch.func`` and ``torch.vmap``, which need ``setup_context`` and
-  a rule for ``vmap``.
 * The rules that `register` gives torch for the raw ops serve callers of ``torch.ops.lltm.forward``,
-  and ``torch.compile`` and ``torch.export``, for which `lltm` is one operator.
+  and ``torch.compile``, ``torch.export``, ``torch.jit.trace`` and ``torch.func``, for which `lltm`
+  is one operator.
+* `FunctorchLLTMFunction` serves ``torch.func`` and ``torch.vmap`` before torch 2.6, where the raw
+  op has no rule for ``vmap``.
 
 In forward mode, where a tangent is present, all of them run `reference`.
 """
@@ -40,6 +41,7 @@ from ._torch_private import (
     forward_mode_is_active,
     functorch_is_active,
     has_tangent,
+    jit_is_tracing,
 )
 from .loader import check_cuda
 from .reference import reference
@@ -102,10 +104,8 @@ def lltm(
         NotImplementedError: an argument that no kernel takes (sparse, quantised, on MPS, ...);
             `reference` may take it.
     """
-    if is_compiling():
-        tensors = autocast((input, weights, bias, old_h, old_cell))
-        new_h, new_cell, _ = _forward_op(*(tensor.contiguous() for tensor in tensors))
-        return new_h, new_cell
+    if is_compiling() or jit_is_tracing():
+        return _by_raw_op(CellInputs(input, weights, bias, old_h, old_cell))
     try:
         if input.is_cuda:
             check_cuda(input.device)
@@ -127,7 +127,10 @@ def lltm(
 
 
 def refuse(error: Exception, **tensors: Tensor) -> None:
-    """Raises NotImplementedError if no kernel takes an argument of this type, layout or device."""
+    """Raises an error that names an argument which no kernel takes, if there is one.
+
+    It is a NotImplementedError for a type, layout or device, a RuntimeError for complex numbers.
+    """
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             reason = (
@@ -150,6 +153,12 @@ def refuse(error: Exception, **tensors: Tensor) -> None:
                 "no kernels for that device. lltm_conda.reference computes the cell in plain "
                 "PyTorch"
             )
+        elif tensor.is_complex():
+            raise RuntimeError(
+                f"lltm: {name} must be float32, float64, float16 or bfloat16, got {tensor.dtype}; "
+                "the cell is defined for real numbers: pass real and imaginary parts as features, "
+                f"torch.view_as_real({name}).flatten(-2)"
+            ) from error
         else:
             continue
         raise NotImplementedError(reason) from error
@@ -201,7 +210,7 @@ _apply = apply_in_c(LLTMFunction)
 
 
 class FunctorchLLTMFunction(torch.autograd.Function):
-    """The cell under ``torch.func`` and ``torch.vmap``; returns ``(new_h, new_cell, gates)``."""
+    """The cell under ``torch.func`` before torch 2.6; returns ``(new_h, new_cell, gates)``."""
 
     @staticmethod
     def forward(
@@ -230,7 +239,9 @@ class FunctorchLLTMFunction(torch.autograd.Function):
 
 # Torch 2.5 has register_vmap, too, but its own assertions fail when maps are nested, compiled or
 # differentiated. Without a rule, torch calls the op once for each element of the mapped dimension.
-if torch.__version__ >= "2.6":  # compares versions, not text: "2.10" is newer
+# The next line compares versions, not text: "2.10" is newer.
+_RAW_OP_HAS_VMAP = torch.__version__ >= "2.6"
+if _RAW_OP_HAS_VMAP:
 
     def _forward_under_vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
         return batching_rule(_forward_op, info, in_dims, CellInputs(*inputs))
@@ -247,7 +258,15 @@ def _under_transforms(inputs: CellInputs) -> tuple[Tensor, Tensor]:
     operands = [tensor.contiguous() for tensor in inputs]
     if forward_mode_is_active():
         return _apply(*operands)  # type: ignore[no-any-return]
+    if _RAW_OP_HAS_VMAP:
+        return _by_raw_op(inputs)
     new_h, new_cell, _ = FunctorchLLTMFunction.apply(*operands)  # type: ignore[no-untyped-call]
+    return new_h, new_cell
+
+
+def _by_raw_op(inputs: CellInputs) -> tuple[Tensor, Tensor]:
+    """`lltm` as one operator, for whoever records operators."""
+    new_h, new_cell, _gates = _forward_op(*(tensor.contiguous() for tensor in autocast(inputs)))
     return new_h, new_cell
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from . import _plain
+from . import _flops, _plain
 from ._derivatives import (
     NO_GRADIENTS,
     Gradients,
@@ -41,6 +41,7 @@ from ._torch_private import (
     forward_mode_is_active,
     functorch_is_active,
     has_tangent,
+    jit_is_tracing,
 )
 from .functions import autocast, lltm, refuse
 from .loader import check_cuda
@@ -97,14 +98,15 @@ def _backward(
         contiguous(grad_final_h),
         contiguous(grad_final_cell),
         contiguous(grad_cells),
-        input,
-        weights,
-        bias,
-        initial_h,
-        initial_cell,
-        output,
-        gates,
-        cells,
+        # Hooks on saved tensors may have given them other strides.
+        input.contiguous(),
+        weights.contiguous(),
+        contiguous(bias),
+        contiguous(initial_h),
+        contiguous(initial_cell),
+        output.contiguous(),
+        gates.contiguous(),
+        cells.contiguous(),
         needs,
         ctx.reverse,
         ctx.allow_tf32,
@@ -178,6 +180,7 @@ register(
         backward=_refuse_backward_of_backward,
     ),
 )
+_flops.register()
 _forward_op = torch.ops.lltm.layer_forward.default
 _eager_forward = below_autograd(_forward_op)
 _eager_backward = below_autograd(torch.ops.lltm.layer_backward.default)
@@ -279,7 +282,7 @@ def lltm_sequence(
         NotImplementedError: in the cases that :func:`lltm_conda.lltm` lists.
     """
     tensors = (input, weights, bias, initial_h, initial_cell)
-    if is_compiling():
+    if is_compiling() or jit_is_tracing():
         return _without_gates(_forward_op(*_operands(tensors, reverse, keep_cells)))
     try:
         if input.is_cuda:
