@@ -20,12 +20,14 @@ __all__ = [
     "LLTMImportError",
     "LLTMLayer",
     "__version__",
+    "decompositions",
     "lltm",
     "reference",
 ]
 
 
 if TYPE_CHECKING or loader.LOADER.at_import():
+    from .decomposition import decompositions
     from .functions import LLTMFunction, lltm
     from .layer import LLTMLayer
     from .modules import LLTM
