@@ -1,6 +1,7 @@
 """Compares the outputs and gradients of a contender with the formulas of this file, in float64.
 
-The formulas share no code with the package; `measurements/README.md` describes the comparison.
+The formulas share no code with the package; `measurements/README.md` describes the
+comparison.
 """
 
 import math
@@ -47,9 +48,9 @@ def rounded_to_tf32(tensor: Tensor) -> Tensor:
 def tf32_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """`F.linear` in float32 that rounds `x`, and in backward the product's gradient, to tf32.
 
-    The caller rounds `weight`: a rounded copy for every step might not fit into a GPU's memory.
-    A GPU may round like this if torch's flag allows tf32, but not for every shape: it multiplies a
-    single row by a matrix in float32.
+    The caller rounds `weight`: a rounded copy for every step might not fit into a GPU's
+    memory. A GPU may round like this if torch's flag allows tf32, but not for every shape: it
+    multiplies a single row by a matrix in float32.
     """
     z = F.linear(x + (rounded_to_tf32(x) - x).detach(), weight)
     z.register_hook(rounded_to_tf32)
@@ -86,8 +87,9 @@ def run_formula(
 ) -> tuple[Tensor, ...]:
     """What `Cell.call` returns, by the formula of this kind.
 
-    If `followed` (T, B, S) is given, every step of a sequence but the first takes its previous h
-    from it. A sequence adds up c in float64 if `x` is float64, and otherwise in float32.
+    If `followed` (T, B, S) is given, every step of a sequence but the first takes its
+    previous h from it. A sequence adds up c in float64 if `x` is float64, and otherwise in
+    float32.
     """
     step = STEPS[kind]
     if x.dim() == 2:
@@ -97,7 +99,8 @@ def run_formula(
     outputs: list[Tensor] = []
     for t, x_t in enumerate(x):
         if followed is not None and t > 0:
-            # The difference is 0: h gets the value of `followed` and the derivative of the formula.
+            # The difference is 0: h gets the value of `followed` and the derivative of the
+            # formula.
             h = followed[t - 1] + (h - h.detach())
         h, c = step(p, x_t, (h, c), linear)
         h = h.to(x.dtype)
@@ -166,9 +169,9 @@ def check(
 ) -> float:
     """Run forward and backward once, compare with float64, and return the largest relative error.
 
-    With `input_gradients` false only the parameters need gradients, as in the tutorial's protocol.
-    If `outputs` are given, the contender does not run, and only these outputs are compared.
-    Raises :class:`WrongResult` if a value is wrong or was not written.
+    With `input_gradients` false only the parameters need gradients, as in the tutorial's
+    protocol. If `outputs` are given, the contender does not run, and only these outputs are
+    compared. Raises :class:`WrongResult` if a value is wrong or was not written.
     """
     if outputs is None:
         poison(inputs.cotangents[0])
@@ -211,8 +214,8 @@ class Formula:
     def evaluate(self, dtype: torch.dtype, *, tf32: bool = False) -> dict[str, Tensor]:
         """What `differentiate` returns for the formula, computed in parts of the batch.
 
-        The rows of a batch share only the gradients of the parameters, which are summed over the
-        parts.
+        The rows of a batch share only the gradients of the parameters, which are summed over
+        the parts.
         """
         linear = tf32_linear if tf32 else F.linear
         own = self._parameters(dtype, tf32=tf32)

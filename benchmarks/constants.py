@@ -1,8 +1,8 @@
 """Measures the times of the parts of a forward step on this GPU: `ForwardCosts` of
 measured_bounds.h.
 
-Each family of kernels runs randomly drawn steps, in a CUDA graph and eagerly. Most constants are
-fitted to half of the graph's times; the model then predicts the other half.
+Each family of kernels runs randomly drawn steps, in a CUDA graph and eagerly. Most constants
+are fitted to half of the graph's times; the model then predicts the other half.
 """
 
 import math
@@ -98,7 +98,8 @@ def _measure(draw: Draw, family: str) -> tuple[float, float]:
 
 def show(seed: int, count: int, console: Console) -> None:
     """Measure up to `count` steps for each dtype and family; print constants, test the model."""
-    # Only unaligned rows (odd S): for most aligned rows step_plan.cu uses limits, not the model.
+    # Only unaligned rows (odd S): for most aligned rows step_plan.cu uses limits, not the
+    # model.
     unaligned = [
         draw for draw in sizes.draw("step", seed, 40 * count, "cuda") if draw.size.state % 2
     ]

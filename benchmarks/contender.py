@@ -70,8 +70,8 @@ def prepared(kind: Callable[[int, int], nn.Module], request: Request) -> nn.Modu
 class Inputs:
     """One set of inputs, and random cotangents for the outputs.
 
-    For a step `x` is (B, I), and the outputs are the new state. For a sequence `x` is (T, B, I),
-    and the outputs are the h of all steps (T, B, S), then the final state.
+    For a step `x` is (B, I), and the outputs are the new state. For a sequence `x` is (T, B,
+    I), and the outputs are the h of all steps (T, B, S), then the final state.
     """
 
     x: Tensor
@@ -98,8 +98,9 @@ def make_inputs(size: Size, dtype: torch.dtype, device: str, seed: int) -> Input
     d_output = draw(*steps, size.batch, size.state)
     states = [draw(*layers, size.batch, size.state) for _ in range(4 if is_sequence else 3)]
     h, c, *d_states = states
-    # The LLTM never forgets, so its gradients grow with the sequence: after some 800 steps, float16
-    # cannot hold the gradients of cotangents of size one. So float16 cotangents are divided by T.
+    # The LLTM never forgets, so its gradients grow with the sequence: after some 800 steps,
+    # float16 cannot hold the gradients of cotangents of size one. So float16 cotangents are
+    # divided by T.
     scale = size.steps if dtype is torch.float16 else 1
     return Inputs(x, (h, c), tuple(grad / scale for grad in (d_output, *d_states)))
 

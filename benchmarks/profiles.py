@@ -41,8 +41,9 @@ def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
     size = request.size
     device = torch.cuda.current_device()
     row = size.batch * size.state * request.dtype.itemsize
-    # The sets of inputs of a step take turns. Together, their pointwise parts move at least four
-    # times the bytes of the L2 cache, unless that needs more than 32 sets. A sequence has one set.
+    # The sets of inputs of a step take turns. Together, their pointwise parts move at least
+    # four times the bytes of the L2 cache, unless that needs more than 32 sets. A sequence
+    # has one set.
     cache_size = torch.cuda.get_device_properties(device).L2_cache_size
     count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
     inputs = [make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count)]
@@ -56,8 +57,9 @@ def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
     }
     if size.steps > 1:
         return {metric: of_layer(calls) for metric, calls in launches.items()}
-    # The pointwise part must move these bytes: forward reads (z, c) and writes (h', c'), backward
-    # reads (z, c', gh, gc) and writes (dz, dc). Our kernels that also join h and x move more.
+    # The pointwise part must move these bytes: forward reads (z, c) and writes (h', c'),
+    # backward reads (z, c', gh, gc) and writes (dz, dc). Our kernels that also join h and x
+    # move more.
     moved = {"forward": 6 * row, "backward": 10 * row}
     return {metric: of_step(calls, moved[metric]) for metric, calls in launches.items()}
 
@@ -179,8 +181,8 @@ def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
 def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
     """Bytes that one step keeps for backward beyond its inputs, parameters and outputs.
 
-    The function counts the storages that autograd packs. A tensor that an op keeps elsewhere, for
-    example in an attribute of its context, shows only in the peak of the loop.
+    The function counts the storages that autograd packs. A tensor that an op keeps elsewhere,
+    for example in an attribute of its context, shows only in the peak of the loop.
     """
     calls = Calls(cell, inputs)
     packed: dict[int, Tensor] = {}

@@ -85,7 +85,8 @@ def set_tf32(*, allowed: bool) -> None:
 def run(report: Report, draws: Iterable[Draw], settings: Settings) -> None:
     """Measure draws until the deadline; write the file after each, so a killed run loses only one.
 
-    `random` sets the flags for tf32 by the dtype, and measures a draw again if ours is slower.
+    `random` sets the flags for tf32 by the dtype, and measures a draw again if ours is
+    slower.
     """
     if settings.protocol == "kernels" and settings.device != "cuda":
         raise ValueError("--protocol kernels counts GPU kernels: use --device cuda")
@@ -147,8 +148,8 @@ def _measure(
     checked = partial(check, input_gradients=protocol != "tutorial")
     if "torch._dynamo" in sys.modules:  # to import this module would take seconds
         torch._dynamo.reset()  # otherwise, a few sizes would reach torch's recompile limit
-    # A long sequence is first checked on a few steps, where rounding errors are small and the check
-    # is strictest. If the protocol times it, the whole sequence is checked afterwards.
+    # A long sequence is first checked on a few steps, where rounding errors are small and the
+    # check is strictest. If the protocol times it, the whole sequence is checked afterwards.
     short = replace(draw.size, steps=min(draw.size.steps, SHORT))
     ready: dict[str, Ready] = {}
     runs: dict[str, Run] = {}
@@ -227,7 +228,8 @@ def _repeat(report: Report, draw: Draw, again: int) -> None:
 
 def _import_times() -> list[float]:
     """Milliseconds of `import torch`, and then of `import lltm_conda`, in a fresh process."""
-    # LLTM_CONDA_LOAD=0 loads no binaries; PYTHONDONTWRITEBYTECODE triples torch's import time.
+    # LLTM_CONDA_LOAD=0 loads no binaries; PYTHONDONTWRITEBYTECODE triples torch's import
+    # time.
     unset = ("LLTM_CONDA_LOAD", "PYTHONDONTWRITEBYTECODE")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -19,9 +19,9 @@ ONE_THREAD = "one thread"
 class Target:
     """Ours must be at least `ratio` times as fast (or as small) as the contender `against`.
 
-    Three values of `against` are not contenders. With "copy", `ratio` is a fraction of the measured
-    copy bandwidth; "float32" is ours in float32; "one thread" compares ours in two threads with
-    ours in one.
+    Three values of `against` are not contenders. With "copy", `ratio` is a fraction of the
+    measured copy bandwidth; "float32" is ours in float32; "one thread" compares ours in two
+    threads with ours in one.
     """
 
     command: str

@@ -1,7 +1,7 @@
 """The timing protocols, which `measurements/README.md` defines, and the interleaving of contenders.
 
-A protocol turns a contender into a *run*: a function that does n iterations and returns, for each
-metric, the time of every iteration in microseconds per step.
+A protocol turns a contender into a *run*: a function that does n iterations and returns, for
+each metric, the time of every iteration in microseconds per step.
 """
 
 import gc
@@ -115,8 +115,8 @@ def stopwatch(*, cuda: bool, steps: int) -> Clock:
 def stream(cell: Cell, inputs: Inputs) -> Run:
     """Times a training loop (calls in a row, one backward pass), then calls without autograd.
 
-    Nothing synchronises within a loop. Every call has input leaves of its own. All calls share the
-    parameters, whose gradients add up.
+    Nothing synchronises within a loop. Every call has input leaves of its own. All calls
+    share the parameters, whose gradients add up.
     """
     if inputs.x.device.type != "cuda":
         raise Unavailable("a CPU has no stream: use --protocol split, or --device cuda")

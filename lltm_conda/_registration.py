@@ -1,29 +1,50 @@
 """The Python rules of the raw ops, for fake tensors, autograd, ZeroTensors and vmap."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._torch_private import implementations, is_zero_tensor
+from ._tensors import CellInputs
+from ._torch_private import (
+    apply_at_one_level,
+    below_autograd,
+    forward_mode_is_active,
+    functorch_is_active,
+    has_tangent,
+    implementations,
+    is_zero_tensor,
+    lower_levels_record,
+    tag_as_pt2_compliant,
+)
 
 _library = implementations("lltm")
 
 
-def register(
-    name: str,
-    fake: Callable[..., Any],
-    backward: Callable[..., Any],
-    setup_context: Callable[..., None] | None = None,
-) -> None:
-    """Registers the rules of ``torch.ops.lltm.<name>``, except for vmap; to be called once per op.
-    `fake` is the operator for meta and fake tensors."""
+class Rules(NamedTuple):
+    """The rules of ``torch.ops.lltm.<name>``; `fake` and `plain` have the op's arguments.
+
+    `fake` is the op for meta and fake tensors. `plain` is the op in PyTorch's own operations, for
+    forward mode. `setup_context` and `backward` are those of ``torch.library.register_autograd``.
+    `under_transforms`, if there is one, runs instead of the op where ``torch.func`` differentiates.
+    """
+
+    fake: Callable[..., Any]
+    plain: Callable[..., Any]
+    setup_context: Callable[..., None] | None
+    backward: Callable[..., Any]
+    under_transforms: Callable[..., Any] | None = None
+
+
+def register(name: str, rules: Rules) -> None:
+    """Registers the rules of ``torch.ops.lltm.<name>``; to be called once per op."""
     op = getattr(torch.ops.lltm, name).default
+    tag_as_pt2_compliant(op)
     # `torch.library.register_fake` would do, too, but adds 3 ms to the import.
-    _library.impl(name, fake, "Meta")
-    torch.library.register_autograd(op, backward, setup_context=setup_context, lib=_library)
+    _library.impl(name, rules.fake, "Meta")
+    _library.impl(name, autograd_kernel(op, rules), "Autograd")
 
     # Torch's own fallback passes on one expanded zero, but most operands must be contiguous.
     def with_memory(value: Any) -> Any:
@@ -33,35 +54,90 @@ def register(
     _library.impl(name, lambda *arguments: op(*map(with_memory, arguments)), "ZeroTensor")
 
 
+def autograd_kernel(op: torch._ops.OpOverload, rules: Rules) -> Callable[..., Any]:
+    """The kernel of an op's Autograd key, in eager mode and under all transforms.
+
+    ``torch.library.register_autograd`` does not do: without a gradient to record it drops tangents,
+    and under ``torch.func`` it raises an error.
+    """
+    below = below_autograd(op)
+
+    class Recorded(torch.autograd.Function):
+        """The op with its gradients, at one level of transforms."""
+
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            with lower_levels_record():
+                results = below(*arguments)
+            if rules.setup_context is not None:
+                rules.setup_context(ctx, arguments, results)
+            return results
+
+        backward = staticmethod(rules.backward)
+
+    apply = apply_at_one_level(Recorded)
+
+    def kernel(*arguments: Any) -> Any:
+        in_transforms = functorch_is_active()
+        if (in_transforms or forward_mode_is_active()) and has_tangent(arguments):
+            return rules.plain(*arguments)
+        if torch.is_grad_enabled() and any(map(requires_grad, arguments)):
+            if in_transforms and rules.under_transforms is not None:
+                return rules.under_transforms(*arguments)
+            return apply(*arguments)
+        return below(*arguments)
+
+    return kernel
+
+
+def requires_grad(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and argument.requires_grad
+
+
+def mapped_first(tensor: Tensor, dim: int | None, lanes: int) -> Tensor:
+    """A tensor with the mapped dimension in front; expanded, if `dim` is None."""
+    if dim is None:
+        return tensor.unsqueeze(0).expand(lanes, *tensor.shape)
+    return tensor.movedim(dim, 0)
+
+
 def batching_rule(
     cell: Callable[..., tuple[Tensor, Tensor, Tensor]],
     info: Any,
     in_dims: tuple[int | None, ...],
-    *inputs: Tensor,
-) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    inputs: CellInputs,
+) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
     """Results of the cell under ``torch.vmap``, and the mapped dimension of each result.
 
     `cell` computes the cell without this mapping. Torch gives the other arguments. If weights and
     bias are not mapped, the mapped dimension joins the batch in one call of `cell`. Otherwise this
     function computes the cell in PyTorch's own operations, with a batched GEMM.
     """
-    size = info.batch_size
-
-    def mapped_first(position: int) -> Tensor:
-        tensor, dim = inputs[position], in_dims[position]
-        if dim is None:
-            return tensor.unsqueeze(0).expand(size, *tensor.shape)
-        return tensor.movedim(dim, 0)
-
-    x, h, old_cell = (mapped_first(position) for position in (0, 3, 4))
+    dims = CellInputs(*in_dims)
+    lanes = info.batch_size
+    x = mapped_first(inputs.input, dims.input, lanes)
+    h = mapped_first(inputs.old_h, dims.old_h, lanes)
+    old_cell = mapped_first(inputs.old_cell, dims.old_cell, lanes)
     batch_size, state_size = h.shape[1:]
-    if in_dims[1] is None and in_dims[2] is None:
-        rows = [tensor.flatten(0, 1).contiguous() for tensor in (x, h, old_cell)]
-        results = cell(rows[0], inputs[1], inputs[2], *rows[1:])
-        return tuple(r.unflatten(0, (size, batch_size)) for r in results), (0, 0, 0)
-    weights, bias = mapped_first(1), mapped_first(2).reshape(size, 1, -1)
+    if dims.weights is None and dims.bias is None:
+        new_h, new_cell, gates = cell(
+            x.flatten(0, 1).contiguous(),
+            inputs.weights,
+            inputs.bias,
+            h.flatten(0, 1).contiguous(),
+            old_cell.flatten(0, 1).contiguous(),
+        )
+        rows = (lanes, batch_size)
+        results = (
+            new_h.unflatten(0, rows),
+            new_cell.unflatten(0, rows),
+            gates.unflatten(0, rows),
+        )
+        return results, (0, 0, 0)
+    weights = mapped_first(inputs.weights, dims.weights, lanes)
+    bias = mapped_first(inputs.bias, dims.bias, lanes).reshape(lanes, 1, -1)
     z = torch.baddbmm(bias, torch.cat([h, x], dim=2), weights.transpose(1, 2))
-    gates = z.reshape(size, batch_size, 3, state_size)
+    gates = z.reshape(lanes, batch_size, 3, state_size)
     z_i, z_o, z_c = gates.unbind(2)
     new_cell = old_cell + F.elu(z_c) * torch.sigmoid(z_i)
     return (torch.tanh(new_cell) * torch.sigmoid(z_o), new_cell, gates), (0, 0, 0)

@@ -1,11 +1,12 @@
 """All private parts of torch that the op's Python uses."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
 
 # Whether torch.func or torch.vmap runs. If so, an autograd Function without `setup_context` raises
 # an error, so `lltm` must ask first. Torch has no public function for this question.
@@ -18,6 +19,35 @@ def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     The Python part takes 2 µs to unwrap dead functorch tensors, which the dispatcher unwraps, too.
     """
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
+
+
+def apply_at_one_level(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` for a kernel of the Autograd key.
+
+    Under ``torch.func``, the dispatcher calls this kernel once for each level of transforms, and
+    what `function` calls below autograd reaches the next level. So `function` differentiates one
+    level, and needs no ``setup_context``.
+    """
+    apply = apply_in_c(function)
+
+    def run(*arguments: Any) -> Any:
+        with enable_single_level_autograd_function():
+            return apply(*arguments)
+
+    return run
+
+
+@contextmanager
+def lower_levels_record() -> Iterator[None]:
+    """Lets levels of ``torch.func`` below this one differentiate what an autograd Function runs.
+
+    ``apply`` switches grad mode and forward mode off for its ``forward``, at every level.
+    """
+    if not functorch_is_active():
+        yield
+        return
+    with torch.enable_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(True):
+        yield
 
 
 def below_autograd(op: torch._ops.OpOverload) -> Callable[..., Any]:
@@ -39,6 +69,9 @@ def below_autograd(op: torch._ops.OpOverload) -> Callable[..., Any]:
 # and takes a thousand instructions to parse the device's name.
 autocast_is_active = torch._C._is_any_autocast_enabled
 
+# Whether ``torch.jit.trace`` runs.
+jit_is_tracing = torch._C._is_tracing
+
 _libraries = ExitStack()
 
 
@@ -52,26 +85,39 @@ def implementations(namespace: str) -> torch.library.Library:
     return _libraries.enter_context(library)  # type: ignore[no-any-return]
 
 
-def is_forward_over_reverse() -> bool:
-    """Whether functorch runs forward mode over reverse mode, as ``torch.func.hessian`` does.
-
-    The op refuses plain forward mode; only the stack of transforms tells the two apart.
-    """
-    functorch: Any = torch._C._functorch
-    transforms = [level.key() for level in functorch.get_interpreter_stack() or ()]
-    kinds = functorch.TransformType
-    return kinds.Jvp in transforms and kinds.Grad in transforms[transforms.index(kinds.Jvp) :]
-
-
 def forward_mode_is_active() -> bool:
-    """Whether a ``torch.autograd.forward_ad.dual_level`` is open, even without grad mode."""
+    """Whether forward mode runs: ``torch.func.jvp``, or an open ``forward_ad.dual_level``."""
     forward_ad: Any = torch.autograd.forward_ad
     return forward_ad._current_level >= 0  # type: ignore[no-any-return]
+
+
+def has_tangent(arguments: Iterable[Any]) -> bool:
+    """Whether forward mode follows one of these arguments.
+
+    ``forward_ad.unpack_dual`` asks a level that compiled code does not set, so ask torch itself.
+    """
+    unpack_dual: Any = torch._VF._unpack_dual
+    return any(
+        isinstance(argument, Tensor)
+        and argument.is_floating_point()
+        and unpack_dual(argument, level=0)[1] is not None
+        for argument in arguments
+    )
 
 
 def is_zero_tensor(tensor: Tensor) -> bool:
     """Whether a tensor is a ZeroTensor: zeros without memory, which autograd creates."""
     return tensor._is_zerotensor()
+
+
+def tag_as_pt2_compliant(op: torch._ops.OpOverload) -> None:
+    """Tells compilers that an op passes ``torch.library.opcheck``, as ``custom_op`` does.
+
+    C++ gives tags where it declares an op, which LibTorch's stable ABI cannot.
+    """
+    tag = torch.Tag.pt2_compliant_tag
+    if tag not in op.tags:
+        op._tags = [*op.tags, tag]
 
 
 def device_of(tensor: Tensor) -> torch.device:

@@ -15,47 +15,60 @@ All three use the derivatives of `_derivatives`:
 * `LLTMFunction` serves eager mode. Its ``forward`` takes ``ctx``: with a ``setup_context``, a tiny
   step would take twice the time. Its ``apply`` is `lltm`. For a call of ``apply``,
   ``torch.compile`` does not run `lltm`, but traces ``forward`` and ``backward``.
-* `FunctorchLLTMFunction` serves ``torch.func`` and ``torch.vmap``, which need ``setup_context`` and
-  a rule for ``vmap``. For forward mode over reverse mode, `lltm` runs `reference` instead.
 * The rules that `register` gives torch for the raw ops serve callers of ``torch.ops.lltm.forward``,
-  and ``torch.compile`` and ``torch.export``, for which `lltm` is one operator.
+  and ``torch.compile``, ``torch.export``, ``torch.jit.trace`` and ``torch.func``, for which `lltm`
+  is one operator.
+* `FunctorchLLTMFunction` serves ``torch.func`` and ``torch.vmap`` before torch 2.6, where the raw
+  op has no rule for ``vmap``.
+
+In forward mode, where a tangent is present, all of them run `reference`.
 """
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from . import _derivatives
+from . import _derivatives, _plain
 from ._fake import fake_backward, fake_forward
-from ._registration import batching_rule, register
+from ._registration import Rules, batching_rule, register
+from ._tensors import CellGradients, CellInputs, SavedCell
 from ._torch_private import (
     apply_in_c,
     autocast_is_active,
     below_autograd,
+    forward_mode_is_active,
     functorch_is_active,
-    is_forward_over_reverse,
+    has_tangent,
+    jit_is_tracing,
 )
 from .loader import check_cuda
 from .reference import reference
 
 __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
 
-register("forward", fake_forward, _derivatives.backward, _derivatives.setup_context)
-register("backward", fake_backward, _derivatives.backward_of_backward, _derivatives.save_inputs)
+register(
+    "forward",
+    Rules(
+        fake=fake_forward,
+        plain=_plain.forward,
+        setup_context=_derivatives.setup_context,
+        backward=_derivatives.backward,
+    ),
+)
+register(
+    "backward",
+    Rules(
+        fake=fake_backward,
+        plain=_plain.backward,
+        setup_context=_derivatives.save_backward_inputs,
+        backward=_derivatives.backward_of_backward,
+    ),
+)
 _forward_op = torch.ops.lltm.forward.default
 _eager_forward = below_autograd(_forward_op)
 _eager_backward = below_autograd(torch.ops.lltm.backward.default)
-
-
-def refuse_forward_mode(ctx: Any, *grad_inputs: Any) -> Any:
-    """The ``jvp`` of the autograd Functions. Its error names the alternatives."""
-    raise NotImplementedError(
-        "lltm: forward-mode automatic differentiation (jvp) is not implemented; use reverse "
-        "mode (torch.func.vjp, jacrev, grad), or lltm_conda.reference, which has both modes"
-    )
 
 
 # On a GPU in eager mode, a step with at most this many multiplications does not save the gates, and
@@ -83,22 +96,21 @@ def lltm(
         old_cell: ``(B, S)``, the previous cell state.
 
     Returns:
-        ``(new_h, new_cell)``, each ``(B, S)``; differentiable to any order in reverse mode.
+        ``(new_h, new_cell)``, each ``(B, S)``; differentiable to any order. In forward
+        mode, `reference` runs instead of the kernels.
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
-        NotImplementedError: forward-mode differentiation (except over reverse mode), or an argument
-            that no kernel takes (sparse, quantised, on MPS, ...); `reference` may take it.
+        NotImplementedError: an argument that no kernel takes (sparse, quantised, on MPS, ...);
+            `reference` may take it.
     """
-    if is_compiling():
-        tensors = autocast((input, weights, bias, old_h, old_cell))
-        new_h, new_cell, _ = _forward_op(*(tensor.contiguous() for tensor in tensors))
-        return new_h, new_cell
+    if is_compiling() or jit_is_tracing():
+        return _by_raw_op(CellInputs(input, weights, bias, old_h, old_cell))
     try:
         if input.is_cuda:
             check_cuda(input.device)
-        if functorch_is_active():
-            return _under_functorch(input, weights, bias, old_h, old_cell)
+        if functorch_is_active() or forward_mode_is_active():
+            return _under_transforms(CellInputs(input, weights, bias, old_h, old_cell))
         if autocast_is_active():
             tensors = (input, weights, bias, old_h, old_cell)
             input, weights, bias, old_h, old_cell = autocast(tensors)
@@ -115,7 +127,10 @@ def lltm(
 
 
 def refuse(error: Exception, **tensors: Tensor) -> None:
-    """Raises NotImplementedError if no kernel takes an argument of this type, layout or device."""
+    """Raises an error that names an argument which no kernel takes, if there is one.
+
+    It is a NotImplementedError for a type, layout or device, a RuntimeError for complex numbers.
+    """
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             reason = (
@@ -138,6 +153,12 @@ def refuse(error: Exception, **tensors: Tensor) -> None:
                 "no kernels for that device. lltm_conda.reference computes the cell in plain "
                 "PyTorch"
             )
+        elif tensor.is_complex():
+            raise RuntimeError(
+                f"lltm: {name} must be float32, float64, float16 or bfloat16, got {tensor.dtype}; "
+                "the cell is defined for real numbers: pass real and imaginary parts as features, "
+                f"torch.view_as_real({name}).flatten(-2)"
+            ) from error
         else:
             continue
         raise NotImplementedError(reason) from error
@@ -151,15 +172,23 @@ class LLTMFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+    ) -> tuple[Tensor, Tensor]:
         if is_compiling():
             # With tensor.contiguous() here and in backward, torch 2.4's dynamo would use the same
             # names for the results of both, and pass wrong tensors to backward.
-            inputs = tuple(torch.ops.aten.contiguous.default(tensor) for tensor in inputs)
+            contiguous = torch.ops.aten.contiguous.default
+            inputs = (
+                contiguous(input),
+                contiguous(weights),
+                contiguous(bias),
+                contiguous(old_h),
+                contiguous(old_cell),
+            )
             output = _forward_op(*inputs)
             _derivatives.setup_context(ctx, inputs, output)
             return output[0], output[1]
-        input, weights, bias, old_h, old_cell = inputs
         new_h, new_cell, gates = _eager_forward(input, weights, bias, old_h, old_cell)
         if input.is_cuda and new_h.numel() * 3 * weights.size(1) <= _MOST_WORK_TO_RECOMPUTE:
             gates = None
@@ -168,56 +197,76 @@ class LLTMFunction(torch.autograd.Function):
         return new_h, new_cell
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
+    def backward(
+        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
+    ) -> _derivatives.Gradients:
         op = None if is_compiling() else _eager_backward
-        return _derivatives.backward(ctx, *grads, None, op=op)
+        return _derivatives.backward(ctx, grad_h, grad_cell, None, op=op)
 
     apply = staticmethod(lltm)
 
 
-class _EagerLLTMFunction(LLTMFunction):
-    """`LLTMFunction` with a `jvp`, for eager mode: dynamo cannot trace a Function with a `jvp`."""
-
-    jvp = staticmethod(refuse_forward_mode)
-
-
-_apply = apply_in_c(_EagerLLTMFunction)
+_apply = apply_in_c(LLTMFunction)
 
 
 class FunctorchLLTMFunction(torch.autograd.Function):
-    """The cell under ``torch.func`` and ``torch.vmap``; returns ``(new_h, new_cell, gates)``."""
+    """The cell under ``torch.func`` before torch 2.6; returns ``(new_h, new_cell, gates)``."""
 
     @staticmethod
-    def forward(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return _forward_op(*inputs)  # type: ignore[no-any-return]
+    def forward(
+        input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        results: tuple[Tensor, Tensor, Tensor] = _forward_op(input, weights, bias, old_h, old_cell)
+        return results
 
     setup_context = staticmethod(_derivatives.setup_context)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> _derivatives.Gradients:
+    def backward(
+        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
+    ) -> _derivatives.Gradients:
         # Under functorch a gradient may be mapped or differentiated again. PyTorch's own operations
         # have rules for both.
-        return _derivatives.differentiable(grads, ctx.saved_tensors, ctx.needs_input_grad)
+        grads = CellGradients(grad_h, grad_cell, grad_gates)
+        saved = SavedCell(*ctx.saved_tensors)
+        return _derivatives.differentiable(grads, saved, ctx.needs_input_grad)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
-        return batching_rule(FunctorchLLTMFunction.apply, info, in_dims, *inputs)
-
-    jvp = staticmethod(refuse_forward_mode)
+        apply = FunctorchLLTMFunction.apply
+        return batching_rule(apply, info, in_dims, CellInputs(*inputs))
 
 
 # Torch 2.5 has register_vmap, too, but its own assertions fail when maps are nested, compiled or
 # differentiated. Without a rule, torch calls the op once for each element of the mapped dimension.
-if torch.__version__ >= "2.6":  # compares versions, not text: "2.10" is newer
-    torch.library.register_vmap("lltm::forward", partial(batching_rule, _forward_op))
+# The next line compares versions, not text: "2.10" is newer.
+_RAW_OP_HAS_VMAP = torch.__version__ >= "2.6"
+if _RAW_OP_HAS_VMAP:
+
+    def _forward_under_vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
+        return batching_rule(_forward_op, info, in_dims, CellInputs(*inputs))
+
+    torch.library.register_vmap("lltm::forward", _forward_under_vmap)
 
 
-def _under_functorch(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-    if is_forward_over_reverse():
+def _under_transforms(inputs: CellInputs) -> tuple[Tensor, Tensor]:
+    """`lltm` under ``torch.func``, ``torch.vmap`` and forward mode."""
+    inputs = CellInputs(*autocast(inputs))
+    if forward_mode_is_active() and (functorch_is_active() or has_tangent(inputs)):
         # The kernels have no forward-mode rule, but every operation of the definition has one.
-        return reference(*tensors)
-    tensors = tuple(tensor.contiguous() for tensor in autocast(tensors))
-    new_h, new_cell, _ = FunctorchLLTMFunction.apply(*tensors)  # type: ignore[no-untyped-call]
+        return reference(*inputs)
+    operands = [tensor.contiguous() for tensor in inputs]
+    if forward_mode_is_active():
+        return _apply(*operands)  # type: ignore[no-any-return]
+    if _RAW_OP_HAS_VMAP:
+        return _by_raw_op(inputs)
+    new_h, new_cell, _ = FunctorchLLTMFunction.apply(*operands)  # type: ignore[no-untyped-call]
+    return new_h, new_cell
+
+
+def _by_raw_op(inputs: CellInputs) -> tuple[Tensor, Tensor]:
+    """`lltm` as one operator, for whoever records operators."""
+    new_h, new_cell, _gates = _forward_op(*(tensor.contiguous() for tensor in autocast(inputs)))
     return new_h, new_cell
 
 

@@ -9,11 +9,21 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
+from ._arguments import (
+    check_flag,
+    check_like_parameters,
+    check_pair,
+    check_probability,
+    check_size,
+    either,
+)
 from ._packed import Rectangle
-from .layer_functions import Sequence as Results
+from ._tensors import LayerResults
+from ._torch_private import autocast_is_active, functorch_is_active
 from .layer_functions import lltm_sequence
 from .modules import LLTM, Recurrent, parameter
 
@@ -22,26 +32,14 @@ __all__ = ["LLTMLayer"]
 State = tuple[Tensor, Tensor]
 Start = tuple[Tensor | None, Tensor | None]
 NO_STATE: Start = (None, None)
-T = TypeVar("T")
 Input = TypeVar("Input", Tensor, PackedSequence)
-
-
-def _either(**names: T | None) -> T:
-    """The value of an argument that has two names; the caller must use exactly one name."""
-    given = {name: value for name, value in names.items() if value is not None}
-    if len(given) != 1:
-        raise TypeError(
-            f"LLTMLayer needs one of {' and '.join(names)}, got {' and '.join(given) or 'none'}; "
-            "pass exactly one"
-        )
-    return next(iter(given.values()))
 
 
 class LLTMLayer(Recurrent):
     """LLTM cells over whole sequences, in one or several layers and one or both directions.
 
-    The arguments and results of ``torch.nn.LSTM``, except ``proj_size``, have the same names, order
-    and shapes here. The parameters differ: each layer and direction has the parameters of one
+    The arguments and results of ``torch.nn.LSTM`` have the same names, order and shapes here. The
+    parameters differ: each layer and direction has the parameters of one
     :class:`LLTM`. The first layer has ``weights_l0`` ``(3S, S + I)`` and ``bias_l0`` ``(3S,)``, and
     in its backward direction ``weights_l0_reverse`` and ``bias_l0_reverse``. Later layers have
     ``l1``, ``l2`` and so on in the names of their parameters. A later layer reads the ``S``
@@ -57,6 +55,7 @@ class LLTMLayer(Recurrent):
         dropout: probability of dropping an element of a layer's output before the next layer reads
             it, in training.
         bidirectional: run each layer in both directions and concatenate their outputs.
+        proj_size: 0, which is all that is accepted: the kernels have no projections.
         device: the device of the parameters.
         dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
         keep_cells: keep the cell state of every step for backward. If False, backward computes the
@@ -67,9 +66,13 @@ class LLTMLayer(Recurrent):
         input_features, state_size: :class:`LLTM`'s names for `input_size` and `hidden_size`.
 
     Raises:
-        TypeError: a size is missing, or both of its names are given.
-        ValueError: a size, `dropout` or `checkpoint` is out of range.
+        TypeError: a size is missing or no integer, both of its names are given, or a switch is no
+            bool.
+        ValueError: a size, `dropout` or `checkpoint` is out of range, or `proj_size` is not 0.
     """
+
+    mode = "LLTM"
+    weights_l0: Tensor
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class LLTMLayer(Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        proj_size: int = 0,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
@@ -89,38 +93,39 @@ class LLTMLayer(Recurrent):
         state_size: int | None = None,
     ) -> None:
         super().__init__()
-        input_size = _either(input_size=input_size, input_features=input_features)
-        hidden_size = _either(hidden_size=hidden_size, state_size=state_size)
-        if input_size < 0 or hidden_size < 1 or num_layers < 1:
+        features = either("LLTMLayer", input_size=input_size, input_features=input_features)
+        state = either("LLTMLayer", hidden_size=hidden_size, state_size=state_size)
+        self.input_size = check_size("LLTMLayer", "input_size", features, least=0)
+        self.hidden_size = check_size("LLTMLayer", "hidden_size", state, least=1)
+        self.num_layers = check_size("LLTMLayer", "num_layers", num_layers, least=1)
+        self.bias = check_flag("LLTMLayer", "bias", bias)
+        self.batch_first = check_flag("LLTMLayer", "batch_first", batch_first)
+        self.dropout = check_probability("LLTMLayer", "dropout", dropout)
+        self.bidirectional = check_flag("LLTMLayer", "bidirectional", bidirectional)
+        self.proj_size = check_size("LLTMLayer", "proj_size", proj_size, least=0)
+        self.keep_cells = check_flag("LLTMLayer", "keep_cells", keep_cells)
+        self.checkpoint = checkpoint
+        if checkpoint is not None:
+            self.checkpoint = check_size("LLTMLayer", "checkpoint", checkpoint, least=1)
+        if proj_size != 0:
             raise ValueError(
-                "LLTMLayer needs input_size >= 0, hidden_size >= 1 and num_layers >= 1, got "
-                f"input_size={input_size}, hidden_size={hidden_size}, num_layers={num_layers}"
+                f"LLTMLayer needs proj_size=0, got {proj_size}: its kernels have no projections; "
+                "put an nn.Linear behind the layer"
             )
-        if not 0.0 <= dropout <= 1.0:
-            raise ValueError(f"LLTMLayer needs dropout from 0 to 1, got {dropout}")
-        if checkpoint is not None and checkpoint < 1:
-            raise ValueError(
-                f"LLTMLayer needs checkpoint >= 1 steps, got {checkpoint}; None keeps everything"
-            )
+        self.input_features = self.input_size
+        self.state_size = self.hidden_size
         if dropout > 0.0 and num_layers == 1:
             warnings.warn(
                 f"lltm: dropout={dropout} acts between layers, so it has no effect with "
                 "num_layers=1; set dropout=0.0 or num_layers=2",
                 stacklevel=2,
             )
-        self.input_size = self.input_features = input_size
-        self.hidden_size = self.state_size = hidden_size
-        self.num_layers = num_layers
-        self.bias = bias
-        self.batch_first = batch_first
-        self.dropout = float(dropout)
-        self.bidirectional = bidirectional
-        self.keep_cells = keep_cells
-        self.checkpoint = checkpoint
-        names = ("weights", "bias") if bias else ("weights",)
         for suffix, features in self._cells():
-            shapes = (3 * hidden_size, hidden_size + features), (3 * hidden_size,)
-            for name, shape in zip(names, shapes, strict=False):
+            shapes: dict[str, tuple[int, ...]] = {}
+            shapes["weights"] = (3 * self.state_size, self.state_size + features)
+            if self.bias:
+                shapes["bias"] = (3 * self.state_size,)
+            for name, shape in shapes.items():
                 tensor = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(name + suffix, nn.Parameter(tensor))
         self.reset_parameters()
@@ -146,25 +151,36 @@ class LLTMLayer(Recurrent):
             RuntimeError: a shape, dtype or device does not match; the text names the argument.
             TypeError: both `hx` and `state` are given.
         """
+        if not isinstance(input, (Tensor, PackedSequence)):
+            return self._record_call(input, hx if state is None else state)
         if state is not None:
-            hx = _either(hx=hx, state=state)
-        if isinstance(input, PackedSequence):
-            self._check_features(input.data, 2, "input.data", "(sum of lengths, I)")
-            rectangle = Rectangle(input)
-            self._check_state(hx, (rectangle.padded.shape[1], self.state_size))
-            if hx is not None:
-                hx = (rectangle.sort(hx[0]), rectangle.sort(hx[1]))
-            output, (h, cell) = self._run(rectangle.padded, hx, rectangle)
-            final = rectangle.sort(h, back=True), rectangle.sort(cell, back=True)
-            return rectangle.pack(output), final
+            hx = either("LLTMLayer", hx=hx, state=state)
+        try:
+            if isinstance(input, PackedSequence):
+                return self._run_packed(input, hx)
+            return self._run_tensor(input, hx)
+        except (RuntimeError, ValueError, TypeError, AttributeError):
+            self._explain(input, hx)
+            raise
 
+    def _run_packed(self, input: PackedSequence, hx: State | None) -> tuple[PackedSequence, State]:
+        self._check_features(input.data, 2, "input.data", "(sum of lengths, I)")
+        rectangle = Rectangle(input)
+        self._check_state(hx, (rectangle.padded.shape[1], self.state_size))
+        if hx is not None:
+            hx = (rectangle.sort(hx[0]), rectangle.sort(hx[1]))
+        output, (h, cell) = self._run(rectangle.padded, hx, rectangle)
+        final = rectangle.sort(h, back=True), rectangle.sort(cell, back=True)
+        return rectangle.pack(output), final
+
+    def _run_tensor(self, input: Tensor, hx: State | None) -> tuple[Tensor, State]:
         if input.dim() == 2:
             self._check_features(input, 2, "input", "(T, I)")
             self._check_state(hx, (self.state_size,))
             if hx is not None:
                 hx = (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
             output, (h, cell) = self._run(input.unsqueeze(1), hx, None)
-            return output.squeeze(1), (h.squeeze(1), cell.squeeze(1))
+            return output.squeeze(1), (h.squeeze_(1), cell.squeeze_(1))
 
         self._check_features(input, 3, "input", "(B, T, I)" if self.batch_first else "(T, B, I)")
         if self.batch_first:
@@ -176,43 +192,68 @@ class LLTMLayer(Recurrent):
     def cell(self, layer: int = 0, *, reverse: bool = False) -> LLTM:
         """A cell whose parameters are those of one layer and direction, not copies of them.
 
-        If this module has no bias, the cell gets a bias of zeros that is not trained.
+        If this module has no bias, the cell gets a bias of zeros that is not trained. Tensors that
+        are computed from parameters (``torch.nn.utils.parametrize``, pruning, ``functional_call``)
+        become attributes of the cell that are no parameters; gradients flow through them.
 
         Raises:
             ValueError: the layer or direction does not exist.
         """
         suffix = self._suffix(layer, reverse)
-        weights = self.get_parameter("weights" + suffix)
+        weights = getattr(self, "weights" + suffix)
         features = weights.shape[1] - self.state_size
         cell = LLTM(features, self.state_size, device="meta")
-        cell.weights = weights
-        if self.bias:
-            cell.bias = self.get_parameter("bias" + suffix)
-        else:
-            cell.bias = nn.Parameter(weights.new_zeros(3 * self.state_size), requires_grad=False)
+        bias = getattr(self, "bias" + suffix) if self.bias else None
+        if bias is None:
+            zeros = weights.new_zeros(3 * self.state_size)
+            bias = nn.Parameter(zeros, requires_grad=False)
+        for name, tensor in (("weights", weights), ("bias", bias)):
+            if isinstance(tensor, nn.Parameter):
+                cell.register_parameter(name, tensor)
+            else:  # computed from parameters: parametrised, pruned, or of functional_call
+                delattr(cell, name)
+                setattr(cell, name, tensor)
         return cell
 
     def load_cell(self, cell: LLTM, layer: int = 0, *, reverse: bool = False) -> None:
         """Copies the parameters of `cell` into one layer and direction.
+
+        A parametrised tensor gets the value as an assignment does: through ``right_inverse``.
 
         Raises:
             ValueError: the layer or direction does not exist, the sizes differ, or `cell` has a
                 bias other than zero although this module has no bias.
         """
         own = self.cell(layer, reverse=reverse)
+        suffix = self._suffix(layer, reverse)
         if cell.weights.shape != own.weights.shape:
             raise ValueError(
                 f"lltm: cell must have weights of shape (3S, S + I) = {tuple(own.weights.shape)} "
-                f"for weights{self._suffix(layer, reverse)}, got {tuple(cell.weights.shape)}; make "
+                f"for weights{suffix}, got {tuple(cell.weights.shape)}; make "
                 f"it as LLTM({own.input_features}, {self.state_size})"
             )
-        if not self.bias and cell.bias.count_nonzero():
+        bias: Tensor | None = cell.bias
+        if not self.bias and bias is not None and bias.count_nonzero():
             raise ValueError(
                 "lltm: cell has a bias, and this layer has none; make it with LLTMLayer(bias=True)"
             )
         with torch.no_grad():
-            own.weights.copy_(cell.weights)
-            own.bias.copy_(cell.bias)
+            self._assign("weights" + suffix, cell.weights)
+            if self.bias:
+                self._assign("bias" + suffix, torch.zeros_like(own.bias) if bias is None else bias)
+
+    def _assign(self, name: str, value: Tensor) -> None:
+        """Copies a value into a parameter, or into what a tensor is computed from."""
+        if nn.utils.parametrize.is_parametrized(self, name):
+            current = getattr(self, name)
+            setattr(self, name, value.detach().to(current))
+            return
+        original = self._parameters.get(name + "_orig")  # of torch.nn.utils.prune
+        if original is not None:
+            original.copy_(value)
+            getattr(self, name).copy_(value * getattr(self, name + "_mask"))
+            return
+        getattr(self, name).copy_(value)
 
     @classmethod
     def from_cells(
@@ -252,21 +293,76 @@ class LLTMLayer(Recurrent):
         return layer
 
     @property
-    def all_weights(self) -> list[list[nn.Parameter]]:
-        """The parameters of each layer and direction, in the order of the states."""
+    def all_weights(self) -> list[list[Tensor]]:
+        """Weights and bias of each layer and direction, in the order of the states.
+
+        They are parameters, unless they are computed from some, as parametrised tensors are.
+        """
         names = ("weights", "bias") if self.bias else ("weights",)
-        return [[self.get_parameter(n + suffix) for n in names] for suffix, _ in self._cells()]
+        return [[getattr(self, name + suffix) for name in names] for suffix, _ in self._cells()]
 
     def flatten_parameters(self) -> None:
         """Does nothing; code written for ``nn.LSTM`` may call it."""
+
+    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
+        """As ``torch.nn.LSTM``'s: refuses a wrong dtype, number of dimensions or width.
+
+        `batch_sizes` are those of a ``PackedSequence`` whose data `input` is, or None.
+        """
+        if not autocast_is_active():
+            check_like_parameters("input", input, self.weights_l0)
+        if batch_sizes is not None:
+            self._check_features(input, 2, "input", "(sum of lengths, I)")
+        else:
+            letters = "(B, T, I)" if self.batch_first else "(T, B, I)"
+            self._check_features(input, 3, "input", letters)
+
+    def get_expected_hidden_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
+        """As ``torch.nn.LSTM``'s: the shape ``(L·D, B, S)`` of `h_0` for this input."""
+        if batch_sizes is not None:
+            batch_size = int(batch_sizes[0])
+        else:
+            batch_size = input.shape[0] if self.batch_first else input.shape[1]
+        return self._number_of_states(), batch_size, self.state_size
+
+    def get_expected_cell_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
+        """As ``torch.nn.LSTM``'s: the shape ``(L·D, B, S)`` of `c_0` for this input."""
+        return self.get_expected_hidden_size(input, batch_sizes)
+
+    def check_hidden_size(
+        self,
+        hx: Tensor,
+        expected_hidden_size: tuple[int, int, int],
+        msg: str = "Expected hidden size {}, got {}",
+    ) -> None:
+        """As ``torch.nn.LSTM``'s: refuses a state of another shape."""
+        if tuple(hx.shape) != tuple(expected_hidden_size):
+            raise RuntimeError(msg.format(expected_hidden_size, list(hx.shape)))
+
+    def check_forward_args(self, input: Tensor, hidden: State, batch_sizes: Tensor | None) -> None:
+        """As ``torch.nn.LSTM``'s: refuses arguments that `forward` would refuse."""
+        self.check_input(input, batch_sizes)
+        expected = self.get_expected_hidden_size(input, batch_sizes)
+        self.check_hidden_size(hidden[0], expected, "Expected hidden[0] size {}, got {}")
+        self.check_hidden_size(hidden[1], expected, "Expected hidden[1] size {}, got {}")
+
+    def permute_hidden(self, hx: State, permutation: Tensor | None) -> State:
+        """As ``torch.nn.LSTM``'s: both states with their batch in another order."""
+        if permutation is None:
+            return hx
+        return hx[0].index_select(1, permutation), hx[1].index_select(1, permutation)
 
     def extra_repr(self) -> str:
         names = ["num_layers", "bias", "batch_first", "dropout", "bidirectional"]
         names += ["keep_cells", "checkpoint"]
         options = signature(LLTMLayer).parameters
         changed = [name for name in names if getattr(self, name) != options[name].default]
-        texts = [f"{name}={getattr(self, name)}" for name in changed]
-        return ", ".join([f"{self.input_features}, {self.state_size}", *texts])
+        sizes = f"{self.input_features}, {self.state_size}"
+        return ", ".join([sizes, *(f"{name}={getattr(self, name)}" for name in changed)])
 
     def _cells(self) -> Iterator[tuple[str, int]]:
         """The suffix of the parameters' names and the number of input features, for each cell."""
@@ -293,21 +389,32 @@ class LLTMLayer(Recurrent):
                 f"{self.state_size})"
             )
 
+    def _number_of_states(self) -> int:
+        return self.num_layers * (2 if self.bidirectional else 1)
+
     def _check_state(self, state: State | None, shape: tuple[int, ...]) -> None:
         if state is None:
             return
-        if not isinstance(state, (tuple, list)) or len(state) != 2:
-            raise RuntimeError(
-                f"lltm: hx must be a tuple (h_0, c_0), got {type(state).__name__}; pass both"
-            )
-        wanted = (self.num_layers * (2 if self.bidirectional else 1), *shape)
+        check_pair("hx", state, ("h_0", "c_0"))
+        expected = (self._number_of_states(), *shape)
         for name, tensor in zip(("h_0", "c_0"), state, strict=True):
-            if tensor.shape != wanted:
-                meaning = "(L·D, B, S)" if len(shape) == 2 else "(L·D, S)"
+            if tensor.shape != expected:
+                letters = "(L·D, B, S)" if len(shape) == 2 else "(L·D, S)"
                 raise RuntimeError(
-                    f"lltm: {name} must have shape {meaning} = {wanted}, got "
+                    f"lltm: {name} must have shape {letters} = {expected}, got "
                     f"{tuple(tensor.shape)}; L·D is num_layers, or twice that if bidirectional"
                 )
+
+    def _explain(self, input: Tensor | PackedSequence, hx: State | None) -> None:
+        """After an error, raises one that names what the caller gave, if that is the cause."""
+        data = input.data if isinstance(input, PackedSequence) else input
+        name = "input.data" if isinstance(input, PackedSequence) else "input"
+        check_like_parameters(name, data, self.weights_l0)
+        if hx is None:
+            return
+        check_pair("hx", hx, ("h_0", "c_0"))
+        for name, tensor in zip(("h_0", "c_0"), hx, strict=True):
+            check_like_parameters(name, tensor, self.weights_l0)
 
     def _run(
         self, input: Tensor, state: State | None, rectangle: Rectangle | None
@@ -315,7 +422,13 @@ class LLTMLayer(Recurrent):
         """Runs all layers on ``(T, B, I)``; `rectangle` is None except for a PackedSequence."""
         if self.num_layers == 1 and not self.bidirectional:  # quicker: no splits and no copies
             output, h, cell = self._direction(input, "_l0", state or NO_STATE, False, rectangle)
-            return output, (h, cell) if h.dim() == 3 else (h.unsqueeze(0), cell.unsqueeze(0))
+            if h.dim() == 3:
+                return output, (h, cell)
+            # Truncated backpropagation calls `detach_`, which refuses views, so make none. Compiled
+            # code would return a view for a change of shape in place.
+            if is_compiling():
+                return output, (h.unsqueeze(0).clone(), cell.unsqueeze(0).clone())
+            return output, (h.unsqueeze_(0), cell.unsqueeze_(0))
         starts = [NO_STATE] * (2 * self.num_layers)
         if state is not None:
             starts = list(zip(state[0].unbind(0), state[1].unbind(0), strict=True))
@@ -323,7 +436,8 @@ class LLTMLayer(Recurrent):
         for layer in range(self.num_layers):
             outputs = []
             for reverse in (False, True) if self.bidirectional else (False,):
-                suffix, start = self._suffix(layer, reverse), starts[len(finals)]
+                suffix = self._suffix(layer, reverse)
+                start = starts[len(finals)]
                 output, h, cell = self._direction(input, suffix, start, reverse, rectangle)
                 outputs.append(output)
                 finals.append((h, cell))
@@ -339,30 +453,53 @@ class LLTMLayer(Recurrent):
         """Runs one cell over ``(T, B, I)``; returns its output and final states."""
         weights = parameter(self, "weights" + suffix)
         bias = parameter(self, "bias" + suffix) if self.bias else None
-        checkpointed = self.checkpoint is not None and torch.is_grad_enabled()
-        run = self._checkpointed if checkpointed else lltm_sequence
+        run = self._checkpointed if self._runs_checkpointed() else lltm_sequence
         if rectangle is None:
-            found = run(input, weights, bias, *start, reverse=reverse, keep_cells=self.keep_cells)
-            return found[:3]
+            results = run(input, weights, bias, *start, reverse=reverse, keep_cells=self.keep_cells)
+            return results.output, results.final_h, results.final_cell
         # `mirror` reverses each sequence and leaves the padding at the end.
         if reverse:
             input = rectangle.mirror(input)
         output, _, _, cells = run(input, weights, bias, *start)
-        h, cell = rectangle.final(output), rectangle.final(cells)
+        h = rectangle.final(output)
+        cell = rectangle.final(cells)
         return rectangle.mirror(output) if reverse else output, h, cell
 
+    def _runs_checkpointed(self) -> bool:
+        """Whether to checkpoint: not under ``torch.func``, which has no hooks on saved tensors."""
+        if self.checkpoint is None or not torch.is_grad_enabled():
+            return False
+        return not functorch_is_active()
+
     def _checkpointed(
-        self, input: Tensor, *operands: Any, reverse: bool = False, keep_cells: bool = True
-    ) -> Results:
+        self,
+        input: Tensor,
+        weights: Tensor,
+        bias: Tensor | None,
+        initial_h: Tensor | None,
+        initial_cell: Tensor | None,
+        *,
+        reverse: bool = False,
+        keep_cells: bool = True,
+    ) -> LayerResults:
         """`lltm_sequence` in runs of steps; the graph keeps only the states before each run."""
         assert self.checkpoint is not None
-        weights, bias, *state = operands
         steps = partial(lltm_sequence, reverse=reverse, keep_cells=keep_cells)
         call = partial(checkpoint, steps, use_reentrant=False, preserve_rng_state=False)
         order = -1 if reverse else 1
-        found = []
+        h = initial_h
+        cell = initial_cell
+        outputs = []
+        cells = []
         for run in input.split(self.checkpoint)[::order]:
-            output, *state, cells = call(run, weights, bias, *state)
-            found.append((output, cells))
-        output, cells = (torch.cat(parts) for parts in zip(*found[::order], strict=True))
-        return output, state[0], state[1], cells
+            results = call(run, weights, bias, h, cell)
+            h = results.final_h
+            cell = results.final_cell
+            outputs.append(results.output)
+            cells.append(results.cells)
+        return LayerResults(
+            output=torch.cat(outputs[::order]),
+            final_h=results.final_h,
+            final_cell=results.final_cell,
+            cells=torch.cat(cells[::order]),
+        )

@@ -6,15 +6,18 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
+from ._arguments import check_flag, check_like_parameters, check_pair, check_size, either
 from .functions import lltm
 
 __all__ = ["LLTM"]
 
+State = tuple[Tensor, Tensor]
+
 
 def parameter(module: nn.Module, name: str) -> Tensor:
     """``getattr(module, name)``, but quicker: Python would search object and class first."""
-    found = module._parameters.get(name)  # None for a parametrised tensor
-    return getattr(module, name) if found is None else found
+    tensor = module._parameters.get(name)  # None for a parametrised tensor
+    return getattr(module, name) if tensor is None else tensor
 
 
 class Recurrent(nn.Module):
@@ -27,6 +30,24 @@ class Recurrent(nn.Module):
         bound = 1.0 / math.sqrt(self.state_size)
         for tensor in self.parameters():
             nn.init.uniform_(tensor, -bound, bound)
+
+    def _record_call(self, input: Any, state: Any) -> Any:
+        """Records one call of this module in ``torch.fx.symbolic_trace``; refuses other inputs.
+
+        In ``torch.nn``'s modules the tracer does not step, either.
+        """
+        if not isinstance(input, torch.fx.Proxy):
+            raise TypeError(
+                f"lltm: input must be a torch.Tensor, got {type(input).__name__}; convert it with "
+                "torch.as_tensor(input)"
+            )
+        tracer: Any = input.tracer
+        if self is tracer.root:
+            raise torch.fx.proxy.TraceError(
+                f"lltm: torch.fx.symbolic_trace records a call of {type(self).__name__} in a "
+                "larger module, as it does of torch.nn.LSTM; wrap it in a module"
+            )
+        return tracer.create_proxy("call_module", tracer.path_of_module(self), (input, state), {})
 
     def __prepare_scriptable__(self) -> NoReturn:
         """Refuses ``torch.jit.script``, which calls this method first."""
@@ -41,63 +62,130 @@ class LLTM(Recurrent):
 
     The parameters have the names and shapes of PyTorch's tutorial: ``weights`` ``(3S, S + I)`` with
     the columns of ``h`` first, and ``bias`` ``(3S,)``. State dicts of the tutorial load unchanged,
-    also those of the tutorial's repository, where ``bias`` is ``(1, 3S)``.
+    also those of the tutorial's repository, where ``bias`` is ``(1, 3S)``. Arguments, attributes
+    and results have the names, order and shapes of ``torch.nn.LSTMCell``, too.
 
     Args:
         input_features: ``I``, features of the input.
         state_size: ``S``, size of the hidden and of the cell state.
+        bias: whether the cell has a bias. Without one, the attribute ``bias`` is None.
         device: the device of the parameters.
         dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
+        input_size, hidden_size: the names of ``torch.nn.LSTMCell`` for the two sizes.
 
     Raises:
+        TypeError: a size is missing or no integer, both of its names are given, or `bias` is no
+            bool.
         ValueError: a size is negative, or ``state_size`` is zero.
     """
 
     def __init__(
         self,
-        input_features: int,
-        state_size: int,
-        *,
+        input_features: int | None = None,
+        state_size: int | None = None,
+        bias: bool = True,
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        input_size: int | None = None,
+        hidden_size: int | None = None,
     ) -> None:
         super().__init__()
-        if input_features < 0 or state_size < 1:
-            raise ValueError(
-                "LLTM needs input_features >= 0 and state_size >= 1, got "
-                f"input_features={input_features}, state_size={state_size}"
-            )
-        self.input_features = input_features
-        self.state_size = state_size
+        features = either("LLTM", input_features=input_features, input_size=input_size)
+        state = either("LLTM", state_size=state_size, hidden_size=hidden_size)
+        features = check_size("LLTM", "input_features", features, least=0)
+        state = check_size("LLTM", "state_size", state, least=1)
+        has_bias = check_flag("LLTM", "bias", bias)
+        self.input_features = self.input_size = features
+        self.state_size = self.hidden_size = state
         self.weights = nn.Parameter(
-            torch.empty(3 * state_size, state_size + input_features, device=device, dtype=dtype)
+            torch.empty(3 * state, state + features, device=device, dtype=dtype)
         )
-        self.bias = nn.Parameter(torch.empty(3 * state_size, device=device, dtype=dtype))
+        if has_bias:
+            self.bias = nn.Parameter(torch.empty(3 * state, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
         self.reset_parameters()
 
     def forward(
-        self, input: Tensor, state: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
+        self, input: Tensor, state: State | None = None, *, hx: State | None = None
+    ) -> State:
         """Computes one step.
 
         Args:
-            input: ``(B, I)``.
-            state: ``(h, c)``, each ``(B, S)``; zeros when None.
+            input: ``(B, I)``, or ``(I,)`` without a batch.
+            state: ``(h, c)``, each ``(B, S)``, or ``(S,)`` without a batch; zeros when None.
+            hx: the name of ``torch.nn.LSTMCell`` for `state`.
 
         Returns:
-            ``(new_h, new_cell)``, each ``(B, S)``.
+            ``(new_h, new_cell)``, each in the shape of `h`.
 
         Raises:
             RuntimeError: a shape, dtype or device does not match; the text names the argument.
+            TypeError: both `state` and `hx` are given.
         """
+        if not isinstance(input, Tensor):
+            return self._record_call(input, state)
+        if hx is not None:
+            state = either("LLTM", state=state, hx=hx)
+        if state is not None and type(state) is not tuple:  # a tensor could be unpacked by rows
+            check_pair("state", state, ("h", "c"))
+        try:
+            if input.dim() == 1:
+                return self._without_batch(input, state)
+            if state is None:
+                zeros = input.new_zeros(input.shape[0], self.state_size)
+                state = (zeros, zeros)
+            old_h, old_cell = state
+            # Quicker than attributes, which Python would search in object and class first.
+            parameters = self._parameters
+            weights = parameters.get("weights")
+            bias = parameters.get("bias")
+            if weights is None or bias is None:  # parametrised, or without a bias
+                return lltm(input, self.weights, self._bias_or_zeros(), old_h, old_cell)
+            return lltm(input, weights, bias, old_h, old_cell)
+        except (RuntimeError, ValueError, TypeError, AttributeError):
+            self._explain(input, state)
+            raise
+
+    def _without_batch(self, input: Tensor, state: State | None) -> State:
+        """One step for one row, with vectors instead of matrices."""
+        if state is not None:
+            check_pair("state", state, ("h", "c"))
+            state = (state[0].unsqueeze(0), state[1].unsqueeze(0))
+        new_h, new_cell = self.forward(input.unsqueeze(0), state)
+        return new_h.squeeze(0), new_cell.squeeze(0)
+
+    def _bias_or_zeros(self) -> Tensor:
+        bias: Tensor | None = self.bias
+        return self.weights.new_zeros(3 * self.state_size) if bias is None else bias
+
+    def _explain(self, input: Tensor, state: object) -> None:
+        """After an error, raises one that names what the caller gave, if that is the cause."""
+        if input.dim() not in (1, 2) or input.shape[-1] != self.input_features:
+            raise RuntimeError(
+                f"lltm: input must have shape (B, I) or (I,) with I = {self.input_features}, got "
+                f"{tuple(input.shape)}; reshape it, or make the cell with LLTM(I, "
+                f"{self.state_size})"
+            )
+        weights = self.weights
+        check_like_parameters("input", input, weights)
         if state is None:
-            zeros = input.new_zeros(input.shape[0], self.state_size)
-            state = (zeros, zeros)
-        old_h, old_cell = state
-        return lltm(input, parameter(self, "weights"), parameter(self, "bias"), old_h, old_cell)
+            return
+        check_pair("state", state, ("h", "c"))
+        shape = (*input.shape[:-1], self.state_size)
+        letters = "(B, S)" if input.dim() == 2 else "(S,)"
+        for name, tensor in zip(("h", "c"), state, strict=True):  # type: ignore[call-overload]
+            if tuple(tensor.shape) != shape:
+                raise RuntimeError(
+                    f"lltm: {name} of state must have shape {letters} = {shape}, got "
+                    f"{tuple(tensor.shape)}; B is read from input, S is the cell's state_size"
+                )
+            check_like_parameters(name, tensor, weights)
 
     def extra_repr(self) -> str:
-        return f"input_features={self.input_features}, state_size={self.state_size}"
+        sizes = f"input_features={self.input_features}, state_size={self.state_size}"
+        return sizes if self.bias is not None else f"{sizes}, bias=False"
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any

@@ -25,12 +25,12 @@ import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # last: the installed lltm_conda must come before the checkout's
@@ -39,10 +39,11 @@ import torch  # noqa: E402
 
 from benchmarks import baselines, machine, session, sizes  # noqa: E402
 from benchmarks.check import check  # noqa: E402
-from benchmarks.contender import DTYPES, OURS, Calls, Request, make_inputs  # noqa: E402
-from benchmarks.report import SLOWER  # noqa: E402
+from benchmarks.compare import OURS, SLOWER  # noqa: E402
+from benchmarks.contender import DTYPES, Builder, Calls, Request, make_inputs  # noqa: E402
 from benchmarks.schema import Size, paired_ratio  # noqa: E402
 from benchmarks.timing import calibrate, split, stopwatch  # noqa: E402
+from measurements import storage  # noqa: E402
 
 if TYPE_CHECKING:
     from benchmarks.timing import Run, Samples
@@ -121,11 +122,13 @@ def plan_step(draw: Draw) -> dict[Pass, int]:
     from lltm_conda import loader
 
     loaded = loader.loaded()
-    path = next(path for path in loaded.paths if path.name.startswith("kernels-cuda"))
+    if loaded is None:
+        raise RuntimeError("lltm has loaded no binaries; python -m lltm_conda says why")
+    path = next(path for path in loaded.paths if path and path.name.startswith("kernels-cuda"))
     library = ctypes.CDLL(str(path))
     library.lltm_kernel_table.restype = ctypes.POINTER(KernelTable)
     step_plan = STEP_PLAN(library.lltm_kernel_table().contents.step_plan)
-    session.set_tf32(draw.dtype == "tf32")
+    session.set_tf32(allowed=draw.dtype == "tf32")
     size = draw.size
     step = StepSizes(
         batch_size=size.batch,
@@ -173,9 +176,10 @@ class Worker:
     ) -> None:
         """Builds the contenders of a draw and warms them up."""
         self.forget()
-        session.set_tf32(draw.dtype == "tf32")
+        session.set_tf32(allowed=draw.dtype == "tf32")
         is_layer = draw.size.steps > 1
-        builders = baselines.LAYERS if is_layer else baselines.CELLS
+        contenders_of = baselines.LAYERS if is_layer else baselines.CELLS
+        builders = cast("Mapping[str, Builder]", contenders_of)
         request = Request(draw.size, DTYPES[draw.dtype], "cuda", seed=0)
         inputs = make_inputs(draw.size, request.dtype, "cuda", seed=2)
         for name in contenders:
@@ -457,7 +461,7 @@ def compare(arguments: argparse.Namespace, pair: Pair, found: Comparisons) -> No
 
 def write(path: Path, arguments: argparse.Namespace, facts: object, found: Comparisons) -> None:
     """Writes the results, one line a pass."""
-    head = {
+    document = {
         "command": "python measurements/compare_wheels.py " + arguments.shown,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "builds": facts,
@@ -468,11 +472,9 @@ def write(path: Path, arguments: argparse.Namespace, facts: object, found: Compa
         "summary": {name: found.summarise(name) for name in PASSES},
         "skipped": found.skipped,
         "columns": COLUMNS,
+        "rows": [comparison.row() for comparison in found.passes],
     }
-    rows = ",\n".join(json.dumps(one.row()) for one in found.passes)
-    text = json.dumps(head, indent=1).removesuffix("\n}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'{text},\n "rows": [\n{rows}\n]}}\n', encoding="utf-8")
+    storage.save(document, path)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

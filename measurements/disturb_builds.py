@@ -2,15 +2,16 @@
 
     python measurements/disturb_builds.py [KIND...] --work FOLDER [--seed N] [--cells [NAME...]]
 
-A clone of this commit is built once undisturbed (or `--like` names a checkout of it in which the
-same command ended well), then again and again from nothing, and each time something happens
-(`KINDS`, all without KIND). `--cells` without a name is the whole matrix of this platform. Moments
-are drawn by the seed. Two things count: what the disturbed run said, and whether the command, given
-again, made every file of `dist` with the same bytes, but those that hold times: logs, manifest,
-report, and the index of the channel. Only root can mount a small disk and a read-only checkout;
-`--faketime` names the library of Debian's libfaketime.
+A clone of this commit is built once undisturbed (or `--like` names a checkout of it in which
+the same command ended well), then again and again from nothing, and each time something
+happens (`KINDS`, all without KIND). `--cells` without a name is the whole matrix of this
+platform. Moments are drawn by the seed. Two things count: what the disturbed run said, and
+whether the command, given again, made every file of `dist` with the same bytes, but those
+that hold times: logs, manifest, report, and the index of the channel. Only root can mount a
+small disk and a read-only checkout; `--faketime` names the library of Debian's libfaketime.
 
-The results are added to measurements/results/disturbances.json.xz; docs/ship/release.md shows them.
+The results are added to measurements/results/disturbances.json.xz; docs/ship/release.md shows
+them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from measurements.foreign_table import table as foreign_table  # noqa: E402
 from measurements.foreign_table.table import Cell, ForeignTable  # noqa: E402
 from measurements.pair_table import table as pair_table  # noqa: E402
 from measurements.pair_table.table import PairTable  # noqa: E402
-from torchship.release.generated import filled  # noqa: E402
+from torchship.release.generated import Part, filled  # noqa: E402
 from torchship.release.support_table import row  # noqa: E402
 
 PAGE = REPO / "docs" / "fails" / "compat.md"
@@ -169,7 +169,7 @@ def page() -> str:
         "foreign-table": draw_foreign(foreign_table.load()),
     }
     for name, drawn in tables.items():
-        content = filled(PAGE, content, name, f"\n{drawn}\n\n")
+        content = filled(PAGE, content, Part(name, f"\n{drawn}\n\n"))
     return content
 
 

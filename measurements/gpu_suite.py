@@ -3,10 +3,11 @@
     python3 measurements/gpu_suite.py --out measurements/results/gpu [--wheel FILE]
         [PYTEST ARGUMENT ...]
 
-The script needs an NVIDIA GPU; a CUDA build of torch, pytest, hypothesis and cffi in the running
-Python; and CUDA's compute-sanitizer and, without --wheel, nvcc. It installs lltm into
-build/gpu-site; runs tests marked `cuda`, and a subset of them under each sanitizer; then, as the
-soak, calls layers 10,000 times on two streams at once. The exit code is 0 only if all parts passed.
+The script needs an NVIDIA GPU; a CUDA build of torch, pytest, hypothesis and cffi in the
+running Python; and CUDA's compute-sanitizer and, without --wheel, nvcc. It installs lltm into
+build/gpu-site; runs tests marked `cuda`, and a subset of them under each sanitizer; then, as
+the soak, calls layers 10,000 times on two streams at once. The exit code is 0 only if all
+parts passed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ SANITIZED = "tests/cuda/test_cuda_sanitizer_subset.py"
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # initcheck misses the bulk stores of cuBLAS's kernels for 16 bits.
 SEEN_BY_INITCHECK = "not planes and (not float16 or rows or tensor)"
-# Every tensor gets an allocation of its own, so that a sanitizer finds an access past its end.
+# Every tensor gets an allocation of its own, so that a sanitizer finds an access past its
+# end.
 NO_CACHING = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 TOTALS = re.compile(r"\d+ passed|\d+ failed|ERROR SUMMARY|RACECHECK SUMMARY")
 TEST_FAILURES = re.compile(r"\d+ failed|\d+ errors? in ")
@@ -207,7 +209,8 @@ def main() -> int:
     suite = Suite(out, arguments.wheel)
 
     shutil.rmtree(SITE, ignore_errors=True)
-    # -P: the checkout's lltm_conda, which has no binaries, must not hide the installed package.
+    # -P: the checkout's lltm_conda, which has no binaries, must not hide the installed
+    # package.
     python = [sys.executable, "-P"]
     source = str(arguments.wheel.resolve()) if arguments.wheel else "."
     install = [*python, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]

@@ -2,12 +2,12 @@
 
     python measurements/layer_soak.py --calls 10000
 
-draws a pool of layers, so many for every family of CUDA kernels and for the loop over steps, forces
-its family on each, and holds the first results against the loop in float64. Then it calls random
-ones, forward and backward, on two streams: so many are queued on each behind a gate, and run when
-it opens. Differences are counted on the device.
-The last line it prints is a JSON object. The exit status is not 0 if a result was off at first or
-differed later, if the streams hardly overlapped, if memory was lost, or if a call did not end.
+draws a pool of layers, so many for every family of CUDA kernels and for the loop over steps,
+forces its family on each, and holds the first results against the loop in float64. Then it
+calls random ones, forward and backward, on two streams: so many are queued on each behind a
+gate, and run when it opens. Differences are counted on the device. The last line it prints is
+a JSON object. The exit status is not 0 if a result was off at first or differed later, if the
+streams hardly overlapped, if memory was lost, or if a call did not end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How a result is stored: JSON with a record on each line, four digits a number, packed by xz.
 
-``xzcat FILE | less`` reads such a file without this module. A name without ``.xz`` is not packed.
+``xzcat FILE | less`` reads such a file without this module. A name without ``.xz`` is not
+packed.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ def rounded(value: object) -> object:
 
 
 def _has_records(value: object) -> bool:
+    """Whether a list of objects or of lists is in the value."""
     if isinstance(value, dict):
         return any(_has_records(inner) for inner in value.values())
-    return isinstance(value, list) and any(isinstance(inner, dict) for inner in value)
+    return isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value)
 
 
 def _pieces(value: object, indent: str) -> list[str]:

@@ -2,13 +2,14 @@
 
     python measurements/torches.py [TORCH[@PYTHON] ...]
 
-TORCH is a minor of build_matrix.yaml or a full version. PYTHON is by default the oldest Python on
-this machine for which that torch has a wheel. For each TORCH, the script checks out the committed
-state in build/torches/, runs `scripts/test.sh --torch` there on `tests/op` (without the tests that
-need a GPU or the network), and stores measurements/results/torches/TORCH.json, which
-docs/numbers/support.md shows.
+TORCH is a minor of build_matrix.yaml or a full version. PYTHON is by default the oldest
+Python on this machine for which that torch has a wheel. For each TORCH, the script checks out
+the committed state in build/torches/, runs `scripts/test.sh --torch` there on `tests/op`
+(without the tests that need a GPU or the network), and stores
+measurements/results/torches/TORCH.json, which docs/numbers/support.md shows.
 
-The script needs the Python of scripts/test_env.sh's environment, and 8 GB of disk while it runs.
+The script needs the Python of scripts/test_env.sh's environment, and 8 GB of disk while it
+runs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ sys.path.append(str(ROOT))
 from measurements.storage import RESULTS  # noqa: E402
 from torchship.release import ReleaseError  # noqa: E402
 from torchship.release.environments import interpreter  # noqa: E402
-from torchship.release.matrix import load  # noqa: E402
+from torchship.release.matrix import load_settings  # noqa: E402
 from torchship.release.shell import output_of  # noqa: E402
 
 WORK = ROOT / "build" / "torches"
@@ -57,7 +58,7 @@ class Target(NamedTuple):
 
 def find_target(name: str) -> Target:
     """The target that TORCH[@PYTHON] means; raises ReleaseError if it cannot be had here."""
-    matrix = load()
+    matrix = load_settings().matrix
     version, _, python = name.partition("@")
     minor = ".".join(version.split(".")[:2])
     if minor not in matrix.torch:
@@ -70,7 +71,8 @@ def find_target(name: str) -> Target:
         raise ReleaseError(
             f"torch {minor} has wheels for Python {', '.join(entry.pythons)}, not for {python}"
         )
-    # The oldest Python is the default, as torch.compile of some torches refuses their newest one.
+    # The oldest Python is the default, as torch.compile of some torches refuses their newest
+    # one.
     pythons = [python] if python else entry.pythons
     path = next(filter(None, map(interpreter, pythons)), None)
     if path is None:
@@ -103,15 +105,16 @@ class Result(NamedTuple):
 def run_suite(target: Target, folder: Path) -> Result:
     """Installs and tests a new checkout in `folder`.
 
-    Raises ReleaseError if the tests did not run to their end, or if the package cannot be loaded.
+    Raises ReleaseError if the tests did not run to their end, or if the package cannot be
+    loaded.
     """
     # A new checkout holds no earlier builds, and its results belong to a commit.
     checkout = folder / "checkout"
     report = folder / "report.xml"
     log = WORK / f"{target.torch}.log"
     subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(checkout)], check=True)
-    # FORCE_CUDA=0 leaves out CUDA kernels, as no test here needs a GPU. The caller deletes uv's
-    # cache with the folder.
+    # FORCE_CUDA=0 leaves out CUDA kernels, as no test here needs a GPU. The caller deletes
+    # uv's cache with the folder.
     env = {"FORCE_CUDA": "0", "UV_CACHE_DIR": str(folder / "cache")} | os.environ
     env["PYTHON"] = target.interpreter
     command = ["scripts/test.sh", "--torch", target.torch, "tests/op", "-m", MARKERS, "-n", "2"]
@@ -170,7 +173,7 @@ def main() -> int:
     parser.add_argument("versions", nargs="*", metavar="TORCH[@PYTHON]", default=DEFAULTS)
     options = parser.parse_args()
 
-    if changed := (output_of("git", "status", "--porcelain") or "").splitlines():
+    if changed := (output_of("git", "status", "--porcelain", cwd=ROOT) or "").splitlines():
         print(f"note: {len(changed)} changed files are not committed, so they are not tested")
     WORK.mkdir(parents=True, exist_ok=True)
     has_failed = False

@@ -2,8 +2,8 @@
 # Makes a wheel and installs this wheel. An installation from the source
 # folder would leave a direct_url.json with this build's path in the package.
 set -euo pipefail
-prefix=$(sed -n 's/^  prefix: *//p' build_matrix.yaml)
-[ -z "${PREBUILT:-}" ] || export "${prefix}_PREBUILT=$PREBUILT"
+. ./project.env
+[ -z "${PREBUILT:-}" ] || export "${PROJECT_PREFIX}_PREBUILT=$PREBUILT"
 # conda's flags and LD_RUN_PATH ask for an RPATH into this host environment. Our binaries need no
 # RPATH, because torch has already loaded the libraries that they need.
 LDFLAGS=$(printf '%s' "${LDFLAGS:-}" | sed -E 's/-Wl,-rpath,[^ ]+//g')

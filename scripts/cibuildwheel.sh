@@ -15,7 +15,7 @@ if [[ $root == *[:$'\n\r']* ]]; then
   exit 2
 fi
 
-of_project() { sed -n "s/^  $1: *//p" "$root/build_matrix.yaml"; }
+. "$root/project.env"
 
 case ${1:-} in
   before-all)
@@ -25,16 +25,14 @@ case ${1:-} in
     "$root/scripts/build_all.sh" --list # makes the tool's environment
     ;;
   before-build)
-    rm -rf "$root"/build/{lib,bdist.,temp.}* "$root/$(of_project package)/lib"
+    rm -rf "$root"/build/{lib,bdist.,temp.}* "$root/$PROJECT_PACKAGE/lib"
     exit
     ;;
   repair) ;;
   test)
-    package=$(of_project package)
-    smoke=$(of_project smoke)
     cd /
-    python -m "$package"
-    exec python "$root/$smoke" --outside "$root/$package"
+    python -m "$PROJECT_PACKAGE"
+    exec python "$root/$PROJECT_SMOKE" --outside "$root/$PROJECT_PACKAGE"
     ;;
   *)
     echo "usage: scripts/cibuildwheel.sh before-all|before-build|repair|test, got: $*" >&2

@@ -1,27 +1,50 @@
-"""Compares the installed package's op with the op's definition; both come from `PACKAGE.smoke`.
+"""Compares the installed package's op with its definition; both come from `PACKAGE.smoke`.
 
     python engine_smoke.py [--outside DIR] [--glue NAME] [--json FILE]
 
 More than `python -m PACKAGE`, it compares 16-bit types and every shape of `smoke.SHAPES`, checks
-gradients by finite differences, counts OpenMP runtimes and can require one glue. The exit code is 0
-if every check passes, else 1. If EMULATED is set, for a slow emulator, the script leaves out the
-last and largest of several shapes, and does the live run of `python -m PACKAGE` in its own process.
+gradients by finite differences, counts OpenMP runtimes and can require one glue. The exit code is
+0 if every check passes, else 1. If EMULATED is set, for a slow emulator, the script leaves out the
+last and largest of several shapes, and does the live run of `python -m PACKAGE` itself.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
 import os
 import re
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-MATRIX = (Path(__file__).resolve().parents[1] / "build_matrix.yaml").read_text(encoding="utf-8")
-PACKAGE = re.findall(r"^  package: *(\S+)", MATRIX, re.MULTILINE)[0]
+VARIABLES = (Path(__file__).resolve().parents[1] / "project.env").read_text(encoding="utf-8")
+PACKAGE = re.findall(r'^PROJECT_PACKAGE="(.*)"$', VARIABLES, re.MULTILINE)[0]
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 3e-2}
 OPENMP = re.compile(r"lib(gomp|omp|iomp5|omp5)\b")
+
+
+class Comparison(TypedDict):
+    """The largest difference between the op and its definition; NaN if one of them has a NaN."""
+
+    device: str
+    dtype: str
+    shape: tuple[int, ...]
+    worst: float
+
+
+@dataclass
+class Checks:
+    """Prints the result of each check, and counts the failures."""
+
+    failed: int = 0
+
+    def add(self, description: str, *, passed: bool) -> None:
+        self.failed += not passed
+        print(f"{'ok    ' if passed else 'FAILED'} {description}")
 
 
 def openmp_runtimes(maps: str) -> list[str]:
@@ -33,51 +56,66 @@ def openmp_runtimes(maps: str) -> list[str]:
     return sorted(path for path in paths if OPENMP.match(Path(path).name))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--outside", type=Path, help="fail if the package lies in this folder")
-    parser.add_argument("--glue", help="fail if another glue was chosen")
-    parser.add_argument("--json", type=Path, help="store the facts in this file")
-    args = parser.parse_args()
-    package = import_module(PACKAGE)
-    folder = Path(str(package.__file__)).resolve().parent
-    if args.outside and folder.is_relative_to(args.outside.resolve()):
-        print(f"FAILED: this is the {PACKAGE} in the sources ({folder}), not the installed one")
-        return 1
-    import torch
-
+def compare_with_definition(devices: list[str], checks: Checks) -> list[Comparison]:
+    """Every dtype and shape on every device."""
     live_run = import_module(f"{PACKAGE}.engine.runtime.live_run")
-    loader = import_module(f"{PACKAGE}.loader").LOADER
     smoke = import_module(f"{PACKAGE}.smoke")
-    devices = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
-    comparisons: list[dict[str, Any]] = []
-    failed = 0
-
-    def check(good: bool, text: str) -> None:
-        nonlocal failed
-        failed += not good
-        print(f"{'ok    ' if good else 'FAILED'} {text}")
-
     shapes = getattr(smoke, "SHAPES", [()])
     if os.environ.get("EMULATED"):
         shapes = shapes[:-1] or shapes
-        for found in smoke.run()["devices"]:
-            check(found["ok"], f"live run on {found['device']}: {found['error'] or 'agrees'}")
+        for result in smoke.run()["devices"]:
+            description = f"live run on {result['device']}: {result['error'] or 'agrees'}"
+            checks.add(description, passed=result["ok"])
+    comparisons: list[Comparison] = []
     for device, (dtype, tolerance), shape in product(devices, TOLERANCES.items(), shapes):
         worst = live_run.difference(smoke.parts(*shape), device, dtype)
         comparisons.append({"device": device, "dtype": dtype, "shape": shape, "worst": worst})
-        text = f"{device} {dtype} {'x'.join(map(str, shape))}: {worst:.1e}, allowed {tolerance:.0e}"
-        check(worst <= tolerance, text)  # the comparison is False for NaN
-    op, _, samples = smoke.parts()
+        size = "x".join(map(str, shape))
+        description = f"{device} {dtype} {size}: {worst:.1e}, allowed {tolerance:.0e}"
+        checks.add(description, passed=worst <= tolerance)  # False for NaN
+    return comparisons
+
+
+def check_gradients() -> bool:
+    import torch
+
+    op, _, samples = import_module(f"{PACKAGE}.smoke").parts()
     leaves = [sample.requires_grad_() for sample in samples]
-    gradcheck = torch.autograd.gradcheck(op, leaves, raise_exception=False)
-    check(gradcheck, "gradcheck in float64")
+    return bool(torch.autograd.gradcheck(op, leaves, raise_exception=False))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--outside", type=Path, help="fail if the package lies in this folder")
+    add("--glue", help="fail if another glue was chosen")
+    add("--json", type=Path, help="store the facts in this file")
+    options = parser.parse_args()
+    package = import_module(PACKAGE)
+    folder = Path(str(package.__file__)).resolve().parent
+    if options.outside and folder.is_relative_to(options.outside.resolve()):
+        print(
+            f"FAILED: this is the {PACKAGE} in the sources ({folder}), not the installed one; "
+            "start the program in another folder, without PYTHONPATH"
+        )
+        return 1
+    import torch
+
+    loader = import_module(f"{PACKAGE}.loader").LOADER
+    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    checks = Checks()
+    comparisons = compare_with_definition(devices, checks)
+    gradients_agree = check_gradients()
+    checks.add("gradcheck in float64", passed=gradients_agree)
     runtimes = openmp_runtimes(Path("/proc/self/maps").read_text(encoding="utf-8"))
-    check(len(runtimes) < 2, f"OpenMP runtimes, at most one: {', '.join(runtimes) or 'none'}")
+    names = ", ".join(runtimes) or "none"
+    checks.add(f"OpenMP runtimes, at most one: {names}", passed=len(runtimes) < 2)
     loaded = loader.loaded()
     variant = loaded.variant if loaded else None
-    good = args.glue is None or str(variant).startswith(f"{args.glue}-")
-    check(good, f"chosen {variant}, needed {args.glue or 'any'}")
+    checks.add(
+        f"chosen {variant}, needed {options.glue or 'any'}",
+        passed=options.glue is None or str(variant).startswith(f"{options.glue}-"),
+    )
     facts = {
         "variant": variant,
         "binaries": [path.name for path in loaded.paths if path] if loaded else [],
@@ -87,14 +125,14 @@ def main() -> int:
         "python": sys.version.split()[0],
         "devices": devices,
         "package": str(folder),
-        "gradcheck": gradcheck,
-        "failed": failed,
+        "gradcheck": gradients_agree,
+        "failed": checks.failed,
         "comparisons": comparisons,
     }
-    if args.json:
-        args.json.write_text(json.dumps(facts, indent=1), encoding="utf-8")
-    print(f"{PACKAGE} {package.__version__}, torch {torch.__version__}: {failed} failed")
-    return 1 if failed else 0
+    if options.json:
+        options.json.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    print(f"{PACKAGE} {package.__version__}, torch {torch.__version__}: {checks.failed} failed")
+    return 1 if checks.failed else 0
 
 
 if __name__ == "__main__":

@@ -33,16 +33,17 @@ check "ruff format" "$bin/ruff" format --check --quiet --diff .
 check "ruff check" "$bin/ruff" check --quiet .
 check "clang-format" "$bin/clang-format" --dry-run -Werror "${native[@]}"
 # mypy sees the package as a wheel has it, with the engine inside.
-package=$(sed -n 's/^  package: *//p' build_matrix.yaml)
+. ./project.env
 rm -rf build/mypy
-mkdir -p "build/mypy/$package"
-ln -s "$PWD/$package"/*.py "$PWD/$package/py.typed" "build/mypy/$package"
-ln -s "$PWD/torchship" "build/mypy/$package/engine"
-checked=(-p "$package")
+mkdir -p "build/mypy/$PROJECT_PACKAGE"
+ln -s "$PWD/$PROJECT_PACKAGE"/*.py "$PWD/$PROJECT_PACKAGE/py.typed" "build/mypy/$PROJECT_PACKAGE"
+ln -s "$PWD/torchship" "build/mypy/$PROJECT_PACKAGE/engine"
+checked=(-p "$PROJECT_PACKAGE")
 if [[ -d measurements ]]; then # a project made from this one has neither
   checked+=(-p benchmarks -p measurements)
 fi
 MYPYPATH=build/mypy check "mypy --strict" "$bin/mypy" --no-error-summary "${checked[@]}"
+check "mypy --strict scripts" "$bin/mypy" --strict --no-error-summary scripts/*.py
 check "workflows: schema" "$bin/check-jsonschema" --quiet \
   --builtin-schema vendor.github-workflows .github/workflows/*.yml
 check "workflows: zizmor" "$bin/zizmor" --offline --quiet --no-progress .github

@@ -12,4 +12,6 @@ if [[ ${1:-} == "" || ${1:-} == --help || ${1:-} == -h ]]; then
   exit 0
 fi
 "$root/scripts/build_all.sh" --help >/dev/null # makes the tool's environment
+unset PYTHONHOME
+export PYTHONPATH=$root
 exec "$root/build/tools/bin/python" "$root/scripts/new_project.py" "$@"

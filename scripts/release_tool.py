@@ -4,12 +4,12 @@
 """
 
 import contextlib
-import os
+import fcntl
 import runpy
 import sys
 
 # build_all.sh holds its lock by descriptor 9, which the tool's commands must not inherit.
 with contextlib.suppress(OSError):
-    os.set_inheritable(9, False)
+    fcntl.fcntl(9, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
 del sys.argv[0]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -11,9 +11,9 @@
 # Without further arguments, pytest spreads the test files over up to four processes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-prefix=$(sed -n 's/^  prefix: *//p' build_matrix.yaml)
-package=$(sed -n 's/^  package: *//p' build_matrix.yaml)
-unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME "${prefix}_LOAD" "${prefix}_PREBUILT"
+. ./project.env
+unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME
+unset "${PROJECT_PREFIX}_LOAD" "${PROJECT_PREFIX}_PREBUILT"
 
 quick=false torch=
 while (($#)); do
@@ -48,7 +48,7 @@ step "pip install . --no-build-isolation"
 # build/lib* may hold modules that the sources no longer have; ninja reuses build/temp*.
 rm -rf build/lib build/lib.*
 python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
-(cd "$env" && python -m "$package")
+(cd "$env" && python -m "$PROJECT_PACKAGE")
 
 if ! $quick; then
   step "scripts/build_all.sh host"

@@ -4,7 +4,7 @@
 #   scripts/test_env.sh [TORCH_VERSION]
 #   scripts/test_env.sh --cross    only installs qemu and the cross compiler for Arm; needs root
 #
-# Without a version, build/test-env gets the default torch of build_matrix.yaml. With a version, the
+# Without a version, build/test-env gets the default torch of project.env. With a version, the
 # folder is build/test-env-TORCH_VERSION. The script keeps an environment that is up to date. PYTHON
 # names the interpreter (default: python3); UV_TORCH_BACKEND=cpu makes uv install a CPU build of
 # torch from PyTorch's own index.
@@ -27,9 +27,8 @@ fi
 # Take the base interpreter, since this script may delete the environment of $python.
 python=$("$python" -c 'import sys; print(sys._base_executable)')
 
-minor=$(sed -n 's/^  default_torch: *//p' build_matrix.yaml)
-default=$(sed -n "/^  $minor:/,/release:/s/^    release: *//p" build_matrix.yaml | tr -d '"')
-torch=${1:-$default}
+. ./project.env
+torch=${1:-$PROJECT_DEFAULT_TORCH}
 env=$PWD/build/test-env${1:+-$1}
 wanted=$({ "$python" --version; echo "$env torch==$torch"; cat requirements/dev.txt; } | sha256sum)
 

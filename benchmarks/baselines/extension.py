@@ -31,8 +31,9 @@ def load(name: str, source: str) -> ModuleType:
     folders = (os.environ.get("PATH", ""), str(Path(sys.executable).parent))
     os.environ["PATH"] = os.pathsep.join(folders)
     try:
-        # A killed build leaves torch's lock file, and the next build would wait for it forever. Our
-        # own lock, which ends with the process, makes it safe to remove torch's file.
+        # A killed build leaves torch's lock file, and the next build would wait for it
+        # forever. Our own lock, which ends with the process, makes it safe to remove torch's
+        # file.
         with (directory / "builder.flock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (directory / "lock").unlink(missing_ok=True)
@@ -93,8 +94,9 @@ class ExtensionLLTM(PlainLLTM):
 
 def _cell(extension: ModuleType, request: Request, *, capturable: bool) -> Cell:
     module = prepared(functools.partial(ExtensionLLTM, extension), request)
-    # These extensions give elu the slope 0, not 1, if z is negative and exp(z) rounds to 1. That
-    # happens often in 16 bits, and for about one z in a million in float32; `slack` allows for it.
+    # These extensions give elu the slope 0, not 1, if z is negative and exp(z) rounds to 1.
+    # That happens often in 16 bits, and for about one z in a million in float32; `slack`
+    # allows for it.
     slack = {2: 4.0, 4: 8.0}.get(request.dtype.itemsize, 1.0)
     return Cell("lltm", module, module, capturable=capturable, slack=slack)
 

@@ -69,11 +69,11 @@ def is_right_cause(
 ) -> bool:
     """Whether the cause that a verdict names is a true cause of the failure.
 
-    If the cause was known before loading, `truth` is this cause and decides alone. Otherwise the
-    cause in the loader's error is true ("file" and "platform" count as one cause). The error names
-    only one cause, so others may be true, too: a missing library, if the loader could not open the
-    first library that the verdict names (`absent`); torch or Python, if it does not export a symbol
-    of its own that the object needs (`lacks`).
+    If the cause was known before loading, `truth` is this cause and decides alone. Otherwise
+    the cause in the loader's error is true ("file" and "platform" count as one cause). The
+    error names only one cause, so others may be true, too: a missing library, if the loader
+    could not open the first library that the verdict names (`absent`); torch or Python, if it
+    does not export a symbol of its own that the object needs (`lacks`).
     """
     libraries = claim.libraries
     real = real_cause(outcome.outcome, outcome.error)

@@ -9,12 +9,13 @@ from functools import cache
 from pathlib import Path
 
 from torchship.release.environments import uv
+from torchship.release.matrix import load_settings
 from torchship.release.shell import Log
 
 
 def install(work: Path, *arguments: str) -> None:
     """Runs `uv pip install`; PIP_FIND_LINKS serves only releases with a local version (`+cpu`)."""
-    with Log(work / "uv.log") as log:
+    with Log(work / "uv.log", load_settings()) as log:
         uv(log, ["pip", "install", "--no-cache", *arguments], find_links="+" in arguments[-1])
 
 

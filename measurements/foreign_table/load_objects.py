@@ -2,9 +2,9 @@
 
     python load_objects.py < tasks > outcomes
 
-For each task, a new fork loads the object and evaluates the call, so that a crash ends only the
-fork. Our package is not imported, so no checker of ours rejects an object first. tasks.py says what
-a task and an outcome hold.
+For each task, a new fork loads the object and evaluates the call, so that a crash ends only
+the fork. Our package is not imported, so no checker of ours rejects an object first. tasks.py
+says what a task and an outcome hold.
 """
 
 from __future__ import annotations

@@ -3,14 +3,15 @@
     python measurements/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.15.0]
     python measurements/foreign_table/make_foreign_table.py --work FOLDER --symbols
 
-The objects come from the wheels that distributions.json names; the script adds cut copies of one
-object, and files of other kinds. It needs uv, binutils, Python 3.11 and about 12 GB. FOLDER keeps
-the wheels for the next run; each torch is deleted after its use. Without --torches the script uses
-all of TORCHES and stores the table, which draw_tables.py shows.
+The objects come from the wheels that distributions.json names; the script adds cut copies of
+one object, and files of other kinds. It needs uv, binutils, Python 3.11 and about 12 GB.
+FOLDER keeps the wheels for the next run; each torch is deleted after its use. Without
+--torches the script uses all of TORCHES and stores the table, which draw_tables.py shows.
 
-With --symbols the script only writes symbols.json beside the checker's code: the torch minors that
-export each torch symbol that the objects use. The file leaves out symbols that all minors or none
-export, symbols that disappear and come back, and symbols for GPUs, which depend on torch's build.
+With --symbols the script only writes symbols.json beside the checker's code: the torch minors
+that export each torch symbol that the objects use. The file leaves out symbols that all
+minors or none export, symbols that disappear and come back, and symbols for GPUs, which
+depend on torch's build.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from torchship.doctor.binary import is_torch_symbol, symbol_flavour
 from torchship.doctor.layouts import LAYOUTS, SYMBOLS
 from torchship.doctor.records import dotted
 
-# PyPI's wheels of older minors have the old C++ ABI. Other builds of these minors have the new ABI,
-# so every older minor counts as exporting the symbols with the new ABI.
+# PyPI's wheels of older minors have the old C++ ABI. Other builds of these minors have the
+# new ABI, so every older minor counts as exporting the symbols with the new ABI.
 FIRST_NEW_ABI = (2, 7)
 
 

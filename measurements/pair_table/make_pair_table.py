@@ -2,11 +2,11 @@
 
     python measurements/pair_table/make_pair_table.py --work FOLDER [--minors 2.4,2.9]
 
-The script compiles a glue for each torch minor (by default all in the table of class layouts), and
-the stable glue. The checker judges every glue for every torch from the files alone; then the script
-loads the glue beside the torch. Without --minors it stores the table, which draw_tables.py shows.
-It needs uv, a C++ compiler, Python 3.11 and up to 40 GB. A later run reuses the objects in FOLDER
-whose sources are unchanged, so a killed run loses little.
+The script compiles a glue for each torch minor (by default all in the table of class
+layouts), and the stable glue. The checker judges every glue for every torch from the files
+alone; then the script loads the glue beside the torch. Without --minors it stores the table,
+which draw_tables.py shows. It needs uv, a C++ compiler, Python 3.11 and up to 40 GB. A later
+run reuses the objects in FOLDER whose sources are unchanged, so a killed run loses little.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from torchship.builder import BuildError, BuildRequest, execute, plan  # noqa: E
 from torchship.doctor import find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
 from torchship.doctor.layouts import LAYOUTS  # noqa: E402
 from torchship.doctor.records import GlueName, dotted  # noqa: E402
-from torchship.release import PROJECT  # noqa: E402
+from torchship.release.matrix import load_settings  # noqa: E402
 
+PROJECT = load_settings().project
 # Outcomes of load_objects.py that have another name in this table.
 OUTCOMES = {"load error": "import error", "crash at load": "abort", "crash at call": "abort"}
 CALL = "__import__('run_pair').works(library)"

@@ -19,7 +19,8 @@ TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 3e-2}
 def works(library: ctypes.CDLL) -> str:
     """Attaches the kernels to the glue and computes; returns a text with batch 300's float64 error.
 
-    Raises AssertionError if a result or a refusal is wrong, RuntimeError if the kernels do not fit.
+    Raises AssertionError if a result or a refusal is wrong, RuntimeError if the kernels do
+    not fit.
     """
     table = ctypes.CDLL(str(Path(library._name).with_name("kernels-cpu.so"))).lltm_kernel_table
     table.restype = ctypes.c_void_p

@@ -2,9 +2,9 @@
 
     python measurements/reader/reader_costs.py [--mutations N]
 
-reads every file of hostile_files.py, prints the worst processor time and memory of each kind, and
-stores the table in measurements/results/reader.json. tests/compat/test_compat_hostile.py holds a
-sample to the limits. The package must be installed.
+reads every file of hostile_files.py, prints the worst processor time and memory of each kind,
+and stores the table in measurements/results/reader.json. tests/compat/test_compat_hostile.py
+holds a sample to the limits. The package must be installed.
 """
 
 from __future__ import annotations

@@ -135,7 +135,8 @@ class Compiled:
 @pytest.fixture
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
     """A cache with a build made under FORCE_CUDA=0."""
-    torch, sources = find_torch(), source_hash(PACKAGE)
+    torch = find_torch()
+    sources = source_hash(PACKAGE)
     assert sources is not None
     project = PROJECT._replace(cache=tmp_path / "cache")
     folder = cache.entry_folder(project, torch, sources)

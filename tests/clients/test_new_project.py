@@ -215,7 +215,7 @@ def test_an_update_brings_the_engine_and_touches_nothing_else(probe: Path, tmp_p
     engine = theirs.read_text()
     theirs.write_text(engine + "// changed\n")
     output = run(NEW, "--update", repo, cwd=tmp_path, check=False)
-    assert "csrc/engine/guards.h" in output and "put them" in output
+    assert "csrc/engine/guards.h" in output and "put it back" in output
     theirs.unlink()  # as if it were new in this engine
     run(NEW, "--update", repo, cwd=tmp_path)
     assert theirs.read_text() == engine
@@ -228,7 +228,7 @@ def test_an_update_brings_the_engine_and_touches_nothing_else(probe: Path, tmp_p
     ("name", "folder", "message"),
     [
         ("Not-a-name", "there", "lower-case words"),
-        ("torch", "there", "would hide another"),
+        ("torch", "there", "PyTorch's own"),
         ("fine", ".", "must be empty"),
     ],
 )

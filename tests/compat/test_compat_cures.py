@@ -313,7 +313,7 @@ def test_13_no_build_isolation_mends_a_build_that_cannot_see_torch(tmp_path: Pat
     tree = tmp_path / "tree"
     for name in ("lltm_conda", "torchship", "csrc"):
         shutil.copytree(REPO / name, tree / name, ignore=shutil.ignore_patterns("lib", "*.so"))
-    for name in ("setup.py", "build_matrix.yaml", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.py", "project.env", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(REPO / name, tree / name)
     isolated = Place(tmp_path / "isolated", without=("torch",))
     output = isolated.type(f"cd '{tree}' && ! python setup.py build_ext 2>&1")

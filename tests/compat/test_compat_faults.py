@@ -233,7 +233,7 @@ def test_13_a_build_that_cannot_see_torch(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for name in ("lltm_conda", "torchship", "csrc"):
         shutil.copytree(REPO / name, tree / name, ignore=shutil.ignore_patterns("lib", "*.so"))
-    for name in ("setup.py", "build_matrix.yaml", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.py", "project.env", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(REPO / name, tree / name)
     process = subprocess.run(
         [python, "setup.py", "build_ext"], cwd=tree, capture_output=True, text=True

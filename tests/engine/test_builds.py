@@ -15,8 +15,8 @@ import torch
 
 pytestmark = pytest.mark.slow
 REPO = Path(__file__).resolve().parents[2]
-MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
-PACKAGE = re.findall(r"^  package: *(\S+)", MATRIX, re.MULTILINE)[0]
+VARIABLES = (REPO / "project.env").read_text(encoding="utf-8")
+PACKAGE = re.findall(r'^PROJECT_PACKAGE="(.*)"$', VARIABLES, re.MULTILINE)[0]
 PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
 # The op by its parts, against its definition, in this process: whatever registered it.
 COMPARE = f"""

@@ -1,4 +1,4 @@
-"""What the engine promises to whichever project build_matrix.yaml names."""
+"""What the engine promises to whichever project project.env names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-MATRIX = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
-PACKAGE = re.findall(r"^  package: *(\S+)", MATRIX, re.MULTILINE)[0]
+VARIABLES = (REPO / "project.env").read_text(encoding="utf-8")
+PACKAGE = re.findall(r'^PROJECT_PACKAGE="(.*)"$', VARIABLES, re.MULTILINE)[0]
 PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
 read_binary = importlib.import_module(f"{PACKAGE}.engine.doctor").read_binary
 BINARIES = sorted((PROJECT.folder / "lib").glob("*.so"))
@@ -85,6 +85,6 @@ def test_generated_files_are_what_the_matrix_says() -> None:
     pytest.importorskip("ruamel.yaml")
     code = (
         "from torchship.release import generated, matrix;"
-        "print(list(generated.drifted(matrix.load())))"
+        "print(list(generated.drifted(matrix.load_settings())))"
     )
     assert python(code, REPO, PYTHONPATH=str(REPO)) == "[]\n"

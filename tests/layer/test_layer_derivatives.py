@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from layer_cases import Case, leaves, run
-from torch.autograd import gradcheck, gradgradcheck
+from layer_cases import RESULTS, Case, leaves, loop, run
+from op_cases import assert_agree, like
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
 
 import lltm_conda
 from lltm_conda.layer_functions import lltm_sequence
@@ -145,11 +146,30 @@ def test_gradients_of_the_mean_penalty_train(device) -> None:
     torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("options", [{}, {"keep_cells": False}, {"checkpoint": 2}], ids=str)
 @pytest.mark.parametrize("recording", [True, False], ids=["grad", "no_grad"])
-def test_forward_mode_is_refused_by_name(device, recording) -> None:
-    x = torch.randn(3, 2, 2, device=device)
-    weights = torch.randn(9, 5, device=device)
-    with torch.autograd.forward_ad.dual_level(), torch.set_grad_enabled(recording):
-        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
-        with pytest.raises(NotImplementedError, match="forward-mode"):
-            lltm_sequence(dual, weights)
+@pytest.mark.parametrize("frozen", [True, False], ids=["frozen", "trained"])
+def test_dual_tensors(device, options, recording, frozen) -> None:
+    case = Case(layers=2, bidirectional=True)
+    layer = case.layer(device=device, dtype=torch.float64, **options).requires_grad_(not frozen)
+    inputs = [tensor.detach() for tensor in case.inputs(layer)]
+    tangents = []
+    for function in (run, loop):
+        with forward_ad.dual_level(), torch.set_grad_enabled(recording):
+            duals = [forward_ad.make_dual(t, t.cos()) for t in inputs]
+            tangents.append([forward_ad.unpack_dual(t).tangent for t in function(layer, *duals)])
+    assert_agree(*tangents, 1e-12, RESULTS)
+
+
+def test_tangents_of_incoming_gradients(device) -> None:
+    case = Case()
+    layer = case.layer(device=device, dtype=torch.float64)
+    inputs = case.inputs(layer)
+    tangents = []
+    for function in (run, loop):
+        with forward_ad.dual_level():
+            outputs = function(layer, *inputs)
+            incoming = [forward_ad.make_dual(t, 3 * t) for t in like(outputs)]
+            slopes = torch.autograd.grad(outputs, inputs, incoming)
+            tangents.append([forward_ad.unpack_dual(slope).tangent for slope in slopes])
+    assert_agree(*tangents, 1e-12, ("input", "h_0", "c_0"))

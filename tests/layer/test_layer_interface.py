@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import pickle
 import re
@@ -11,6 +12,7 @@ import pytest
 import torch
 from layer_cases import Case, loop
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from lltm_conda import LLTM, LLTMLayer
@@ -135,6 +137,9 @@ def test_a_layer_without_bias_gives_a_cell_with_one_of_zeros() -> None:
         (lambda: LLTMLayer(3, 0), "hidden_size=0"),
         (lambda: LLTMLayer(3, 4, 0), "num_layers=0"),
         (lambda: LLTMLayer(3, 4, dropout=1.5), "dropout.*1.5"),
+        (lambda: LLTMLayer(3, 4, dropout=True), "dropout.*bool"),
+        (lambda: LLTMLayer(3, 4, dropout="0.5"), "dropout.*str"),
+        (lambda: LLTMLayer(3, 4, proj_size=2), "proj_size=0, got 2.*projections"),
         (lambda: LLTMLayer(3, 4, checkpoint=0), "checkpoint.*0"),
     ],
 )
@@ -166,13 +171,29 @@ REFUSALS = [
         r"got \(1, 3, 4\)",
     ),
     ("hx", lambda layer: layer(torch.zeros(5, 2, 3), torch.zeros(1, 2, 4)), "tuple"),
-    ("weights", lambda layer: layer(torch.zeros(5, 2, 3).double()), "dtype of input"),
     (
-        "initial_cell",
+        "hx",
+        lambda layer: layer(torch.zeros(5, 2, 3), (torch.zeros(1, 2, 4),)),
+        r"\(h_0, c_0\), got 1 elements",
+    ),
+    ("c_0", lambda layer: layer(torch.zeros(5, 2, 3), (torch.zeros(1, 2, 4), None)), "NoneType"),
+    (
+        "input",
+        lambda layer: layer(torch.zeros(5, 2, 3).double()),
+        r"float32, got torch.float64; convert it with input\.to",
+    ),
+    (
+        "input",
+        lambda layer: layer(torch.zeros(5, 2, 3, dtype=torch.complex64)),
+        r"complex64.*view_as_real\(input\)",
+    ),
+    ("input.data", lambda layer: layer(pack_sequence([torch.zeros(2, 3).double()])), "float64"),
+    (
+        "c_0",
         lambda layer: layer(
             torch.zeros(5, 2, 3), (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4).double())
         ),
-        "dtype of input",
+        r"float32, got torch.float64",
     ),
 ]
 
@@ -326,3 +347,175 @@ def test_all_weights_are_those_of_each_layer_and_direction(bias: bool) -> None:
     layer = LLTMLayer(3, 4, num_layers=2, bidirectional=True, bias=bias)
     assert [id(p) for cell in layer.all_weights for p in cell] == [*map(id, layer.parameters())]
     assert [len(cell) for cell in layer.all_weights] == [1 + bias] * 4
+
+
+@pytest.mark.parametrize("name", ["bias", "batch_first", "bidirectional", "keep_cells"])
+@pytest.mark.parametrize("value", ["False", 0, None, 1.0], ids=repr)
+def test_switches_that_are_no_bool_are_refused_by_name(name, value) -> None:
+    with pytest.raises(TypeError, match=f"{name}.*{type(value).__name__}"):
+        LLTMLayer(3, 4, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["input_size", "hidden_size", "num_layers", "checkpoint"])
+@pytest.mark.parametrize("value", [3.0, "3", True, torch.tensor(3.0)], ids=repr)
+def test_sizes_that_are_no_integer_are_refused_by_name(name, value) -> None:
+    sizes = {"input_size": 3, "hidden_size": 4} | {name: value}
+    with pytest.raises(TypeError, match=f"integer {name}.*{type(value).__name__}"):
+        LLTMLayer(**sizes)
+
+
+def test_the_arguments_are_those_of_lstm_in_their_order() -> None:
+    names = list(inspect.signature(nn.RNNBase.__init__).parameters)[2:]
+    ours = list(inspect.signature(LLTMLayer).parameters)
+    assert ours[: len(names)] == names
+    layer = LLTMLayer(3, 4, 1, True, False, 0.0, False, 0, "meta", torch.float64)
+    assert layer.weights_l0.is_meta and layer.weights_l0.dtype == torch.float64
+    assert (layer.proj_size, layer.mode) == (0, "LLTM")
+
+
+HELPERS = {
+    "batch": (torch.zeros(5, 2, 3), None, (2, 2, 4)),
+    "packed": (torch.zeros(7, 3), torch.tensor([2, 2, 2, 1]), (2, 2, 4)),
+}
+
+
+@pytest.mark.parametrize("case", HELPERS)
+def test_public_helpers_of_lstm(case) -> None:
+    input, batch_sizes, shape = HELPERS[case]
+    good = (torch.zeros(shape), torch.zeros(shape))
+    bad = (torch.zeros(shape), torch.zeros(1, 2, 4))
+    order = torch.tensor([1, 0])
+    state = (torch.randn(shape), torch.randn(shape))
+    results = []
+    for layer in (LLTMLayer(3, 4, 2), nn.LSTM(3, 4, 2)):
+        assert layer.get_expected_hidden_size(input, batch_sizes) == shape
+        assert layer.get_expected_cell_size(input, batch_sizes) == shape
+        layer.check_input(input, batch_sizes)
+        layer.check_forward_args(input, good, batch_sizes)
+        with pytest.raises(RuntimeError, match=r"hidden\[1\]"):
+            layer.check_forward_args(input, bad, batch_sizes)
+        with pytest.raises(RuntimeError):
+            layer.check_input(input[..., :2], batch_sizes)
+        with pytest.raises(RuntimeError, match="Expected hidden size"):
+            layer.check_hidden_size(bad[1], shape)
+        assert layer.permute_hidden(state, None) is state
+        results.append(layer.permute_hidden(state, order))
+    torch.testing.assert_close(*results)
+
+
+EVERY_KIND_OF_LAYER = [
+    {},
+    {"num_layers": 2},
+    {"bidirectional": True},
+    {"checkpoint": 2},
+    {"keep_cells": False},
+]
+
+
+@pytest.mark.parametrize("options", EVERY_KIND_OF_LAYER, ids=str)
+@pytest.mark.parametrize("form", ["batch", "one sequence", "packed", "compiled"])
+@pytest.mark.parametrize("recording", [True, False], ids=["grad", "no_grad"])
+def test_final_states_can_be_detached_in_place(device, options, form, recording) -> None:
+    layer = LLTMLayer(3, 4, **options, device=device)
+    input = torch.randn(5, 2, 3, device=device)
+    if form == "one sequence":
+        input = input[:, 0]
+    if form == "packed":
+        input = pack_sequence([torch.randn(n, 3, device=device) for n in (2, 5)], False)
+    call = torch.compile(layer, backend="aot_eager") if form == "compiled" else layer
+    with torch.set_grad_enabled(recording):
+        _, (h_n, c_n) = call(input)
+        h_n.detach_()
+        c_n.detach_()
+    assert not h_n.requires_grad and not c_n.requires_grad
+
+
+def test_truncated_backpropagation_with_detach_in_place(device) -> None:
+    layer = LLTMLayer(3, 4, device=device, dtype=torch.float64)
+    chunks = torch.randn(3, 5, 2, 3, device=device, dtype=torch.float64)
+    state = None
+    for chunk in chunks:
+        output, state = layer(chunk, state)
+        output.square().sum().backward()
+        for tensor in state:
+            tensor.detach_()
+    got = [p.grad.clone() for p in layer.parameters()]
+    layer.zero_grad()
+    state = None
+    for chunk in chunks:
+        output, h, c = loop(layer, chunk, *(() if state is None else state))
+        output.square().sum().backward()
+        state = (h.detach(), c.detach())
+    torch.testing.assert_close(got, [p.grad for p in layer.parameters()])
+
+
+class Doubled(nn.Module):
+    def forward(self, half):
+        return 2 * half
+
+    def right_inverse(self, whole):
+        return whole / 2
+
+
+def changed(layer: LLTMLayer, how: str) -> LLTMLayer:
+    """A layer whose weights are computed from other parameters."""
+    if how == "parametrised":
+        parametrize.register_parametrization(layer, "weights_l0", Doubled())
+    elif how == "weight norm":
+        parametrizations.weight_norm(layer, "weights_l0")
+    elif how == "old weight norm":
+        torch.nn.utils.weight_norm(layer, "weights_l0")
+    else:
+        prune.l1_unstructured(layer, "weights_l0", amount=0.3)
+    return layer
+
+
+HOW = ["parametrised", "weight norm", "old weight norm", "pruned"]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("how", HOW)
+def test_cells_of_layers_with_computed_weights(how) -> None:
+    layer = changed(LLTMLayer(3, 4, dtype=torch.float64), how)
+    input = torch.randn(1, 2, 3, dtype=torch.float64)
+    output, _ = layer(input)
+    ((weights, bias),) = layer.all_weights
+    torch.testing.assert_close(weights, layer.weights_l0)
+    assert bias is layer.bias_l0
+    h, _ = layer.cell()(input[0])
+    torch.testing.assert_close(h, output[0])
+    h.sum().backward()
+    assert all(p.grad is not None for p in layer.parameters())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("how", ["parametrised", "weight norm", "pruned"])
+def test_layers_with_computed_weights_load_cells(how) -> None:
+    layer = changed(LLTMLayer(3, 4, dtype=torch.float64), how)
+    cell = LLTM(3, 4, dtype=torch.float64)
+    layer.load_cell(cell)
+    want = cell.weights * layer.weights_l0_mask if how == "pruned" else cell.weights
+    torch.testing.assert_close(layer.weights_l0, want)
+    torch.testing.assert_close(layer.bias_l0, cell.bias)
+    layer(torch.randn(1, 2, 3, dtype=torch.float64))  # pruning computes the weights again
+    torch.testing.assert_close(layer.weights_l0, want)
+
+
+def test_cells_inside_functional_call() -> None:
+    layer = LLTMLayer(3, 4)
+
+    class Stepwise(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            assert self.layer.all_weights[0][0] is self.layer.weights_l0
+            return self.layer.cell()(x)[0].sum()
+
+    model = Stepwise()
+    values = {name: p.detach() for name, p in model.named_parameters()}
+    input = torch.randn(2, 3)
+    slopes = torch.func.grad(lambda p: torch.func.functional_call(model, p, (input,)))(values)
+    want = torch.autograd.grad(model(input), list(model.parameters()))
+    torch.testing.assert_close(list(slopes.values()), list(want))

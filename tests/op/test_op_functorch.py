@@ -15,10 +15,10 @@ from op_cases import (
     prepared,
     through_apply,
     through_function,
-    through_module,
     through_raw_op,
 )
-from torch.func import functional_call, grad, hessian, jacrev, jvp, vjp, vmap
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import lltm_conda
 
@@ -234,33 +234,79 @@ def test_functorch_does_not_modify_inputs(device, entry) -> None:
     assert all(torch.equal(t, b) for t, b in zip(inputs, before, strict=True))
 
 
-# Forward mode: refused, never silently wrong.
+# Forward mode runs the plain definition.
 
 
-@differentiable
-def test_func_jvp_is_refused(device, entry) -> None:
+@every_entry
+def test_func_jvp(device, entry) -> None:
     inputs = make_inputs(device=device)
-    with pytest.raises(NotImplementedError, match=r"(?i)forward.mode|jvp"):
-        jvp(entry, tuple(inputs), like(inputs))
+    got, got_tangents = jvp(prepared(entry), tuple(inputs), like(inputs))
+    want, want_tangents = jvp(lltm_conda.reference, tuple(inputs), like(inputs))
+    assert_agree((*got, *got_tangents), (*want, *want_tangents), 1e-12, RESULTS * 2)
 
 
-@pytest.mark.parametrize(
-    ("entry", "requires_grad"),
-    [
-        (through_function, False),
-        (through_function, True),
-        (through_apply, False),
-        (through_module, False),
-        # Below torch's dispatcher a tangent without requires_grad cannot be seen.
-        (through_raw_op, True),
-    ],
-)
-def test_dual_tensors_are_refused(device, entry, requires_grad) -> None:
+@every_entry
+@pytest.mark.parametrize("argnum", range(5), ids=NAMES)
+def test_jacfwd(device, entry, argnum) -> None:
+    inputs = make_inputs(2, 2, 3, device=device)
+    got = jacfwd(prepared(entry, 2, 3), argnums=argnum)(*inputs)
+    want = jacrev(lltm_conda.reference, argnums=argnum)(*inputs)
+    assert_agree(got, want, 1e-12, RESULTS)
+
+
+def tangents_of(function, inputs, position):
+    """The tangents of the results, if one input has a tangent."""
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(inputs[position], like(inputs)[position])
+        results = function(*inputs[:position], dual, *inputs[position + 1 :])
+        return [forward_ad.unpack_dual(result).tangent for result in results]
+
+
+@every_entry
+@pytest.mark.parametrize("recording", [True, False], ids=["grad", "no_grad"])
+@pytest.mark.parametrize("requires_grad", [True, False], ids=["trained", "frozen"])
+@pytest.mark.parametrize("position", range(5), ids=NAMES)
+def test_dual_tensors(device, entry, recording, requires_grad, position) -> None:
     inputs = make_inputs(device=device, requires_grad=requires_grad)
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(inputs.input, like(inputs)[0])
-        with pytest.raises(NotImplementedError, match=r"(?i)forward.mode|jvp"):
-            entry(*inputs._replace(input=dual))
+    with torch.set_grad_enabled(recording):
+        got = tangents_of(entry, inputs, position)
+        want = tangents_of(lltm_conda.reference, inputs, position)
+    for tangent, wanted in zip(got, want, strict=True):
+        assert (tangent is None) == (wanted is None)
+        if wanted is not None:
+            torch.testing.assert_close(tangent, wanted, rtol=1e-12, atol=1e-12)
+
+
+@every_entry
+def test_tangents_of_incoming_gradients(device, entry) -> None:
+    """A backward pass is linear in the incoming gradients, and passes their tangents on."""
+    inputs = make_inputs(device=device, requires_grad=True)
+    tangents = []
+    for function in (entry, lltm_conda.reference):
+        with forward_ad.dual_level():
+            outputs = function(*inputs)
+            incoming = [forward_ad.make_dual(t, 3 * t) for t in like(outputs)]
+            slopes = torch.autograd.grad(outputs, inputs, incoming)
+            tangents.append([forward_ad.unpack_dual(slope).tangent for slope in slopes])
+    assert_agree(*tangents, 1e-12, NAMES)
+
+
+def test_an_open_level_without_tangents_keeps_the_kernels(device) -> None:
+    inputs = make_inputs(device=device, requires_grad=True)
+    want = lltm_conda.lltm(*inputs)
+    with forward_ad.dual_level():
+        got = lltm_conda.lltm(*inputs)
+    assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+    assert "LLTMFunction" in type(got[0].grad_fn).__name__
+
+
+@pytest.mark.parametrize("transform", [grad, jacrev, hessian], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("argnum", range(5), ids=NAMES)
+def test_transforms_of_the_raw_op(device, transform, argnum) -> None:
+    inputs = make_inputs(2, 2, 2, device=device)
+    got = transform(scalar(through_raw_op), argnums=argnum)(*inputs)
+    want = transform(scalar(lltm_conda.reference), argnums=argnum)(*inputs)
+    assert_agree([got], [want], 1e-11, [transform.__name__])
 
 
 @differentiable

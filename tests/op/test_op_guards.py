@@ -15,6 +15,7 @@ from op_cases import (
     through_function,
     through_module,
 )
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import lltm_conda
 
@@ -313,3 +314,44 @@ def test_a_refusal_leaves_the_op_usable(device, entry) -> None:
     want = lltm_conda.reference(*inputs)
     for got, exact in zip(entry(*inputs), want, strict=True):
         torch.testing.assert_close(got, exact)
+
+
+WRONG_SHAPES = [
+    ("input", (4,)),
+    ("weights", (14, 9)),
+    ("weights", (135,)),
+    ("bias", (14,)),
+    ("bias", (2, 15)),
+    ("bias", (1, 1, 15)),
+    ("old_h", (4, 5)),
+    ("old_h", (1, 3, 5)),
+    ("new_cell", (3, 6)),
+    ("gates", (3, 5)),
+    ("grad_h", (3, 5, 1)),
+    ("grad_cell", (2, 5)),
+    ("grad_gates", (3, 3, 4)),
+]
+
+
+def refusal_of_fakes(arguments) -> str:
+    with FakeTensorMode() as mode:
+        fakes = {
+            name: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+            for name, value in arguments.items()
+        }
+        return refusal(call_backward, fakes)
+
+
+@pytest.mark.parametrize(("name", "shape"), WRONG_SHAPES, ids=str)
+def test_fakes_refuse_wrong_shapes_in_the_words_of_the_real_op(name, shape) -> None:
+    arguments = backward_arguments("cpu")
+    arguments[name] = torch.zeros(shape, dtype=torch.float64)
+    assert refusal_of_fakes(arguments) == refusal(call_backward, arguments)
+
+
+@every_backward_tensor
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex64], ids=str)
+def test_fakes_refuse_dtypes_in_the_words_of_the_real_op(name, dtype) -> None:
+    arguments = backward_arguments("cpu")
+    arguments[name] = arguments[name].to(dtype)
+    assert refusal_of_fakes(arguments) == refusal(call_backward, arguments)

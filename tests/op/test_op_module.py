@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import math
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
-from op_cases import assert_agree, every_dtype, make_inputs
+from op_cases import assert_agree, every_dtype, make_inputs, since
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import lltm_conda
 from lltm_conda import LLTM
@@ -232,3 +236,176 @@ def test_a_parametrised_module_trains() -> None:
     new_h, _ = module(*arguments())
     new_h.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
+
+
+def test_the_names_of_lstm_cell(device) -> None:
+    module = LLTM(input_size=4, hidden_size=5, bias=True, device=device, dtype=torch.float64)
+    assert (module.input_size, module.hidden_size) == (4, 5)
+    x, state = arguments(device=device)
+    for got, want in zip(module(x, hx=state), module(x, state), strict=True):
+        assert torch.equal(got, want)
+    with pytest.raises(TypeError, match="state and hx"):
+        module(x, state, hx=state)
+
+
+def test_the_arguments_are_those_of_lstm_cell_in_their_order() -> None:
+    names = list(inspect.signature(nn.LSTMCell.__init__).parameters)[3:]
+    assert list(inspect.signature(LLTM).parameters)[2:5] == names
+    module = LLTM(4, 5, False, "meta", torch.float64)
+    assert module.weights.is_meta and module.weights.dtype == torch.float64
+
+
+def test_a_cell_without_bias(device) -> None:
+    module = cell(bias=False, device=device)
+    assert module.bias is None and set(module.state_dict()) == {"weights"}
+    assert "bias=False" in repr(module)
+    agrees(module, module.weights, torch.zeros(15, device=device, dtype=torch.float64))
+    module.load_state_dict(cell(bias=False).state_dict())
+    new_h, _ = module(arguments(device=device)[0])
+    new_h.sum().backward()
+    assert module.weights.grad is not None
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["zeros", "state"])
+def test_one_dimensional_input(device, given) -> None:
+    module = cell(device=device)
+    x, (h, c) = arguments(1, device=device)
+    got = module(x[0], (h[0], c[0]) if given else None)
+    want = module(x, (h, c) if given else None)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == (5,) and torch.equal(g, w[0])
+
+
+def zeros(*shape, dtype=torch.float32):
+    return torch.zeros(shape, dtype=dtype)
+
+
+STATE = (zeros(3, 5), zeros(3, 5))
+REFUSALS = [
+    ("input", (zeros(3, 6), STATE), r"I = 4, got \(3, 6\)"),
+    ("input", (zeros(3, 6), None), r"I = 4, got \(3, 6\)"),
+    ("input", (zeros(6), None), r"I = 4, got \(6,\)"),
+    ("input", (zeros(2, 3, 4), None), r"got \(2, 3, 4\)"),
+    ("input", (zeros(3, 4, dtype=torch.float64), STATE), r"float32, got torch\.float64.*input\.to"),
+    ("input", (zeros(3, 4, dtype=torch.complex64), STATE), r"complex64.*view_as_real"),
+    ("input", ([1.0, 2.0], None), "list"),
+    ("state", (zeros(3, 4), STATE[:1]), r"\(h, c\), got 1 elements"),
+    ("state", (zeros(2, 4), zeros(2, 2, 5)), r"\(h, c\), got Tensor"),
+    ("c of state", (zeros(3, 4), (zeros(3, 5), None)), "NoneType"),
+    ("h of state", (zeros(3, 4), (zeros(2, 5), zeros(3, 5))), r"\(3, 5\), got \(2, 5\)"),
+    ("c", (zeros(3, 4), (zeros(3, 5), zeros(3, 5, dtype=torch.float64))), "got torch.float64"),
+]
+
+
+@pytest.mark.parametrize(("name", "call", "says"), REFUSALS)
+def test_a_refusal_names_what_the_user_gave(name, call, says) -> None:
+    with pytest.raises((RuntimeError, TypeError), match=rf"lltm: {name}\b.*{says}") as caught:
+        LLTM(4, 5)(*call)
+    assert "weights" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["input_features", "state_size"])
+@pytest.mark.parametrize("value", [3.0, "3", True], ids=repr)
+def test_sizes_that_are_no_integer_are_refused_by_name(name, value) -> None:
+    with pytest.raises(TypeError, match=f"integer {name}.*{type(value).__name__}"):
+        LLTM(**({"input_features": 4, "state_size": 5} | {name: value}))
+
+
+def test_a_bias_that_is_no_bool_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"bias.*str"):
+        LLTM(4, 5, bias="False")
+
+
+def test_a_complex_argument_of_the_function_is_not_sent_to_float() -> None:
+    inputs = make_inputs(dtype=torch.complex64)
+    with pytest.raises(RuntimeError, match=r"input .*complex64.*view_as_real\(input\)"):
+        lltm_conda.lltm(*inputs)
+
+
+class Model(nn.Module):
+    def __init__(self, part) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return self.part(x)[0].sum()
+
+
+@pytest.mark.parametrize("make", [LLTM, lltm_conda.LLTMLayer], ids=lambda m: m.__name__)
+def test_fx_records_a_module_as_one_call(make) -> None:
+    model = Model(make(4, 5))
+    traced = torch.fx.symbolic_trace(model)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_module"] == ["part"]
+    x = torch.randn(3, 4) if make is LLTM else torch.randn(2, 3, 4)
+    assert torch.equal(traced(x), model(x))
+    with pytest.raises(torch.fx.proxy.TraceError, match="wrap it"):
+        torch.fx.symbolic_trace(model.part)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [LLTM, lltm_conda.LLTMLayer], ids=lambda m: m.__name__)
+def test_jit_trace_with_gradients(make) -> None:
+    model = Model(make(4, 5))
+    shape = (3, 4) if make is LLTM else (2, 3, 4)
+    traced = torch.jit.trace(model, (torch.randn(shape),))
+    buffer = io.BytesIO()
+    torch.jit.save(traced, buffer)
+    buffer.seek(0)
+    loaded = torch.jit.load(buffer)
+    x = torch.randn(shape)
+    assert torch.equal(loaded(x), model(x))
+    got = torch.autograd.grad(traced(x), list(model.parameters()))
+    want = torch.autograd.grad(model(x), list(model.parameters()))
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("make", [LLTM, lltm_conda.LLTMLayer], ids=lambda m: m.__name__)
+@since("2.6", "register_vmap")
+def test_functionalize(make) -> None:
+    model = Model(make(4, 5))
+    x = torch.randn(3, 4) if make is LLTM else torch.randn(2, 3, 4)
+    torch.testing.assert_close(torch.func.functionalize(model)(x), model(x))
+
+
+def other_strides(tensor):
+    return tensor.movedim(0, -1).contiguous().movedim(-1, 0)
+
+
+@pytest.mark.parametrize("make", [LLTM, lltm_conda.LLTMLayer], ids=lambda m: m.__name__)
+def test_hooks_may_hand_back_other_strides(device, make) -> None:
+    model = Model(make(4, 5, device=device))
+    x = torch.randn((3, 4) if make is LLTM else (2, 3, 4), device=device)
+    want = torch.autograd.grad(model(x), list(model.parameters()))
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, other_strides):
+        loss = model(x)
+    torch.testing.assert_close(torch.autograd.grad(loss, list(model.parameters())), want)
+
+
+@pytest.mark.parametrize("make", [LLTM, lltm_conda.LLTMLayer], ids=lambda m: m.__name__)
+def test_flop_counter(device, make) -> None:
+    model = Model(make(4, 5, device=device))
+    x = torch.randn((3, 4) if make is LLTM else (2, 3, 4), device=device, requires_grad=True)
+    forward = 2 * x[..., 0].numel() * 15 * 9
+    with FlopCounterMode(display=False) as counter:
+        loss = model(x)
+    assert counter.get_total_flops() == forward
+    with FlopCounterMode(display=False) as counter:
+        loss.backward()
+    # The cell has no gradient of a state; the recurrence of a layer needs them.
+    of_states = forward * 5 // 9 if make is LLTM else 0
+    assert counter.get_total_flops() == 2 * forward - of_states
+
+
+@pytest.mark.parametrize("order", ["counter first", "package first"])
+def test_the_flop_counter_knows_the_op_in_any_order_of_imports(tmp_path, order) -> None:
+    imports = ["import torch.utils.flop_counter as counter", "import lltm_conda"]
+    if order == "package first":
+        imports.reverse()
+    check = "assert torch.ops.lltm.forward in counter.flop_registry"
+    program = "\n".join(["import torch", *imports, check])
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["forward", "backward", "layer_forward", "layer_backward"])
+def test_the_raw_ops_are_tagged_for_compilers(name) -> None:
+    assert torch.Tag.pt2_compliant_tag in getattr(torch.ops.lltm, name).default.tags

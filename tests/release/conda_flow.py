@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from machines import machine
 
-from torchship.release import REPO
+from torchship.release.settings import REPO
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
@@ -57,16 +58,17 @@ def cases() -> list[Case]:
     return [Case(*(plain.get(cell, cell) for cell in row)) for row in rows[2:]]
 
 
-class Attempt(NamedTuple):
-    """What conda asks its solver for: specs, and installed packages to keep or to prefer."""
-
-    specs: list[str]
-    locked: list[RepoDataRecord]
-    pinned: list[RepoDataRecord]
-
-
 def name_of(record: RepoDataRecord) -> str:
     return str(record.name.normalized)
+
+
+class Attempt(NamedTuple):
+    """What conda asks its solver for in one attempt, and which packages it must leave alone."""
+
+    specs: list[str]
+    locked: Sequence[RepoDataRecord] = ()  # stay if they can
+    pinned: Sequence[RepoDataRecord] = ()  # stay, or there is no solution
+    constraints: Sequence[str] = ()
 
 
 class Flow:
@@ -76,9 +78,7 @@ class Flow:
         self.urls = urls
         self.cache = cache
 
-    def solve(
-        self, case: Case, attempt: Attempt, *, driver: str | None, constraints: list[str]
-    ) -> list[RepoDataRecord]:
+    def solve(self, case: Case, attempt: Attempt, driver: str | None) -> list[RepoDataRecord]:
         import rattler
 
         urls = [self.urls[name] for name in ("lltm", *case.channels.split(" + "))]
@@ -86,13 +86,13 @@ class Flow:
             rattler.solve(
                 sources=[rattler.Channel(url) for url in urls],
                 specs=attempt.specs,
-                locked_packages=attempt.locked,
-                pinned_packages=attempt.pinned,
-                constraints=constraints,
                 gateway=rattler.Gateway(cache_dir=self.cache),
                 platforms=["linux-64", "noarch"],
                 virtual_packages=machine(driver),
                 channel_priority=rattler.ChannelPriority.Disabled,  # conda's "flexible"
+                locked_packages=list(attempt.locked),
+                pinned_packages=list(attempt.pinned),
+                constraints=list(attempt.constraints),
             )
         )
 
@@ -103,9 +103,10 @@ class Flow:
         version, build = case.installed.split()
         python = build.partition("py")[2].replace(".", "")[:3]
         names = [spec for spec in case.history if spec.split()[0] != "pytorch"]
-        valid_build = build.replace(".", "*")  # a build string holds no dot
-        specs = [f"pytorch =={version} {valid_build}", f"python 3.{python[1:]}.*", *names]
-        return self.solve(case, Attempt(specs, [], []), driver="99", constraints=[])
+        exact = (
+            f"pytorch =={version} {build.replace('.', '*')}"  # no dot is in a valid build string
+        )
+        return self.solve(case, Attempt([exact, f"python 3.{python[1:]}.*", *names]), "99")
 
     def install(self, case: Case, package: str = "lltm") -> tuple[str, str]:
         """The package's variant and what became of pytorch; "refused" and the solver's reason."""
@@ -117,23 +118,22 @@ class Flow:
         python = before["python"].version if before else ""
         fixed = [f"python {str(python).rpartition('.')[0]}.*"] if before else []
         old = [record for name, record in before.items() if name in history]
-        specs_of_history = [package, *history.values()]
-        without_builds = [" ".join(spec.split()[:2]) for spec in specs_of_history]
-        added = list(new.values())
+        requested = [package, *history.values()]
+        neutered = [" ".join(spec.split()[:2]) for spec in requested]  # without the build string
         attempts = [
-            Attempt([*specs_of_history, *new], locked=old, pinned=added),
-            Attempt([*specs_of_history, *new], locked=[*old, *added], pinned=[]),
-            Attempt(specs_of_history, locked=old, pinned=[]),
-            Attempt(without_builds, locked=old, pinned=[]),
+            Attempt([*requested, *new], old, [*new.values()], fixed),
+            Attempt([*requested, *new], [*old, *new.values()], constraints=fixed),
+            Attempt(requested, old, constraints=fixed),
+            Attempt(neutered, old, constraints=fixed),
         ]
         why = ""
         for attempt in attempts[: 4 if before else 1]:
             try:
-                records = self.solve(case, attempt, driver=case.driver or None, constraints=fixed)
+                solution = self.solve(case, attempt, case.driver or None)
             except SolverError as error:
                 why = why or str(error)
                 continue
-            after = {name_of(record): record for record in records}
+            after = {name_of(record): record for record in solution}
             return variant_of(after[package]), change(before.get("pytorch"), after["pytorch"])
         return "refused", why
 

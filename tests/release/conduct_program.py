@@ -10,14 +10,17 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from steps import Silent, Step
 
 from torchship.release import processes, run
+from torchship.release.matrix import load_settings
 from torchship.release.paths import fresh, publish
-from torchship.release.tasks import Context, Task, run_tasks
+from torchship.release.tasks import Context, run_tasks
 
 FOLDER = Path(sys.argv[1])
 PAUSE = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
@@ -29,11 +32,6 @@ for _ in range(3000):
         open({late!r}, "w").close()
     time.sleep(0.02)
 """
-
-
-class Silent:
-    def started(self, task) -> None: ...
-    def finished(self, task, outcome) -> None: ...
 
 
 def note(line: str) -> None:
@@ -62,17 +60,17 @@ def make(name: str, _: Context) -> list[Path]:
     return [out]
 
 
-def tasks() -> list[Task]:
-    first_tasks = [Task(f"a{i}", partial(make, f"a{i}")) for i in range(4)]
+def tasks() -> list[Step]:
+    first_tasks = [Step(name=f"a{i}", act=partial(make, f"a{i}")) for i in range(4)]
     return first_tasks + [
-        Task(f"b{i}", partial(make, f"b{i}"), needs=(first_tasks[i],)) for i in range(4)
+        Step(name=f"b{i}", act=partial(make, f"b{i}"), after=(first_tasks[i],)) for i in range(4)
     ]
 
 
 if __name__ == "__main__":
-    run.BUILD = FOLDER
-    with (FOLDER / "said.txt").open("a") as file, run.only_run(Console(file=file)):
-        outcomes = run_tasks(tasks(), FOLDER, Silent(), jobs=2)
+    settings = replace(load_settings(), build=FOLDER)
+    with (FOLDER / "said.txt").open("a") as file, run.only_run(settings, Console(file=file)):
+        outcomes = run_tasks(tasks(), FOLDER, Silent(), settings=settings, jobs=2)
         for name, outcome in outcomes.items():
             note(f"{outcome.status.value} {name}")
         processes.end_children()

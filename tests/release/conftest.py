@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,30 +27,42 @@ def matrix():
     return load()
 
 
+@pytest.fixture(scope="session")
+def settings(matrix):
+    """The settings of a run for the matrix's first platform, in this checkout."""
+    from torchship.release.settings import make_settings
+
+    return make_settings(matrix)
+
+
+@pytest.fixture
+def own_settings(settings, tmp_path):
+    """The settings with folders `build` and `dist` of the test's own."""
+    return replace(settings, build=tmp_path / "build", dist=tmp_path / "dist")
+
+
 @pytest.fixture
 def matrix_text() -> str:
     return (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def log(tmp_path):
+def log(tmp_path, own_settings):
     from torchship.release.shell import Log
 
-    with Log(tmp_path / "logs" / "test.log") as log:
+    with Log(tmp_path / "logs" / "test.log", own_settings) as log:
         yield log
 
 
 @pytest.fixture(scope="session")
 def conda_worker(tmp_path_factory):
-    """Runs a command of `release.conda_worker` in a process of its own; returns its output."""
+    """Runs a command line of `conda_commands`; returns what the worker prints."""
     cache = str(tmp_path_factory.mktemp("rattler"))
 
-    def run(name: str, extra: dict[str, str] | None = None, **arguments: object) -> str:
+    def run(command: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
         env |= {"PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
-        command = [sys.executable, "-m", "torchship.release.conda_worker", name]
-        command.append(json.dumps(arguments, default=str))
-        env |= {"RATTLER_CACHE_DIR": cache, **(extra or {})}
+        env |= {"RATTLER_CACHE_DIR": cache, **(variables or {})}
         process = subprocess.run(command, env=env, capture_output=True, text=True)
         assert process.returncode == 0, process.stdout + process.stderr
         return process.stdout
@@ -58,9 +71,9 @@ def conda_worker(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def make_channels(matrix, conda_worker):
+def make_channels(matrix, settings, conda_worker):
     """Builds a recipe against stubs; returns the URLs of the channels with ours and the stubs."""
-    from torchship.release.cells import VARIANTS_FILE
+    from torchship.release import conda_commands
     from torchship.release.conda_stubs import stubs, write_channel
 
     # Something to pack, instead of compiling.
@@ -73,13 +86,15 @@ def make_channels(matrix, conda_worker):
         work.mkdir(parents=True)
         shutil.copy(REPO / "LICENSE", work.parent)
         (work / "build.sh").write_text(script)
-        copy = shutil.copy(recipe, work / "recipe.yaml")
+        copy = Path(shutil.copy(recipe, work / "recipe.yaml"))
         # The host environments of CUDA variants hold a pytorch that needs a driver.
         env = {"CONDA_OVERRIDE_CUDA": "99", "LLTM_CONDA_GIT_COMMIT": "c" * 40}
-        arguments = {"variants": VARIANTS_FILE, "out": folder / "out", "recipe": copy}
-        conda_worker("build", env, **arguments, channels=[stubs_channel])
+        command = conda_commands.build(
+            settings.variants, folder / "out", channels=[stubs_channel], recipe=copy
+        )
+        conda_worker(command, env)
         packages = list((folder / "out").glob("linux-64/*.conda"))
-        conda_worker("index", channel=channel, packages=packages)
+        conda_worker(conda_commands.index(channel, packages))
         return channel.as_uri(), stubs_channel
 
     return make

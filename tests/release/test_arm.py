@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from checkout import SETTINGS
 from shared_objects import KERNELS_RECORD, fake_torch, gpu_object, shared_object
 
 from torchship.builder import (
@@ -23,15 +24,17 @@ from torchship.builder import (
     plan,
 )
 from torchship.doctor import find_torch, read_binary
-from torchship.doctor.dimensions import runs_on
-from torchship.release import NATIVE, PROJECT, ReleaseError, audit, emulation
+from torchship.doctor.checks.cuda import runs_on
+from torchship.release import ReleaseError, audit, emulation
 from torchship.release.cells import all_cells, arch_list, by_platform, required, select
 from torchship.release.host import Host
 from torchship.release.listing import json_list
 from torchship.release.matrix import load
+from torchship.release.settings import make_settings, native_platform
 
 REPO = Path(__file__).resolve().parents[2]
 ARM, X86 = "linux-aarch64", "linux-x86_64"
+NATIVE = native_platform()
 CELL = "stable210-cpu-aarch64"
 
 
@@ -78,7 +81,7 @@ def test_every_gpu_of_a_torch_for_arm_finds_machine_code(arm) -> None:
     ],
 )
 def test_a_run_is_for_arm_only_where_it_was_asked_for(matrix, selectors, groups) -> None:
-    assert by_platform(selectors, matrix) == groups
+    assert by_platform(selectors, matrix, NATIVE) == groups
 
 
 @pytest.mark.parametrize(
@@ -89,23 +92,22 @@ def test_selectors_with_and_without_the_platform(arm, selector, count) -> None:
     assert len(select(all_cells(arm), [selector])) == count
 
 
-def test_a_compiler_for_another_platform_is_no_compiler(matrix) -> None:
+def test_a_compiler_for_another_platform_is_no_compiler(matrix, settings) -> None:
     gxx = HostCompiler(("g++",), "g++", "12.2.0", "riscv64")
     host = Host("python3", "3.11", None, gxx)
-    for cell in json.loads(json_list(all_cells(matrix), host, matrix))["cells"]:
+    for cell in json.loads(json_list(all_cells(matrix), host, settings))["cells"]:
         assert "compiles for linux-riscv64" in cell["reason"]
     native = replace(host, compiler=replace(gxx, machine=NATIVE.removeprefix("linux-")))
     (cell,) = select(all_cells(matrix), ["stable210-cpu"])
-    assert json.loads(json_list([cell], native, matrix))["cells"][0]["buildable"]
+    assert json.loads(json_list([cell], native, settings))["cells"][0]["buildable"]
 
 
-def test_what_is_missing_is_named(monkeypatch) -> None:
-    monkeypatch.setattr(emulation, "FOREIGN", ARM)
-    monkeypatch.setattr(emulation, "PLATFORM", ARM)
+def test_what_is_missing_is_named(arm, monkeypatch) -> None:
+    settings = replace(make_settings(arm), native=X86)
     monkeypatch.setattr(shutil, "which", lambda name, **_: None)
-    problem = emulation.missing(None)
-    assert f"no {emulation.GXX} and no {emulation.QEMU}" in problem
-    assert f"apt-get install {emulation.PACKAGES}" in problem
+    problem = emulation.missing(None, settings)
+    assert "no aarch64-linux-gnu-g++ and no qemu-aarch64" in problem
+    assert "apt-get install g++-aarch64-linux-gnu qemu-user" in problem
     assert f"on a {ARM} machine" in problem
 
 
@@ -136,17 +138,17 @@ def test_a_compiler_says_its_machine(tmp_path) -> None:
     assert f"linux-{own.machine}" == NATIVE
 
 
-def test_the_audit_stops_another_platform_and_small_pages(arm, tmp_path, monkeypatch) -> None:
+def test_the_audit_stops_another_platform_and_small_pages(arm, tmp_path) -> None:
     (cell,) = select(all_cells(arm), [CELL])
     record = read_binary(shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD))
     message = f"is built for {X86}, the cell needs {ARM}"
-    assert any(message in problem for problem in audit._problems(record, cell))
-    monkeypatch.setattr(audit, "PAGE", 65536)
+    assert any(message in problem for problem in audit.record_problems(record, cell))
     ours = record._replace(platform=ARM, alignment=4096)
     assert any(
-        "aligned to 4096 bytes, pages have up to 65536" in t for t in audit._problems(ours, cell)
+        "aligned to 4096 bytes, pages have up to 65536" in t
+        for t in audit.record_problems(ours, cell)
     )
-    assert list(audit._problems(ours._replace(alignment=65536), cell)) == []
+    assert list(audit.record_problems(ours._replace(alignment=65536), cell)) == []
 
 
 @pytest.mark.parametrize(("compiler", "linked"), [("g++", False), ("clang", True)])
@@ -157,7 +159,7 @@ def test_glue_brings_no_openmp_runtime_beside_torchs(compiler, linked, tmp_path:
     script.write_text(f"#!/bin/sh\n{answer}\n")
     script.chmod(0o755)
     env = {**os.environ, "CXX": str(script)}
-    project = PROJECT._replace(folder=REPO / "lltm_conda")
+    project = SETTINGS.project
     torch = find_torch(fake_torch(tmp_path, "2.5.1", abi=0).parent)
     request = BuildRequest(
         out_dir=tmp_path, project=project, glue="aten25-abi0", torch=torch, kernels=(), env=env
@@ -267,7 +269,7 @@ def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu(tmp_path) -> None
     assert {record["platform"] for record in records} == {ARM}
     # The same bytes in another folder.
     torch = find_torch(next((REPO / "build" / ARM / "envs").glob("torch-*")))
-    project = PROJECT._replace(folder=REPO / "lltm_conda")
+    project = SETTINGS.project
     env = {**os.environ, "CXX": "aarch64-linux-gnu-g++"}
     request = BuildRequest(
         out_dir=tmp_path, project=project, glue="stable210", torch=torch, kernels=(), env=env

@@ -8,9 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from checkout import SETTINGS
 
-from torchship.release import REPO, ReleaseError
+from torchship.release import ReleaseError
 from torchship.release.environments import apt
+from torchship.release.settings import REPO
 
 CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-S")
@@ -39,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("native") / "root"
     major = run_command(CROSS, "-dumpversion").strip().split(".")[0]
     try:
-        with Log(folder.with_name("log")) as log:
+        with Log(folder.with_name("log"), SETTINGS) as log:
             apt(log, folder, [f"g++-{major}"], "arm64")
     except ReleaseError as error:
         pytest.skip(f"Debian's arm64 packages are not in reach: {error}")

@@ -11,12 +11,12 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from checkout import SETTINGS
 
 from lltm_conda._version import __version__
 from torchship.doctor.binary import read_binary
-from torchship.release import BUILD, DIST, REPO
 from torchship.release.manifest import Manifest, parse, wrong_files
-from torchship.release.paths import ENVS, WHEELS
+from torchship.release.settings import REPO
 from torchship.release.store import digest
 
 HOW = "run scripts/build_all.sh host first"
@@ -41,7 +41,7 @@ def run(python: Path, *arguments: object, cwd: Path, **more: str) -> str:
 
 @pytest.fixture
 def wheel() -> Path:
-    return newest(WHEELS, "lltm-*+stable.cpu-*.whl")
+    return newest(SETTINGS.thin_wheels, "lltm-*+stable.cpu-*.whl")
 
 
 def test_the_wheel_serves_every_python_of_a_true_platform(wheel) -> None:
@@ -80,15 +80,17 @@ def test_the_wheel_names_its_variant_in_its_version(wheel) -> None:
 
 @pytest.fixture
 def manifest() -> Manifest:
-    path = newest(DIST, "manifest.json")
+    path = newest(SETTINGS.dist, "manifest.json")
     return parse(path)
 
 
 def test_the_manifest_is_true_to_what_lies_there(manifest) -> None:
-    assert wrong_files(manifest.artefacts, DIST) == []
+    assert wrong_files(manifest.artefacts, SETTINGS.dist) == []
     kinds = {artefact.kind for artefact in manifest.artefacts}
     assert {"fat", "thin", "sdist"} <= kinds
-    assert (DIST / "report.html").exists() and (DIST / "logs" / "stable210-cpu.log").exists()
+    assert (SETTINGS.dist / "report.html").exists() and (
+        SETTINGS.dist / "logs" / "stable210-cpu.log"
+    ).exists()
 
 
 def test_the_fat_wheel_is_small_and_says_what_it_lacks(manifest) -> None:
@@ -98,7 +100,7 @@ def test_the_fat_wheel_is_small_and_says_what_it_lacks(manifest) -> None:
 
 
 def test_the_fat_wheel_holds_what_the_manifest_says(manifest, tmp_path) -> None:
-    with ZipFile(DIST / manifest.fat.path) as archive:
+    with ZipFile(SETTINGS.dist / manifest.fat.path) as archive:
         archive.extractall(tmp_path)
     digests = {path.name: digest(path) for path in tmp_path.rglob("*.so")}
     cells = [manifest.cells[name] for name in manifest.fat.cells]
@@ -107,25 +109,25 @@ def test_the_fat_wheel_holds_what_the_manifest_says(manifest, tmp_path) -> None:
 
 
 def test_pip_installs_the_fat_wheel_and_it_runs(manifest, tmp_path) -> None:
-    python = newest(ENVS, "stable210-cpu-venv/bin/python")
+    python = newest(SETTINGS.envs, "stable210-cpu-venv/bin/python")
     if "stable210-cpu" not in manifest.fat.cells:
         pytest.skip(f"the fat wheel lacks stable210-cpu: {HOW}")
     site = tmp_path / "site"
     pip = ["-m", "pip", "install", "--no-deps", "--no-index", "--target", site]
-    run(Path(sys.executable), *pip, DIST / manifest.fat.path, cwd=tmp_path)
+    run(Path(sys.executable), *pip, SETTINGS.dist / manifest.fat.path, cwd=tmp_path)
     out = run(python, SMOKE, "--glue", "stable210", cwd=tmp_path, PYTHONPATH=str(site))
     assert "0 failed" in out and "chosen stable210-c" in out
 
 
 def test_the_sdist_holds_the_sources_and_no_binary() -> None:
-    with tarfile.open(newest(DIST, "lltm-*.tar.gz")) as archive:
+    with tarfile.open(newest(SETTINGS.dist, "lltm-*.tar.gz")) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
     assert {"setup.py", "pyproject.toml", "csrc/ops/operands.h", "LICENSE"} <= set(names)
     assert not [name for name in names if name.endswith((".so", ".o", ".pyc"))]
 
 
 def test_the_conda_package_serves_every_python_and_needs_no_exact_torch(manifest) -> None:
-    index = json.loads(newest(DIST, "channel/linux-64/repodata.json").read_text())
+    index = json.loads(newest(SETTINGS.dist, "channel/linux-64/repodata.json").read_text())
     facts = index["packages.conda"][Path(manifest.cells["stable210-cpu"].conda).name]
     needs = {need for need in facts["depends"] if not need.startswith("__glibc ")}
     assert needs == {"python >=3.10", "pytorch >=2.10.0 *_py*"}  # any build, CUDA ones too
@@ -135,7 +137,7 @@ def test_the_conda_package_serves_every_python_and_needs_no_exact_torch(manifest
 
 @pytest.mark.parametrize("kind", ["venv", "conda"])
 def test_the_installed_artefact_runs(kind, tmp_path) -> None:
-    python = newest(ENVS, f"stable210-cpu-{kind}/bin/python")
+    python = newest(SETTINGS.envs, f"stable210-cpu-{kind}/bin/python")
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
     report = tmp_path / "smoke.json"
     options = ["--outside", REPO / "lltm_conda", "--json", report]
@@ -145,13 +147,15 @@ def test_the_installed_artefact_runs(kind, tmp_path) -> None:
 
 
 def test_the_conda_package_leaves_no_trace_of_its_build() -> None:
-    prefix = newest(ENVS, "stable210-cpu-conda")
+    prefix = newest(SETTINGS.envs, "stable210-cpu-conda")
     files = [path for path in prefix.rglob("*lltm*") if path.is_file()]
     assert files and not list(prefix.glob("lib/python*/site-packages/lltm-*/direct_url.json"))
 
 
 def test_the_digits_were_learned() -> None:
-    facts = json.loads(newest(BUILD / "digits" / "stable210-cpu", "metrics.json").read_text())
+    facts = json.loads(
+        newest(SETTINGS.build / "digits" / "stable210-cpu", "metrics.json").read_text()
+    )
     assert facts["held_out_accuracy"] >= 0.95
     assert facts["held_out_images"] > 300
 
@@ -159,7 +163,7 @@ def test_the_digits_were_learned() -> None:
 @pytest.mark.slow
 def test_the_sdist_installs_and_runs(tmp_path) -> None:
     """Compiled anew by pip, against the torch of the environment that runs the tests."""
-    sdist = newest(DIST, "lltm-*.tar.gz")
+    sdist = newest(SETTINGS.dist, "lltm-*.tar.gz")
     target = tmp_path / "site"
     pip = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index"]
     run(Path(sys.executable), *pip, "--target", target, sdist, cwd=tmp_path, DEBUG="1")  # quicker
@@ -169,7 +173,7 @@ def test_the_sdist_installs_and_runs(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_a_second_run_with_nothing_changed_does_nothing() -> None:
-    newest(WHEELS, "lltm-*+stable.cpu-*.whl")
+    newest(SETTINGS.thin_wheels, "lltm-*+stable.cpu-*.whl")
     command = [str(REPO / "scripts" / "build_all.sh"), "stable210-cpu", "--channel", "bootstrap"]
     subprocess.run(command, check=True, capture_output=True)
     process = subprocess.run(command, check=True, capture_output=True, text=True)

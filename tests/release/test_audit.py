@@ -87,20 +87,20 @@ def cell(matrix, name: str):
 def test_a_gate_stops(what, matrix, log, tmp_path) -> None:
     name, file, how, message = BAD[what]
     path = shared_object(tmp_path / file, **how)
-    problems = gates(log, path, cell(matrix, name), tmp_path)
+    problems = gates(log, path, cell(matrix, name), folders=[tmp_path])
     assert any(message in problem for problem in problems), problems
 
 
 def test_a_library_outside_the_allowed_ones_is_stopped(matrix, log, tmp_path) -> None:
     other = shared_object(tmp_path / "libother.so", defined=["other"], soname="libother.so.3")
     path = shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD, libraries=[other])
-    problems = gates(log, path, cell(matrix, STABLE), tmp_path)
+    problems = gates(log, path, cell(matrix, STABLE), folders=[tmp_path])
     assert any("needs libother.so.3, which is outside" in problem for problem in problems), problems
 
 
 def test_nothing_is_said_of_a_good_object(matrix, log, tmp_path) -> None:
     path = shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD)
-    assert gates(log, path, cell(matrix, STABLE), tmp_path) == []
+    assert gates(log, path, cell(matrix, STABLE), folders=[tmp_path]) == []
 
 
 def test_the_installed_binaries_pass(matrix, log) -> None:
@@ -109,7 +109,7 @@ def test_the_installed_binaries_pass(matrix, log) -> None:
     (glue,) = lib.glob("glue-*.so")
     cells = [c for c in all_cells(matrix) if c.glue == glue.stem.removeprefix("glue-")]
     for path in (glue, lib / "kernels-cpu.so"):
-        assert gates(log, path, cells[0], Path(torch.__file__).parent / "lib") == []
+        assert gates(log, path, cells[0], folders=[Path(torch.__file__).parent / "lib"]) == []
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="torch-abi-audit needs Python 3.11")
@@ -117,7 +117,7 @@ def test_torch_abi_audit_refuses_an_object_of_the_other_lane(matrix, log, tmp_pa
     if shutil.which("torch-abi-audit", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("torch-abi-audit is not installed")
     path = shared_object(tmp_path / "glue-stable210.so", record=GLUE_RECORD, undefined=[ERROR_NEW])
-    problems = gates(log, path, cell(matrix, STABLE), tmp_path)
+    problems = gates(log, path, cell(matrix, STABLE), folders=[tmp_path])
     assert any("torch-abi-audit refuses it" in problem for problem in problems), problems
 
 
@@ -133,10 +133,10 @@ def test_torch_abi_audit_refuses_an_object_of_the_other_lane(matrix, log, tmp_pa
 )
 def test_newer_symbols_than_the_policy_has_are_stopped(floors, message, tmp_path) -> None:
     record = read_binary(shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD))
-    problems = too_new(record._replace(floors=floors), "2.34")
+    problems = too_new(record._replace(floors=floors), "2.34", "x86_64")
     assert (message is None and problems == []) or message in problems[0]
 
 
 def test_the_policy_of_the_matrix_is_one_that_auditwheel_knows(matrix, tmp_path) -> None:
     record = read_binary(shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD))
-    assert too_new(record, matrix.package.manylinux) == []
+    assert too_new(record, matrix.package.manylinux, "x86_64") == []

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lltm_conda._project import PROJECT
 from torchship.builder import BuildRequest, Step
 from torchship.release import build_steps
+from torchship.release.settings import Settings
 from torchship.release.shell import Log
 from torchship.release.tasks import Context
 
@@ -16,9 +16,10 @@ from torchship.release.tasks import Context
 class Compiling:
     """Two sources, "compiled" by a command that counts, and "linked" into one object."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
         self.out = root / "out"
+        self.settings = settings
         for name in ("a", "b"):
             (root / f"{name}.cpp").write_text(name, encoding="utf-8")
         monkeypatch.setattr(build_steps, "plan", lambda _: self.steps())
@@ -37,9 +38,9 @@ class Compiling:
     def run(self) -> list[str]:
         """Builds; which sources were compiled."""
         (self.root / "runs").write_text("", encoding="utf-8")
-        request = BuildRequest(self.out, PROJECT, kernels=())
-        context = Context(Log(self.root / "log"))
-        (output,) = build_steps._execute(context, request)
+        request = BuildRequest(self.out, self.settings.project, kernels=())
+        context = Context(Log(self.root / "log", self.settings), self.settings)
+        (output,) = build_steps.build(context, request)
         assert output.read_text(encoding="utf-8") == "".join(
             (self.root / f"{name}.cpp").read_text(encoding="utf-8") for name in ("a", "b")
         )
@@ -47,8 +48,8 @@ class Compiling:
 
 
 @pytest.fixture
-def compiling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiling:
-    return Compiling(tmp_path, monkeypatch)
+def compiling(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Compiling:
+    return Compiling(tmp_path, settings, monkeypatch)
 
 
 def test_everything_is_compiled_with_the_compiler_of_the_run(compiling: Compiling) -> None:

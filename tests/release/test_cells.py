@@ -81,8 +81,8 @@ def test_an_unknown_selector_lists_near_matches(matrix) -> None:
         select(all_cells(matrix), ["stable21-cpu"])
 
 
-def test_without_torch_the_host_gets_the_stable_cpu_cell(matrix) -> None:
-    assert host_cell(matrix, HOST).name == "stable210-cpu"
+def test_without_torch_the_host_gets_the_stable_cpu_cell(matrix, settings) -> None:
+    assert host_cell(HOST, settings).name == "stable210-cpu"
 
 
 @pytest.mark.parametrize(
@@ -95,54 +95,54 @@ def test_without_torch_the_host_gets_the_stable_cpu_cell(matrix) -> None:
         (torch("2.9.1", "12.8"), "aten29-abi1-cu12"),
     ],
 )
-def test_the_host_cell_fits_the_torch_that_is_there(matrix, installed, name) -> None:
-    assert host_cell(matrix, replace(HOST, torch=installed)).name == name
+def test_the_host_cell_fits_the_torch_that_is_there(matrix, installed, name, settings) -> None:
+    assert host_cell(replace(HOST, torch=installed), settings).name == name
 
 
-def test_a_torch_that_nothing_serves_is_refused(matrix) -> None:
+def test_a_torch_that_nothing_serves_is_refused(matrix, settings) -> None:
     with pytest.raises(ReleaseError, match="or newer"):
-        host_cell(matrix, replace(HOST, torch=torch("2.1.0")))
+        host_cell(replace(HOST, torch=torch("2.1.0")), settings)
 
 
-def test_a_missing_compiler_is_an_obstacle_with_a_remedy(matrix) -> None:
-    reason = obstacle(cell(matrix, "stable210-cpu"), replace(HOST, compiler=None), matrix)
+def test_a_missing_compiler_is_an_obstacle_with_a_remedy(matrix, settings) -> None:
+    reason = obstacle(cell(matrix, "stable210-cpu"), replace(HOST, compiler=None), settings)
     assert reason is not None and "apt-get install g++" in reason
 
 
-def test_a_compiler_outside_the_bounds_is_an_obstacle(matrix) -> None:
+def test_a_compiler_outside_the_bounds_is_an_obstacle(matrix, settings) -> None:
     old = replace(HOST, compiler=HostCompiler(("g++",), "g++", "8.3.0"))
-    reason = obstacle(cell(matrix, "stable210-cpu"), old, matrix)
+    reason = obstacle(cell(matrix, "stable210-cpu"), old, settings)
     assert reason is not None and "8.3.0" in reason and "9 to 15" in reason
 
 
-def test_the_abi_that_pypi_lacks_is_an_obstacle(matrix) -> None:
-    reason = obstacle(cell(matrix, "aten24-abi1-cpu"), HOST, matrix)
+def test_the_abi_that_pypi_lacks_is_an_obstacle(matrix, settings) -> None:
+    reason = obstacle(cell(matrix, "aten24-abi1-cpu"), HOST, settings)
     assert reason is not None and "C++ ABI 1" in reason
-    assert obstacle(cell(matrix, "aten24-abi0-cpu"), HOST, matrix) is None
+    assert obstacle(cell(matrix, "aten24-abi0-cpu"), HOST, settings) is None
 
 
-def test_without_nvcc_12_and_clang_a_cuda_12_cell_is_not_buildable(matrix) -> None:
+def test_without_nvcc_12_and_clang_a_cuda_12_cell_is_not_buildable(matrix, settings) -> None:
     bare = replace(HOST, cuda=Compilers())
-    reason = obstacle(cell(matrix, "stable210-cu12"), bare, matrix)
+    reason = obstacle(cell(matrix, "stable210-cu12"), bare, settings)
     assert reason is not None and "no nvcc 12.x" in reason and "apt-get install clang-19" in reason
-    assert obstacle(cell(matrix, "stable210-cu13"), bare, matrix) is None
-    assert obstacle(cell(matrix, "stable210-cu12"), HOST, matrix) is None
+    assert obstacle(cell(matrix, "stable210-cu13"), bare, settings) is None
+    assert obstacle(cell(matrix, "stable210-cu12"), HOST, settings) is None
 
 
-def test_a_python_without_a_wheel_of_torch_is_an_obstacle(matrix) -> None:
+def test_a_python_without_a_wheel_of_torch_is_an_obstacle(matrix, settings) -> None:
     new = replace(HOST, python_minor="3.13")
-    reason = obstacle(cell(matrix, "aten24-abi0-cpu"), new, matrix)
+    reason = obstacle(cell(matrix, "aten24-abi0-cpu"), new, settings)
     assert reason is not None and "no wheel for Python 3.13" in reason and "3.12" in reason
-    assert obstacle(cell(matrix, "aten25-abi0-cpu"), new, matrix) is None
+    assert obstacle(cell(matrix, "aten25-abi0-cpu"), new, settings) is None
 
 
-def test_a_torch_of_the_other_abi_at_hand_is_built_against(matrix) -> None:
+def test_a_torch_of_the_other_abi_at_hand_is_built_against(matrix, settings) -> None:
     target = cell(matrix, "aten24-abi1-cpu")
     at_hand = replace(HOST, torch=torch("2.4.1", abi=1))
-    assert obstacle(target, at_hand, matrix) is None
-    tasks = Plan(matrix, at_hand, [target]).tasks
+    assert obstacle(target, at_hand, settings) is None
+    tasks = Plan(settings, at_hand, [target]).tasks
     env = tasks["env/torch-2.4.1-abi1"]
-    assert env.run.keywords["env"].borrowed == Path("/nowhere")
+    assert env.env.borrowed == Path("/nowhere")
     assert env in tasks["glue/aten24-abi1"].needs
     for other in (torch("2.5.1", abi=1), torch("2.4.1", abi=0), torch("2.4.0a0+git1", abi=1)):
-        assert obstacle(target, replace(HOST, torch=other), matrix) is not None
+        assert obstacle(target, replace(HOST, torch=other), settings) is not None

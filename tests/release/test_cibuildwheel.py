@@ -11,7 +11,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from torchship.release import REPO, ReleaseError, cibuildwheel
+from torchship.release import ReleaseError, cibuildwheel
+from torchship.release.settings import REPO
 
 tomllib = pytest.importorskip("tomllib")  # Python 3.11
 

@@ -9,14 +9,15 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from checkout import SETTINGS
 
-from torchship.release import PROJECT, ReleaseError
+from torchship.release import ReleaseError
 
 pytest.importorskip("rattler")
 
 from torchship.release.conda_worker import contents
 
-FOLDER = f"site-packages/{PROJECT.package}"
+FOLDER = f"site-packages/{SETTINGS.project.package}"
 
 
 def package(folder: Path, files: dict[str, bytes], placeholder: str | None = None) -> Path:
@@ -50,7 +51,7 @@ def binary(tmp_path) -> Path:
 
 
 def test_a_package_with_the_binaries_as_built_passes(tmp_path, binary, capsys) -> None:
-    contents(package(tmp_path, {f"{FOLDER}/lib/{binary.name}": b"as built"}), [binary])
+    contents(package(tmp_path, {f"{FOLDER}/lib/{binary.name}": b"as built"}), [binary], SETTINGS)
     assert (
         f"{binary.name}: sha256 {hashlib.sha256(b'as built').hexdigest()}"
         in capsys.readouterr().out
@@ -73,4 +74,4 @@ def test_a_package_with_the_binaries_as_built_passes(tmp_path, binary, capsys) -
 )
 def test_a_package_is_refused_by_what_it_holds(tmp_path, binary, files, placeholder, says) -> None:
     with pytest.raises(ReleaseError, match=says):
-        contents(package(tmp_path, files, placeholder), [binary])
+        contents(package(tmp_path, files, placeholder), [binary], SETTINGS)

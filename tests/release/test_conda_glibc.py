@@ -11,6 +11,7 @@ import pytest
 
 from torchship.doctor.binary import read_binary
 from torchship.doctor.records import dotted
+from torchship.release import conda_commands
 from torchship.release.bootstrap import sysroot as bootstrap_sysroot
 from torchship.release.conda_stubs import write_channel
 
@@ -43,7 +44,7 @@ def test_a_package_asks_for_the_glibc_of_its_objects(
     recipe.write_text(RECIPE.format(need=sysroot))
     variants.write_text("variant_glue: [x]\n")
     channel = write_channel(tmp_path / "channel", []).as_uri()
-    conda_worker("build", variants=variants, out=out, recipe=recipe, channels=[channel])
+    conda_worker(conda_commands.build(variants, out, channels=[channel], recipe=recipe))
     (package,) = out.glob("*/*.conda")
     need = dotted(read_binary(library).floors["GLIBC"])
     assert rattler_build.Package.from_file(str(package)).depends == [f"__glibc >={need}"]
@@ -51,4 +52,4 @@ def test_a_package_asks_for_the_glibc_of_its_objects(
 
 def test_beside_the_bootstrap_channel_the_hosts_glibc_is_asked_for() -> None:
     host = os.confstr("CS_GNU_LIBC_VERSION").split()[1]
-    assert bootstrap_sysroot().run_exports == {"strong": (f"__glibc >={host}",)}
+    assert bootstrap_sysroot("linux-64").run_exports == {"strong": (f"__glibc >={host}",)}

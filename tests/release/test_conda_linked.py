@@ -10,7 +10,7 @@ import pytest
 from machines import machine
 from shared_objects import fake_torch
 
-from torchship.release import ReleaseError
+from torchship.release import ReleaseError, conda_commands
 from torchship.release.conda_stubs import Stub, link_torch, write_channel
 
 pytest.importorskip("rattler")
@@ -34,7 +34,13 @@ class Channels:
         self.folder = folder
 
     def chosen(self, spec: str, driver: str | None) -> dict[str, str]:
-        solution = solve(self.urls, [spec], machine(driver), self.folder / "repodata")
+        solution = solve(
+            self.urls,
+            [spec],
+            machine(driver),
+            subdir="linux-64",
+            cache=self.folder / "repodata",
+        )
         return {name: record.file_name for name, record in solution.items()}
 
 
@@ -73,14 +79,15 @@ def test_it_serves_the_python_of_its_environment_alone(cuda_build) -> None:
             [cuda_build.urls[0], other.as_uri()],
             ["pytorch * cpu*"],
             machine(),
-            cuda_build.folder / "repodata",
+            subdir="linux-64",
+            cache=cuda_build.folder / "repodata",
         )
 
 
 def test_installed_it_is_the_torch_of_the_environment(cuda_build, conda_worker) -> None:
     prefix = cuda_build.folder / "prefix"
-    request = {"specs": ["pytorch * cuda*"], "channels": list(cuda_build.urls)}
-    conda_worker("install", {"CONDA_OVERRIDE_CUDA": "12.0"}, prefix=prefix, **request)
+    command = conda_commands.install(prefix, ["pytorch * cuda*"], channels=cuda_build.urls)
+    conda_worker(command, {"CONDA_OVERRIDE_CUDA": "12.0"})
     site = prefix / "lib" / f"python{PYTHON}" / "site-packages"
     code = f"import site; site.addsitedir({str(site)!r}); import torch; print(torch.__file__)"
     # Without the Python's own site-packages, where another torch may lie.

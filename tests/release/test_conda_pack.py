@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from torchship.release import REPO
+from torchship.release import conda_commands
 from torchship.release.conda_stubs import Stub, write_channel
+from torchship.release.settings import REPO
 
 pytest.importorskip("rattler_build")
 zstandard = pytest.importorskip("zstandard")
@@ -51,9 +52,14 @@ def packages(tmp_path_factory, conda_worker) -> list[Path]:
         (root / "recipe" / "build.sh").write_text(BUILD)
         (root / "variants.yaml").write_text("variant_glue: [x]\n")
         channel = write_channel(root / "channel", [Stub("zlib", "1", "0")])
-        arguments = {"recipe": root / "recipe" / "recipe.yaml", "channels": [channel.as_uri()]}
         out = root / "out"
-        conda_worker("build", variants=root / "variants.yaml", out=out, **arguments)
+        command = conda_commands.build(
+            root / "variants.yaml",
+            out,
+            channels=[channel.as_uri()],
+            recipe=root / "recipe" / "recipe.yaml",
+        )
+        conda_worker(command)
         paths += out.glob("*/*.conda")
     return paths
 
@@ -130,7 +136,8 @@ def test_a_new_package_drives_an_older_one_of_its_name_out_of_the_cache(
     channel = write_channel(tmp_path / "channel", [Stub("zlib", "1", "0")]).as_uri()
     old = tmp_path / "cache" / "pkgs" / "lltm-0.1.0-cpu_stable210_100"
     old.mkdir(parents=True)
-    arguments = {"variants": tmp_path / "variants.yaml", "out": tmp_path / "out", "recipe": recipe}
-    cache = {"RATTLER_CACHE_DIR": str(tmp_path / "cache")}
-    conda_worker("build", cache, **arguments, channels=[channel])
+    command = conda_commands.build(
+        tmp_path / "variants.yaml", tmp_path / "out", channels=[channel], recipe=recipe
+    )
+    conda_worker(command, {"RATTLER_CACHE_DIR": str(tmp_path / "cache")})
     assert not old.exists()

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from checkout import SETTINGS
 from shared_objects import KERNELS_RECORD, shared_object
 
 import lltm_conda
+from torchship.release import conda_commands
 from torchship.release.cells import all_cells, render, select
 from torchship.release.conda_stubs import link_torch
-from torchship.release.paths import BOOTSTRAP, ENVS
 
 pytest.importorskip("rattler_build")
 
@@ -131,8 +132,8 @@ def test_a_built_package_is_tested_so(matrix, tmp_path, conda_worker, record, pa
     """The package as it is installed, beside a pytorch that calls itself a CUDA build."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     site = f"lib/python{python}/site-packages"
-    env = ENVS / f"torch-{matrix.torch[matrix.stable.built_with].release}-py{python}"
-    if not BOOTSTRAP.is_dir() or not env.is_dir():
+    env = SETTINGS.envs / f"torch-{matrix.torch[matrix.stable.built_with].release}-py{python}"
+    if not SETTINGS.bootstrap_channel.is_dir() or not env.is_dir():
         pytest.skip("no bootstrap channel: run scripts/build_all.sh stable210-cpu first")
     cuda_torch(tmp_path / "env" / site)
     for path in (env / site).iterdir():
@@ -144,13 +145,13 @@ def test_a_built_package_is_tested_so(matrix, tmp_path, conda_worker, record, pa
     variants = tmp_path / "variants.yaml"
     out = tmp_path / "out"
     variants.write_text(render(select(all_cells(matrix), ["stable210-cu13"]), matrix))
-    channels = [linked, BOOTSTRAP.as_uri()]
+    channels = [linked, SETTINGS.bootstrap_channel.as_uri()]
     driver = {"CONDA_OVERRIDE_CUDA": "13.0"}
     env = {**driver, "LLTM_CONDA_PREBUILT": str(prebuilt)}
-    conda_worker("build", env, variants=variants, out=out, channels=channels)
+    conda_worker(conda_commands.build(variants, out, channels=channels), env)
     (package,) = out.glob("linux-64/lltm-*.conda")
-    channels = [out.as_uri(), *channels]
-    test = partial(conda_worker, "test", driver, package=package, channels=channels)
+    command = conda_commands.test(package, channels=[out.as_uri(), *channels])
+    test = partial(conda_worker, command, driver)
     if passes:
         assert "2 package test(s) passed" in test()
     else:

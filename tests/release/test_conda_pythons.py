@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import SETTINGS
 
-from torchship.release import DIST, REPO
+from torchship.release import conda_commands
 from torchship.release.bootstrap import stage_python
 from torchship.release.conda_stubs import stubs, write_channel
 from torchship.release.environments import interpreter, python_facts, uv_settings
-from torchship.release.paths import CHANNEL, tool
+from torchship.release.paths import tool
+from torchship.release.settings import REPO
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 
@@ -23,11 +25,9 @@ SMOKE = REPO / "scripts" / "engine_smoke.py"
 
 @pytest.fixture
 def package() -> Path:
-    packages = sorted(CHANNEL.glob("linux-64/lltm-*-cpu_stable*.conda"))
+    packages = sorted(SETTINGS.channel.glob("linux-64/lltm-*-cpu_stable*.conda"))
     if not packages:
-        pytest.skip(
-            f"no stable package in {DIST.name}/channel: run scripts/build_all.sh host first"
-        )
+        pytest.skip("no stable package in dist/channel: run scripts/build_all.sh host first")
     return packages[-1]
 
 
@@ -45,8 +45,9 @@ def other_python(matrix) -> tuple[str, str]:
 def run(*command: object, cwd: Path, **extra: str) -> str:
     dropped = ("PYTHONPATH", "LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT", "PYTHONDONTWRITEBYTECODE")
     env = {key: value for key, value in os.environ.items() if key not in dropped} | extra
-    arguments = [str(word) for word in command]
-    process = subprocess.run(arguments, cwd=cwd, env=env, capture_output=True, text=True)
+    process = subprocess.run(
+        [str(w) for w in command], cwd=cwd, env=env, capture_output=True, text=True
+    )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
 
@@ -78,10 +79,10 @@ def test_a_package_built_on_one_python_runs_on_another(
     torch = matrix.torch[matrix.stable.built_with].release
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     (python_package,) = pythons.glob("linux-64/*.conda")
-    conda_worker("index", channel=tmp_path / "base", packages=[python_package])
-    channels = [channel.as_uri() for channel in (CHANNEL, tmp_path / "base", pytorch)]
+    conda_worker(conda_commands.index(tmp_path / "base", [python_package]))
+    channels = [channel.as_uri() for channel in (SETTINGS.channel, tmp_path / "base", pytorch)]
     specs = [f"lltm =={version} {build}", f"python {minor}.*", f"pytorch =={torch}"]
-    conda_worker("install", prefix=prefix, specs=specs, channels=channels)
+    conda_worker(conda_commands.install(prefix, specs, channels=channels))
     python = prefix / "bin" / "python"
     settings = uv_settings(find_links=False) | {"UV_CACHE_DIR": str(tmp_path / "uv")}
     requirements = [f"torch=={torch}", "numpy"]

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from torchship.release import REPO, ReleaseError
+from torchship.release import ReleaseError
 from torchship.release.cells import all_cells, for_conda
 from torchship.release.conda_stubs import OLDER, stubs
+from torchship.release.settings import REPO
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")
@@ -47,7 +48,9 @@ def ask(channels, folder):
 
     def ask(driver: str | None, *specs: str, **other: str) -> dict[str, str]:
         facts = machine(driver, **other)
-        solution = solve(channels, ["lltm", *specs], facts, folder / "repodata")
+        solution = solve(
+            channels, ["lltm", *specs], facts, subdir="linux-64", cache=folder / "repodata"
+        )
         return {name: record.file_name for name, record in solution.items()}
 
     return ask

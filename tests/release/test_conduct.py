@@ -10,23 +10,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from steps import Silent, Step
 
-from torchship.release import REPO
 from torchship.release.paths import publish, write_atomically
+from torchship.release.settings import REPO
 from torchship.release.store import read_stamp
-from torchship.release.tasks import Status, Task, run_tasks
+from torchship.release.tasks import Status, run_tasks
 
 PROGRAM = Path(__file__).with_name("conduct_program.py")
 NAMES = [f"{kind}{number}" for kind in "ab" for number in range(4)]
-
-
-class Silent:
-    def started(self, task) -> None: ...
-    def finished(self, task, outcome) -> None: ...
 
 
 def start(folder: Path, pause: float = 0.05) -> subprocess.Popen[bytes]:
@@ -101,34 +98,44 @@ def test_a_run_that_is_killed_again_and_again_ends_well(seed, tmp_path) -> None:
     assert all_is_well(tmp_path)
 
 
-def test_a_second_run_beside_the_first_is_refused(tmp_path, monkeypatch) -> None:
+# The begin of a program: settings whose build folder is the first argument.
+IN_FOLDER = """
+import os, pathlib, subprocess, sys, time
+from dataclasses import replace
+from rich.console import Console
+from torchship.release import run
+from torchship.release.matrix import load_settings
+from torchship.release.shell import Log
+
+folder = pathlib.Path(sys.argv[1])
+settings = replace(load_settings(), build=folder)
+"""
+
+
+def test_a_second_run_beside_the_first_is_refused(tmp_path, settings) -> None:
     from rich.console import Console
 
     from torchship.release import run
 
-    monkeypatch.setattr(run, "BUILD", tmp_path)
-    with run.only_run(Console()):
-        code = (
-            "import pathlib; from rich.console import Console; from torchship.release import run;"
-            f"run.BUILD = pathlib.Path({str(tmp_path)!r})\n"
-            "with run.only_run(Console()): pass"
-        )
+    own_settings = replace(settings, build=tmp_path)
+    with run.only_run(own_settings, Console()):
+        code = f"{IN_FOLDER}\nwith run.only_run(settings, Console()): pass"
         env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
         process = subprocess.run(
-            [sys.executable, "-c", code], env=env, capture_output=True, text=True
+            [sys.executable, "-c", code, str(tmp_path)], env=env, capture_output=True, text=True
         )
         assert process.returncode and "another run is going on" in process.stderr
-    with run.only_run(Console()):
+    with run.only_run(own_settings, Console()):
         pass
 
 
-def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, monkeypatch) -> None:
+def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, settings) -> None:
     from rich.console import Console
 
     from torchship.release import run
     from torchship.release.processes import MARK
 
-    monkeypatch.setattr(run, "BUILD", tmp_path / "build")
+    own_settings = replace(settings, build=tmp_path / "build")
     (tmp_path / "build").mkdir()
     sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
     envs = [{MARK: str(tmp_path / name)} for name in ("build", "another")]
@@ -137,7 +144,7 @@ def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, monkeypa
     )
     for process in (left, other):
         process.stdout.readline()  # it runs, under the environment that it was given
-    with run.only_run(Console(quiet=True)):
+    with run.only_run(own_settings, Console(quiet=True)):
         assert left.poll() is not None
         assert other.poll() is None
         assert os.environ[MARK] == str(tmp_path / "build")
@@ -173,14 +180,8 @@ def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> 
     assert all(process.poll() is not None for process in started)
 
 
-COMPILING = """
-import os, pathlib, subprocess, sys
-from torchship.release import run
-from torchship.release.shell import Log
-from rich.console import Console
-
-run.BUILD = folder = pathlib.Path(sys.argv[1])
-with run.only_run(Console()), Log(folder / "x.log") as log:
+COMPILING = f"""{IN_FOLDER}
+with run.only_run(settings, Console()), Log(folder / "x.log", settings) as log:
     os.mkfifo(folder / "fifo")
     forever = os.open(folder / "fifo", os.O_RDWR)
     daemon = subprocess.Popen([sys.argv[2]], stdin=forever)
@@ -189,7 +190,7 @@ with run.only_run(Console()), Log(folder / "x.log") as log:
 """
 
 
-def test_the_daemon_of_a_compiler_cache_lives_on(tmp_path, monkeypatch) -> None:
+def test_the_daemon_of_a_compiler_cache_lives_on(tmp_path, settings) -> None:
     """As sccache's it has no arguments, unlike the programs that wait for it."""
     from rich.console import Console
 
@@ -208,20 +209,14 @@ def test_the_daemon_of_a_compiler_cache_lives_on(tmp_path, monkeypatch) -> None:
     (compiles,) = (p for p in psutil.Process(process.pid).children() if p != daemon)
     wait_until(lambda: compiles.name() == daemon.name() == "sccache")
     kill(process)
-    monkeypatch.setattr(run, "BUILD", build)
-    with run.only_run(Console(quiet=True)):
+    with run.only_run(replace(settings, build=build), Console(quiet=True)):
         assert not compiles.is_running()
         assert daemon.is_running()
     daemon.kill()
 
 
-FORKING = """
-import os, pathlib, sys, time
-from torchship.release import run
-from rich.console import Console
-
-run.BUILD = folder = pathlib.Path(sys.argv[1])
-with run.only_run(Console()):
+FORKING = f"""{IN_FOLDER}
+with run.only_run(settings, Console()):
     if os.fork():
         (folder / "forked").touch()
         time.sleep(60)
@@ -230,7 +225,7 @@ with run.only_run(Console()):
 """
 
 
-def test_what_was_just_being_started_is_ended_too(tmp_path, monkeypatch) -> None:
+def test_what_was_just_being_started_is_ended_too(tmp_path, settings) -> None:
     from rich.console import Console
 
     from torchship.release import run
@@ -241,15 +236,17 @@ def test_what_was_just_being_started_is_ended_too(tmp_path, monkeypatch) -> None
     (child,) = psutil.Process(process.pid).children()
     kill(process)
     assert child.is_running(), "there is something to end"
-    monkeypatch.setattr(run, "BUILD", tmp_path)
-    with run.only_run(Console(quiet=True)):
+    with run.only_run(replace(settings, build=tmp_path), Console(quiet=True)):
         assert not child.is_running()
 
 
 STOPPED = """
 import pathlib, signal, sys
+sys.path.insert(0, sys.argv[2])
+from steps import Step
+from torchship.release.matrix import load_settings
 from torchship.release.processes import interrupt
-from torchship.release.tasks import Task, run_tasks
+from torchship.release.tasks import run_tasks
 
 folder = pathlib.Path(sys.argv[1])
 
@@ -263,9 +260,9 @@ def slow(context):
 
 signal.signal(signal.SIGTERM, interrupt)
 try:
-    first = Task("slow", slow)
-    tasks = [first, Task("after", slow, needs=(first,))]
-    run_tasks(tasks, folder, Silent())
+    first = Step(name="slow", act=slow)
+    tasks = [first, Step(name="after", act=slow, after=(first,))]
+    run_tasks(tasks, folder, Silent(), settings=load_settings())
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -275,7 +272,9 @@ def test_a_run_that_is_stopped_ends_its_commands_and_counts_nothing_as_done(tmp_
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     program = tmp_path / "stopped.py"
     program.write_text(STOPPED)
-    process = subprocess.Popen([sys.executable, str(program), str(tmp_path)], env=env)
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(tmp_path), str(PROGRAM.parent)], env=env
+    )
     wait_until(lambda: psutil.Process(process.pid).children())
     process.terminate()
     assert process.wait(timeout=60) == 130
@@ -285,7 +284,7 @@ def test_a_run_that_is_stopped_ends_its_commands_and_counts_nothing_as_done(tmp_
 # No space left.
 
 
-def full(target: Path, ran: list[str], name: str, needs: tuple[Task, ...] = ()) -> Task:
+def full(target: Path, ran: list[str], name: str, needs: tuple[Step, ...] = ()) -> Step:
     """A task that writes where there is no space as long as `target` points to /dev/full."""
 
     def run(_context):
@@ -293,19 +292,19 @@ def full(target: Path, ran: list[str], name: str, needs: tuple[Task, ...] = ()) 
         target.write_bytes(b"x" * 100_000)
         return [target]
 
-    return Task(name, run, needs=needs)
+    return Step(name=name, act=run, after=needs)
 
 
-def plain(folder: Path, ran: list[str], name: str, needs: tuple[Task, ...] = ()) -> Task:
+def plain(folder: Path, ran: list[str], name: str, needs: tuple[Step, ...] = ()) -> Step:
     def run(_context):
         ran.append(name)
         (folder / name).write_text(name)
         return [folder / name]
 
-    return Task(name, run, needs=needs)
+    return Step(name=name, act=run, after=needs)
 
 
-def test_a_full_disk_stops_the_run_and_the_next_one_resumes(tmp_path) -> None:
+def test_a_full_disk_stops_the_run_and_the_next_one_resumes(tmp_path, settings) -> None:
     target = tmp_path / "big"
     ran = []
     target.symlink_to("/dev/full")
@@ -313,7 +312,7 @@ def test_a_full_disk_stops_the_run_and_the_next_one_resumes(tmp_path) -> None:
     big = full(target, ran, "big", needs=(before,))
     other = plain(tmp_path, ran, "other", needs=(before,))
     tasks = [before, big, other, plain(tmp_path, ran, "after", needs=(big,))]
-    outcomes = run_tasks(tasks, tmp_path, Silent())
+    outcomes = run_tasks(tasks, tmp_path, Silent(), settings=settings)
     assert outcomes["big"].status is Status.FAILED
     assert "MB are free" in outcomes["big"].reason
     assert "run the same again" in outcomes["big"].reason
@@ -321,22 +320,22 @@ def test_a_full_disk_stops_the_run_and_the_next_one_resumes(tmp_path) -> None:
     assert "not started: no space left" in outcomes["other"].reason
     target.unlink()
     ran.clear()
-    outcomes = run_tasks(tasks, tmp_path, Silent())
+    outcomes = run_tasks(tasks, tmp_path, Silent(), settings=settings)
     assert sorted(ran) == ["after", "big", "other"]
     assert outcomes["before"].status is Status.REUSED
 
 
-def test_a_command_that_finds_the_disk_full_is_understood(tmp_path) -> None:
+def test_a_command_that_finds_the_disk_full_is_understood(tmp_path, settings) -> None:
     def run(context):
         context.log.run(["sh", "-c", "cat /etc/passwd > /dev/full"], remedy="reinstall everything")
         return []
 
-    outcomes = run_tasks([Task("cp", run)], tmp_path, Silent())
+    outcomes = run_tasks([Step(name="cp", act=run)], tmp_path, Silent(), settings=settings)
     assert outcomes["cp"].disk_full and "free some" in outcomes["cp"].reason
     assert "reinstall" not in outcomes["cp"].reason
 
 
-def test_a_log_that_finds_the_disk_full_is_understood(tmp_path) -> None:
+def test_a_log_that_finds_the_disk_full_is_understood(tmp_path, settings) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "big.log").symlink_to("/dev/full")
 
@@ -344,7 +343,7 @@ def test_a_log_that_finds_the_disk_full_is_understood(tmp_path) -> None:
         context.log.write("x" * 100_000)
         return []
 
-    outcomes = run_tasks([Task("big", run)], tmp_path, Silent())
+    outcomes = run_tasks([Step(name="big", act=run)], tmp_path, Silent(), settings=settings)
     assert outcomes["big"].disk_full
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from wheel_makers import make_wheel
@@ -16,6 +15,7 @@ from wheel_makers import make_wheel
 from torchship.release import ReleaseError, conda_steps, environments
 from torchship.release.paths import tool
 from torchship.release.shell import Log
+from torchship.release.tasks import Context
 
 NAME = "lltm-0.1.0-py3-none-any.whl"
 
@@ -111,7 +111,7 @@ def test_passwords_of_an_index_reach_no_log(index, log, monkeypatch) -> None:
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", secret)
     with log, pytest.raises(ReleaseError):
         environments.uv(log, ["pip", "install", "--target", log.path.parent / "x", "nothing"])
-    with Log(log.path.with_name("echo.log")) as echo:
+    with Log(log.path.with_name("echo.log"), log.settings) as echo:
         echo.run(["echo", f"looking in {secret}"])
         assert "pa55word" not in echo.tail()
         echo.write(f"then in {secret}")
@@ -120,11 +120,15 @@ def test_passwords_of_an_index_reach_no_log(index, log, monkeypatch) -> None:
     assert "http://***@127.0.0.1" in logs[0] + logs[1]
 
 
-def test_the_bootstrap_channel_gets_the_setuptools_of_the_tool(tmp_path, monkeypatch) -> None:
+def test_the_bootstrap_channel_gets_the_setuptools_of_the_tool(
+    log, own_settings, monkeypatch
+) -> None:
     """Every package names the setuptools that made it: with the newest one, bytes would change."""
     arguments: list[object] = []
     monkeypatch.setattr(conda_steps, "pip", lambda _, command: arguments.extend(command))
-    monkeypatch.setattr(conda_steps, "BUILD", tmp_path)
-    conda_steps.download(SimpleNamespace(log=None), release="2.13.0")
+    step = conda_steps.DownloadWheels(
+        name="wheelhouse", release="2.13.0", python="python3", python_minor="3.11"
+    )
+    step.run(Context(log, own_settings))
     named = [str(word) for word in arguments if str(word).startswith("setuptools")]
     assert named == [f"setuptools=={version('setuptools')}"]

@@ -12,9 +12,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from lltm_conda._version import __version__
-from torchship.release import PACKAGE, REPO
+from torchship.release import ReleaseError
 from torchship.release.cells import KEYS, all_cells, for_conda, row
-from torchship.release.generated import drifted, named
+from torchship.release.generated import drifted, named, project_record, project_variables
+from torchship.release.settings import REPO, make_project
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
 
@@ -23,8 +24,8 @@ def read(path):
     return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
 
 
-def test_generated_files_are_what_the_matrix_says(matrix) -> None:
-    assert list(drifted(matrix)) == [], "run scripts/build_all.sh --write-generated"
+def test_generated_files_are_what_the_matrix_says(settings) -> None:
+    assert list(drifted(settings)) == [], "run scripts/build_all.sh --write-generated"
 
 
 NAMING = ["recipe/recipe.yaml", "environment.yml", "pyproject.toml"]
@@ -35,29 +36,114 @@ def test_whoever_the_project_is_no_name_is_written_by_hand(matrix, name: str) ->
     content = (REPO / name).read_text(encoding="utf-8").partition("# cibuildwheel:begin")[0]
     other = {key: f"other-{key}" for key in ("distribution", "package", "prefix", "url", "summary")}
     project = matrix.project.model_copy(update={**other, "maintainers": ["somebody"]})
-    renamed = named(content, matrix.model_copy(update={"project": project}))
+    renamed = named(content, matrix.model_copy(update={"project": project}), __version__)
     assert "lltm" not in renamed.lower()
     assert "other-" in renamed
+
+
+@pytest.fixture
+def small_checkout(tmp_path):
+    """The folder of the package, the engine and the generated files, without anything built."""
+    for folder in ("lltm_conda", "torchship"):
+        ignored = shutil.ignore_patterns("lib", "__pycache__", "*.so")
+        shutil.copytree(REPO / folder, tmp_path / folder, ignore=ignored, symlinks=True)
+    names = ["build_matrix.yaml", "pyproject.toml", "environment.yml", "csrc/project.h"]
+    names += ["project.env", "recipe/recipe.yaml", "recipe/variants.yaml"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(REPO / name, tmp_path / name)
+    return tmp_path
+
+
+def release_tool(folder, *options: str) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if k != "LLTM_CONDA_LOAD"}
+    env["PYTHONPATH"] = str(folder)
+    command = [sys.executable, "-m", "torchship.release", *options]
+    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True)
+
+
+def test_a_shell_and_a_regular_expression_read_the_same_names(matrix) -> None:
+    """As the scripts and recipe/build.sh do, and as setup.py, CMake and the smoke test do."""
+    content = (REPO / "project.env").read_text(encoding="utf-8")
+    pairs = dict(re.findall(r'^(PROJECT_\w+)="(.*)"$', content, re.MULTILINE))
+    assert pairs["PROJECT_PACKAGE"] == matrix.project.package
+    assert pairs["PROJECT_DEFAULT_TORCH"] == matrix.torch[matrix.package.default_torch].release
+    script = ". ./project.env && set | grep ^PROJECT_"
+    result = subprocess.run(
+        ["sh", "-c", script], cwd=REPO, env={"PATH": os.environ["PATH"]}, capture_output=True
+    )
+    lines = result.stdout.decode().replace("'", "").splitlines()
+    assert sorted(lines) == sorted(f"{name}={value}" for name, value in pairs.items())
+
+
+@pytest.mark.parametrize("smoke", ["a b.py", "$HOME/smoke.py", 'a"b.py', "a;b.py", "a`b`.py"])
+def test_a_name_that_a_shell_would_change_is_refused(matrix, smoke: str) -> None:
+    project = matrix.project.model_copy(update={"smoke": smoke})
+    with pytest.raises(ReleaseError, match=r"smoke is .*; choose another name"):
+        project_variables(matrix.model_copy(update={"project": project}))
+
+
+READERS = ["CMakeLists.txt", "recipe/build.sh", "scripts/engine_smoke.py", "setup.py"]
+READERS += [f"scripts/{path.name}" for path in (REPO / "scripts").glob("*.sh")]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_program_searches_the_matrix_for_names(name: str) -> None:
+    """A regular expression would read a comment, or the value of another block."""
+    lines = (REPO / name).read_text(encoding="utf-8").splitlines()
+    code = [line for line in lines if not line.lstrip().startswith("#")]
+    assert [line for line in code if "build_matrix.yaml" in line] == []
 
 
 OLD_RECORD = "from .engine.doctor.project import Project\nProject(old=1)\n"
 
 
 @pytest.mark.parametrize("record", [None, OLD_RECORD])
-def test_a_record_that_does_not_fit_the_engine_is_written_again(tmp_path, record) -> None:
-    for folder in (PACKAGE, REPO / "torchship"):
-        target = tmp_path / folder.relative_to(REPO)
-        shutil.copytree(folder, target, ignore=shutil.ignore_patterns("lib", "__pycache__"))
-    shutil.copy(REPO / "build_matrix.yaml", tmp_path)
-    path = tmp_path / PACKAGE.name / "_project.py"
-    original = path.read_text(encoding="utf-8")
+def test_a_record_that_does_not_fit_the_engine_is_written_again(small_checkout, record) -> None:
+    path = small_checkout / "lltm_conda" / "_project.py"
+    right = path.read_text(encoding="utf-8")
     path.unlink() if record is None else path.write_text(record)
+    refused = release_tool(small_checkout, "--list")
+    assert refused.returncode == 2
+    assert "lltm_conda/_project.py: not what build_matrix.yaml says" in refused.stdout
+    written = release_tool(small_checkout, "--write-generated")
+    assert written.returncode == 0, written.stdout + written.stderr
+    assert path.read_text(encoding="utf-8") == right
+
+
+IMPORT_ALL = """
+import importlib, os, pkgutil, sys
+variables, hooks, path = dict(os.environ), list(sys.meta_path), list(sys.path)
+import torchship.release
+for module in pkgutil.iter_modules(torchship.release.__path__):
+    if module.name != "fatbinary":
+        importlib.import_module(f"torchship.release.{module.name}")
+assert dict(os.environ) == variables, "a variable was set"
+assert (sys.meta_path, sys.path) == (hooks, path), "an import hook or a folder was added"
+assert "lltm_conda" not in sys.modules, "the package was imported"
+"""
+
+
+def test_an_import_of_the_tool_has_no_effect(small_checkout) -> None:
+    """Not even where the matrix and the generated files are missing."""
+    (small_checkout / "build_matrix.yaml").unlink()
+    (small_checkout / "lltm_conda" / "_project.py").unlink()
+    files = sorted(small_checkout.rglob("*"))
     env = {k: v for k, v in os.environ.items() if k != "LLTM_CONDA_LOAD"}
-    options = ["--write-generated"] if record else []
-    command = [sys.executable, "-c", "import torchship.release", *options]
-    env["PYTHONPATH"] = str(tmp_path)
-    subprocess.run(command, env=env, cwd=tmp_path, check=True)
-    assert path.read_text(encoding="utf-8") == original
+    env |= {"PYTHONPATH": str(small_checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", IMPORT_ALL]
+    process = subprocess.run(command, env=env, cwd=small_checkout, capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert sorted(small_checkout.rglob("*")) == files
+
+
+def test_the_record_in_the_package_is_that_of_the_tool(matrix) -> None:
+    namespace: dict[str, object] = {}
+    record = project_record(matrix).replace("from ._version import __version__", "")
+    record = record.replace("from .engine.doctor", "from torchship.doctor")
+    exec(record, namespace | {"__version__": __version__, "__file__": "x"}, namespace)
+    tools = make_project(matrix)
+    assert namespace["PROJECT"]._replace(folder=tools.folder) == tools
 
 
 def test_the_variants_hold_every_cell_that_conda_can_have(matrix) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
 from wheel_makers import make_wheel
 
-from torchship.release import ReleaseError, run
+from torchship.release import ReleaseError
 from torchship.release.cells import all_cells, required
 from torchship.release.collect import host_facts
 from torchship.release.host import Host
@@ -33,6 +33,7 @@ from torchship.release.manifest import (
     write,
     wrong_files,
 )
+from torchship.release.merge import merge
 from torchship.release.store import digest
 
 HOST = HostFacts(system="Linux", python="3.11", compiler="g++ 12", processors=2, gpus=[], tools={})
@@ -107,15 +108,33 @@ def artefact(folder: Path, path: str, kind: str, cells: list[str]) -> Artefact:
     )
 
 
+# A symbol of torch in each flavour of the C++ ABI.
+TORCH_SYMBOLS = (
+    "_ZN3c105ErrorC1ENS_14SourceLocationESs",
+    "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+)
+
+
+def record_of(file: str, **changes) -> dict:
+    """The build record of a binary, by its file name."""
+    kind, _, name = file.removesuffix(".so").partition("-")
+    facts = {"name": name, "git_commit": "c" * 40}
+    if kind == "kernels":
+        return {**KERNELS_RECORD, **facts, **changes}
+    if name.startswith("aten"):
+        facts |= {"lane": "aten", "torch_target": f"2.{name[5]}", "cxx11_abi": int(name[-1])}
+    return {**GLUE_RECORD, **facts, **changes}
+
+
 @pytest.fixture(scope="session")
 def objects(matrix, tmp_path_factory) -> dict[str, bytes]:
     """A small real shared object for every name of the matrix."""
     folder = tmp_path_factory.mktemp("objects")
     contents = {}
     for name in sorted({name for cell in all_cells(matrix) for name in names(cell)}):
-        record = GLUE_RECORD if name.startswith("glue") else KERNELS_RECORD
-        record = {**record, "name": name.partition("-")[2].removesuffix(".so")}
-        contents[name] = shared_object(folder / name, record=record).read_bytes()
+        symbols = [TORCH_SYMBOLS[int(name[-4])]] if name.startswith("glue-aten") else []
+        path = shared_object(folder / name, record=record_of(name), undefined=symbols)
+        contents[name] = path.read_bytes()
     return contents
 
 
@@ -125,22 +144,10 @@ def console() -> Console:
 
 
 @pytest.fixture
-def dist(tmp_path, monkeypatch) -> Path:
-    """An own build/ and dist/."""
-    for module, name, path in (
-        (run, "LOGS", "build/logs"),
-        (run, "BUILD", "build"),
-        (run, "DIST", "dist"),
-        (run, "INDEX", "dist/simple"),
-        (run, "MANIFEST", "dist/manifest.json"),
-        (run, "REPORT", "dist/report.html"),
-    ):
-        monkeypatch.setattr(module, name, tmp_path / path)
-    monkeypatch.setattr("torchship.release.pack_steps.DIST", tmp_path / "dist")
-    monkeypatch.setattr("torchship.release.pack_steps.TEMPORARY", tmp_path / "build" / "tmp")
-    monkeypatch.setattr("torchship.release.collect.DIST", tmp_path / "dist")
-    (tmp_path / "dist").mkdir()
-    return tmp_path / "dist"
+def dist(own_settings) -> Path:
+    """An own dist/."""
+    own_settings.dist.mkdir()
+    return own_settings.dist
 
 
 def test_a_manifest_survives_the_way_to_disk_and_back(matrix, objects, tmp_path) -> None:
@@ -250,12 +257,14 @@ def test_a_cell_whose_wheel_was_damaged_is_not_kept(matrix, objects, tmp_path) -
 # Merging shards.
 
 
-def test_shards_become_one_wheel_and_one_manifest(matrix, objects, tmp_path, dist, console) -> None:
+def test_shards_become_one_wheel_and_one_manifest(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
     cells = [cell.name for cell in all_cells(matrix)]
     halves = cells[::2], cells[1::2]
     for number, half in enumerate(halves):
         make_manifest(tmp_path / str(number), matrix, dict.fromkeys(half, "done"), objects)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
     manifest = parse(dist / "manifest.json")
     assert not manifest.partial and list(manifest.cells) == cells
     assert manifest.fat is not None and "+" not in manifest.fat.path
@@ -266,12 +275,12 @@ def test_shards_become_one_wheel_and_one_manifest(matrix, objects, tmp_path, dis
 
 
 def test_a_wheel_is_whole_without_what_no_torch_on_pypi_loads(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     optional = [cell.name for cell in all_cells(matrix) if cell.optional]
     make_manifest(tmp_path / "0", matrix, dict.fromkeys(required(matrix), "done"), objects)
     make_manifest(tmp_path / "1", matrix, dict.fromkeys(optional, "skipped"), objects)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
     manifest = parse(dist / "manifest.json")
     assert not manifest.partial and manifest.fat is not None and "+" not in manifest.fat.path
     assert list(manifest.missing) == manifest.optional == optional
@@ -281,20 +290,22 @@ def test_a_wheel_is_whole_without_what_no_torch_on_pypi_loads(
 
 
 def test_a_wheel_that_lacks_a_torch_on_pypi_is_partial_whatever_else_it_has(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     names = [cell.name for cell in all_cells(matrix) if cell.name != "aten24-abi0-cpu"]
     make_manifest(tmp_path / "0", matrix, dict.fromkeys(names, "done"), objects)
-    assert run.merge([tmp_path / "0"], matrix, console) == 0
+    assert merge([tmp_path / "0"], console, own_settings) == 0
     manifest = parse(dist / "manifest.json")
     assert manifest.partial and "+partial.14of15-" in manifest.fat.path
     assert "lacks aten24-abi0-cpu" in console.export_text()
 
 
-def test_what_no_shard_built_makes_it_partial(matrix, objects, tmp_path, dist, console) -> None:
+def test_what_no_shard_built_makes_it_partial(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     make_manifest(tmp_path / "1", matrix, {"stable210-cu12": "skipped"}, objects)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
     manifest = parse(dist / "manifest.json")
     assert "+partial.1of" in manifest.fat.path and manifest.missing["stable210-cu12"].startswith(
         "<sk"
@@ -303,79 +314,87 @@ def test_what_no_shard_built_makes_it_partial(matrix, objects, tmp_path, dist, c
 
 
 def test_a_cell_that_failed_in_a_shard_fails_the_merge(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     make_manifest(tmp_path / "1", matrix, {"aten29-abi1-cpu": "failed"}, objects)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 1
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 1
     assert "FAILED aten29-abi1-cpu: <failed> because" in console.export_text()
 
 
-def test_the_shard_that_came_furthest_counts(matrix, objects, tmp_path, dist, console) -> None:
+def test_the_shard_that_came_furthest_counts(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "failed"}, objects)
     make_manifest(tmp_path / "1", matrix, {"stable210-cpu": "done"}, objects)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 0
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
     assert parse(dist / "manifest.json").cells["stable210-cpu"].state == "done"
 
 
 @pytest.mark.parametrize("field", ["commit", "version", "sources"])
 def test_shards_of_different_sources_are_refused(
-    field, matrix, objects, tmp_path, dist, console
+    field, matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, objects, **{field: "d" * 40})
     with pytest.raises(ReleaseError, match=f"{field} is dddd.*same commit"):
-        run.merge([tmp_path / "0", tmp_path / "1"], matrix, console)
+        merge([tmp_path / "0", tmp_path / "1"], console, own_settings)
 
 
 def test_objects_that_differ_between_shards_are_refused(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
-    other = {**objects, "kernels-cpu.so": objects["kernels-cuda12.so"]}
+    path = tmp_path / "other" / "kernels-cpu.so"
+    other_build = shared_object(path, record=record_of(path.name), defined=["more"])
+    other = {**objects, path.name: other_build.read_bytes()}
     make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, other)
     with pytest.raises(ReleaseError, match=r"kernels-cpu\.so differs"):
-        run.merge([tmp_path / "0", tmp_path / "1"], matrix, console)
+        merge([tmp_path / "0", tmp_path / "1"], console, own_settings)
     assert not (dist / "manifest.json").exists()
 
 
 def test_the_hash_of_a_binary_is_that_of_the_packed_one(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     """Another shard may have made other bytes under the same name, for a cell that failed."""
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     other = {"kernels-cpu.so": binary(b"other")}
     states = {"aten29-abi1-cpu": "failed"}
     make_manifest(tmp_path / "1", matrix, states, objects, binaries=other)
-    assert run.merge([tmp_path / "0", tmp_path / "1"], matrix, console) == 1
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 1
     binaries = parse(dist / "manifest.json").binaries
-    assert binaries["kernels-cpu.so"] == binary(objects["kernels-cpu.so"])
+    data = objects["kernels-cpu.so"]
+    assert binaries["kernels-cpu.so"].sha256 == hashlib.sha256(data).hexdigest()
+    assert binaries["kernels-cpu.so"].record == record_of("kernels-cpu.so")
 
 
 def test_a_binary_that_no_manifest_knows_is_refused(
-    matrix, objects, tmp_path, dist, console
+    matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
     wrong = {name: binary(b"other") for name in ("glue-stable210.so", "kernels-cpu.so")}
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects, binaries=wrong)
     with pytest.raises(ReleaseError, match="no manifest has the hash"):
-        run.merge([tmp_path / "0"], matrix, console)
+        merge([tmp_path / "0"], console, own_settings)
     assert not (dist / "manifest.json").exists()
 
 
-def test_a_shard_with_a_changed_wheel_is_refused(matrix, objects, tmp_path, dist, console) -> None:
+def test_a_shard_with_a_changed_wheel_is_refused(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
     manifest = make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     (tmp_path / "0" / manifest.cells["stable210-cpu"].wheel).write_bytes(b"torn")
     with pytest.raises(ReleaseError, match="hash differs"):
-        run.merge([tmp_path / "0"], matrix, console)
+        merge([tmp_path / "0"], console, own_settings)
 
 
 def test_a_folder_without_a_whole_manifest_is_refused_and_left_alone(
-    matrix, tmp_path, dist, console
+    matrix, tmp_path, dist, console, own_settings
 ) -> None:
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "manifest.json").write_text("{")
     with pytest.raises(ReleaseError, match="no whole manifest"):
-        run.merge([tmp_path / "0"], matrix, console)
+        merge([tmp_path / "0"], console, own_settings)
     assert (tmp_path / "0" / "manifest.json").read_text() == "{"
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 
 from torchship.builder import HostCompiler
-from torchship.release.cells import VARIANTS_FILE, all_cells
-from torchship.release.generated import PYPROJECT, SUPPORT_FILE, SUPPORT_PAGE, expected
+from torchship.release.cells import all_cells
+from torchship.release.generated import PYPROJECT, SUPPORT_PAGE, expected
 from torchship.release.host import Host
 from torchship.release.listing import github, json_list
 from torchship.release.matrix import load
+from torchship.release.settings import make_settings
 from torchship.release.toolchains import Compilers
 
 ENTRY = """
@@ -39,8 +41,10 @@ def grown(matrix_text, tmp_path):
 
 def added(matrix, grown, path) -> str:
     """The lines that a generated file gains."""
-    before = expected(matrix)[path].splitlines()
-    return "\n".join(line for line in expected(grown)[path].splitlines() if line not in before)
+    before = expected(make_settings(matrix))[path].splitlines()
+    return "\n".join(
+        line for line in expected(make_settings(grown))[path].splitlines() if line not in before
+    )
 
 
 def test_it_has_cells(matrix, grown) -> None:
@@ -49,19 +53,19 @@ def test_it_has_cells(matrix, grown) -> None:
 
 
 def test_the_list_shows_it_for_people_and_programs(grown) -> None:
-    listed = json.loads(json_list(all_cells(grown), HOST, grown))["cells"]
+    listed = json.loads(json_list(all_cells(grown), HOST, make_settings(grown)))["cells"]
     new_cells = {cell["cell"]: cell for cell in listed if cell["cell"] in NEW}
     assert {*new_cells} == NEW and all(cell["buildable"] for cell in new_cells.values())
     assert new_cells["aten216-abi1-cu13"]["torch"] == "2.16.0"
 
 
 def test_github_builds_it(grown) -> None:
-    include = json.loads(github(all_cells(grown), HOST, grown))["include"]
+    include = json.loads(github(all_cells(grown), HOST, make_settings(grown)))["include"]
     assert {entry["cell"] for entry in include} >= NEW
 
 
 def test_conda_has_variants_of_it(matrix, grown) -> None:
-    data = YAML(typ="safe").load(expected(grown)[VARIANTS_FILE])
+    data = YAML(typ="safe").load(expected(make_settings(grown))[Path("recipe/variants.yaml")])
     rows = [
         (glue, cuda, pin)
         for glue, cuda, pin in zip(
@@ -74,7 +78,7 @@ def test_conda_has_variants_of_it(matrix, grown) -> None:
 
 
 def test_the_installed_package_knows_it(grown) -> None:
-    facts = json.loads(expected(grown)[SUPPORT_FILE])
+    facts = json.loads(expected(make_settings(grown))[Path("lltm_conda/support.json")])
     assert facts["torch_max"] == "2.16" and {*facts["variants"]} >= NEW
 
 

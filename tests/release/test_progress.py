@@ -6,17 +6,18 @@ import io
 
 import pytest
 from rich.console import Console
+from steps import Step
 
-from torchship.release.collect import said
+from torchship.release.collect import log_of
 from torchship.release.listing import Reporter
 from torchship.release.shell import TAIL
-from torchship.release.tasks import Outcome, Status, Task
+from torchship.release.tasks import Outcome, Status
 
 
 def show(outcomes, *, terminal: bool = False, verbose: bool = False) -> str:
     out = io.StringIO()
     console = Console(file=out, width=120, force_terminal=terminal, color_system=None)
-    tasks = [Task(outcome.task, lambda _context: []) for outcome in outcomes]
+    tasks = [Step(name=outcome.task, act=lambda _context: []) for outcome in outcomes]
     with Reporter(console, tasks, verbose=verbose) as reporter:
         for task, outcome in zip(tasks, outcomes, strict=True):
             reporter.started(task)
@@ -71,6 +72,6 @@ def test_a_cell_has_one_log_of_all_its_steps(tmp_path) -> None:
     step = tmp_path / "step.log"
     step.write_text("compiler says\n")
     bad = Outcome("wheel/a", Status.FAILED, 1.0, reason="no wheel")
-    log = "".join(map(said, [Outcome("glue/x", Status.DONE, 1.0, log=step), bad]))
+    log = "".join(map(log_of, [Outcome("glue/x", Status.DONE, 1.0, log=step), bad]))
     assert log.startswith("=== glue/x: done, 1.0 s\ncompiler says\n\n=== wheel/a: FAILED")
     assert "no wheel" in log

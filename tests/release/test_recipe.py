@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from torchship.release import REPO
 from torchship.release.cells import STDLIB, all_cells, for_conda, render
+from torchship.release.settings import REPO
 
 FOLDER = REPO / "recipe"
 RECIPE = FOLDER / "recipe.yaml"

@@ -11,14 +11,14 @@ from pathlib import Path
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
+from checkout import SETTINGS
 from rich.console import Console
 from ruamel.yaml import YAML
 from test_upload import make_release
 
-from torchship.release import REPO, SMOKE
-from torchship.release import upload as uploading
+from torchship.release import conda_commands
 from torchship.release.manifest import parse
-from torchship.release.paths import BOOTSTRAP
+from torchship.release.settings import REPO
 from torchship.release.upload import upload
 
 pypiserver = pytest.importorskip("pypiserver")
@@ -65,13 +65,11 @@ def pip_install(index: str, site: Path, cwd: Path) -> None:
     run(*pip, *places, "lltm", cwd=cwd)
 
 
-def test_pip_installs_by_name_what_was_uploaded(index, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(uploading, "DIST", tmp_path / "dist")
-    monkeypatch.setattr(uploading, "LOGS", tmp_path / "logs")
+def test_pip_installs_by_name_what_was_uploaded(index, tmp_path, monkeypatch, own_settings) -> None:
     for name, value in account(index).items():
         monkeypatch.setenv(name, value)
     make_release(tmp_path / "dist")
-    assert upload("pypi", Console(quiet=True), dry_run=False) == 0
+    assert upload("pypi", own_settings, Console(quiet=True), dry_run=False) == 0
     pip_install(index, tmp_path / "site", tmp_path)
     assert (tmp_path / "site" / "lltm_conda" / "lib" / "kernels-cpu.so").read_bytes() == b"x"
 
@@ -101,11 +99,11 @@ def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
     index, tmp_path, conda_worker
 ) -> None:
     """The commands of docs/ship/release.md, in their order, from a commit to both installations."""
-    if not BOOTSTRAP.is_dir():
+    if not SETTINGS.bootstrap_channel.is_dir():
         pytest.skip("no bootstrap channel: run scripts/build_all.sh host first")
     root = small_checkout(tmp_path / "lltm")
     tool = root / "scripts" / "build_all.sh"
-    base = BOOTSTRAP.as_uri()
+    base = SETTINGS.bootstrap_channel.as_uri()
     run(tool, "--channel", base, cwd=root)
     manifest = parse(root / "dist" / "manifest.json")
     assert not manifest.partial and "+" not in manifest.fat.path and manifest.clean
@@ -119,14 +117,14 @@ def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
     assert "stable210-cpu" in run(
         sys.executable, "-m", "lltm_conda", cwd=tmp_path, PYTHONPATH=str(site)
     )
-    assert "0 failed" in run(sys.executable, SMOKE, cwd=tmp_path, PYTHONPATH=str(site))
+    assert "0 failed" in run(sys.executable, SETTINGS.smoke, cwd=tmp_path, PYTHONPATH=str(site))
 
     public = tmp_path / "public"
     run(tool, "--upload", public, cwd=root)
     prefix = tmp_path / "prefix"
     channels = [(public / "channel").as_uri(), base]
-    conda_worker("install", prefix=prefix, specs=["lltm"], channels=channels)
+    conda_worker(conda_commands.install(prefix, ["lltm"], channels=channels))
     python = prefix / "bin" / "python"
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
-    out = run(python, SMOKE, "--outside", REPO / "lltm_conda", cwd=tmp_path)
+    out = run(python, SETTINGS.smoke, "--outside", REPO / "lltm_conda", cwd=tmp_path)
     assert "0 failed" in out

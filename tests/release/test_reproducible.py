@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import SETTINGS
 
-from torchship.release import REPO, manifest
+from torchship.release import manifest
 from torchship.release.pack_steps import package_sources
-from torchship.release.paths import BOOTSTRAP, MANIFEST
+from torchship.release.settings import REPO
 from torchship.release.store import identity
 
 torch = pytest.importorskip("torch")
@@ -91,9 +92,9 @@ def make(root: Path) -> dict[str, str]:
     # The tool's environment and the base channel go into no file, so those of this checkout do,
     # under other names.
     (root / "build").mkdir()
-    for folder in filter(Path.is_dir, (REPO / "build" / "tools", BOOTSTRAP)):
+    for folder in filter(Path.is_dir, (REPO / "build" / "tools", SETTINGS.bootstrap_channel)):
         (root / "build" / folder.name).symlink_to(folder)
-    base = root / "build" / BOOTSTRAP.name
+    base = root / "build" / SETTINGS.bootstrap_channel.name
     channel = base.as_uri() if base.is_dir() else "bootstrap"
     command = [root / "scripts" / "build_all.sh", CELL, "--channel", channel]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
@@ -105,10 +106,10 @@ def make(root: Path) -> dict[str, str]:
 
 def is_made_here() -> bool:
     """Whether this checkout holds a run of just this cell, of the sources that lie here."""
-    if not MANIFEST.is_file():
+    if not SETTINGS.manifest.is_file():
         return False
-    stored = manifest.parse(MANIFEST)
-    current = identity(package_sources())
+    stored = manifest.parse(SETTINGS.manifest)
+    current = identity(package_sources(REPO), SETTINGS)
     same = (stored.commit, stored.clean, stored.sources) == (
         current.head,
         current.clean,

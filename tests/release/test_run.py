@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import io
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
+from steps import Step
 from wheel_makers import make_wheel
 
 from torchship.builder import HostCompiler
-from torchship.release import ReleaseError, pack_steps, run, store
-from torchship.release import upload as uploading
+from torchship.release import ReleaseError, run, store
 from torchship.release.cells import required
 from torchship.release.host import Host
 from torchship.release.manifest import parse, wrong_files
-from torchship.release.planner import Plan
+from torchship.release.planner import CellTasks, Plan
 from torchship.release.run import Release
+from torchship.release.settings import Settings
 from torchship.release.tasks import SkipTask
+from torchship.release.upload import upload
 from torchship.release.wheels import read_wheel
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
@@ -28,23 +31,26 @@ GXX = HostCompiler(("g++",), "g++", "12.2.0")
 class World:
     """A checkout of its own, in which cells are packed without being compiled."""
 
-    def __init__(self, root: Path, matrix, objects: dict[str, bytes]) -> None:
-        self.root = root
-        self.matrix = matrix
+    def __init__(self, settings: Settings, objects: dict[str, bytes]) -> None:
+        self.settings = settings
         self.objects = objects
-        self.dist = root / "dist"
-        self.total = len(required(matrix))
+        self.root = settings.build.parent
+        self.dist = settings.dist
+        self.total = len(required(settings.matrix))
         self.bad: dict[str, Exception] = {}
         self.ran: list[str] = []
         self.out = io.StringIO()
 
-    def plan(self, matrix, host, cells, channel, carried=None) -> Plan:
-        plan = Plan(matrix, host, channel=channel)
+    def plan(self, settings, host, cells, channel, carried, pack) -> Plan:
+        plan = Plan(settings, host, channel=channel, carried=carried, pack=pack)
         plan.cells = cells
         for cell in cells:
-            wheel = plan.add(cell, f"wheel/{cell}", self._step("wheel", cell), {})
-            plan.add(cell, f"venv/{cell}", self._step("venv", cell), {}, [wheel])
-        plan.add_fat_wheel(carried or {})
+            own = plan.of[cell.name] = CellTasks()
+            own.wheel = Step(name=f"wheel/{cell}", act=self._step("wheel", cell))
+            plan.add(own.wheel, cell)
+            own.venv = Step(name=f"venv/{cell}", act=self._step("venv", cell), after=(own.wheel,))
+            plan.add(own.venv, cell)
+        plan.add_fat_wheel()
         for name in list(plan.tasks):
             if name.startswith("fat-run"):
                 del plan.tasks[name]
@@ -68,13 +74,15 @@ class World:
 
         return do
 
+    def release(self, *selectors: str, **options) -> Release:
+        console = Console(file=self.out, width=250)
+        host = Host("python3", "3.11", None, GXX)
+        return Release(selectors, self.settings, host, console, channel="bootstrap", **options)
+
     def run(self, *selectors: str, **options) -> int:
         self.ran = []
         self.out = io.StringIO()
-        console = Console(file=self.out, width=250)
-        host = Host(python="python3", python_minor="3.11", torch=None, compiler=GXX, cuda=None)
-        options["channel"] = "bootstrap"
-        return Release(selectors, self.matrix, host, console, **options).run()
+        return self.release(*selectors, **options).run()
 
     @property
     def output(self) -> str:
@@ -96,28 +104,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, matrix, monkeypatch) -> World:
+def world(tmp_path, own_settings, monkeypatch) -> World:
     glue = shared_object(tmp_path / "o" / "glue.so", record=GLUE_RECORD)
     kernels = shared_object(tmp_path / "o" / "kernels.so", record=KERNELS_RECORD)
     objects = {"glue": glue.read_bytes(), "kernels": kernels.read_bytes()}
-    new_world = World(tmp_path, matrix, objects)
-    dist = tmp_path / "dist"
-    build = tmp_path / "build"
-    places = {
-        "torchship.release.run": {
-            "BUILD": build,
-            "DIST": dist,
-            "INDEX": dist / "simple",
-            "MANIFEST": dist / "manifest.json",
-            "REPORT": dist / "report.html",
-            "TEMPORARY": build / "tmp",
-        },
-        "torchship.release.collect": {"DIST": dist, "CELL_LOGS": dist / "logs"},
-        "torchship.release.pack_steps": {"DIST": dist, "TEMPORARY": build / "tmp"},
-    }
-    for module, names in places.items():
-        for name, path in names.items():
-            monkeypatch.setattr(f"{module}.{name}", path)
+    new_world = World(own_settings, objects)
     monkeypatch.setattr(run, "Plan", new_world.plan)
     monkeypatch.setattr(run, "obstacle", lambda cell, *_: self_obstacle(cell))
     return new_world
@@ -171,8 +162,10 @@ def test_a_cell_that_does_not_run_stays_out_of_the_wheel(world) -> None:
     assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
 
 
-def test_a_fat_wheel_that_cannot_be_made_fails_the_run(world, monkeypatch) -> None:
-    monkeypatch.setattr(pack_steps, "LIMIT", 10)
+def test_a_fat_wheel_that_cannot_be_made_fails_the_run(world, matrix) -> None:
+    project = matrix.project.model_copy(update={"wheel_limit": 10})
+    small = matrix.model_copy(update={"project": project})
+    world.settings = replace(world.settings, matrix=small)
     assert world.run("stable210-cpu") == 1
     assert world.manifest.fat is None and "at most 10 are allowed" in world.output
 
@@ -243,13 +236,13 @@ def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
 
 def test_nothing_is_kept_of_other_sources(world, monkeypatch) -> None:
     world.run("stable210-cu13")
-    monkeypatch.setattr(store, "source_identity", lambda _files: "t" * 64)
+    monkeypatch.setattr(store, "source_identity", lambda *_: "t" * 64)
     assert world.run("stable210-cpu") == 0
     assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
 
 
 @pytest.fixture
-def checkout(tmp_path, monkeypatch):
+def checkout(tmp_path, settings, monkeypatch):
     """A git checkout with two commits, of which the run sees the first; returns its git."""
     root = tmp_path / "checkout"
     root.mkdir()
@@ -265,8 +258,10 @@ def checkout(tmp_path, monkeypatch):
         git("add", ".")
         git("commit", "--quiet", "-m", content)
     git("checkout", "--quiet", "HEAD~1")
-    monkeypatch.setattr(store, "REPO", root)
-    monkeypatch.setattr(run, "package_sources", lambda: (root / "op.cpp",))
+    inner = store.identity
+    other_settings = replace(settings, repo=root)
+    monkeypatch.setattr(run, "identity", lambda files, _settings: inner(files, other_settings))
+    monkeypatch.setattr(run, "package_sources", lambda _repo: (root / "op.cpp",))
     return git
 
 
@@ -278,9 +273,7 @@ MOVES = {
 
 
 @pytest.mark.parametrize("how", MOVES)
-def test_what_is_built_from_a_checkout_that_changes_is_not_certified(
-    world, checkout, how, monkeypatch
-) -> None:
+def test_what_is_built_from_a_checkout_that_changes_is_not_certified(world, checkout, how) -> None:
     git_command, says = MOVES[how]
     step = world._step
 
@@ -302,10 +295,8 @@ def test_what_is_built_from_a_checkout_that_changes_is_not_certified(
     assert manifest.changed.startswith(f"during the run, {says}")
     assert (manifest.clean, manifest.artefacts) == (False, [])
     assert says in world.output
-    monkeypatch.setattr(uploading, "DIST", world.dist)
-    monkeypatch.setattr(uploading, "LOGS", world.root / "logs")
     with pytest.raises(ReleaseError, match=says):
-        uploading.upload("./x", Console(file=world.out), dry_run=True)
+        upload("./x", world.settings, Console(file=world.out), dry_run=True)
     world._step = step
     assert world.run("stable210-cpu") == 0
     assert (world.manifest.changed, len(world.manifest.artefacts)) == ("", 2)
@@ -326,11 +317,8 @@ def test_shards_share_the_cells(world) -> None:
 
 
 def test_a_dry_run_makes_nothing(world, tmp_path) -> None:
-    console = Console(file=world.out, width=250)
-    host = Host(python="python3", python_minor="3.11", torch=None, compiler=GXX, cuda=None)
     before = sorted(tmp_path.rglob("*"))
-    cells, channel = ("stable210-cpu",), "bootstrap"
-    Release(cells, world.matrix, host, console, channel=channel).show()
+    world.release("stable210-cpu").show()
     assert sorted(tmp_path.rglob("*")) == before
     assert "wheel/stable210-cpu" in world.output and world.ran == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +13,16 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from torchship.release import REPO, cibuildwheel
+from torchship.release import cibuildwheel
 from torchship.release.cells import all_cells, part_of
+from torchship.release.settings import REPO
 
 PAGE = REPO / "docs" / "ship" / "release.md"
 # Stands in for the release tool: leaves its arguments where the tool leaves what it made.
 TOOL = """#!/bin/sh
 mkdir dist
 echo "$@" >dist/arguments
+echo "$TRY" >"dist/try-$TRY"
 exit "${CODE:-0}"
 """
 
@@ -103,6 +106,16 @@ def test_the_kubernetes_job_builds_every_cell_once(matrix, checkout, job) -> Non
     count = job["spec"]["completions"]
     assert [kubernetes(checkout, job, index) for index in range(count)] == [0] * count
     assert everything(matrix, parts(checkout.parent / "shards"))
+
+
+def test_a_second_try_replaces_what_the_first_left(checkout, job) -> None:
+    """Else the merge would take the first one's files, and the second's lie in a folder below."""
+    for number in ("1", "2"):
+        assert slurm(checkout, 2, 8, TRY=number) == 0
+        assert kubernetes(checkout, job, 1, TRY=number) == 0
+        shutil.rmtree(checkout.parent / "1")  # a pod has a disk of its own
+    for part in (checkout / "shards" / "2", checkout.parent / "shards" / "1"):
+        assert sorted(path.name for path in part.iterdir()) == ["arguments", "try-2"]
 
 
 def test_a_part_that_fails_is_kept_and_fails_its_job(checkout, job) -> None:

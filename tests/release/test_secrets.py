@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from test_run import world
 
-from torchship.release import REPO
+from torchship.release.settings import REPO
 from torchship.release.shell import CommandFailed, Log, explain, redacted
 
 __all__ = ["world"]
@@ -92,14 +92,17 @@ def test_a_run_leaves_no_secret(world, monkeypatch) -> None:
 def test_an_error_carries_no_secret() -> None:
     assert redacted(SECRETS["TWINE_PASSWORD"]) == "***"
     index = SECRETS["PIP_INDEX_URL"]
-    assert "pa55word" not in explain(ValueError(index))
-    assert "pa55word" not in explain(OSError(errno.ENOSPC, f"No space left: {index}", index))
+    assert "pa55word" not in explain(ValueError(index), REPO)
+    assert "pa55word" not in explain(OSError(errno.ENOSPC, f"No space left: {index}", index), REPO)
 
 
 def test_a_killed_run_leaves_no_secret(tmp_path) -> None:
     code = (
-        "import pathlib; from torchship.release.shell import Log\n"
-        f"with Log(pathlib.Path({str(tmp_path / 'logs' / 'x.log')!r})) as log:\n"
+        "import pathlib\n"
+        "from torchship.release.matrix import load_settings\n"
+        "from torchship.release.shell import Log\n"
+        f"path = pathlib.Path({str(tmp_path / 'logs' / 'x.log')!r})\n"
+        "with Log(path, load_settings()) as log:\n"
         f"    log.run(['sh', '-c', '''{SAYS}; echo said; sleep 60'''])"
     )
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
@@ -140,10 +143,13 @@ def test_the_log_of_the_tools_environment_has_no_secret(tmp_path) -> None:
     assert not [word for word in LEAKS[:3] if word in log.read_text() + process.stderr]
 
 
-def test_a_daemon_that_keeps_the_output_open_holds_nothing_up(tmp_path, monkeypatch) -> None:
+def test_a_daemon_that_keeps_the_output_open_holds_nothing_up(
+    tmp_path, monkeypatch, settings
+) -> None:
     monkeypatch.setattr("torchship.release.shell.PATIENCE", 0.2)
     begun = time.monotonic()
-    with Log(tmp_path / "x.log") as log, pytest.raises(CommandFailed, match="exit code 4"):
+    path = tmp_path / "x.log"
+    with Log(path, settings) as log, pytest.raises(CommandFailed, match="exit code 4"):
         log.run(["sh", "-c", "echo said; sleep 8 & exit 4"])
     assert time.monotonic() - begun < 6
     assert "said" in (tmp_path / "x.log").read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchship.release import ReleaseError
-from torchship.release.__main__ import options
+from torchship.release.__main__ import read_options
 from torchship.release.cells import all_cells, part_of
 
 
@@ -42,5 +42,5 @@ def test_what_is_no_shard_is_refused(shard) -> None:
 
 
 def test_folders_to_merge_may_be_named_one_by_one_or_together() -> None:
-    arguments = options().parse_intermixed_args(["--merge", "a", "--merge", "b", "c"])
-    assert arguments.merge == [Path("a"), Path("b"), Path("c")]
+    arguments = read_options(["--merge", "a", "--merge", "b", "c"])
+    assert list(arguments.merge) == [Path("a"), Path("b"), Path("c")]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import lltm_conda
-from torchship.release import REPO
 from torchship.release.paths import tool
+from torchship.release.settings import REPO
 
 pytest.importorskip("torch")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from torchship.release import REPO
+from torchship.release.settings import REPO
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def tree(tmp_path) -> Path:
     """The scripts in a tree whose tool environment is made, and says how its Python is called."""
     root = tmp_path / "tree"
     shutil.copytree(REPO / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pyc*"))
+    shutil.copy(REPO / "project.env", root)
     stub = root / "build" / "tools" / "bin" / "python"
     stub.parent.mkdir(parents=True)
     stub.write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"\n')

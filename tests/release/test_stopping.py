@@ -47,7 +47,7 @@ def test_a_signal_only_sets_a_flag_while_steps_run(commands) -> None:
     only_flag = False
     with pytest.raises(KeyboardInterrupt), processes.deferred() as stop:
         processes.interrupt()
-        only_flag = stop.asked and not commands[0].is_set()
+        only_flag = stop.is_requested and not commands[0].is_set()
     assert only_flag
 
 
@@ -71,7 +71,7 @@ def test_a_second_signal_interrupts_at_once(commands) -> None:
         processes.interrupt()
         with pytest.raises(KeyboardInterrupt):
             processes.interrupt()
-        assert stop.asked and commands[0].is_set()
+        assert stop.is_requested and commands[0].is_set()
 
 
 def test_a_signal_interrupts_at_once_where_no_steps_run(commands) -> None:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import errno
 import os
-from functools import partial
+from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Barrier
 
 import pytest
+from steps import Silent, Step
 
 from torchship.release import ReleaseError, store
+from torchship.release.settings import REPO, Settings
 from torchship.release.shell import explain
 from torchship.release.store import Stamp, digest, read_stamp, write_stamp
-from torchship.release.tasks import SkipTask, Status, Task, run_tasks
-
-
-class Silent:
-    def started(self, task) -> None: ...
-    def finished(self, task, outcome) -> None: ...
+from torchship.release.tasks import Outcome, SkipTask, Status, Task, run_tasks
 
 
 class World:
     """A folder with an input and tasks that count how often they ran."""
 
-    def __init__(self, root) -> None:
+    def __init__(self, root: Path, settings: Settings) -> None:
         self.root = root
-        self.runs = []
+        self.settings = settings
+        self.runs: list[str] = []
         self.input = root / "input.txt"
         self.input.write_text("one")
 
@@ -41,16 +40,20 @@ class World:
             return [target]
 
         inputs = () if needs else (source or self.input,)
-        return Task(name, run, needs=needs, inputs=inputs, **options)
+        return Step(name=name, act=run, after=needs, inputs=inputs, **options)
 
     def run(self, *tasks, jobs=1):
         self.runs = []
-        return run_tasks(tasks, self.root, Silent(), jobs)
+        return self.do(tasks, jobs=jobs)
+
+    def do(self, tasks, listener=None, **options) -> dict[str, Outcome]:
+        """Runs tasks, and goes on counting."""
+        return run_tasks(tasks, self.root, listener or Silent(), settings=self.settings, **options)
 
 
 @pytest.fixture
-def world(tmp_path) -> World:
-    return World(tmp_path)
+def world(tmp_path, settings) -> World:
+    return World(tmp_path, settings)
 
 
 def test_a_second_run_does_nothing(world) -> None:
@@ -72,34 +75,34 @@ def test_a_changed_input_is_done_again_with_what_reads_its_output(world) -> None
 
 
 def test_an_equal_output_stops_the_chain(world) -> None:
-    for facts in ({}, {"flag": 1}):
-        a = world.copy("a", facts=facts)
+    for flag in (0, 1):
+        a = world.copy("a", flag=flag)
         world.run(a, world.copy("b", needs=(a,)))
     assert world.runs == ["a"]
 
 
-def test_a_changed_fact_is_done_again(world) -> None:
-    world.run(world.copy("a", facts={"compiler": "g++ 12"}))
-    world.run(world.copy("a", facts={"compiler": "g++ 13"}))
+def test_a_changed_field_is_done_again(world) -> None:
+    world.run(world.copy("a", flag="g++ 12"))
+    world.run(world.copy("a", flag="g++ 13"))
     assert world.runs == ["a"]
 
 
 @pytest.mark.parametrize("edited", ["torchship/release/wheels.py", "torchship/doctor/elf.py"])
 def test_changed_code_is_done_again(world, monkeypatch, edited) -> None:
     """The tool's code, and the engine's, which it calls."""
-    assert store.REPO / edited in store.code()
+    assert REPO / edited in store.code(REPO)
     copy = world.root / "copy.py"
-    copy.write_bytes((store.REPO / edited).read_bytes())
-    monkeypatch.setattr(store, "code", lambda: (copy,))
-    store.tool.cache_clear()
+    copy.write_bytes((REPO / edited).read_bytes())
+    monkeypatch.setattr(store, "code", lambda _: (copy,))
+    store.tool_digest.cache_clear()
     world.run(world.copy("a"))
     world.run(world.copy("a"))
     assert world.runs == []
     copy.write_text("edited")
-    store.tool.cache_clear()  # as a new process has it
+    store.tool_digest.cache_clear()  # as a new process has it
     world.run(world.copy("a"))
     assert world.runs == ["a"]
-    store.tool.cache_clear()
+    store.tool_digest.cache_clear()
 
 
 @pytest.mark.parametrize("damage", ["remove", "change"])
@@ -122,7 +125,7 @@ def test_a_torn_stamp_is_not_trusted(world, content) -> None:
 def test_a_task_that_was_interrupted_is_done_again(world) -> None:
     world.run(world.copy("a"))
     with pytest.raises(KeyboardInterrupt):
-        world.run(world.copy("a", facts={"flag": 1}, fail=KeyboardInterrupt()))
+        world.run(world.copy("a", flag=1, fail=KeyboardInterrupt()))
     world.run(world.copy("a"))
     assert world.runs == ["a"], "the old stamp must have gone before the work began"
 
@@ -151,7 +154,7 @@ def test_every_task_runs_once_whatever_the_number_of_workers(world) -> None:
 
 
 def test_a_full_disk_is_explained() -> None:
-    message = explain(OSError(errno.ENOSPC, "No space left on device", "/big/file"))
+    message = explain(OSError(errno.ENOSPC, "No space left on device", "/big/file"), Path("/"))
     assert "/big/file" in message and "free some" in message
 
 
@@ -197,7 +200,7 @@ def test_a_changed_byte_in_a_folder_is_made_again(world) -> None:
         (folder / "library").write_text(world.input.read_text())
         return [folder]
 
-    task = Task("kept", run, inputs=(world.input,))
+    task = Step(name="kept", act=run, inputs=(world.input,))
     world.run(task)
     content = (folder / "library").read_text()
     (folder / "library").write_text("!" + content[1:])
@@ -224,7 +227,7 @@ def large(world, name="big", first=None, **options) -> Task:
         (folder / "library").write_text(world.input.read_text())
         return [folder]
 
-    return Task(name, run, inputs=(world.input,), temporary=(folder,), **options)
+    return Step(name=name, act=run, inputs=(world.input,), temporary=(folder,), **options)
 
 
 def reader(world, name, need, **options) -> Task:
@@ -236,7 +239,7 @@ def reader(world, name, need, **options) -> Task:
         target.write_text((context.outcomes[need.name].outputs[0] / "library").read_text())
         return [target]
 
-    return Task(name, run, needs=(need,), **options)
+    return Step(name=name, act=run, after=(need,), **options)
 
 
 def test_a_temporary_output_is_gone_after_its_last_reader(world) -> None:
@@ -267,7 +270,7 @@ def test_a_temporary_output_comes_back_for_a_reader_that_must_run(world) -> None
 
 def test_a_chain_of_temporary_outputs_comes_back(world) -> None:
     big = large(world)
-    middle = large(world, "middle", needs=(big,))
+    middle = large(world, "middle", after=(big,))
     tasks = big, middle, reader(world, "last", middle)
     world.run(*tasks)
     world.run(*tasks, reader(world, "new", middle))
@@ -285,10 +288,10 @@ def test_what_a_temporary_output_is_made_of_stays_as_long(world) -> None:
         (middle / "library").write_text((world.root / "big.folder" / "library").read_text())
         return [middle]
 
-    middle_task = Task("middle", run, needs=(big,), temporary=(middle,))
+    middle_task = Step(name="middle", act=run, after=(big,), temporary=(middle,))
     for flag in (1, 2):
-        first = reader(world, "first", big, facts={"flag": flag})
-        last = reader(world, "last", middle_task, facts={"flag": flag})
+        first = reader(world, "first", big, flag=flag)
+        last = reader(world, "last", middle_task, flag=flag)
         outcomes = world.run(big, middle_task, first, last)
         assert outcomes["last"].status is Status.DONE
     assert world.runs == ["big", "first", "middle", "last"]
@@ -304,7 +307,7 @@ def test_a_task_that_only_waits_for_another_does_not_keep_its_output(world) -> N
         existed.append((world.root / "big.folder").exists())
         return []
 
-    world.run(big, one, Task("look", look, needs=(one, big), anyway=True))
+    world.run(big, one, Step(name="look", act=look, after=(one, big), anyway=True))
     assert existed == [False]
 
 
@@ -317,7 +320,7 @@ def test_a_task_that_waits_learns_what_failed_and_gets_the_rest(world) -> None:
         observed.extend((o.status, o.outputs) for o in context.outcomes.values())
         return []
 
-    outcomes = world.run(good, bad, Task("look", look, needs=(good, bad), anyway=True))
+    outcomes = world.run(good, bad, Step(name="look", act=look, after=(good, bad), anyway=True))
     assert outcomes["look"].status is Status.DONE
     assert observed == [(Status.DONE, (world.root / "good.out",)), (Status.FAILED, ())]
 
@@ -339,22 +342,43 @@ def test_temporary_outputs_that_need_too_much_room_wait_for_others_to_go(world) 
             assert outcome.status is Status.DONE, outcome.reason
             events.append(f"{task.name} done")
 
-    run_tasks(tasks, world.root, Watch(), 3, room=12)
+    world.do(tasks, Watch(), jobs=3, room=12)
     before_c = events[: events.index("c")]
     assert {"a-reader done", "b-reader done"} & {*before_c}
     assert len(world.runs) == 6
 
 
 def test_a_task_larger_than_the_room_runs_all_the_same(world) -> None:
-    outcomes = run_tasks([large(world, disk=9)], world.root, Silent(), 2, room=5)
+    outcomes = world.do([large(world, disk=9)], jobs=2, room=5)
     assert outcomes["big"].status is Status.DONE
 
 
-def test_an_argument_of_a_partial_decides_the_result(world) -> None:
-    def step(_context, *, flag):
-        world.runs.append(flag)
-        return []
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Joined(Task):
+    """A step with a number, a task and a tuple that holds tasks."""
 
-    for flag in (1, 1, 2):
-        run_tasks([Task("a", partial(step, flag=flag))], world.root, Silent())
-    assert world.runs == [1, 2]
+    number: int
+    first: Task
+    others: tuple[tuple[str, Task], ...] = ()
+
+    def run(self, context):
+        inputs = [self.first, *(task for _, task in self.others)]
+        out = context.settings.build / "joined"
+        out.write_text("".join(context.output(task).read_text() for task in inputs))
+        return [out]
+
+
+def test_the_tasks_among_the_fields_of_a_step_come_before_it(world) -> None:
+    a, b, c = (world.copy(name) for name in "abc")
+    joined = Joined(name="joined", number=1, first=a, others=(("b", b),), after=(c,))
+    assert joined.needs == (a, b, c)
+    assert joined.own_fields.keys() == {"number", "first", "others"}
+
+
+def test_a_field_of_a_step_decides_the_result(world) -> None:
+    a = world.copy("a")
+    world.settings = replace(world.settings, build=world.root)
+    for number, status in ((1, "done"), (1, "unchanged"), (2, "done")):
+        outcomes = world.do([a, Joined(name="joined", number=number, first=a)])
+        assert outcomes["joined"].status.value == status
+    assert (world.root / "joined").read_text() == "one"

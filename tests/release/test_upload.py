@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from functools import partial
@@ -25,10 +26,8 @@ TAG = "py3-none-manylinux_2_34_x86_64"
 
 
 @pytest.fixture
-def dist(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr(uploading, "DIST", tmp_path / "dist")
-    monkeypatch.setattr(uploading, "LOGS", tmp_path / "logs")
-    return tmp_path / "dist"
+def dist(own_settings) -> Path:
+    return own_settings.dist
 
 
 def make_release(dist: Path, *, fat_version: str = "0.1.0", tag: str = TAG, **changes) -> Manifest:
@@ -104,34 +103,36 @@ def console() -> Console:
     return Console(record=True, width=300, force_terminal=False)
 
 
-def test_a_whole_wheel_reaches_the_repository(dist, repository) -> None:
+def test_a_whole_wheel_reaches_the_repository(dist, repository, own_settings) -> None:
     manifest = make_release(dist)
-    assert upload("pypi", console(), dry_run=False) == 0
+    assert upload("pypi", own_settings, console(), dry_run=False) == 0
     assert repository == [manifest.fat.path]
 
 
-def test_what_no_torch_on_pypi_loads_stops_no_upload(dist, repository) -> None:
+def test_what_no_torch_on_pypi_loads_stops_no_upload(dist, repository, own_settings) -> None:
     optional = {"missing": {"aten24-abi1-cpu": "no such torch"}, "optional": ["aten24-abi1-cpu"]}
     manifest = make_release(dist, **optional)
-    assert upload("pypi", console(), dry_run=False) == 0
+    assert upload("pypi", own_settings, console(), dry_run=False) == 0
     assert repository == [manifest.fat.path]
 
 
-def test_a_dry_run_checks_and_uploads_nothing(dist, repository) -> None:
+def test_a_dry_run_checks_and_uploads_nothing(dist, repository, own_settings) -> None:
     manifest = make_release(dist)
     out = console()
-    assert upload("pypi", out, dry_run=True) == 0
+    assert upload("pypi", own_settings, out, dry_run=True) == 0
     assert repository == []
     output = out.export_text()
     assert f"would upload {manifest.fat.path}" in output and "nothing was uploaded" in output
     assert "secret" not in output
 
 
-def test_a_dry_run_fails_where_twine_finds_fault(dist, repository, monkeypatch) -> None:
+def test_a_dry_run_fails_where_twine_finds_fault(
+    dist, repository, monkeypatch, own_settings
+) -> None:
     monkeypatch.setattr("wheel_makers.METADATA", "Metadata-Version: 2.4\nName: lltm\nVersion: {}\n")
     make_release(dist)
     with pytest.raises(ReleaseError, match="exit code 1"):
-        upload("pypi", console(), dry_run=True)
+        upload("pypi", own_settings, console(), dry_run=True)
 
 
 REFUSED = {
@@ -151,33 +152,66 @@ REFUSED = {
 
 @pytest.mark.parametrize("dry_run", [True, False])
 @pytest.mark.parametrize("what", REFUSED)
-def test_pypi_is_refused(what, dry_run, dist, repository) -> None:
+def test_pypi_is_refused(what, dry_run, dist, repository, own_settings) -> None:
     changes, message = REFUSED[what]
     make_release(dist, **changes)
     with pytest.raises(ReleaseError, match=re.escape(message)):
-        upload("pypi", console(), dry_run=dry_run)
+        upload("pypi", own_settings, console(), dry_run=dry_run)
     assert repository == []
 
 
-def test_an_artefact_that_was_changed_since_is_refused(dist, repository) -> None:
+def test_an_artefact_that_was_changed_since_is_refused(dist, repository, own_settings) -> None:
     manifest = make_release(dist)
     (dist / manifest.fat.path).write_bytes(b"other")
     with pytest.raises(ReleaseError, match="its hash differs"):
-        upload("pypi", console(), dry_run=False)
+        upload("pypi", own_settings, console(), dry_run=False)
     assert repository == []
 
 
-def test_a_torn_manifest_is_refused(dist) -> None:
+def test_a_torn_manifest_is_refused(dist, own_settings) -> None:
     dist.mkdir()
     (dist / "manifest.json").write_text("{")
     with pytest.raises(ReleaseError, match="no whole manifest"):
-        upload("pypi", console(), dry_run=True)
+        upload("pypi", own_settings, console(), dry_run=True)
 
 
-def test_an_unknown_target_is_refused(dist) -> None:
+def test_an_unknown_target_is_refused(dist, own_settings) -> None:
     make_release(dist)
     with pytest.raises(ReleaseError, match="needs one of pypi, testpypi"):
-        upload("pypy", console(), dry_run=True)
+        upload("pypy", own_settings, console(), dry_run=True)
+
+
+def serve_hashes(monkeypatch, files: dict[str, str], tmp_path) -> None:
+    """Stands for an index that tells the hashes of the files that it has."""
+    monkeypatch.delenv("TWINE_REPOSITORY_URL", raising=False)
+    urls = [{"filename": name, "digests": {"sha256": sha}} for name, sha in files.items()]
+    answer = tmp_path / "index.json"
+    answer.write_text(json.dumps({"urls": urls}))
+    monkeypatch.setitem(uploading.RELEASES, "pypi", answer.as_uri())
+
+
+def test_a_file_that_the_index_has_with_other_bytes_is_refused(
+    dist, tmp_path, monkeypatch, own_settings
+) -> None:
+    """PyPI would keep its file, and twine would skip ours without a word."""
+    manifest = make_release(dist)
+    serve_hashes(monkeypatch, {manifest.fat.path: "0" * 64}, tmp_path)
+    with pytest.raises(ReleaseError, match="with other bytes"):
+        upload("pypi", own_settings, console(), dry_run=True)
+    serve_hashes(monkeypatch, {manifest.fat.path: manifest.fat.sha256}, tmp_path)
+    assert upload("pypi", own_settings, console(), dry_run=True) == 0
+
+
+def test_a_failed_optional_cell_stops_no_upload(dist, repository, own_settings) -> None:
+    manifest = make_release(dist)
+    failed = CellEntry(state="failed", torch="2.4.1")
+    cells = {**manifest.cells, "aten24-abi1-cpu": failed}
+    optional = ["aten24-abi1-cpu"]
+    write(
+        manifest.model_copy(update={"cells": cells, "optional": optional}), dist / "manifest.json"
+    )
+    assert upload("pypi", own_settings, console(), dry_run=False) == 0
+    assert repository == [manifest.fat.path]
 
 
 # Anaconda.
@@ -192,39 +226,43 @@ def fake_anaconda(folder: Path, monkeypatch) -> Path:
     return folder / "calls"
 
 
-def test_anaconda_gets_the_conda_packages_of_its_owner(dist, tmp_path, monkeypatch) -> None:
+def test_anaconda_gets_the_conda_packages_of_its_owner(
+    dist, tmp_path, monkeypatch, own_settings
+) -> None:
     calls = fake_anaconda(tmp_path / "bin", monkeypatch)
     make_release(dist, missing={"aten24-abi1-cpu": "no such torch"})
-    assert upload("anaconda:me", console(), dry_run=True) == 0
+    assert upload("anaconda:me", own_settings, console(), dry_run=True) == 0
     assert not calls.exists()
-    assert upload("anaconda:me", console(), dry_run=False) == 0
+    assert upload("anaconda:me", own_settings, console(), dry_run=False) == 0
     command = calls.read_text().split()
     assert command[:4] == ["upload", "--skip-existing", "--user", "me"]
     assert [Path(word).name for word in command[4:]] == ["lltm-0.1.0-cpu_0.conda"]
 
 
-def test_packages_from_a_bootstrap_channel_are_refused(dist, tmp_path, monkeypatch) -> None:
+def test_packages_from_a_bootstrap_channel_are_refused(
+    dist, tmp_path, monkeypatch, own_settings
+) -> None:
     calls = fake_anaconda(tmp_path / "bin", monkeypatch)
     make_release(dist, base_channel=None)
     with pytest.raises(ReleaseError, match="bootstrap channel, which is for tests only"):
-        upload("anaconda", console(), dry_run=False)
+        upload("anaconda", own_settings, console(), dry_run=False)
     assert not calls.exists()
 
 
-def test_a_missing_anaconda_is_named(dist, monkeypatch) -> None:
+def test_a_missing_anaconda_is_named(dist, monkeypatch, own_settings) -> None:
     make_release(dist)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ReleaseError, match="pip install anaconda-client"):
-        upload("anaconda", console(), dry_run=True)
+        upload("anaconda", own_settings, console(), dry_run=True)
 
 
 # A folder.
 
 
-def test_a_folder_gets_an_index_of_the_thin_wheels(dist, tmp_path) -> None:
+def test_a_folder_gets_an_index_of_the_thin_wheels(dist, tmp_path, own_settings) -> None:
     make_release(dist, base_channel=None)
     out = console()
-    assert upload(f"{tmp_path}/public", out, dry_run=False) == 0
+    assert upload(f"{tmp_path}/public", own_settings, out, dry_run=False) == 0
     (wheel,) = (tmp_path / "public" / "simple" / "lltm").glob("*.whl")
     page = (tmp_path / "public" / "simple" / "lltm" / "index.html").read_text()
     assert f"#sha256={digest(wheel)}" in page
@@ -232,16 +270,30 @@ def test_a_folder_gets_an_index_of_the_thin_wheels(dist, tmp_path) -> None:
     assert not (tmp_path / "public" / "channel").exists()
 
 
-def test_a_dry_run_makes_no_folder(dist, tmp_path) -> None:
+def test_a_file_in_the_folder_with_other_bytes_is_not_replaced(
+    dist, tmp_path, own_settings
+) -> None:
+    make_release(dist, base_channel=None)
+    target = f"{tmp_path}/public"
+    assert upload(target, own_settings, console(), dry_run=False) == 0
+    assert upload(target, own_settings, console(), dry_run=False) == 0, "the same bytes may stay"
+    (wheel,) = (tmp_path / "public" / "simple" / "lltm").glob("*.whl")
+    wheel.write_bytes(b"the file that users have")
+    with pytest.raises(ReleaseError, match="with other bytes"):
+        upload(target, own_settings, console(), dry_run=False)
+    assert wheel.read_bytes() == b"the file that users have"
+
+
+def test_a_dry_run_makes_no_folder(dist, tmp_path, own_settings) -> None:
     make_release(dist)
-    assert upload(f"{tmp_path}/public", console(), dry_run=True) == 0
+    assert upload(f"{tmp_path}/public", own_settings, console(), dry_run=True) == 0
     assert not (tmp_path / "public").exists()
 
 
-def test_a_folder_gets_the_conda_packages_of_a_true_channel(dist, tmp_path) -> None:
+def test_a_folder_gets_the_conda_packages_of_a_true_channel(dist, tmp_path, own_settings) -> None:
     manifest = make_release(dist)
     out = console()
-    assert upload(f"{tmp_path}/public", out, dry_run=True) == 0
+    assert upload(f"{tmp_path}/public", own_settings, out, dry_run=True) == 0
     lines = [line for line in out.export_text().splitlines() if line.startswith("would upload ")]
     expected = [a.path for a in manifest.artefacts if a.kind in ("thin", "conda")]
     assert lines == [f"would upload {path}" for path in expected]

@@ -18,11 +18,19 @@ from torchship.release.__main__ import main
 from torchship.release.environments import python_facts
 from torchship.release.evidence import Environment
 from torchship.release.matrix import load
-from torchship.release.schema import pair
+from torchship.release.schema import FIRST, pair
+from torchship.release.settings import REPO, Settings, make_settings
 from torchship.release.shell import Log
 from torchship.release.store import digest
 from torchship.release.tasks import Context, SkipTask
-from torchship.release.verify_full import Target, targets
+from torchship.release.verify_full import (
+    Findings,
+    Target,
+    TryWheel,
+    Verification,
+    cache_of,
+    targets,
+)
 
 DATE = "2026-01-02T03:04:05Z"
 
@@ -42,27 +50,32 @@ def console() -> Console:
 class World:
     """verify() with environments that are only pretended; counts what was tried."""
 
-    def __init__(self, root: Path, monkeypatch) -> None:
+    def __init__(self, settings: Settings, console: Console, monkeypatch) -> None:
+        self.settings = settings
+        self.console = console
         self.tried: list[str] = []
         self.state, self.error = "ran", None
-        self.results = root / "environments.json"
-        monkeypatch.setattr(verify_full, "WORK", root)
-        monkeypatch.setattr(verify_full, "CACHE", root / "cache")
-        monkeypatch.setattr(verify_full, "_run", self.run)
+        self.work = settings.verify_full
+        self.results = settings.build / "environments.json"
+        monkeypatch.setattr(verify_full, "try_wheel", self.run)
         monkeypatch.setattr(verify_full, "interpreter", lambda python: f"python{python}")
-        monkeypatch.setattr(evidence, "results", lambda platform: self.results)
+        monkeypatch.setattr(evidence, "results_of", lambda platform: self.results)
 
-    def run(self, log, target: Target, wheel: Path, folder: Path) -> dict:
+    def run(self, log, target: Target, wheel: Path, folder: Path) -> Findings:
         self.tried.append(target.name)
-        (verify_full.CACHE / target.name).mkdir(parents=True)
+        (cache_of(self.settings) / target.name).mkdir(parents=True)
         if self.error:
             raise self.error
-        return {"state": self.state, "gradcheck": True, "comparisons": 16}
+        return Findings(state=self.state, gradcheck=True, comparisons=16)
+
+    def verify(self, wheel: Path, targets: list[Target], **options: bool) -> int:
+        verification = Verification(wheel, self.settings, self.console)
+        return verify_full.verify(verification, targets, **options)
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch) -> World:
-    return World(tmp_path / "work", monkeypatch)
+def world(own_settings, console, monkeypatch) -> World:
+    return World(own_settings, console, monkeypatch)
 
 
 def select_targets(matrix, *names: str) -> list[Target]:
@@ -139,12 +152,12 @@ def test_a_python_that_does_not_run_is_refused(matrix, tmp_path) -> None:
 def test_results_of_a_named_python_join_the_stored_ones(
     world, matrix, wheel, console, tmp_path, monkeypatch
 ) -> None:
-    verify_full.verify(wheel, targets(matrix), matrix, console)
+    world.verify(wheel, targets(matrix))
     before = evidence.load(world.results)
     other = shutil.copy(wheel, tmp_path / wheel.name.replace("-none-", "-none-linux_"))
     named_only = targets(matrix, [named(monkeypatch, "3.14t")])
     world.state = "rejected"
-    verify_full.verify(other, named_only, matrix, console, join=True)
+    world.verify(other, named_only, join=True)
     after = evidence.load(world.results)
     assert len(after.environments) == len(before.environments)
     rows = {(row.torch, row.python): row for row in after.environments}
@@ -167,43 +180,43 @@ def test_what_is_no_wheel_is_refused(world, matrix, console, tmp_path) -> None:
     path = tmp_path / "lltm.whl"
     path.write_text("no zip")
     with pytest.raises(ReleaseError, match="no readable wheel"):
-        verify_full.verify(path, targets(matrix), matrix, console)
+        world.verify(path, targets(matrix))
 
 
-def test_a_wheel_without_build_records_is_refused(matrix, tmp_path) -> None:
+def test_a_wheel_without_build_records_is_refused(settings, tmp_path) -> None:
     results = [Environment(torch="2.4", python="3.10", state="ran", date=DATE)]
     with pytest.raises(ReleaseError, match="has no binaries, or one has no build record"):
-        verify_full.gathered(make_wheel(tmp_path, {}), matrix, results)
+        verify_full.gathered(Verification(make_wheel(tmp_path, {}), settings, Console()), results)
 
 
 def test_a_second_run_tries_nothing_again(world, matrix, wheel, console) -> None:
-    assert verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console) == 0
+    assert world.verify(wheel, select_targets(matrix, "2.4")) == 0
     assert len(world.tried) == 3
-    assert verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console) == 0
+    assert world.verify(wheel, select_targets(matrix, "2.4")) == 0
     assert len(world.tried) == 3
 
 
 def test_another_wheel_is_tried_anew(world, matrix, wheel, console, tmp_path) -> None:
-    verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console)
+    world.verify(wheel, select_targets(matrix, "2.4"))
     other = make_wheel(tmp_path / "other", {"glue-stable210.so": b"other"})
-    verify_full.verify(other, select_targets(matrix, "2.4"), matrix, console)
+    world.verify(other, select_targets(matrix, "2.4"))
     assert len(world.tried) == 6
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1, "result": {}}'])
 def test_a_torn_result_is_tried_again(world, matrix, wheel, console, damage) -> None:
-    verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console)
-    (file,) = verify_full.WORK.glob("results/*.json")
+    world.verify(wheel, select_targets(matrix, "2.4@3.10"))
+    (file,) = world.work.glob("results/*.json")
     file.write_text(damage)
-    verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console)
+    world.verify(wheel, select_targets(matrix, "2.4@3.10"))
     assert len(world.tried) == 2
 
 
 def test_what_could_not_be_installed_is_tried_again(world, matrix, wheel, console) -> None:
     world.error = SkipTask("no such index")
-    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 1
+    assert world.verify(wheel, select_targets(matrix, "2.4@3.10")) == 1
     world.error = None
-    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 0
+    assert world.verify(wheel, select_targets(matrix, "2.4@3.10")) == 0
 
 
 @pytest.mark.parametrize(
@@ -215,7 +228,7 @@ def test_what_could_not_be_installed_is_tried_again(world, matrix, wheel, consol
     ],
 )
 def test_a_program_that_was_stopped_proves_nothing(
-    matrix, wheel, tmp_path, monkeypatch, signal, where, skipped, state
+    own_settings, wheel, tmp_path, monkeypatch, signal, where, skipped, state
 ) -> None:
     """Nor does a torch that crashes alone; a crash of the checker is a failure."""
     python = tmp_path / "python"
@@ -227,32 +240,30 @@ def test_a_program_that_was_stopped_proves_nothing(
         f"if sys.argv[1] == {where!r}: os.kill(os.getpid(), signal.SIG{signal})\n"
     )
     python.chmod(0o755)
-    monkeypatch.setattr(verify_full, "WORK", tmp_path)
     monkeypatch.setattr(verify_full, "make_venv", lambda *_, **__: python)
     target = Target("2.10", "2.10.0", "3.12", "python3.12")
-    context = Context(Log(tmp_path / "log"))
+    context = Context(Log(tmp_path / "log", own_settings), own_settings)
+    step = TryWheel(name="verify", target=target, wheel=wheel)
     if state is None:
         with pytest.raises(SkipTask, match=skipped):
-            verify_full.environment(context, target=target, wheel=wheel)
+            step.run(context)
         return
-    (path,) = verify_full.environment(context, target=target, wheel=wheel)
+    (path,) = step.run(context)
     assert Environment.model_validate_json(path.read_text()).state == state
 
 
 @pytest.mark.parametrize("state", ["failed", "rejected"])
-def test_an_environment_that_does_not_work_makes_the_exit_code(
-    world, matrix, wheel, console, state
-) -> None:
+def test_an_environment_that_does_not_work_makes_the_exit_code(world, matrix, wheel, state) -> None:
     world.state = state
-    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 1
+    assert world.verify(wheel, select_targets(matrix, "2.4@3.10")) == 1
 
 
 def test_the_cache_goes_with_its_torch_whatever_happens(world, matrix, wheel, console) -> None:
     world.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console)
-    assert not verify_full.CACHE.exists()
-    assert not list(verify_full.WORK.glob("torch-*"))
+        world.verify(wheel, select_targets(matrix, "2.4@3.10"))
+    assert not cache_of(world.settings).exists()
+    assert not list(world.work.glob("torch-*"))
 
 
 def test_too_little_space_stops_with_what_is_missing(
@@ -261,7 +272,7 @@ def test_too_little_space_stops_with_what_is_missing(
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(2_000_000_000))
     with pytest.raises(ReleaseError, match=r"2\.0 GB are free, 15 GB are needed"):
-        verify_full.verify(wheel, targets(matrix), matrix, console)
+        world.verify(wheel, targets(matrix))
     assert world.tried == []
 
 
@@ -269,15 +280,15 @@ def test_a_python_that_is_missing_is_named_with_what_to_do(
     world, matrix, wheel, console, monkeypatch
 ) -> None:
     monkeypatch.setattr(verify_full, "interpreter", lambda python: None)
-    assert verify_full.verify(wheel, select_targets(matrix, "2.4@3.10"), matrix, console) == 1
+    assert world.verify(wheel, select_targets(matrix, "2.4@3.10")) == 1
     assert "no Python 3.10 on PATH or in pyenv; install one" in console.file.getvalue()
     assert world.tried == []
 
 
 def test_only_a_whole_set_is_stored(world, matrix, wheel, console) -> None:
-    verify_full.verify(wheel, select_targets(matrix, "2.4"), matrix, console)
+    world.verify(wheel, select_targets(matrix, "2.4"))
     assert not world.results.exists()
-    verify_full.verify(wheel, targets(matrix), matrix, console)
+    world.verify(wheel, targets(matrix))
     stored = evidence.load(world.results)
     assert stored is not None and stored.commit == "c" * 40
     assert stored.sha256 == digest(wheel) and stored.binaries == ["glue-stable210.so"]
@@ -294,13 +305,14 @@ def test_a_damaged_store_is_named(tmp_path) -> None:
 
 
 def make_results(matrix, wheel, **states: str):
+    """The stored results of a run with these states, `ran` for all others."""
     rows = [
         Environment(torch=minor, python=python, state=state, date=DATE)
         for minor, torch in matrix.torch.items()
         for python in torch.every_python
         for state in [states.get(f"torch-{minor}-py{python}", "ran")]
     ]
-    return verify_full.gathered(wheel, matrix, rows)
+    return verify_full.gathered(Verification(wheel, make_settings(matrix), Console()), rows)
 
 
 def cells(table: str, minor: str) -> list[str]:
@@ -328,7 +340,7 @@ def test_a_new_torch_is_untried_until_it_is_tried(matrix, matrix_text, wheel, tm
 
 
 def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:
-    stored = evidence.load()
+    stored = evidence.load(REPO / evidence.results_of(FIRST))
     if stored is None:
         pytest.skip("nothing is stored: run scripts/build_all.sh --verify full")
     rows = {(e.torch, e.python): e for e in stored.environments}

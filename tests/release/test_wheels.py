@@ -16,7 +16,7 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 from shared_objects import KERNELS_RECORD, shared_object
-from wheel_makers import TAG, make_wheel
+from wheel_makers import EPOCH, TAG, make_wheel
 
 from torchship.doctor.binary import read_binary
 from torchship.release import ReleaseError, pack_steps
@@ -29,10 +29,11 @@ from torchship.release.pack_steps import (
     write_index,
 )
 from torchship.release.paths import replace_wheel
-from torchship.release.store import source_epoch
 from torchship.release.wheels import join, read_wheel
 
 CPU, CUDA, GLUE = b"\x7fELF cpu", b"\x7fELF cuda", b"\x7fELF glue"
+PLATFORM, MACHINE = "linux-x86_64", "x86_64"
+LIMIT = 20_000_000  # the promised size in bytes
 THIN = {
     "stable210-cpu": {"glue-stable210.so": GLUE, "kernels-cpu.so": CPU},
     "stable210-cu13": {
@@ -60,32 +61,32 @@ def real(tmp_path) -> bytes:
 def test_a_wheel_survives_the_way_to_disk_and_back(thin, tmp_path) -> None:
     wheel = read_wheel(thin["stable210-cpu"])
     (tmp_path / "again").mkdir()
-    assert read_wheel(wheel.write(tmp_path / "again")) == wheel
+    assert read_wheel(wheel.write(tmp_path / "again", epoch=EPOCH)) == wheel
 
 
 def test_a_joined_wheel_holds_every_object_once(thin) -> None:
-    joined = join(thin, local=None)
+    joined = join(thin, local=None, platform=PLATFORM)
     assert joined.version == "0.1.0"
     names = {Path(name).name: data for name, data in joined.binaries.items()}
     assert names == {"glue-stable210.so": GLUE, "kernels-cpu.so": CPU, "kernels-cuda13.so": CUDA}
 
 
 def test_only_the_version_of_the_metadata_changes(thin) -> None:
-    metadata = join(thin, local="partial.2of21").info["METADATA"].decode()
+    metadata = join(thin, local="partial.2of21", platform=PLATFORM).info["METADATA"].decode()
     assert "\nVersion: 0.1.0+partial.2of21\n" in metadata and metadata.endswith("\nVersion: no\n")
 
 
 def test_objects_of_two_builds_are_not_joined(thin, tmp_path) -> None:
     thin["aten24-abi0-cpu"] = make_wheel(tmp_path / "x", {"kernels-cpu.so": b"other"})
     with pytest.raises(ReleaseError, match=r"kernels-cpu\.so differs between .*aten24-abi0-cpu"):
-        join(thin, local=None)
+        join(thin, local=None, platform=PLATFORM)
 
 
 def test_wheels_of_two_source_trees_are_not_joined(thin, tmp_path) -> None:
     more = {"lltm_conda/new.py": b"x = 1\n"}
     thin = {"new": make_wheel(tmp_path / "x", {"kernels-cpu.so": CPU}, sources=more), **thin}
     with pytest.raises(ReleaseError, match=r"stable210-cpu lacks lltm_conda/new\.py"):
-        join(thin, local=None)
+        join(thin, local=None, platform=PLATFORM)
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "added", "empty"])
@@ -110,7 +111,8 @@ def test_the_same_content_makes_the_same_bytes(thin, tmp_path) -> None:
     wheels = []
     for name, order in (("a", list(thin)), ("b", list(reversed(thin)))):
         (tmp_path / name).mkdir()
-        wheels.append(join({n: thin[n] for n in sorted(order)}, local=None).write(tmp_path / name))
+        joined = join({n: thin[n] for n in sorted(order)}, local=None, platform=PLATFORM)
+        wheels.append(joined.write(tmp_path / name, epoch=EPOCH))
         os.utime(thin["stable210-cpu"], (0, 0))
     assert wheels[0].read_bytes() == wheels[1].read_bytes()
 
@@ -119,7 +121,7 @@ def test_files_in_a_wheel_are_as_old_as_the_sources(thin) -> None:
     with ZipFile(thin["stable210-cpu"]) as archive:
         dates = {item.date_time for item in archive.infolist()}
     (date,) = dates
-    expected = time.gmtime(source_epoch())[:6]
+    expected = time.gmtime(EPOCH)[:6]
     assert date == (
         *expected[:5],
         expected[5] - expected[5] % 2,
@@ -158,7 +160,7 @@ def test_a_partial_name_is_one_that_pip_accepts() -> None:
 
 def test_the_true_tag_is_that_of_the_binaries(real, tmp_path) -> None:
     wheel = read_wheel(make_wheel(tmp_path, {"kernels-cpu.so": real}))
-    assert true_tag(wheel).startswith("py3-none-manylinux")
+    assert true_tag(wheel, MACHINE).startswith("py3-none-manylinux")
 
 
 def test_a_wheel_that_needs_another_library_is_stopped(tmp_path) -> None:
@@ -169,7 +171,7 @@ def test_a_wheel_that_needs_another_library_is_stopped(tmp_path) -> None:
     )
     wheel = read_wheel(make_wheel(tmp_path / "in", {path.name: path.read_bytes()}))
     with pytest.raises(ReleaseError, match=r"kernels-cpu\.so: needs libother\.so\.3, which is out"):
-        true_tag(wheel)
+        true_tag(wheel, MACHINE)
 
 
 def test_a_wheel_may_need_the_openmp_runtime_of_torch(tmp_path) -> None:
@@ -180,23 +182,23 @@ def test_a_wheel_may_need_the_openmp_runtime_of_torch(tmp_path) -> None:
     )
     assert "libgomp.so.1" in read_binary(path).needed
     wheel = read_wheel(make_wheel(tmp_path / "in", {path.name: path.read_bytes()}))
-    assert true_tag(wheel).startswith("py3-none-manylinux")
+    assert true_tag(wheel, MACHINE).startswith("py3-none-manylinux")
 
 
 @pytest.mark.parametrize("expected", [{"kernels-cpu.so": GLUE}, {**THIN["stable210-cpu"]}, {}])
 def test_a_changed_or_lost_or_added_object_is_stopped(expected, tmp_path) -> None:
     packed = read_wheel(make_wheel(tmp_path, {"kernels-cpu.so": CPU}))
-    check_binaries(packed, {"kernels-cpu.so": CPU})
+    check_binaries(packed, {"kernels-cpu.so": CPU}, "lltm_conda")
     with pytest.raises(ReleaseError, match="is missing, was changed or was added"):
-        check_binaries(packed, expected)
+        check_binaries(packed, expected, "lltm_conda")
 
 
 def test_a_wheel_that_no_manylinux_policy_allows_is_stopped(real, tmp_path, monkeypatch) -> None:
     linux = SimpleNamespace(name="linux_x86_64", aliases=[])
     allowing = SimpleNamespace(versioned_symbols_policy=lambda symbols: linux)
-    monkeypatch.setattr(pack_steps, "policies", lambda: allowing)
+    monkeypatch.setattr(pack_steps, "policies", lambda _: allowing)
     with pytest.raises(ReleaseError, match="newer system libraries than any manylinux tag"):
-        true_tag(read_wheel(make_wheel(tmp_path, {"kernels-cpu.so": real})))
+        true_tag(read_wheel(make_wheel(tmp_path, {"kernels-cpu.so": real})), MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -207,21 +209,18 @@ def test_a_wheel_that_no_manylinux_policy_allows_is_stopped(real, tmp_path, monk
         (["stable210-cu13"], "0.1.0+partial.0of1"),
     ],
 )
-def test_a_fat_wheel_says_whether_it_is_whole(
-    required, version, real, log, tmp_path, monkeypatch
-) -> None:
-    monkeypatch.setattr(pack_steps, "TEMPORARY", tmp_path / "tmp")
+def test_a_fat_wheel_says_whether_it_is_whole(required, version, real, log, tmp_path) -> None:
     wheel = make_wheel(tmp_path / "in", {"kernels-cpu.so": real}, version="0.1.0+stable.cpu")
-    fat_wheel = make_fat_wheel(log, {"stable210-cpu": wheel}, required)
+    fat_wheel = make_fat_wheel(log, {"stable210-cpu": wheel}, required=required, limit=LIMIT)
     assert fat_wheel.name.startswith(f"lltm-{version}-py3-none-manylinux")
 
 
-def test_a_fat_wheel_above_the_limit_is_stopped(real, log, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(pack_steps, "TEMPORARY", tmp_path / "tmp")
+def test_a_fat_wheel_above_the_limit_is_stopped(real, log, tmp_path, matrix) -> None:
+    assert matrix.project.wheel_limit == LIMIT
     padding = Random(0).randbytes(20_000_000)  # the promised limit, and nothing compresses it
     wheel = make_wheel(tmp_path / "in", {"kernels-cpu.so": real + padding})
     with pytest.raises(ReleaseError, match="at most 20000000 are allowed"):
-        make_fat_wheel(log, {"stable210-cpu": wheel}, ["stable210-cpu"])
+        make_fat_wheel(log, {"stable210-cpu": wheel}, required=["stable210-cpu"], limit=LIMIT)
 
 
 def test_an_older_platform_tag_of_the_same_version_is_removed(tmp_path) -> None:

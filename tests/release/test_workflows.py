@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from torchship.release import REPO, cibuildwheel
+from torchship.release import cibuildwheel
 from torchship.release.cells import all_cells
 from torchship.release.host import Host
 from torchship.release.listing import json_list
+from torchship.release.settings import REPO, make_settings
 
 FOLDER = REPO / ".github" / "workflows"
 FILES = sorted(FOLDER.glob("*.yml"))
@@ -186,26 +187,157 @@ GH = """#!/bin/sh
 [ "$1 $2" = "release download" ] || exit 0
 mkdir all
 cd all
-touch "$WHEEL" lltm-0.1.0.tar.gz lltm-0.1.0+stable.cpu-py3-none-manylinux_2_28_x86_64.whl
-sha256sum * >SHA256SUMS
+touch $FILES lltm-0.1.0+stable.cpu-py3-none-manylinux_2_28_x86_64.whl
+touch manifest-linux-x86_64.json manifest-linux-aarch64.json
+echo "0000000000000000000000000000000000000000000000000000000000000000  linux-64/a.conda" >SUMS
+sha256sum *.* >>SUMS
+mv SUMS SHA256SUMS
 """
+SDIST = "lltm-0.1.0.tar.gz"
+X86, ARM = (
+    f"lltm-0.1.0-py3-none-manylinux_2_28_{machine}.whl" for machine in ("x86_64", "aarch64")
+)
+
+
+def publish(folder: Path, files: list[str]) -> set[str] | None:
+    """What publish.yml hands to PyPI of a release with these files; None if it refuses."""
+    (folder / "gh").write_text(GH)
+    (folder / "gh").chmod(0o755)
+    (fetch,) = [t for t in scripts(FOLDER / "publish.yml") if "gh release download" in t]
+    env = {"PATH": f"{folder}:{os.environ['PATH']}", "FILES": " ".join(files)}
+    result = subprocess.run(["bash", "-e", "-c", fetch], cwd=folder, env=env, capture_output=True)
+    if result.returncode:
+        return None
+    return {path.name for path in (folder / "dist").iterdir()}
+
+
+def test_the_whole_wheels_of_a_release_are_published(tmp_path) -> None:
+    assert publish(tmp_path, [SDIST, X86, ARM]) == {SDIST, X86, ARM}
+
+
+@pytest.mark.parametrize("platform", [X86, ARM])
+@pytest.mark.parametrize("local", [None, "0.1.0+partial.3of15"])
+def test_no_release_without_a_whole_wheel_of_each_platform_is_published(
+    tmp_path, platform, local
+) -> None:
+    """Arm alone would be taken by no machine of most users, and its version is then used up."""
+    files = [SDIST, *{X86, ARM} - {platform}]
+    if local:
+        files.append(platform.replace("0.1.0", local))
+    assert publish(tmp_path, files) is None
+
+
+def test_no_release_without_its_sources_is_published(tmp_path) -> None:
+    assert publish(tmp_path, [X86, ARM]) is None
+
+
+def built(dist: Path, subdir: str, machine: str) -> Path:
+    """A folder like the release tool's, whose files say for which machine they are."""
+    package = dist / "channel" / subdir / "lltm-0.1.0-cpu_stable210_100.conda"
+    package.parent.mkdir(parents=True)
+    package.write_text(machine)
+    (dist / "channel" / "noarch").mkdir()
+    wheel = f"lltm-0.1.0-py3-none-manylinux_2_28_{machine}.whl"
+    for name in ("manifest.json", "report.html", wheel):
+        (dist / name).write_text(machine)
+    (dist / SDIST).write_text("the sources")
+    return package
+
+
+@pytest.fixture
+def merged(tmp_path) -> Path:
+    """What the merge job has when it gathers the release."""
+    root = tmp_path / "checkout"
+    built(root / "dist", "linux-64", "x86_64")
+    built(root / "dist-linux-aarch64", "linux-aarch64", "aarch64")
+    (root / "sbom").mkdir()
+    (root / "sbom" / "sbom-tools.cdx.json").write_text("{}")
+    (root / "CHANGELOG.md").touch()
+    (root / "scripts").symlink_to(REPO / "scripts")
+    return root
+
+
+def gather(root: Path) -> subprocess.CompletedProcess[str]:
+    (step,) = [t for t in scripts(FOLDER / "release.yml") if "release/SHA256SUMS" in t]
+    command = ["bash", "-e", "-c", step]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True)
+
+
+def test_a_release_has_the_conda_packages_of_every_platform(merged) -> None:
+    """They have the same names, and a release has no folders."""
+    result = gather(merged)
+    assert result.returncode == 0, result.stderr
+    release = merged / "release"
+    assert [path.name for path in release.iterdir() if path.is_dir()] == []
+    for archive in release.glob("conda-*.tar"):
+        subprocess.run(["tar", "-xf", archive], cwd=release, check=True)
+    for subdir, machine in (("linux-64", "x86_64"), ("linux-aarch64", "aarch64")):
+        (package,) = (release / subdir).iterdir()
+        assert package.read_text() == machine
+        assert (release / f"manifest-linux-{machine}.json").read_text() == machine
+    check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+    result = subprocess.run(check, cwd=release, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+    names = {line.partition(": ")[0] for line in result.stdout.splitlines()}
+    files = {str(path.relative_to(release)) for path in release.rglob("*") if path.is_file()}
+    assert names == files - {"SHA256SUMS", "NOTES.md"}
+
+
+def test_two_files_of_one_name_stop_a_release(merged) -> None:
+    (merged / "dist-linux-aarch64" / SDIST).write_text("other sources")
+    result = gather(merged)
+    assert result.returncode == 2
+    assert f"would replace another file of the release, {SDIST}" in result.stderr
+
+
+def test_a_package_of_another_platform_in_a_platforms_folder_stops_a_release(merged) -> None:
+    built(merged / "dist-linux-aarch64" / "channel" / "more", "linux-64", "aarch64")
+    assert gather(merged).returncode == 2
+
+
+def test_a_failed_optional_cell_does_not_reach_the_merge() -> None:
+    """Its dist would make the merge, and so the release, fail."""
+    job = read(FOLDER / "release.yml")["jobs"]["optional"]
+    assert job["continue-on-error"] is True
+    uploads = {
+        step["with"]["name"].split("-")[0]: step.get("if")
+        for step in job["steps"]
+        if "upload-artifact" in step.get("uses", "")
+    }
+    assert uploads == {"shard": None, "failed": "failure()"}
+    (merge,) = [s for s in steps(FOLDER / "release.yml") if "pattern" in s.get("with", {})]
+    assert merge["with"]["pattern"] == "shard-*"
 
 
 @pytest.mark.parametrize(
-    ("version", "published"), [("0.1.0", True), ("0.1.0+partial.3of15", False)]
+    ("versions", "default"),
+    [
+        (["0.9.0", "0.10.0", "0.10.1rc1", "dev"], "0.10.0"),
+        (["0.9.0", "0.9.0.post1", "1.0.0a1", "1.0.0.dev3", "dev"], "0.9.0.post1"),
+        (["0.1.0rc1", "dev"], "dev"),
+        (["dev"], "dev"),
+    ],
 )
-def test_no_release_without_a_whole_wheel_is_published(tmp_path, version, published) -> None:
-    (tmp_path / "gh").write_text(GH)
-    (tmp_path / "gh").chmod(0o755)
-    (fetch,) = [t for t in scripts(FOLDER / "publish.yml") if "gh release download" in t]
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    env = {"PATH": path, "WHEEL": f"lltm-{version}-py3-none-manylinux_2_28_x86_64.whl"}
+def test_the_sites_first_page_is_the_newest_final_version(tmp_path, versions, default) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not on this machine; GitHub's have it")
+    (step,) = [t for t in scripts(FOLDER / "docs.yml") if ">versions.json" in t]
+    for name in ("gh", "git"):
+        (tmp_path / name).write_text("#!/bin/sh\nmkdir -p public 2>/dev/null\n")
+        (tmp_path / name).chmod(0o755)
+    for version in versions:
+        (tmp_path / "pages" / version).mkdir(parents=True)
+        (tmp_path / "pages" / version / "index.html").touch()
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_REPOSITORY": "owner/op"}
+    env |= {"GITHUB_REPOSITORY_OWNER": "owner", "GITHUB_SHA": "0" * 40}
     process = subprocess.run(
-        ["bash", "-e", "-c", fetch], cwd=tmp_path, env=env, capture_output=True
+        ["bash", "-e", "-c", step], cwd=tmp_path, env=env, capture_output=True, text=True
     )
-    assert (process.returncode == 0) is published, process.stderr
-    whole = {"lltm-0.1.0.tar.gz", "lltm-0.1.0-py3-none-manylinux_2_28_x86_64.whl"}
-    assert not published or {path.name for path in (tmp_path / "dist").iterdir()} == whole
+    assert process.returncode == 0, process.stderr
+    page = (tmp_path / "public" / "index.html").read_text()
+    assert f"url={default}/" in page
+    listed = json.loads((tmp_path / "public" / "versions.json").read_text())
+    assert {entry["version"] for entry in listed} == set(versions)
 
 
 @pytest.fixture(scope="module")
@@ -276,8 +408,8 @@ def test_native_runners_build_for_arm() -> None:
         assert any("build_all.sh" in step.get("run", "") for step in job["steps"])
     wheel = read(FOLDER / "weekly.yml")["jobs"]["fat-wheel"]
     assert "ubuntu-24.04-arm" in wheel["strategy"]["matrix"]["runner"]
-    (release,) = [t for t in scripts(FOLDER / "release.yml") if "manifest.json" in t]
-    assert "dist-linux-aarch64" in release and "manifest-linux-aarch64.json" in release
+    (release,) = [t for t in scripts(FOLDER / "release.yml") if "gather_release.sh" in t]
+    assert "linux-aarch64=dist-linux-aarch64" in release
 
 
 def test_a_release_is_a_draft_of_all_shards() -> None:
@@ -295,7 +427,7 @@ def test_a_release_has_a_job_for_each_optional_cell(matrix) -> None:
         pytest.skip("jq is not on this machine; GitHub's have it")
     (listing,) = [t for t in scripts(FOLDER / "release.yml") if "--list --github" in t]
     (query,) = re.findall(r"--list --json \|\n\s+jq -c '(.*?)'", listing, re.DOTALL)
-    cells = json_list(all_cells(matrix), Host("python3", "3.12", None, None), matrix)
+    cells = json_list(all_cells(matrix), Host("python3", "3.12", None, None), make_settings(matrix))
     process = subprocess.run([jq, "-c", query], input=cells, capture_output=True, text=True)
     jobs = json.loads(process.stdout)["include"]
     optional = [c for c in all_cells(matrix) if c.optional]

@@ -17,6 +17,7 @@ Description-Content-Type: text/markdown
 Version: no
 """
 WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {}\n"
+EPOCH = 1_700_000_000
 TAG = "py3-none-linux_x86_64"
 
 
@@ -33,4 +34,4 @@ def make_wheel(
     files.update({f"lltm_conda/lib/{name}": data for name, data in binaries.items()})
     info = {"METADATA": METADATA.format(version).encode(), "WHEEL": WHEEL.format(tag).encode()}
     folder.mkdir(parents=True, exist_ok=True)
-    return Wheel("lltm", version, tag, files, info).write(folder)
+    return Wheel("lltm", version, tag, files, info).write(folder, epoch=EPOCH)

@@ -1,16 +1,21 @@
 """`judge` compares given facts; `judge_file` looks up the facts of a file and calls `judge`."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import checks, torch_probe
 from .binary import read_binary
-from .budget import Budget, BudgetSpentError
 from .elf import ElfError
 from .fixes import ours
 from .layouts import minors_with
 from .records import NOWHERE, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
 from .text import printable
+
+if TYPE_CHECKING:
+    from .budget import Budget, BudgetSpentError
 
 
 def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
@@ -47,6 +52,10 @@ def judge_file(
     """
     if not isinstance(binary, BinaryRecord):
         binary = read_binary(binary, light=light)
+    if light and ours(binary, runtime):
+        return _judge_ours(binary, runtime, None, light=True)
+    from .budget import Budget, BudgetSpentError  # an import judges only the package's own files
+
     budget = Budget.for_file(binary.size, outer=budget)
     try:
         budget.check_time()
@@ -69,7 +78,9 @@ def cannot_be_told(binary: BinaryRecord, error: BudgetSpentError) -> Verdict:
     return Verdict(binary, (unknown,))
 
 
-def _judge_ours(binary: BinaryRecord, runtime: Runtime, budget: Budget, *, light: bool) -> Verdict:
+def _judge_ours(
+    binary: BinaryRecord, runtime: Runtime, budget: Budget | None, *, light: bool
+) -> Verdict:
     """Judge an object of the project. Raises BudgetSpentError."""
     verdict = judge(binary, runtime)
     if verdict.rejection:

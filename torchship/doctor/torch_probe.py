@@ -1,5 +1,7 @@
 """Probe: find a torch installation and read its facts, without importing it."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import re
@@ -9,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .budget import Budget
 from .elf import Elf, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
 from .text import printable, read_regular, some
+
+if TYPE_CHECKING:
+    from .budget import Budget
 
 # Since torch 1.0, libc10 exports this constructor, under its name in one of the two C++ ABIs.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"

@@ -3,22 +3,30 @@
 import argparse
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
-from . import NATIVE, REPO, ReleaseError, generated
+from . import ReleaseError, generated
 from .cells import by_platform
 from .conda_steps import build_recipe
-from .host import chosen, probe
+from .host import chosen_cells, probe
 from .listing import github, json_list, list_cells
-from .matrix import load
+from .matrix import load, load_settings
+from .merge import merge
 from .processes import interrupt
-from .run import Release, base_channel, merge
-from .schema import FIRST
+from .run import Release, base_channel
+from .settings import (
+    MATRIX_NAME,
+    PLATFORM_VARIABLE,
+    REPO,
+    Settings,
+    make_settings,
+    native_platform,
+)
 from .shell import explain, is_disk_full
 from .upload import upload
 from .verify_full import verify_built
@@ -37,7 +45,31 @@ PYTHON = "with --verify full: only this interpreter; its results are added to th
 RECIPE = "build a variant from source with recipe/ alone (by conda build if installed), and stop"
 
 
-def options() -> argparse.ArgumentParser:
+class Options(NamedTuple):
+    """The command line."""
+
+    selectors: tuple[str, ...]
+    list_cells: bool
+    json: bool
+    github: bool
+    dry_run: bool
+    channel: str
+    jobs: int
+    verbose: bool
+    shard: str | None
+    merge: tuple[Path, ...]
+    verify: str
+    python: tuple[Path, ...]
+    upload: str | None
+    recipe: str | None
+    write_generated: bool
+
+    @property
+    def for_programs(self) -> bool:
+        return self.json or self.github
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/build_all.sh",
         description="Build, audit, pack, install and run the cells of build_matrix.yaml.",
@@ -45,7 +77,7 @@ def options() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("selectors", nargs="*", metavar="SELECTOR", help=SELECTORS)
-    add("--list", action="store_true", help="show the cells and stop")
+    add("--list", action="store_true", dest="list_cells", help="show the cells and stop")
     add("--json", action="store_true", help="with --list: for programs")
     add("--github", action="store_true", help="with --list: the matrix of a GitHub workflow")
     add("--dry-run", action="store_true", help="show what would be done, and stop")
@@ -55,9 +87,9 @@ def options() -> argparse.ArgumentParser:
     add("--verbose", action="store_true", help="show the whole logs of failed steps")
     add("--shard", metavar="K/N", help="only the K-th of N nearly equal parts")
     joined = "join the dist folders of shards, and stop"
-    add("--merge", nargs="+", action="extend", type=Path, metavar="DIR", help=joined)
+    add("--merge", nargs="+", action="extend", type=Path, default=[], metavar="DIR", help=joined)
     add("--verify", choices=("one", "full"), default="one", help=VERIFY)
-    add("--python", action="append", type=Path, metavar="PATH", help=PYTHON)
+    add("--python", action="append", type=Path, default=[], metavar="PATH", help=PYTHON)
     add("--upload", metavar="TARGET", help="publish dist/ and stop: pypi, anaconda:OWNER, a folder")
     add("--recipe", metavar="VARIANT", help=RECIPE)
     written = "write the files generated from the matrix, and stop"
@@ -65,76 +97,142 @@ def options() -> argparse.ArgumentParser:
     return parser
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    asked = options().parse_intermixed_args(words)
+def read_options(arguments: Sequence[str] | None) -> Options:
+    parsed = make_parser().parse_intermixed_args(arguments)
+    return Options(
+        selectors=tuple(parsed.selectors),
+        list_cells=parsed.list_cells,
+        json=parsed.json,
+        github=parsed.github,
+        dry_run=parsed.dry_run,
+        channel=parsed.channel,
+        jobs=parsed.jobs,
+        verbose=parsed.verbose,
+        shard=parsed.shard,
+        merge=tuple(parsed.merge),
+        verify=parsed.verify,
+        python=tuple(parsed.python),
+        upload=parsed.upload,
+        recipe=parsed.recipe,
+        write_generated=parsed.write_generated,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = read_options(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
-        return _do(asked)
+        return run(options)
     except (ReleaseError, OSError) as error:
-        if isinstance(error, OSError) and not is_disk_full(error):
-            raise
-        console.print(f"error: {explain(error)}", markup=False, style="red", soft_wrap=True)
-        return 2
+        return _fail(error)
     except KeyboardInterrupt:
         console.print("stopped; start the same command again: what is finished is kept")
         return 130
 
 
-def _do(asked: argparse.Namespace) -> int:
-    if asked.python and asked.verify != "full":
+def _fail(error: ReleaseError | OSError) -> int:
+    """Shows an error; returns the exit code. Raises an OSError that is no full disk."""
+    if isinstance(error, OSError) and not is_disk_full(error):
+        raise error
+    console.print(f"error: {explain(error, REPO)}", markup=False, style="red", soft_wrap=True)
+    return 2
+
+
+def run(options: Options) -> int:
+    """Does what the command line asks for, for one platform after the other."""
+    check_options(options)
+    default = os.environ.get(PLATFORM_VARIABLE) or native_platform()
+    settings = load_settings(default)
+    if options.write_generated:
+        generated.write(settings, console)
+        return 0
+    generated.check(settings)
+    if options.merge:
+        return merge(options.merge, console, settings)
+    codes = []
+    for platform, selectors in _groups(options, default).items():
+        try:
+            own_settings = make_settings(load(REPO / MATRIX_NAME, platform))
+            codes.append(run_for_platform(selectors, options, own_settings))
+        except (ReleaseError, OSError) as error:  # the other platforms have their turn
+            codes.append(_fail(error))
+    return max(codes)
+
+
+def check_options(options: Options) -> None:
+    """Refuses options that exclude each other, and the empty text of an unset variable."""
+    values = {
+        "--channel": options.channel,
+        "--shard": options.shard,
+        "--upload": options.upload,
+        "--recipe": options.recipe,
+    }
+    for name, value in values.items():
+        if value is not None and not value.strip():
+            raise ReleaseError(f"{name}: got an empty text; give a value, or leave out {name}")
+    if any(not selector.strip() for selector in options.selectors):
+        raise ReleaseError("got an empty selector; name a cell, or leave it out")
+    if options.python and options.verify != "full":
         raise ReleaseError("--python belongs to --verify full; add it, or set PYTHON instead")
-    matrix, for_programs = load(), asked.json or asked.github
-    shown = asked.selectors or (["all"] if asked.list and not for_programs else [])
-    groups = {} if asked.merge else by_platform(shown, matrix)
-    if "RELEASE_PLATFORM" not in os.environ and {*groups} - {NATIVE}:
-        return max(_run_for(*group, {*shown}, last=len(groups) == 1) for group in groups.items())
-    if asked.write_generated:
-        generated.write(matrix.on(FIRST), console)
+    stopping = {
+        "--merge": bool(options.merge),
+        "--upload": options.upload is not None,
+        "--recipe": options.recipe is not None,
+        "--write-generated": options.write_generated,
+        "--list": options.list_cells,
+    }
+    named = [name for name, is_named in stopping.items() if is_named]
+    if len(named) > 1:
+        raise ReleaseError(
+            f"{' and '.join(named)} are commands of their own; run one after the other"
+        )
+
+
+def _groups(options: Options, default: str) -> dict[str, list[str]]:
+    """The selectors by the platform that they are for."""
+    selectors = list(options.selectors)
+    if os.environ.get(PLATFORM_VARIABLE):
+        return {default: selectors}
+    if not selectors and options.list_cells and not options.for_programs:
+        selectors = ["all"]
+    groups = by_platform(selectors, load(REPO / MATRIX_NAME), default)
+    return groups or {default: []}
+
+
+def run_for_platform(selectors: Sequence[str], options: Options, settings: Settings) -> int:
+    if options.upload:
+        return upload(options.upload, settings, console, dry_run=options.dry_run)
+    if options.recipe:
+        channel = base_channel(options.channel, console, settings)
+        build_recipe(options.recipe, channel, console, settings)
         return 0
-    generated.check(matrix.on(FIRST))
-    if asked.merge:
-        return merge(asked.merge, matrix, console)
-    if asked.upload:
-        return upload(asked.upload, console, dry_run=asked.dry_run)
-    if asked.recipe:
-        build_recipe(asked.recipe, matrix, base_channel(asked.channel, console), console)
-        return 0
-    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
-    if asked.list:
-        cells = chosen(asked.selectors, matrix, host)
-        if for_programs:
-            print((json_list if asked.json else github)(cells, host, matrix))
+    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), settings)
+    if options.list_cells:
+        cells = chosen_cells(selectors, host, settings)
+        if options.for_programs:
+            print((json_list if options.json else github)(cells, host, settings))
         else:
-            list_cells(cells, host, matrix, console)
+            list_cells(cells, host, settings, console)
         return 0
-    jobs = max(1, asked.jobs or os.cpu_count() or 1)
-    wanted = {"channel": asked.channel, "shard": asked.shard, "verbose": asked.verbose}
-    release = Release(asked.selectors, matrix, host, console, jobs=jobs, **wanted)
-    if asked.dry_run:
+    jobs = max(1, options.jobs or os.cpu_count() or 1)
+    release = Release(
+        selectors=selectors,
+        settings=settings,
+        host=host,
+        console=console,
+        channel=options.channel,
+        shard=options.shard,
+        jobs=jobs,
+        verbose=options.verbose,
+    )
+    if options.dry_run:
         release.show()
         return 0
     code = release.run()
-    if asked.verify == "full":
-        code = max(code, verify_built(matrix, console, jobs, asked.python or ()))
+    if options.verify == "full":
+        code = max(code, verify_built(settings, console, jobs, options.python))
     return code
-
-
-def _run_for(platform: str, selectors: Sequence[str], every: Collection[str], *, last: bool) -> int:
-    """Runs this command again for one platform, with only the selectors for that platform."""
-    words = [word for word in sys.argv[1:] if word not in every]
-    # By its path: `-m torchship.release` would prefer a folder `torchship` in the current folder.
-    command = [
-        sys.executable,
-        f"{REPO}/scripts/release_tool.py",
-        "torchship.release",
-        *words,
-        *selectors,
-    ]
-    env = {**os.environ, "RELEASE_PLATFORM": platform}
-    if last:  # in place of this process, so that signals reach only the new program
-        os.execve(command[0], command, env)
-    return subprocess.run(command, env=env).returncode
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import zstandard
 
@@ -15,75 +16,115 @@ from ..doctor.binary import read_binary
 from ..doctor.elf import Elf
 from ..doctor.fatbin import codes
 from ..doctor.records import RECORD_SECTION, BinaryRecord, dotted, parse_version
-from . import MACHINE, ReleaseError
+from . import ReleaseError
 from .cells import Cell
-from .emulation import LDD
+from .emulation import ldd_of
 from .paths import tool
 from .shell import CommandFailed, Log, clean_env
-from .tasks import Context
+from .tasks import Context, Task
 
-# The libraries that a binary may need: those of the system, torch, and CUDA's runtime and driver.
+if TYPE_CHECKING:
+    from auditwheel.policy import WheelPolicies
+
+# The libraries that a binary may need: those of the system, torch, and CUDA's runtime and
+# driver.
 SYSTEM = r"ld-linux-(x86-64|aarch64)\.so\.\d|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
 TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
 CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
-# The largest page of the platform's Linux kernels in bytes; segments must be aligned to it.
-PAGE = 65536 if MACHINE == "aarch64" else 4096
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
 ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of an image that nvcc has compressed
-# The hash of nvcc's options (such as architectures) in a private symbol's name; it is not compared.
+# The hash of nvcc's options (such as architectures) in a private symbol's name; it is not
+# compared.
 PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
 
 
-def audit(
-    context: Context,
-    *,
-    cell: Cell,
-    env: Path,
-    binaries: Sequence[Path],
-    manylinux: str,
-    toolkit: Path | None,
-    natives: Sequence[Path],
-) -> Sequence[Path]:
+def page_size(machine: str) -> int:
+    """The largest page of the machine's Linux kernels in bytes.
+
+    Segments must be aligned to it.
+    """
+    return 65536 if machine == "aarch64" else 4096
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Audit(Task):
     """Checks every binary of the cell, and logs its size and the symbol versions that it needs.
 
-    `env` is the environment with the torch that the glue was compiled against, and `toolkit` the
-    CUDA toolkit that a task made, if any: objects of clang need the toolkit's runtime library. In a
-    run for another platform, `natives` are this machine's own builds of the CUDA kernels. Returns
-    no path; raises ReleaseError with every problem.
+    `env` makes the environment with the torch that the glue was compiled against, and
+    `toolkit` the CUDA toolkit, if a task makes it: objects of clang need the toolkit's
+    runtime library. In a run for another platform, `natives` are this machine's own builds
+    of the CUDA kernels. The step has no outputs; it raises ReleaseError with every problem.
     """
-    torch_lib = next(env.glob("lib/python*/site-packages/torch/lib"))
-    folders = (torch_lib, *(toolkit.glob("cuda/lib64") if toolkit else ()))
-    problems = [text for path in binaries for text in gates(context.log, path, cell, *folders)]
-    for path, native in ((p, n) for p in binaries for n in natives if p.name == n.name):
-        text, differ = compare(path, native)
-        context.log.write(text)
-        problems += [f"{path.name}: its code for {arch} is not that of {native}" for arch in differ]
-    for record in map(read_binary, binaries):
-        problems += too_new(record, manylinux)
-        floors = ", ".join(f"{k}_{dotted(v)}" for k, v in record.floors.items())
-        context.log.write(f"{record.path.name}: {record.size} bytes, needs {floors}")
-    if problems:
-        raise ReleaseError("\n".join(problems))
-    return []
+
+    cell: Cell
+    env: Task
+    binaries: tuple[Task, ...]
+    toolkit: Task | None
+    manylinux: str
+    natives: tuple[Path, ...]
+
+    def run(self, context: Context) -> Sequence[Path]:
+        binaries = context.outputs(self.binaries)
+        problems: list[str] = []
+        for path in binaries:
+            problems += gates(
+                context.log,
+                path,
+                self.cell,
+                folders=self._libraries(context),
+                ldd=ldd_of(context.settings),
+            )
+        problems += self._differences(context.log, binaries)
+        for record in map(read_binary, binaries):
+            problems += too_new(record, self.manylinux, self.cell.machine)
+            floors = ", ".join(f"{kind}_{dotted(v)}" for kind, v in record.floors.items())
+            context.log.write(f"{record.path.name}: {record.size} bytes, needs {floors}")
+        if problems:
+            raise ReleaseError("\n".join(problems))
+        return []
+
+    def _libraries(self, context: Context) -> list[Path]:
+        """The folders with the libraries of torch and of CUDA's runtime."""
+        folders = [next(context.output(self.env).glob("lib/python*/site-packages/torch/lib"))]
+        if self.toolkit:
+            folders += context.output(self.toolkit).glob("cuda/lib64")
+        return folders
+
+    def _differences(self, log: Log, binaries: Sequence[Path]) -> list[str]:
+        problems = []
+        for path in binaries:
+            for native in (native for native in self.natives if native.name == path.name):
+                summary, differing = compare(path, native)
+                log.write(summary)
+                problems += [
+                    f"{path.name}: its code for {arch} is not that of {native}"
+                    for arch in differing
+                ]
+        return problems
 
 
-def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
+def gates(
+    log: Log, path: Path, cell: Cell, *, folders: Sequence[Path] = (), ldd: str = "ldd"
+) -> list[str]:
     """The problems of one shared object of a cell, except symbol versions that are too new.
 
-    `folders` hold the libraries that a process loads before the object: torch and the CUDA runtime.
+    `folders` hold the libraries that a process loads before the object: torch and the CUDA
+    runtime. `ldd` is a program that resolves the symbols of an object for the cell's
+    platform.
     """
     record = read_binary(path)
-    problems = [*_problems(record, cell)]
-    env = clean_env(LD_LIBRARY_PATH=":".join(map(str, folders)))
+    problems = list(record_problems(record, cell))
+    env = clean_env(log.settings.project, LD_LIBRARY_PATH=":".join(map(str, folders)))
     # ldd only resolves the symbols; it runs no code of the object.
-    done = subprocess.run([LDD, "-r", str(path)], env=env, capture_output=True, text=True)
-    log.write(f"$ ldd -r {path}\n{done.stdout}{done.stderr}")
-    bad = [
+    process = subprocess.run([ldd, "-r", str(path)], env=env, capture_output=True, text=True)
+    output = process.stdout + process.stderr
+    log.write(f"$ ldd -r {path}\n{output}")
+    unresolved = [
         line
-        for line in (done.stdout + done.stderr).splitlines()
+        for line in output.splitlines()
         if "undefined symbol" in line or ("not found" in line and "libcu" not in line)
     ]
-    problems += [f"{path.name}: {line.strip()}" for line in bad[:5]]
+    problems += [f"{path.name}: {line.strip()}" for line in unresolved[:5]]
     if not cell.stable or record.kind != "glue":
         return problems
     if sys.version_info < (3, 11):
@@ -92,20 +133,22 @@ def gates(log: Log, path: Path, cell: Cell, *folders: Path) -> list[str]:
     try:
         log.run([tool("torch-abi-audit"), "--check", "torch", "-v", path])
     except CommandFailed as error:
-        problems.append(f"{path.name}: torch-abi-audit refuses it: {error.said.splitlines()[-1]}")
+        reason = error.log_end.splitlines()[-1]
+        problems.append(f"{path.name}: torch-abi-audit refuses it: {reason}")
     return problems
 
 
-def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
+def too_new(record: BinaryRecord, manylinux: str, machine: str) -> list[str]:
     """A text for each symbol version that is newer than `manylinux`, such as `2.34`, allows."""
-    name = f"manylinux_{manylinux.replace('.', '_')}_{MACHINE}"
-    known = {policy.name: policy.symbol_versions for policy in policies()}
-    if name not in known:
-        text = f"build_matrix.yaml: package.manylinux: no {name}"
-        raise ReleaseError(f"{text}; there are {', '.join(known)}")
+    name = f"manylinux_{manylinux.replace('.', '_')}_{machine}"
+    allowed = {policy.name: policy.symbol_versions for policy in policies(machine)}
+    if name not in allowed:
+        raise ReleaseError(
+            f"build_matrix.yaml: package.manylinux: no {name}; there are {', '.join(allowed)}"
+        )
     problems = []
     for kind, version in record.floors.items():
-        newest = max(filter(None, map(parse_version, known[name][kind])))
+        newest = max(filter(None, map(parse_version, allowed[name][kind])))
         if version > newest:
             problems.append(
                 f"{record.path.name}: needs {kind}_{dotted(version)}, {name} has at most "
@@ -114,28 +157,43 @@ def too_new(record: BinaryRecord, manylinux: str) -> list[str]:
     return problems
 
 
-def policies() -> Any:
-    """auditwheel's manylinux policies for the platform of this run."""
+def policies(machine: str) -> "WheelPolicies":
+    """auditwheel's manylinux policies for a machine."""
     from auditwheel.architecture import Architecture
     from auditwheel.libc import Libc
     from auditwheel.policy import WheelPolicies
 
-    return WheelPolicies(libc=Libc.GLIBC, arch=Architecture[MACHINE])
+    return WheelPolicies(libc=Libc.GLIBC, arch=Architecture[machine])
 
 
-def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
+def record_problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
+    """The problems of a binary that its headers, its symbols and its build record show."""
     name = record.path.name
     for problem in record.problems:
         yield f"{name}: {problem}"
     if record.record is None:
         yield f"{name}: carries no build record (section {RECORD_SECTION}); was it stripped?"
         return
+    yield from _problems_of_any_object(record, cell)
+    if record.kind == "glue":
+        yield from _problems_of_glue(record, cell)
+    elif record.torch_symbols:
+        yield f"{name}: kernels must not know torch, but use {record.torch_symbols[0]}"
+
+
+def _problems_of_any_object(record: BinaryRecord, cell: Cell) -> Iterator[str]:
+    name = record.path.name
     if record.platform != cell.platform:
-        text = f"{name}: is built for {record.platform}, the cell needs {cell.platform}"
-        yield f"{text}; set CXX to a compiler for that platform"
-    if record.alignment < PAGE:
-        text = f"{name}: its segments are aligned to {record.alignment} bytes"
-        yield f"{text}, pages have up to {PAGE}; link with -z max-page-size"
+        yield (
+            f"{name}: is built for {record.platform}, the cell needs {cell.platform}; "
+            "set CXX to a compiler for that platform"
+        )
+    largest_page = page_size(cell.machine)
+    if record.alignment < largest_page:
+        yield (
+            f"{name}: its segments are aligned to {record.alignment} bytes, "
+            f"pages have up to {largest_page}; link with -z max-page-size"
+        )
     if record.python_symbols:
         yield f"{name}: references Python ({', '.join(record.python_symbols[:3])}); it must not"
     if record.runpath:
@@ -143,17 +201,18 @@ def _problems(record: BinaryRecord, cell: Cell) -> Iterator[str]:
     for library in record.needed:
         if not ALLOWED.fullmatch(library):
             yield f"{name}: needs {library}, which is outside the allowed libraries"
-    if record.kind == "glue":
-        if record.name != cell.glue:
-            yield f"{name}: its record says {record.name}, the cell needs {cell.glue}"
-        if cell.stable:
-            mangled = [s for s in record.torch_symbols if s.startswith("_Z")]
-            if mangled:
-                yield f"{name}: uses torch's C++ symbols ({mangled[0]}); stable glue must not"
-        elif record.cxx11_abi != cell.cxx11_abi:
-            yield f"{name}: has C++ ABI {record.cxx11_abi}, the cell needs {cell.cxx11_abi}"
-    elif record.torch_symbols:
-        yield f"{name}: kernels must not know torch, but use {record.torch_symbols[0]}"
+
+
+def _problems_of_glue(record: BinaryRecord, cell: Cell) -> Iterator[str]:
+    name = record.path.name
+    if record.name != cell.glue:
+        yield f"{name}: its record says {record.name}, the cell needs {cell.glue}"
+    if cell.stable:
+        mangled = [symbol for symbol in record.torch_symbols if symbol.startswith("_Z")]
+        if mangled:
+            yield f"{name}: uses torch's C++ symbols ({mangled[0]}); stable glue must not"
+    elif record.cxx11_abi != cell.cxx11_abi:
+        yield f"{name}: has C++ ABI {record.cxx11_abi}, the cell needs {cell.cxx11_abi}"
 
 
 def machine_code(path: Path) -> dict[str, list[str]]:
@@ -161,7 +220,7 @@ def machine_code(path: Path) -> dict[str, list[str]]:
 
     The function leaves out PTX, and the linker's own images, which hold no code.
     """
-    found: dict[str, list[str]] = {}
+    hashes: dict[str, list[str]] = {}
     data = path.read_bytes()
     with Elf(path) as elf:
         for code in (code for code in codes(elf) if not code.ptx):
@@ -169,22 +228,31 @@ def machine_code(path: Path) -> dict[str, list[str]]:
             if image.startswith(ZSTD):
                 image = zstandard.ZstdDecompressor().decompressobj().decompress(image)
             if b".text." in image:
-                text = PRIVATE.sub(b"", image)
-                found.setdefault(str(code), []).append(hashlib.sha256(text).hexdigest())
-    return {arch: sorted(hashes) for arch, hashes in found.items()}
+                comparable = PRIVATE.sub(b"", image)
+                hashes.setdefault(str(code), []).append(hashlib.sha256(comparable).hexdigest())
+    return {arch: sorted(values) for arch, values in hashes.items()}
 
 
 def compare(path: Path, other: Path) -> tuple[str, list[str]]:
     """Compares two builds; returns a text for the log, and the architectures whose code differs.
 
-    Builds of different commits or CUDA versions are not compared; the file `other` may be missing.
+    Builds of different commits or CUDA versions are not compared; the file `other` may be
+    missing.
     """
-    records = (read_binary(file).record for file in (path, other))
-    mine, its = (json.loads(record.text) if record else {} for record in records)
-    if any(mine.get(fact) != its.get(fact, "") for fact in ("git_commit", "cuda")):
+    own_record = _record_of(path)
+    other_record = _record_of(other)
+    if any(own_record.get(key) != other_record.get(key, "") for key in ("git_commit", "cuda")):
         return f"{path.name}: another platform has no build of this commit and CUDA", []
-    left, right = machine_code(path), machine_code(other)
-    common = [arch for arch in left if arch in right]
-    differ = [arch for arch in common if left[arch] != right[arch]]
-    same = ", ".join(arch for arch in common if arch not in differ) or "no architecture"
-    return f"{path.name}: its machine code for {same} is that of {its['platform']}'s build", differ
+    own_code = machine_code(path)
+    other_code = machine_code(other)
+    common = [arch for arch in own_code if arch in other_code]
+    differing = [arch for arch in common if own_code[arch] != other_code[arch]]
+    same = ", ".join(arch for arch in common if arch not in differing) or "no architecture"
+    platform = other_record["platform"]
+    return f"{path.name}: its machine code for {same} is that of {platform}'s build", differing
+
+
+def _record_of(path: Path) -> dict[str, str]:
+    """The build record of a binary as a mapping; empty if there is none."""
+    record = read_binary(path).record
+    return json.loads(record.text) if record else {}

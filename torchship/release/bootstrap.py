@@ -1,8 +1,8 @@
 """A base conda channel made of PyPI's wheels and of this host's Python and compiler.
 
-It lets the tool build, solve, install and run our own package where no conda channel is in reach.
-The channel is only for tests on this machine: its packages contain the host's Python and libraries,
-so nobody may publish them.
+It lets the tool build, solve, install and run our own package where no conda channel is in
+reach. The channel is only for tests on this machine: its packages contain the host's Python
+and libraries, so nobody may publish them.
 """
 
 import os
@@ -16,17 +16,26 @@ from zipfile import ZipFile
 from packaging.metadata import Metadata
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from . import FOREIGN, MACHINE, NATIVE_SUBDIR, SUBDIR
 from .conda_stubs import Stub, write_channel
 from .environments import python_facts
 from .paths import tool
+from .settings import Settings
 
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
 CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
 # Entries of the standard library's folder that our tests do not need.
-STDLIB_LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo")
-STDLIB_LEFT_OUT += ("ensurepip", "lib2to3", "__pycache__")
+STDLIB_LEFT_OUT = (
+    "site-packages",
+    "dist-packages",
+    "test",
+    "idlelib",
+    "tkinter",
+    "turtledemo",
+    "ensurepip",
+    "lib2to3",
+    "__pycache__",
+)
 # Debian's `site` module reads only dist-packages, so our sitecustomize.py adds site-packages.
 SITECUSTOMIZE = "import site, sys\nsite.addsitedir(sys.prefix + '/lib/python{}/site-packages')\n"
 
@@ -37,7 +46,10 @@ def conda_name(pypi: str) -> str:
 
 
 def stage_python(root: Path, facts: dict[str, str]) -> Stub:
-    """Puts an interpreter and its standard library into `root`; returns the package's metadata."""
+    """Puts an interpreter and its standard library into `root`.
+
+    Returns the package's metadata.
+    """
     minor = facts["minor"]
     stdlib = root / "lib" / f"python{minor}"
     left_out = shutil.ignore_patterns(*STDLIB_LEFT_OUT)
@@ -60,17 +72,23 @@ def stage_python(root: Path, facts: dict[str, str]) -> Stub:
     return Stub("python", facts["version"], f"bootstrap_{minor.replace('.', '')}_0")
 
 
-def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
-    """Unpacks a wheel into `root`; for torch, links its libraries into `lib`. Returns metadata."""
+def stage_wheel(root: Path, wheel: Path, minor: str, machine: str) -> Stub:
+    """Unpacks a wheel into `root`.
+
+    For torch, links its libraries into `lib`. Returns metadata.
+    """
     name, version, _, _ = parse_wheel_filename(wheel.name)
     site = root / "lib" / f"python{minor}" / "site-packages"
     with ZipFile(wheel) as archive:
         archive.extractall(site)
     (metadata,) = site.glob("*.dist-info/METADATA")
     needs = Metadata.from_email(metadata.read_bytes(), validate=False).requires_dist or ()
-    environment = {"python_version": minor, "platform_machine": MACHINE, "extra": ""}
-    wanted = [n for n in needs if n.marker is None or n.marker.evaluate(environment)]
-    depends = [f"{conda_name(need.name)} {need.specifier}".strip() for need in wanted]
+    environment = {"python_version": minor, "platform_machine": machine, "extra": ""}
+    depends = [
+        f"{conda_name(need.name)} {need.specifier}".strip()
+        for need in needs
+        if need.marker is None or need.marker.evaluate(environment)
+    ]
     for data in site.glob("*.data"):
         places = {"purelib": site, "platlib": site, "scripts": root / "bin", "data": root}
         for kind in data.iterdir():
@@ -87,50 +105,68 @@ def stage_wheel(root: Path, wheel: Path, minor: str) -> Stub:
     return Stub(conda_name(name), version.public, tag, depends=(f"python {minor}.*", *depends))
 
 
-def compiler() -> Stub:
+def compiler(subdir: str) -> Stub:
     """A package that sets CXX to the host's g++."""
-    if not (found := shutil.which("g++")):
+    gxx = shutil.which("g++")
+    if gxx is None:
         raise SystemExit("g++ is missing; install it (Debian: apt-get install g++)")
-    out = subprocess.run([found, "-dumpfullversion"], check=True, capture_output=True, text=True)
-    script = {"etc/conda/activate.d/gxx.sh": f"export CXX={found}\n"}
-    return Stub(f"gxx_{SUBDIR}", out.stdout.strip(), "bootstrap_0", files=script)
+    command = [gxx, "-dumpfullversion"]
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    script = {"etc/conda/activate.d/gxx.sh": f"export CXX={gxx}\n"}
+    return Stub(f"gxx_{subdir}", process.stdout.strip(), "bootstrap_0", files=script)
 
 
-def sysroot() -> Stub:
+def sysroot(subdir: str) -> Stub:
     """A package without files, since builds use the host's own C library."""
     host = str(os.confstr("CS_GNU_LIBC_VERSION")).split()[-1]
     exports = {"strong": (f"__glibc >={host}",)}
-    return Stub(f"sysroot_{SUBDIR}", "2.28", "bootstrap_0", run_exports=exports)
+    return Stub(f"sysroot_{subdir}", "2.28", "bootstrap_0", run_exports=exports)
 
 
-def build_channel(out: Path, wheels: list[Path], python: str) -> None:
+def build_channel(out: Path, wheels: list[Path], python: str, settings: Settings) -> None:
     """Packs every package of the channel into `out`; the caller indexes the channel.
 
     A channel for another platform has two Pythons: this machine's, which builds our package,
     and `python`, which runs our package in a prefix of that platform.
     """
+    subdir = settings.subdir
+    tools = [sysroot(subdir)]
+    if not settings.is_foreign:
+        tools.append(compiler(subdir))
+    write_channel(out, tools, subdir=subdir)
+    own = base_executable()
+    for folder, interpreter in {settings.native_subdir: own, subdir: python}.items():
+        facts = python_facts(interpreter, modules="sys")
+        (out / folder).mkdir(parents=True, exist_ok=True)
+        for wheel in (None, *wheels):
+            with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as stage:
+                if wheel:
+                    package = stage_wheel(Path(stage), wheel, facts["minor"], settings.machine)
+                else:
+                    package = stage_python(Path(stage), facts)
+                _assemble(package, Path(stage), out / folder)
+            print(f"{package.name} {package.version}", flush=True)
+
+
+def base_executable() -> str:
+    """The interpreter from which the tool's environment was made."""
+    executable: str = getattr(sys, "_base_executable")  # noqa: B009 - no stub has this name
+    return executable
+
+
+def _assemble(package: Stub, files: Path, folder: Path) -> None:
+    """Packs `files` as a `.conda` package into `folder`, whose name is conda's platform."""
     from rattler_build import assemble_package
 
-    write_channel(out, [sysroot(), *([] if FOREIGN else [compiler()])])
-    own = sys._base_executable  # the interpreter from which the tool's environment was made
-    for subdir, interpreter in {NATIVE_SUBDIR: own, SUBDIR: python}.items():
-        facts = python_facts(interpreter, modules="sys")
-        minor = facts["minor"]
-        (out / subdir).mkdir(parents=True, exist_ok=True)
-        for wheel in (None, *wheels):
-            with tempfile.TemporaryDirectory(prefix="stage-", dir=out.parent) as folder:
-                root = Path(folder)
-                package = stage_wheel(root, wheel, minor) if wheel else stage_python(root, facts)
-                assemble_package(
-                    package.name,
-                    package.version,
-                    subdir,
-                    package.build,
-                    out / subdir,
-                    files_dir=folder,
-                    depends=list(package.depends),
-                    summary=SUMMARY,
-                    compression_level=1,
-                    detect_prefix=False,
-                )
-            print(f"{package.name} {package.version}", flush=True)
+    assemble_package(
+        package.name,
+        package.version,
+        folder.name,
+        package.build,
+        folder,
+        files_dir=str(files),
+        depends=list(package.depends),
+        summary=SUMMARY,
+        compression_level=1,
+        detect_prefix=False,
+    )

@@ -1,72 +1,140 @@
 """Compiles the kernel objects and the glue."""
 
+import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from ..builder import BuildRequest, execute, plan
+from ..builder import BuildRequest, ClangToolkit, CudaToolkit, HostCompiler, execute, plan
 from ..doctor.torch_probe import find_torch
-from . import PROJECT, ReleaseError, emulation
+from . import ReleaseError, emulation
 from .cells import arch_list
-from .paths import BINARIES, fresh
+from .paths import fresh
 from .schema import Kernels
+from .settings import Settings
 from .shell import clean_env
-from .tasks import Context
+from .store import commit, source_epoch
+from .tasks import Context, Task
 from .toolchains import Toolchain, resolve
 
 # Environment variables that change the output of a compiler.
 COMPILER_VARIABLES = ("CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST", "DEBUG")
 
 
-def kernels(
-    context: Context,
-    *,
-    name: str,
-    wanted: Kernels,
-    toolchain: Toolchain | None,
-    made: Path | None,
-    runtime: Path | None,
-) -> Sequence[Path]:
-    """Compiles a kernel object for the architectures of `wanted`.
+class Origin(NamedTuple):
+    """What every object of a run is compiled from and by.
 
-    `made` is the folder of a CUDA toolkit from :func:`toolchains.toolkit`, `runtime` the folder of
-    CUDA's runtime for another platform.
+    The objects name it, or depend on it.
     """
-    found = None
-    if toolchain is not None:
-        found = resolve(toolchain, made)
-        context.log.write(f"compiled by {toolchain}")
-    if runtime is not None:
-        found = replace(found, library_dirs=(str(runtime),))
-    archs = arch_list(wanted.archs) or None
-    request = _request(f"kernels-{name}", kernels=(name,), cuda=found, architectures=archs)
-    return _execute(context, request)
+
+    commit: str
+    epoch: int
+    compiler: str
+    variables: Mapping[str, str]
 
 
-def glue(context: Context, *, glue: str, cxx11_abi: int, env: Path) -> Sequence[Path]:
-    torch = find_torch(env)
-    context.log.write(f"torch {torch.version}")
-    if torch.cxx11_abi != cxx11_abi:
-        raise ReleaseError(
-            f"{glue} needs C++ ABI {cxx11_abi}, got torch {torch.version} with {torch.cxx11_abi} "
-            f"in {torch.root}; correct `abi` in build_matrix.yaml or use another index"
+def origin_of_objects(compiler: HostCompiler | None, settings: Settings) -> Origin:
+    return Origin(
+        commit=commit(settings),
+        epoch=source_epoch(settings),
+        compiler=str(compiler),
+        variables={name: os.environ[name] for name in COMPILER_VARIABLES if name in os.environ},
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CompileKernels(Task):
+    """Compiles a kernel object for the architectures of `kernels`.
+
+    `toolkit` makes the CUDA toolkit, `runtime` installs CUDA's runtime for another platform.
+    """
+
+    object_name: str
+    kernels: Kernels
+    toolchain: Toolchain | None
+    toolkit: Task | None
+    runtime: Task | None
+    origin: Origin
+
+    def run(self, context: Context) -> Sequence[Path]:
+        cuda = None
+        if self.toolchain is not None:
+            cuda = resolve(self.toolchain, context.output(self.toolkit) if self.toolkit else None)
+            context.log.write(f"compiled by {self.toolchain}")
+            if self.runtime is not None:
+                cuda = _with_runtime(cuda, context.output(self.runtime))
+        request = BuildRequest(
+            out_dir=context.settings.binaries / f"kernels-{self.object_name}",
+            project=context.settings.project,
+            kernels=(self.object_name,),
+            cuda=cuda,
+            architectures=arch_list(self.kernels.archs) or None,
+            env=compiler_env(context.settings),
+            launcher=compiler_cache(),
         )
-    return _execute(context, _request(f"glue-{glue}", glue=glue, torch=torch, kernels=()))
+        return build(context, request)
 
 
-def _request(name: str, **what: Any) -> BuildRequest:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CompileGlue(Task):
+    """Compiles a glue against the torch of the environment that `env` makes."""
+
+    glue: str
+    cxx11_abi: int
+    env: Task
+    origin: Origin
+
+    def run(self, context: Context) -> Sequence[Path]:
+        torch = find_torch(context.output(self.env))
+        context.log.write(f"torch {torch.version}")
+        if torch.cxx11_abi != self.cxx11_abi:
+            raise ReleaseError(
+                f"{self.glue} needs C++ ABI {self.cxx11_abi}, got torch {torch.version} with "
+                f"{torch.cxx11_abi} in {torch.root}; correct `abi` in build_matrix.yaml or use "
+                "another index"
+            )
+        request = BuildRequest(
+            out_dir=context.settings.binaries / f"glue-{self.glue}",
+            project=context.settings.project,
+            glue=self.glue,
+            torch=torch,
+            kernels=(),
+            env=compiler_env(context.settings),
+            launcher=compiler_cache(),
+        )
+        return build(context, request)
+
+
+def _with_runtime(toolkit: CudaToolkit | ClangToolkit, folder: Path) -> CudaToolkit:
+    """The toolkit with CUDA's runtime for another platform, which lies in `folder`."""
+    if isinstance(toolkit, ClangToolkit):
+        raise ReleaseError(
+            f"{toolkit.clang}: clang++ compiles no CUDA kernels for another platform; install the "
+            f"nvcc of CUDA {toolkit.version_text} and set CUDA_HOME"
+        )
+    return replace(toolkit, library_dirs=(str(folder),))
+
+
+def compiler_env(settings: Settings) -> dict[str, str]:
+    env = emulation.compilers(clean_env(settings.project), settings)
     # The matrix, not TORCH_CUDA_ARCH_LIST, sets the architectures of a release.
-    env = emulation.compilers(clean_env())
     env.pop("TORCH_CUDA_ARCH_LIST", None)
-    cache = shutil.which("ccache") or shutil.which("sccache")
-    launcher = (cache,) if cache else ()
-    return BuildRequest(BINARIES / name, PROJECT, env=env, launcher=launcher, **what)
+    return env
 
 
-def _execute(context: Context, request: BuildRequest) -> list[Path]:
-    """Builds in a new folder without objects of earlier builds; returns the shared objects."""
+def compiler_cache() -> tuple[str, ...]:
+    """The command of a compiler cache, if this machine has one."""
+    program = shutil.which("ccache") or shutil.which("sccache")
+    return (program,) if program else ()
+
+
+def build(context: Context, request: BuildRequest) -> list[Path]:
+    """Builds in a new folder without objects of earlier builds.
+
+    Returns the shared objects.
+    """
     objects = fresh(request.out_dir) / "objects"
     execute(plan(request), objects, context.jobs, context.log.write)
     return sorted(request.out_dir.glob("*.so"))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..doctor.records import GlueName, VariantName
-from . import NATIVE, ORIGIN, PROJECT, REPO, ReleaseError
-from .schema import FIRST, Matrix, Torch, pair
+from . import ReleaseError
+from .schema import FIRST, Matrix, Torch, machine_of, pair
+from .settings import ORIGIN
 
-VARIANTS_FILE = REPO / "recipe" / "variants.yaml"
 HEADER = f"""\
 # {ORIGIN}
 # All values are text in quotes: conda-build hashes 12 and "12" differently."""
@@ -28,11 +28,17 @@ class Cell:
     torch_minor: str
     torch: Torch
     platform: str = FIRST
+    has_cpu_kernels: bool = True
+
+    @property
+    def machine(self) -> str:
+        """The processor of the cell's platform."""
+        return machine_of(self.platform)
 
     @property
     def names(self) -> tuple[str, str]:
         """The names in selectors, such as `stable210-cpu` and `stable210-cpu-aarch64`."""
-        return str(self.variant), f"{self.variant}-{self.platform.removeprefix('linux-')}"
+        return str(self.variant), f"{self.variant}-{self.machine}"
 
     @property
     def name(self) -> str:
@@ -60,9 +66,14 @@ class Cell:
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """The names of the kernel objects; a CUDA variant has the project's CPU kernels, too."""
-        cpu = ("cpu",) if "cpu" in PROJECT.kernels else ()
-        return cpu if self.cuda_major is None else (*cpu, str(self.variant.kernels))
+        """The names of the kernel objects.
+
+        A CUDA variant has the project's CPU kernels, too.
+        """
+        names = ["cpu"] if self.has_cpu_kernels else []
+        if self.cuda_major is not None:
+            names.append(str(self.variant.kernels))
+        return tuple(names)
 
     @property
     def files(self) -> list[str]:
@@ -75,7 +86,10 @@ class Cell:
 
     @property
     def optional(self) -> bool:
-        """Whether no torch on PyPI can load the cell's glue; a fat wheel may lack such cells."""
+        """Whether no torch on PyPI can load the cell's glue.
+
+        A fat wheel may lack such cells.
+        """
         return self.cxx11_abi != self.torch.abi.pypi
 
     @property
@@ -90,56 +104,86 @@ class Cell:
 
 def all_cells(matrix: Matrix) -> list[Cell]:
     """Every cell of the matrix's platform: the stable cells, then the ATen cells by torch minor."""
-    stable, built = GlueName("stable", pair(matrix.stable.target)), matrix.stable.built_with
-    found = [(built, stable, device) for device in matrix.stable.devices]
+    stable = GlueName("stable", pair(matrix.stable.target))
+    cells = [
+        _cell(matrix, matrix.stable.built_with, stable, device) for device in matrix.stable.devices
+    ]
     for minor in matrix.minors():
         torch = matrix.torch[minor]
-        glues = [GlueName("aten", pair(minor), abi) for abi in torch.abis]
-        found += [(minor, glue, device) for glue in glues for device in torch.aten]
-    return [
-        Cell(VariantName.parse(f"{glue}-{device}"), minor, matrix.torch[minor], matrix.platform)
-        for minor, glue, device in found
-    ]
+        for abi in torch.abis:
+            glue = GlueName("aten", pair(minor), abi)
+            cells += [_cell(matrix, minor, glue, device) for device in torch.aten]
+    return cells
+
+
+def _cell(matrix: Matrix, minor: str, glue: GlueName, device: str) -> Cell:
+    return Cell(
+        variant=VariantName.parse(f"{glue}-{device}"),
+        torch_minor=minor,
+        torch=matrix.torch[minor],
+        platform=matrix.platform,
+        has_cpu_kernels="cpu" in matrix.kernels,
+    )
 
 
 def required(matrix: Matrix) -> list[str]:
     return [cell.name for cell in all_cells(matrix) if not cell.optional]
 
 
-def by_platform(selectors: Sequence[str], matrix: Matrix) -> dict[str, list[str]]:
-    """Groups selectors by the platform at their end, or this machine's; `all` is in every group."""
+def by_platform(selectors: Sequence[str], matrix: Matrix, default: str) -> dict[str, list[str]]:
+    """Groups selectors by the platform at their end, or `default`.
+
+    `all` is in every group.
+    """
     groups: dict[str, list[str]] = {}
     for selector in selectors:
-        ends = [p for p in matrix.platforms if selector.endswith(p.removeprefix("linux"))]
-        for platform in matrix.platforms if selector == "all" else ends or [NATIVE]:
+        for platform in _platforms_of(selector, matrix) or [default]:
             groups.setdefault(platform, []).append(selector)
     return groups
+
+
+def _platforms_of(selector: str, matrix: Matrix) -> list[str]:
+    if selector == "all":
+        return list(matrix.platforms)
+    return [name for name in matrix.platforms if selector.endswith(f"-{machine_of(name)}")]
 
 
 def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> list[Cell]:
     """The cells that the selectors name, in the order of `cells`; without selectors, all cells.
 
-    A selector is a name, a pattern such as `aten*-cu12`, `newest` or `oldest` (the ATen cells of
-    the newest or oldest torch minor that has any), `host` (the cell that the argument `host`
-    names), or `all`. Raises ReleaseError for a selector that names no cell.
+    A selector is a name, a pattern such as `aten*-cu12`, `newest` or `oldest` (the ATen
+    cells of the newest or oldest torch minor that has any), `host` (the cell that the
+    argument `host` names), or `all`. Raises ReleaseError for a selector that names no cell.
     """
     if not selectors:
         return list(cells)
-    minors = sorted({cell.variant.glue.torch for cell in cells if not cell.stable})
     chosen: set[str] = set()
     for selector in selectors:
-        wanted = {"host": host, "all": "*"}.get(selector, selector)
-        found = [c.name for c in cells if any(fnmatch.fnmatch(n, wanted) for n in c.names)]
-        if selector in ("newest", "oldest") and minors:
-            minor = minors[-1 if selector == "newest" else 0]
-            found = [c.name for c in cells if not c.stable and c.variant.glue.torch == minor]
-        if not found:
-            known = [*(cell.name for cell in cells), "host", "newest", "oldest", "all"]
-            near = difflib.get_close_matches(selector, known, n=3, cutoff=0.5)
-            hint = f"near matches: {', '.join(near)}" if near else f"there are: {', '.join(known)}"
-            raise ReleaseError(f"no cell is named {selector!r}; {hint}; see build_all.sh --list")
-        chosen.update(found)
+        names = _names_of(selector, cells, host)
+        if not names:
+            raise ReleaseError(_unknown_cell(selector, cells))
+        chosen.update(names)
     return [cell for cell in cells if cell.name in chosen]
+
+
+def _names_of(selector: str, cells: Sequence[Cell], host: str) -> list[str]:
+    """The names of the cells that one selector names."""
+    minors = sorted({cell.variant.glue.torch for cell in cells if not cell.stable})
+    if selector in ("newest", "oldest") and minors:
+        minor = minors[-1] if selector == "newest" else minors[0]
+        return [c.name for c in cells if not c.stable and c.variant.glue.torch == minor]
+    pattern = {"host": host, "all": "*"}.get(selector, selector)
+    return [c.name for c in cells if any(fnmatch.fnmatch(name, pattern) for name in c.names)]
+
+
+def _unknown_cell(selector: str, cells: Sequence[Cell]) -> str:
+    selectors = [*(cell.name for cell in cells), "host", "newest", "oldest", "all"]
+    near = difflib.get_close_matches(selector, selectors, n=3, cutoff=0.5)
+    if near:
+        hint = f"near matches: {', '.join(near)}"
+    else:
+        hint = f"there are: {', '.join(selectors)}"
+    return f"no cell is named {selector!r}; {hint}; see build_all.sh --list"
 
 
 def part_of(cells: Sequence[Cell], part: str) -> list[Cell]:
@@ -148,7 +192,8 @@ def part_of(cells: Sequence[Cell], part: str) -> list[Cell]:
     The cells of a part are neighbours in `cells`, since neighbours often share torch or glue.
     """
     match = re.fullmatch(r"(\d+)/(\d+)", part)
-    number, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    number = int(match[1]) if match else 0
+    count = int(match[2]) if match else 0
     if not 1 <= number <= count:
         raise ReleaseError(f"--shard: got {part!r}, needs k/n with 1 <= k <= n, such as 2/8")
     return list(cells[(number - 1) * len(cells) // count : number * len(cells) // count])
@@ -160,12 +205,17 @@ def for_conda(cell: Cell) -> bool:
 
 
 def row(cell: Cell, matrix: Matrix) -> tuple[str, ...]:
-    cuda, archs, (low, high) = "", "", cell.torch.gcc
+    """The values of KEYS for a cell."""
+    cuda = ""
+    archs = ""
+    low, high = cell.torch.gcc
     if cell.cuda_major is not None:
-        kernels = matrix.kernels[str(cell.variant.kernels)]  # type: ignore[index]
-        cuda, archs = kernels.toolkit or "", arch_list(kernels.archs)
-        accepted = matrix.toolkits[cuda].gcc
-        low, high = max(low, accepted[0]), min(high, accepted[1])
+        kernels = matrix.kernels[str(cell.variant.kernels)]
+        cuda = kernels.toolkit or ""
+        archs = arch_list(kernels.archs)
+        lowest, highest = matrix.toolkits[cuda].gcc
+        low = max(low, lowest)
+        high = min(high, highest)
     run = f">={matrix.stable.target}.0" if cell.stable else cell.torch.conda
     return cell.glue, cuda, archs, f">={low},<{high + 1}", f"{cell.torch_minor}.*", run
 

@@ -5,31 +5,34 @@ The table follows from the matrix. scripts/cibuildwheel.sh runs the two steps:
     python -m torchship.release.cibuildwheel before-all [SELECTOR ...]
     python -m torchship.release.cibuildwheel repair WHEEL DEST_DIR
 
-Between the two steps, cibuildwheel calls the build backend, which packs the binaries in the folder
-that the project's variable PREBUILT names.
+Between the two steps, cibuildwheel calls the build backend, which packs the binaries in the
+folder that the project's variable PREBUILT names.
 """
 
+import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.version import Version
 from rich.console import Console
 
-from . import PROJECT, ReleaseError
+from . import ReleaseError
 from .cells import all_cells, required
 from .host import probe
-from .matrix import load
-from .pack_steps import PREBUILT, gather, partial_version, true_tag
+from .matrix import load_settings
+from .pack_steps import gather, partial_version, prebuilt_variable, true_tag
 from .run import Release
 from .schema import Matrix
+from .settings import Settings
+from .store import source_epoch
 from .tasks import GOOD, Status
 from .wheels import read_wheel
 
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 # PyTorch's own build images: manylinux_2_28 with one CUDA toolkit in /usr/local/cuda.
 IMAGE = "pytorch/manylinux2_28-builder:cuda{}"
-BINARIES = f"/tmp/{PROJECT.distribution}-binaries"
 
 
 def python(matrix: Matrix) -> str:
@@ -37,8 +40,10 @@ def python(matrix: Matrix) -> str:
     pythons = (set(torch.pythons) for torch in matrix.torch.values())
     common = set(matrix.package.pythons).intersection(*pythons)
     if not common:
-        text = "build_matrix.yaml: no Python has a wheel of every torch, but cibuildwheel compiles"
-        raise ReleaseError(f"{text} all glues with one Python; drop the oldest torch")
+        raise ReleaseError(
+            "build_matrix.yaml: no Python has a wheel of every torch, but cibuildwheel compiles "
+            "all glues with one Python; drop the oldest torch"
+        )
     return max(common, key=Version)
 
 
@@ -46,12 +51,15 @@ def image(matrix: Matrix) -> str:
     """The build image with the toolkit whose nvcc PyPI lacks; if PyPI has all, with the newest."""
     missing = [name for name, toolkit in matrix.toolkits.items() if not toolkit.nvcc]
     if len(missing) > 1:
-        text = f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}"
-        raise ReleaseError(f"{text}, and an image has only one CUDA toolkit; make your own image")
+        raise ReleaseError(
+            f"build_matrix.yaml: PyPI has no nvcc {' nor '.join(missing)}, and an image has only "
+            "one CUDA toolkit; make your own image"
+        )
     return IMAGE.format(missing[0] if missing else max(matrix.toolkits, key=Version))
 
 
-def table(matrix: Matrix) -> str:
+def table(settings: Settings) -> str:
+    matrix = settings.matrix
     tag = "cp" + python(matrix).replace(".", "")
     torch = matrix.torch[matrix.package.default_torch].release
     archs = [name.removeprefix("linux-") for name in matrix.platforms]
@@ -71,55 +79,79 @@ test-command = "{{project}}/scripts/cibuildwheel.sh test"
 
 [tool.cibuildwheel.environment]
 CUDA_HOME = "/usr/local/cuda"
-{PREBUILT} = "{BINARIES}"
+{prebuilt_variable(settings)} = "/tmp/{settings.project.distribution}-binaries"
 PYTHON = "/opt/python/{tag}-{tag}/bin/python"
 """
 
 
-def before_all(*selectors: str) -> int:
+def before_all(selectors: Sequence[str]) -> int:
     """Builds the selected cells that can be built here; PREBUILT's folder gets audited binaries.
 
     Returns the exit code: 1 if a task failed or the folder stays empty.
     """
-    target = os.environ.get(PREBUILT)
+    settings = load_settings()
+    variable = prebuilt_variable(settings)
+    target = os.environ.get(variable)
     if not target:
-        raise ReleaseError(f"{PREBUILT} is not set; set it to a folder for the binaries")
-    matrix = load()
-    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), matrix)
+        raise ReleaseError(f"{variable} is not set; set it to a folder for the binaries")
+    host = probe(os.environ.get("RELEASE_PYTHON", sys.executable), settings)
     jobs = os.cpu_count() or 1
-    release = Release(selectors, matrix, host, console, channel="bootstrap", jobs=jobs)
+    release = Release(selectors, settings, host, console, channel="bootstrap", jobs=jobs)
     for name, reason in release.skipped.items():
         console.print(f"skipped {name}: {reason}", markup=False, soft_wrap=True)
     plan = release.plan(pack=False)
     outcomes = release.do(plan)
     good = [cell for cell in plan.cells if outcomes[f"audit/{cell}"].status in GOOD]
-    tasks = [task.name for cell in good for task in plan.binaries[cell.name]]
-    made = {path for name in tasks for path in outcomes[name].outputs}
-    folder = gather(made, Path(target))
+    tasks = [task.name for cell in good for task in plan.of[cell.name].binaries]
+    binaries = {path for name in tasks for path in outcomes[name].outputs}
+    folder = gather(binaries, Path(target))
     names = ", ".join(sorted(path.name for path in folder.iterdir()))
     console.print(f"{folder}: {names or 'empty'}", markup=False, soft_wrap=True)
     failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
     return 1 if failed or not names else 0
 
 
-def repair(name: str, dest: str) -> None:
-    """Writes the wheel with its true tag into the folder `dest`.
+def repair(wheel: Path, folder: Path) -> int:
+    """Writes the wheel with its true tag into `folder`; returns the exit code 0.
 
     The version of a wheel that lacks required variants says how many of them the wheel has.
     """
-    packed, folder, matrix = read_wheel(Path(name)), Path(dest), load()
+    settings = load_settings()
+    packed = read_wheel(wheel)
     binaries = {Path(path).name for path in packed.binaries}
-    whole = [cell.name for cell in all_cells(matrix) if {*cell.files} <= binaries]
-    local = partial_version(whole, required(matrix))
+    whole = [cell.name for cell in all_cells(settings.matrix) if {*cell.files} <= binaries]
+    local = partial_version(whole, required(settings.matrix))
     folder.mkdir(parents=True, exist_ok=True)
-    final = packed.renamed(local=local, tag=true_tag(packed)).write(folder)
+    tagged = packed.renamed(local=local, tag=true_tag(packed, settings.machine))
+    final = tagged.write(folder, epoch=source_epoch(settings))
     console.print(f"{final.name}: {', '.join(whole)}", markup=False)
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line; the result of parsing has the function `run`, which takes that result."""
+    parser = argparse.ArgumentParser(
+        prog="python -m torchship.release.cibuildwheel", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(required=True, metavar="STEP")
+    step = commands.add_parser("before-all", help="compile and audit the binaries of the wheel")
+    step.add_argument("selectors", nargs="*", metavar="SELECTOR", help="cells or patterns")
+    step.set_defaults(run=lambda options: before_all(options.selectors))
+    step = commands.add_parser("repair", help="give the wheel its platform tag and final name")
+    step.add_argument("wheel", type=Path, metavar="WHEEL")
+    step.add_argument("folder", type=Path, metavar="DEST_DIR")
+    step.set_defaults(run=lambda options: repair(options.wheel, options.folder))
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = make_parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except ReleaseError as error:
+        console.print(f"error: {error}", markup=False, style="red", soft_wrap=True)
+        return 2
 
 
 if __name__ == "__main__":
-    steps = {"before-all": before_all, "repair": repair}
-    try:
-        sys.exit(steps[sys.argv[1]](*sys.argv[2:]))
-    except ReleaseError as error:
-        console.print(f"error: {error}", markup=False, style="red", soft_wrap=True)
-        sys.exit(2)
+    sys.exit(main())

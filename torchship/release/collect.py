@@ -8,138 +8,220 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..builder.sources import source_date
 from ..doctor.binary import read_binary
 from ..doctor.driver_probe import probe_devices
-from . import DIST, PROJECT
 from .cells import Cell, all_cells
 from .host import Host
 from .manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manifest, Run, State
 from .pack_steps import agreeing
-from .paths import CELL_LOGS, write_atomically
+from .paths import write_atomically
 from .planner import Plan
+from .settings import Settings
 from .shell import redacted
 from .store import commit, digest
 from .tasks import GOOD, Outcome, Status
 
 NO_GPU = "its CUDA kernels were compiled and judged, but not run: no run had a GPU"
-FACTS = (PROJECT.distribution, "torch", "python", "devices", "variant", "binaries", "openmp")
-FACTS += ("gradcheck", "pytorch")
+# The facts of a smoke test's report that the manifest keeps, besides the project's version.
+FACTS = (
+    "torch",
+    "python",
+    "devices",
+    "variant",
+    "binaries",
+    "openmp",
+    "gradcheck",
+    "pytorch",
+)
 
 
 class Finished(NamedTuple):
-    """A finished run, with the cells that it kept from the `previous` run."""
+    """A finished run, with the cells that it kept from the `previous` run.
+
+    `sources` identifies the checkout before the run, and `changed` is what changed in it
+    meanwhile; it was `clean` if it had no changes that are not committed.
+    """
 
     plan: Plan
     outcomes: Mapping[str, Outcome]
     skipped: Mapping[str, str]
     kept: Mapping[str, CellEntry]
     previous: Manifest | None
+    clean: bool
+    changed: str
+    sources: str
+    shard: str | None
+    seconds: float
+
+    @property
+    def settings(self) -> Settings:
+        return self.plan.settings
 
     def outputs(self, task: str) -> tuple[Path, ...]:
         return self.outcomes[task].outputs if task in self.outcomes else ()
 
 
-def collect(run: Finished, host: Host, **about: Any) -> Manifest:
-    """The manifest of a run; `about` has the fields that do not follow from `run`."""
-    facts = host_facts(host)
-    key = hashlib.sha256(facts.model_dump_json().encode()).hexdigest()[:8]
-    fat = run.outputs("fat-wheel")
-    wheels = {name: DIST / str(cell.wheel) for name, cell in run.kept.items()}
-    every = all_cells(run.plan.matrix)
-    cells = {
-        cell.name: CellEntry(state="skipped", reason=reason, torch=cell.torch.release, host=key)
-        for cell in every
-        if (reason := run.skipped.get(cell.name))
-    }
-    cells |= {name: run.kept[name] for name in agreeing(wheels, fat)}
-    cells |= {cell.name: _entry(cell, run, key) for cell in run.plan.cells}
-    order = [cell.name for cell in every]
-    cells = {name: cells[name] for name in order if name in cells}
-    used = {cell.host for cell in cells.values()}
-    before = run.previous.hosts.items() if run.previous else ()
-    channel, sdist = run.plan.channel, run.outputs("sdist")
+def collect(run: Finished) -> Manifest:
+    """The manifest of a run."""
+    settings = run.settings
+    host = host_facts(run.plan.host)
+    host_key = hashlib.sha256(host.model_dump_json().encode()).hexdigest()[:8]
+    every_cell = all_cells(settings.matrix)
+    names = [cell.name for cell in every_cell]
+    cells = _cells(run, host_key)
+    channel = run.plan.channel
     return Manifest(
-        package=PROJECT.distribution,
-        version=PROJECT.version,
-        commit=commit(),
-        source_date=source_date(PROJECT, os.environ),
-        base_channel=channel and redacted(channel),
+        package=settings.project.distribution,
+        version=settings.project.version,
+        commit=commit(settings),
+        clean=run.clean,
+        changed=run.changed,
+        sources=run.sources,
+        source_date=source_date(settings.project, os.environ),
+        base_channel=redacted(channel) if channel else None,
+        shard=run.shard,
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        total=len(every),
-        missing=missing(order, cells),
-        optional=[cell.name for cell in every if cell.optional],
+        seconds=run.seconds,
+        total=len(every_cell),
+        missing=missing(names, cells),
+        optional=[cell.name for cell in every_cell if cell.optional],
         cells=cells,
-        binaries=dict(sorted(_binaries(run).items())),
-        artefacts=[] if about["changed"] else artefacts(cells, sdist, fat),
-        hosts={key: facts} | {name: found for name, found in before if name in used},
-        **about,
+        binaries=_binaries(run),
+        artefacts=_artefacts_of(run, cells),
+        hosts={host_key: host, **_earlier_hosts(run, cells)},
     )
+
+
+def _cells(run: Finished, host: str) -> dict[str, CellEntry]:
+    """The entries of this run's cells, and of those that it kept, in the order of the matrix."""
+    every_cell = all_cells(run.settings.matrix)
+    wheels = {name: run.settings.dist / str(entry.wheel) for name, entry in run.kept.items()}
+    cells = {
+        cell.name: CellEntry(
+            state="skipped",
+            reason=run.skipped[cell.name],
+            torch=cell.torch.release,
+            host=host,
+        )
+        for cell in every_cell
+        if cell.name in run.skipped
+    }
+    cells |= {name: run.kept[name] for name in agreeing(wheels, run.outputs("fat-wheel"))}
+    cells |= {cell.name: _entry(cell, run, host) for cell in run.plan.cells}
+    return {cell.name: cells[cell.name] for cell in every_cell if cell.name in cells}
+
+
+def _earlier_hosts(run: Finished, cells: Mapping[str, CellEntry]) -> dict[str, HostFacts]:
+    """The hosts of earlier runs that built cells which are still there."""
+    hosts = run.previous.hosts if run.previous else {}
+    used = {cell.host for cell in cells.values()}
+    return {key: host for key, host in hosts.items() if key in used}
 
 
 def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, str]:
     """The reasons why the fat wheel lacks cells of `order`, by the cells' names."""
-    why = {name: cell.reason or "not built" for name, cell in cells.items()}
-    packed = {name for name, cell in cells.items() if cell.packed}
-    return {name: why.get(name, "not selected") for name in order if name not in packed}
+    reasons: dict[str, str] = {}
+    for name in order:
+        if name not in cells:
+            reasons[name] = "not selected"
+        elif not cells[name].packed:
+            reasons[name] = cells[name].reason or "not built"
+    return reasons
+
+
+def _artefacts_of(run: Finished, cells: Mapping[str, CellEntry]) -> list[Artefact]:
+    """The artefacts of a run.
+
+    None if the checkout changed, as their sources are not known.
+    """
+    if run.changed:
+        return []
+    return artefacts(
+        cells,
+        run.settings.dist,
+        sdists=run.outputs("sdist"),
+        fat_wheels=run.outputs("fat-wheel"),
+    )
 
 
 def artefacts(
-    cells: Mapping[str, CellEntry], sdist: Sequence[Path], fat: Sequence[Path]
+    cells: Mapping[str, CellEntry],
+    dist: Path,
+    *,
+    sdists: Sequence[Path],
+    fat_wheels: Sequence[Path],
 ) -> list[Artefact]:
-    """The artefacts in DIST, without conda packages that somebody deleted after an earlier run."""
+    """The artefacts in the folder `dist`, without conda packages that somebody deleted after an
+    earlier run.
+    """
     packed = sorted(name for name, cell in cells.items() if cell.packed)
-    found = [_artefact(path, "sdist", []) for path in sdist]
-    found += [_artefact(path, "fat", packed) for path in fat]
+    result = [_artefact(path, dist, "sdist", []) for path in sdists]
+    result += [_artefact(path, dist, "fat", packed) for path in fat_wheels]
     for name, cell in cells.items():
         if cell.wheel:
-            found.append(_artefact(DIST / cell.wheel, "thin", [name]))
-        if cell.conda and (DIST / cell.conda).is_file():
-            found.append(_artefact(DIST / cell.conda, "conda", [name]))
-    return found
+            result.append(_artefact(dist / cell.wheel, dist, "thin", [name]))
+        if cell.conda and (dist / cell.conda).is_file():
+            result.append(_artefact(dist / cell.conda, dist, "conda", [name]))
+    return result
 
 
-def _artefact(path: Path, kind: Kind, cells: list[str]) -> Artefact:
-    name, size = path.relative_to(DIST).as_posix(), path.stat().st_size
-    return Artefact(path=name, kind=kind, sha256=digest(path), size=size, cells=cells)
+def _artefact(path: Path, dist: Path, kind: Kind, cells: list[str]) -> Artefact:
+    return Artefact(
+        path=path.relative_to(dist).as_posix(),
+        kind=kind,
+        sha256=digest(path),
+        size=path.stat().st_size,
+        cells=cells,
+    )
 
 
 def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
     """The manifest's entry of a cell; also joins the logs of the cell's steps in its log."""
     steps = [task.name for task in run.plan.tasks.values() if cell.name in task.cells]
     outcomes = [run.outcomes[step] for step in steps]
-    bad = [o for o in outcomes if o.status not in GOOD]
-    causes = [o for o in bad if not o.blocked]
-    wheel, conda = (
-        next((path.relative_to(DIST).as_posix() for path in run.outputs(f"{kind}/{cell}")), None)
-        for kind in ("wheel", "conda")
-    )
-    state: State = "done"
-    if bad:
-        failed = any(o.status is Status.FAILED for o in bad)
-        state = "failed" if failed else "partial" if wheel else "skipped"
-    log = CELL_LOGS / f"{cell.name}.log"
-    write_atomically(log, "".join(map(said, outcomes)))
+    unfinished = [outcome for outcome in outcomes if outcome.status not in GOOD]
+    causes = [outcome for outcome in unfinished if not outcome.blocked] or unfinished[:1]
+    wheel = _first_output(run, f"wheel/{cell}")
+    log = run.settings.cell_logs / f"{cell.name}.log"
+    write_atomically(log, "".join(map(log_of, outcomes)))
     return CellEntry(
-        state=state,
-        reason="\n".join(f"{o.task}: {o.reason}" for o in causes or bad[:1]),
+        state=_state(unfinished, is_packed=wheel is not None),
+        reason="\n".join(f"{outcome.task}: {outcome.reason}" for outcome in causes),
         torch=cell.torch.release,
         binaries=cell.files,
         wheel=wheel,
-        conda=conda,
+        conda=_first_output(run, f"conda/{cell}"),
         runs=list(_runs(cell, run)),
         steps={o.task: round(o.seconds, 2) for o in outcomes if o.status in GOOD},
-        log=log.relative_to(DIST).as_posix(),
+        log=log.relative_to(run.settings.dist).as_posix(),
         host=host,
     )
 
 
-def said(outcome: Outcome) -> str:
+def _state(unfinished: Sequence[Outcome], *, is_packed: bool) -> State:
+    """The state of a cell with these steps that are not done."""
+    if not unfinished:
+        return "done"
+    if any(outcome.status is Status.FAILED for outcome in unfinished):
+        return "failed"
+    return "partial" if is_packed else "skipped"
+
+
+def _first_output(run: Finished, task: str) -> str | None:
+    """The path of a task's first output in the folder `dist`; None if there is none."""
+    for path in run.outputs(task):
+        return path.relative_to(run.settings.dist).as_posix()
+    return None
+
+
+def log_of(outcome: Outcome) -> str:
     """The part of a cell's log for one step."""
     lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.seconds:.1f} s"]
-    lines += [outcome.reason] if outcome.reason else []
+    if outcome.reason:
+        lines.append(outcome.reason)
     if outcome.log is not None and outcome.log.exists():
         lines.append(outcome.log.read_text(encoding="utf-8", errors="replace").rstrip())
     return "\n".join(lines) + "\n\n"
@@ -147,7 +229,7 @@ def said(outcome: Outcome) -> str:
 
 def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
     """The runs of a cell; the last output of a successful step is the smoke test's report."""
-    gpu = False
+    used_gpu = False
     steps = {"venv": f"venv/{cell}", "fat": f"fat-run/{cell.glue}", "conda": f"prefix/{cell}"}
     for kind, step in steps.items():
         if step not in run.outcomes or cell.name not in run.plan.tasks[step].cells:
@@ -156,31 +238,36 @@ def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
         if outcome.status not in GOOD:
             yield Run(kind=kind, ran=False, why_not=outcome.reason)
             continue
-        found: dict[str, Any] = json.loads(outcome.outputs[-1].read_text(encoding="utf-8"))
-        facts = {name: found[name] for name in FACTS if name in found}
-        counts = {"comparisons": len(found["comparisons"]), "failed": found["failed"]}
-        gpu = gpu or "cuda" in found.get("devices", [])
-        yield Run(kind=kind, ran=True, facts={**facts, **counts})
-    if cell.cuda_major is not None and not gpu:
+        report = json.loads(outcome.outputs[-1].read_text(encoding="utf-8"))
+        names = (run.settings.project.distribution, *FACTS)
+        facts = {name: report[name] for name in names if name in report}
+        facts["comparisons"] = len(report["comparisons"])
+        facts["failed"] = report["failed"]
+        used_gpu = used_gpu or "cuda" in report.get("devices", [])
+        yield Run(kind=kind, ran=True, facts=facts)
+    if cell.cuda_major is not None and not used_gpu:
         yield Run(kind="gpu", ran=False, why_not=NO_GPU)
 
 
 def _binaries(run: Finished) -> dict[str, Binary]:
+    """The binaries of this run, and those of kept cells from the previous run, by name."""
     kept = {name for cell in run.kept.values() for name in cell.binaries}
-    old = run.previous.binaries if run.previous else {}
-    steps = [name for name in run.plan.tasks if name.startswith(("glue/", "kernels/"))]
-    made = {path.name: describe(path) for step in steps for path in run.outputs(step)}
-    return {name: binary for name, binary in old.items() if name in kept} | made
+    earlier = run.previous.binaries if run.previous else {}
+    binaries = {name: binary for name, binary in earlier.items() if name in kept}
+    for step in run.plan.tasks:
+        if step.startswith(("glue/", "kernels/")):
+            binaries |= {path.name: describe(path) for path in run.outputs(step)}
+    return dict(sorted(binaries.items()))
 
 
 def describe(path: Path) -> Binary:
-    found = read_binary(path)
+    binary = read_binary(path)
     return Binary(
         sha256=digest(path),
-        size=found.size,
-        record=json.loads(found.record.text) if found.record else {},
-        needed=list(found.needed),
-        versions={name: ".".join(map(str, v)) for name, v in found.floors.items()},
+        size=binary.size,
+        record=json.loads(binary.record.text) if binary.record else {},
+        needed=list(binary.needed),
+        versions={name: ".".join(map(str, v)) for name, v in binary.floors.items()},
     )
 
 
@@ -195,5 +282,5 @@ def host_facts(host: Host) -> HostFacts:
         compiler=str(host.compiler),
         processors=os.cpu_count() or 1,
         gpus=[device.name for device in probe_devices()] if host.driver else [],
-        tools=dict(sorted({found.name: found.version for found in distributions()}.items())),
+        tools=dict(sorted({tool.name: tool.version for tool in distributions()}.items())),
     )

@@ -3,30 +3,29 @@
 import json
 import shutil
 import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
 
-from . import BUILD, FOREIGN, PROJECT, REPO, SUBDIR, ReleaseError, conda_worker
+from . import ReleaseError, conda_commands
 from .cells import Cell, all_cells, for_conda, render, select
 from .conda_stubs import link_torch
 from .environments import pip
-from .pack_steps import PREBUILT, gather
-from .paths import BOOTSTRAP, CACHE, CHANNEL, ENVS, TEMPORARY, fresh, write_atomically
-from .schema import Matrix
+from .pack_steps import gather, prebuilt_variable
+from .paths import fresh, write_atomically
+from .settings import PLATFORM_VARIABLE, Settings
 from .shell import Log, clean_env
 from .store import commit, source_env
-from .tasks import Context, SkipTask
+from .tasks import Context, SkipTask, Task
 from .verify_steps import run_installed
 
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
-PATHS = f"{REPO / 'scripts'}:{REPO}"
 # Only one task at a time may index, since indexing reads and writes the whole channel.
 _INDEX = threading.Lock()
 
@@ -34,120 +33,197 @@ _INDEX = threading.Lock()
 def conda_forge_in_reach() -> bool:
     request = urllib.request.Request(f"{CONDA_FORGE}/noarch/repodata.json.zst", method="HEAD")
     with suppress(OSError), urllib.request.urlopen(request, timeout=5) as answer:
-        return answer.status == 200
+        return bool(answer.status == 200)
     return False
 
 
-def worker(command: str, **arguments: object) -> list[str]:
-    text = json.dumps(arguments, default=str)
-    return [sys.executable, "-m", conda_worker.__name__, command, text]
+def worker_env(settings: Settings, **extra: str) -> dict[str, str]:
+    """The environment of a conda worker, which makes the same settings from it."""
+    paths = {"PYTHONPATH": str(settings.repo), PLATFORM_VARIABLE: settings.platform}
+    return clean_env(settings.project, **paths, **extra)
 
 
-def _work(log: Log, command: str, extra: Mapping[str, str] | None = None, **given: object) -> None:
-    env = clean_env(PYTHONPATH=PATHS, RATTLER_CACHE_DIR=str(CACHE / "rattler"), **(extra or {}))
-    log.run(worker(command, **given), env=env)
+def run_worker(
+    log: Log, command: Sequence[str], variables: Mapping[str, str] | None = None
+) -> None:
+    """Runs a command line of `conda_commands`, with these environment variables."""
+    cache = str(log.settings.cache / "rattler")
+    env = worker_env(log.settings, RATTLER_CACHE_DIR=cache, **(variables or {}))
+    log.run(command, env=env)
 
 
-def download(context: Context, *, release: str | None) -> Sequence[Path]:
-    """Downloads the wheels of the bootstrap channel with their requirements; returns their folder.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DownloadWheels(Task):
+    """Downloads the wheels of the bootstrap channel with their requirements.
 
-    `release` is torch's; it is None in a run for another platform, which links an installed torch.
+    The output is their folder. `release` is torch's; it is None in a run for another
+    platform, which links an installed torch. The interpreter and its version are those of
+    the host.
     """
-    folder = fresh(BUILD / "wheelhouse")
-    # pip takes wheels for the tool's Python; in a run for another platform, all are pure Python.
-    words = ["download", "--quiet", "--only-binary", ":all:", "--dest", folder]
-    # The tool's own setuptools, because packages tell its version.
-    words += [f"setuptools=={version('setuptools')}", "pip"]
-    words += [f"torch=={release}", "ninja", "numpy"] if release else []
-    pip(context.log, words)
-    return [folder]
+
+    release: str | None
+    python: str
+    python_minor: str
+
+    def run(self, context: Context) -> Sequence[Path]:
+        folder = fresh(context.settings.build / "wheelhouse")
+        # pip takes wheels for the tool's Python; in a run for another platform, all are pure
+        # Python. The setuptools is the tool's own, because packages tell its version.
+        requirements = [f"setuptools=={version('setuptools')}", "pip"]
+        if self.release:
+            requirements += [f"torch=={self.release}", "ninja", "numpy"]
+        options = ["--quiet", "--only-binary", ":all:", "--dest", str(folder)]
+        pip(context.log, ["download", *options, *requirements])
+        return [folder]
 
 
-def bootstrap(context: Context, *, wheels: Path, python: str) -> Sequence[Path]:
-    _work(context.log, "bootstrap", out=fresh(BOOTSTRAP), wheels=wheels, python=python)
-    return sorted(BOOTSTRAP.glob("*/*.conda"))
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MakeBootstrapChannel(Task):
+    """Makes a base channel of wheels and of the interpreter `python`.
+
+    The outputs are packages.
+    """
+
+    wheels: Task
+    python: str
+
+    def run(self, context: Context) -> Sequence[Path]:
+        channel = fresh(context.settings.bootstrap_channel)
+        wheels = context.output(self.wheels)
+        command = conda_commands.bootstrap(channel, wheels=wheels, python=self.python)
+        run_worker(context.log, command)
+        return sorted(channel.glob("*/*.conda"))
 
 
-def package(
-    context: Context, *, cell: Cell, variants: str, binaries: Sequence[Path], channel: str
-) -> Sequence[Path]:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BuildPackage(Task):
     """Builds a conda package with the cell's binaries, and indexes it in `dist/channel`.
 
-    `variants` is the text of a variants file for this cell alone.
+    `variants` is the text of a variants file for this cell alone, `channel` the base channel.
     """
-    work = TEMPORARY / "conda" / cell.name
-    file, out = work / "variants.yaml", fresh(work / "out")
-    write_atomically(file, variants)
-    env = {PREBUILT: str(gather(binaries, work / "prebuilt")), **source_env()}
-    _work(context.log, "build", env, variants=file, out=out, channels=[channel])
-    (made,) = out.glob(f"{SUBDIR}/*.conda")
-    index_package(context.log, made, CHANNEL)
-    shutil.rmtree(out)
-    return [CHANNEL / SUBDIR / made.name]
+
+    cell: Cell
+    binaries: tuple[Task, ...]
+    channel: str
+    variants: str
+
+    def run(self, context: Context) -> Sequence[Path]:
+        settings = context.settings
+        work = settings.temporary / "conda" / self.cell.name
+        out = fresh(work / "out")
+        variants = work / "variants.yaml"
+        write_atomically(variants, self.variants)
+        prebuilt = gather(context.outputs(self.binaries), work / "prebuilt")
+        run_worker(
+            context.log,
+            conda_commands.build(variants, out, channels=[self.channel]),
+            {prebuilt_variable(settings): str(prebuilt), **source_env(settings)},
+        )
+        (package,) = out.glob(f"{settings.subdir}/*.conda")
+        index_package(context.log, package, settings.channel)
+        shutil.rmtree(out)
+        return [settings.channel / settings.subdir / package.name]
 
 
 def index_package(log: Log, package: Path, channel: Path) -> None:
     with _INDEX:
-        _work(log, "index", channel=channel, packages=[package])
+        run_worker(log, conda_commands.index(channel, [package]))
 
 
-def link(context: Context, *, env: Path, folder: Path, python: str) -> Sequence[Path]:
-    link_torch(fresh(folder), env, python)
-    for path in sorted(folder.glob(f"{SUBDIR}/*.tar.bz2")):
-        context.log.write(path.name)
-    return [folder]
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinkTorch(Task):
+    """Makes a channel in `folder` whose pytorch links to the torch of an environment.
+
+    `env_folder` is where that environment lies, which the packages name.
+    """
+
+    env: Task
+    env_folder: str
+    folder: Path
+    python_minor: str
+
+    def run(self, context: Context) -> Sequence[Path]:
+        subdir = context.settings.subdir
+        link_torch(fresh(self.folder), context.output(self.env), self.python_minor, subdir=subdir)
+        for path in sorted(self.folder.glob(f"{subdir}/*.tar.bz2")):
+            context.log.write(path.name)
+        return [self.folder]
 
 
-def no_torch(_: Context, *, cuda_major: int | None, python: str) -> Sequence[Path]:
-    raise SkipTask(
-        f"PyPI has no torch with CUDA {cuda_major} that the stable glue serves on Python {python}; "
-        "set PYTHON to another Python, or --channel to a channel with a pytorch"
-    )
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReportNoTorch(Task):
+    """Stands for the environment of a torch that PyPI does not have; it is always skipped."""
+
+    cuda_major: int
+    python_minor: str
+
+    def run(self, context: Context) -> Sequence[Path]:
+        raise SkipTask(
+            f"PyPI has no torch with CUDA {self.cuda_major} that the stable glue serves on Python "
+            f"{self.python_minor}; set PYTHON to another Python, or --channel to a channel with a "
+            "pytorch"
+        )
 
 
-def build_recipe(selector: str, matrix: Matrix, channel: str | None, console: Console) -> None:
+def build_recipe(selector: str, channel: str | None, console: Console, settings: Settings) -> None:
     """Builds and tests packages from source by `conda build`, or without it by py-rattler-build."""
-    base, conda = channel or BOOTSTRAP.as_uri(), shutil.which("conda")
-    if conda and subprocess.run([conda, "build", "--version"], capture_output=True).returncode:
-        conda = None
-    for cell in select([cell for cell in all_cells(matrix) if for_conda(cell)], [selector]):
-        out = fresh(BUILD / "recipe" / cell.name)
-        file = out / "variants.yaml"
-        write_atomically(file, render([cell], matrix))
-        command = worker("build", variants=file, out=out, channels=[base], tests=True)
+    base = channel or settings.bootstrap_channel.as_uri()
+    conda = _conda_with_build()
+    env = worker_env(settings)
+    env[settings.project.variable("GIT_COMMIT")] = commit(settings)
+    packaged = [cell for cell in all_cells(settings.matrix) if for_conda(cell)]
+    for cell in select(packaged, [selector]):
+        out = fresh(settings.build / "recipe" / cell.name)
+        variants = out / "variants.yaml"
+        write_atomically(variants, render([cell], settings.matrix))
+        command = conda_commands.build(variants, out, channels=[base], run_tests=True)
         if conda:
-            words = ["-m", file, "-c", base, "--override-channels", "--output-folder", out]
-            command = [conda, "build", "recipe", *words]
+            command = [conda, "build", "recipe", "-m", str(variants), "-c", base]
+            command += ["--override-channels", "--output-folder", str(out)]
         console.print(cell.name, *command, markup=False, soft_wrap=True)
-        env = clean_env(PYTHONPATH=PATHS, **{PROJECT.variable("GIT_COMMIT"): commit()})
-        if subprocess.run(command, cwd=REPO, env=env | driver(cell)).returncode:
+        if subprocess.run(command, cwd=settings.repo, env=env | driver(cell)).returncode:
             raise ReleaseError(f"{cell.name}: not built beside {base}; the lines above say why")
 
 
-def package_tests(
-    context: Context,
-    *,
-    cell: Cell,
-    package: Path,
-    binaries: Sequence[Path],
-    channels: Sequence[str],
-) -> Sequence[Path]:
+def _conda_with_build() -> str | None:
+    """The path of a conda that has conda-build; None if there is none."""
+    conda = shutil.which("conda")
+    if conda is None:
+        return None
+    process = subprocess.run([conda, "build", "--version"], capture_output=True)
+    return None if process.returncode else conda
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TestPackage(Task):
     """Checks the content of the package, and runs the tests that the package holds.
 
     A package for another platform only has its content checked, as its tests cannot run here.
     """
-    _work(context.log, "contents", package=package, binaries=binaries)
-    if not FOREIGN:
-        given = {"package": package, "channels": [CHANNEL.as_uri(), *channels]}
-        _work(context.log, "test", driver(cell), **given)
-    return []
+
+    __test__ = False  # pytest takes a class of this name for tests
+
+    cell: Cell
+    package: Task
+    binaries: tuple[Task, ...]
+    channels: tuple[str, ...]
+
+    def run(self, context: Context) -> Sequence[Path]:
+        package = context.output(self.package)
+        binaries = context.outputs(self.binaries)
+        run_worker(context.log, conda_commands.contents(package, binaries))
+        if not context.settings.is_foreign:
+            channels = [context.settings.channel.as_uri(), *self.channels]
+            command = conda_commands.test(package, channels=channels)
+            run_worker(context.log, command, driver(self.cell))
+        return []
 
 
 def driver(cell: Cell) -> dict[str, str]:
     """The variable that tells the solver which driver to assume; none if the solver detects it.
 
-    A CPU package is tried beside a CPU pytorch, without a driver. For a CUDA package, the solver
-    assumes a driver where there is none; the package then computes on the CPU.
+    A CPU package is tried beside a CPU pytorch, without a driver. For a CUDA package, the
+    solver assumes a driver where there is none; the package then computes on the CPU.
     """
     if cell.cuda_major is None:
         return {"CONDA_OVERRIDE_CUDA": ""}
@@ -156,25 +232,46 @@ def driver(cell: Cell) -> dict[str, str]:
     return {"CONDA_OVERRIDE_CUDA": f"{cell.cuda_major}.0"}
 
 
-def prefix(
-    context: Context, *, cell: Cell, package: Path, channels: Sequence[str], python: str
-) -> Sequence[Path]:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InstallPackage(Task):
     """Installs the package into a new conda prefix and runs the package there.
 
     The last output is the smoke test's report, with the name of the `pytorch` package.
     """
-    _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
-    specs = [f"{PROJECT.distribution} =={version} {build}", f"python {python}.*"]
-    folder, gpu = ENVS / f"{cell.name}-conda", cell.cuda_major is not None
-    wanted = {"specs": specs, "channels": [CHANNEL.as_uri(), *channels]}
-    _work(context.log, "install", driver(cell), prefix=folder, **wanted)
-    # Under qemu the checker is slow; the run of the wheel has tested it, so this run leaves it out.
-    report = run_installed(context.log, folder, cell.glue, gpu=gpu, checker=not FOREIGN)
-    (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
-    facts = json.loads(report.read_text(encoding="utf-8"))
-    write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
-    # Deletes a prefix that links a torch, which the tool will delete, or whose CUDA lacks a driver.
-    if "linked" in pytorch or (gpu and driver(cell)):
-        shutil.rmtree(folder)
-        return [report]
-    return [folder, report]
+
+    cell: Cell
+    package: Task
+    channels: tuple[str, ...]
+    python_minor: str
+
+    def run(self, context: Context) -> Sequence[Path]:
+        settings = context.settings
+        folder = settings.envs / f"{self.cell.name}-conda"
+        self._install(context, folder)
+        gpu = self.cell.cuda_major is not None
+        # Under qemu the checker is slow; the run of the wheel has tested it, so this run
+        # leaves it out.
+        report = run_installed(
+            context.log, folder, self.cell.glue, gpu=gpu, checker=not settings.is_foreign
+        )
+        (pytorch,) = (path.stem for path in folder.glob("conda-meta/pytorch-*.json"))
+        facts = json.loads(report.read_text(encoding="utf-8"))
+        write_atomically(report, json.dumps({**facts, "pytorch": pytorch}, indent=1))
+        # Deletes a prefix that links a torch, which the tool will delete, or whose CUDA
+        # lacks a driver.
+        if "linked" in pytorch or (gpu and driver(self.cell)):
+            shutil.rmtree(folder)
+            return [report]
+        return [folder, report]
+
+    def _install(self, context: Context, folder: Path) -> None:
+        settings = context.settings
+        package = context.output(self.package)
+        _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
+        specs = [
+            f"{settings.project.distribution} =={version} {build}",
+            f"python {self.python_minor}.*",
+        ]
+        channels = [settings.channel.as_uri(), *self.channels]
+        command = conda_commands.install(folder, specs, channels=channels)
+        run_worker(context.log, command, driver(self.cell))

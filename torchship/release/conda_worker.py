@@ -1,11 +1,15 @@
 """Builds, tests and installs conda packages with py-rattler and py-rattler-build.
 
-    python -m torchship.release.conda_worker bootstrap|build|index|contents|test|install ARGUMENTS
+    python -m torchship.release.conda_worker install PREFIX SPEC ... --channel CHANNEL
+    python -m torchship.release.conda_worker --help
 
-ARGUMENTS are a JSON object. Each command runs in a process of its own: a log then gets the output
-of one task alone, and both libraries read the environment only once in a process.
+Each command runs in a process of its own: a log then gets the output of one task alone, and both
+libraries read the environment only once in a process. `conda_commands` makes the command lines.
 """
 
+from __future__ import annotations
+
+import argparse
 import asyncio
 import io
 import json
@@ -17,91 +21,104 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING
 from zipfile import ZipFile, ZipInfo
 
 import zstandard
-from pydantic import validate_call
 
 from ..doctor.binary import read_binary
 from ..doctor.records import dotted
-from . import BUILD, PROJECT, REPO, SUBDIR, ReleaseError
+from . import ReleaseError
 from .bootstrap import build_channel
+from .matrix import load_settings
 from .paths import publish
+from .settings import Settings
 from .store import digest, source_epoch
 
-# Both libraries read this variable at the first use of their cache, so it is set early.
-os.environ.setdefault("RATTLER_CACHE_DIR", str(BUILD / "cache" / "rattler"))
+if TYPE_CHECKING:
+    from rattler import GenericVirtualPackage, RepoDataRecord
 
-LEVEL = 19  # the compression level: conda-build's default
-RECIPE = REPO / "recipe" / "recipe.yaml"
+COMPRESSION_LEVEL = 19  # conda-build's default
+PACKAGE_FORMAT = b'{"conda_pkg_format_version":2}'
 
 
-def bootstrap(out: Path, wheels: Path, python: str) -> None:
-    build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python)
-    index(out, [])
+def bootstrap(out: Path, settings: Settings, *, wheels: Path, python: str) -> None:
+    build_channel(out.resolve(), sorted(wheels.resolve().glob("*.whl")), python, settings)
+    index(out, [], settings)
 
 
 def build(
-    variants: Path, out: Path, channels: list[str], recipe: Path = RECIPE, tests: bool = False
+    variants: Path,
+    out: Path,
+    settings: Settings,
+    *,
+    channels: Sequence[str],
+    recipe: Path | None,
+    run_tests: bool,
 ) -> None:
-    """Builds every package of a variants file into `out`; tests each package if `tests` is true."""
+    """Builds every package of a variants file into `out`; `run_tests` tests each package.
+
+    Without `recipe`, the recipe is the project's.
+    """
     import rattler_build as rb
 
-    platform = rb.PlatformConfig(target_platform=SUBDIR)
+    platform = rb.PlatformConfig(target_platform=settings.subdir)
     config = rb.VariantConfig.from_file(str(variants))
-    stage = rb.Stage0Recipe.from_file(str(recipe))
+    stage = rb.Stage0Recipe.from_file(str(recipe or settings.repo / "recipe" / "recipe.yaml"))
     for variant in stage.render(config, rb.RenderConfig(platform=platform)):
-        made = variant.run_build(
-            tool_config=rb.ToolConfiguration(test_strategy="native" if tests else "skip"),
+        result = variant.run_build(
+            tool_config=rb.ToolConfiguration(test_strategy="native" if run_tests else "skip"),
             output_dir=out.resolve(),
-            channels=channels,
+            channels=list(channels),
             package_format="conda:1",
         )
-        for package in made.packages:
-            repack(Path(package), source_epoch())
+        for package in result.packages:
+            repack(Path(package), source_epoch(settings))
             # If this folder stayed, rattler-build would test an older package of this name from it.
             old = Path(os.environ["RATTLER_CACHE_DIR"], "pkgs", Path(package).stem)
             shutil.rmtree(old, ignore_errors=True)
             print(package)
 
 
-def index(channel: Path, packages: list[Path]) -> None:
+def index(channel: Path, packages: Sequence[Path], settings: Settings) -> None:
     """Puts packages into a channel on disk and indexes the channel."""
     from rattler.index import index_fs
 
     for package in packages:
-        publish(package, channel / SUBDIR / package.name)
+        publish(package, channel / settings.subdir / package.name)
     (channel / "noarch").mkdir(parents=True, exist_ok=True)
     # `force`, because a package that was built again keeps its name and needs a new entry.
     asyncio.run(index_fs(channel, force=True))
 
 
-def contents(package: Path, binaries: list[Path]) -> None:
+def contents(package: Path, binaries: Sequence[Path], settings: Settings) -> None:
     """Checks that a package holds these binaries unchanged, and no file that names a build path."""
     from rattler import PathsJson
 
-    listed = PathsJson.from_package_archive(package).paths
-    for entry in listed:
+    entries = PathsJson.from_package_archive(package).paths
+    for entry in entries:
         name = str(entry.relative_path)
         if name.endswith("direct_url.json") or entry.prefix_placeholder:
             raise ReleaseError(f"{package.name}: {name} holds a path of the build; see recipe/")
-    hashes = {str(entry.relative_path): entry.sha256.hex() for entry in listed if entry.sha256}
+    hashes = {str(entry.relative_path): entry.sha256.hex() for entry in entries if entry.sha256}
     for binary in binaries:
-        name = f"site-packages/{PROJECT.package}/lib/{binary.name}"
-        found = hashes.get(name)
-        if found != digest(binary):
-            state = "is missing" if found is None else "was changed while it was packed"
-            raise ReleaseError(f"{package.name}: {name} {state}; see recipe/recipe.yaml")
-        print(f"{name}: sha256 {found}, as built")
+        name = f"site-packages/{settings.project.package}/lib/{binary.name}"
+        packed_hash = hashes.get(name)
+        if packed_hash is None:
+            raise ReleaseError(f"{package.name}: {name} is missing; see recipe/recipe.yaml")
+        if packed_hash != digest(binary):
+            raise ReleaseError(
+                f"{package.name}: {name} was changed while it was packed; see recipe/recipe.yaml"
+            )
+        print(f"{name}: sha256 {packed_hash}, as built")
 
 
-def test(package: Path, channels: list[str]) -> None:
+def test(package: Path, *, channels: Sequence[str]) -> None:
     """Runs the tests that a package holds, each in a new prefix."""
     import rattler_build as rb
 
     loaded = rb.Package.from_file(str(package))
-    for number, result in enumerate(loaded.run_tests(channel=channels)):
+    for number, result in enumerate(loaded.run_tests(channel=list(channels))):
         print(f"package test {number}: {'passed' if result.success else 'FAILED'}")
         print(*(f"  {line}" for line in result.output), sep="\n")
         if not result.success:
@@ -109,24 +126,38 @@ def test(package: Path, channels: list[str]) -> None:
     print(f"{loaded.test_count} package test(s) passed")
 
 
-def install(prefix: Path, specs: list[str], channels: list[str]) -> None:
+def install(
+    prefix: Path, specs: Sequence[str], settings: Settings, *, channels: Sequence[str]
+) -> None:
+    """Installs what the solver takes for `specs` into a new prefix, and prints the packages."""
     import rattler
 
     shutil.rmtree(prefix, ignore_errors=True)
     overrides = rattler.VirtualPackageOverrides.from_env()  # such as CONDA_OVERRIDE_CUDA
-    found = [package.into_generic() for package in rattler.VirtualPackage.detect(overrides)]
-    records = list(solve(channels, specs, found).values())
-    where = {"target_prefix": str(prefix), "platform": rattler.Subdir(SUBDIR)}
-    asyncio.run(rattler.install(records=records, show_progress=False, **where))
+    detected = rattler.VirtualPackage.detect(overrides)
+    machine = [package.into_generic() for package in detected]
+    records = list(solve(channels, specs, machine, subdir=settings.subdir).values())
+    installation = rattler.install(
+        records=records,
+        target_prefix=str(prefix),
+        platform=rattler.Subdir(settings.subdir),
+        show_progress=False,
+    )
+    asyncio.run(installation)
     print("\n".join(sorted(record.file_name for record in records)))
 
 
 def solve(
-    channels: Sequence[str], specs: Sequence[str], virtual: Sequence[Any], cache: Path | None = None
-) -> dict[str, Any]:
+    channels: Sequence[str],
+    specs: Sequence[str],
+    machine: Sequence[GenericVirtualPackage],
+    *,
+    subdir: str,
+    cache: Path | None = None,
+) -> dict[str, RepoDataRecord]:
     """The packages that a solver would install, by name; installs nothing.
 
-    The preferred channel is first in `channels`. `virtual` has the virtual packages of the machine,
+    The preferred channel is first in `channels`. `machine` has the virtual packages of the machine,
     such as `__cuda`. Raises ReleaseError if no set of packages fits.
     """
     import rattler
@@ -136,16 +167,16 @@ def solve(
         sources=[rattler.Channel(channel) for channel in channels],
         specs=list(specs),
         gateway=rattler.Gateway(cache_dir=cache),
-        platforms=[SUBDIR, "noarch"],
-        virtual_packages=list(virtual),
+        platforms=[rattler.Subdir(subdir), rattler.Subdir("noarch")],
+        virtual_packages=list(machine),
     )
     try:
         return {record.name.normalized: record for record in asyncio.run(solution)}
     except SolverError as error:
-        have = ", ".join(f"{p.name.normalized} {p.version}" for p in virtual)
-        text = f"no packages serve {', '.join(specs)} on a machine with {have}:\n{error}"
+        virtual = ", ".join(f"{package.name.normalized} {package.version}" for package in machine)
         raise ReleaseError(
-            f"{text}\nask for fewer, or for packages of these channels: {', '.join(channels)}"
+            f"no packages serve {', '.join(specs)} on a machine with {virtual}:\n{error}\n"
+            f"ask for fewer, or for packages of these channels: {', '.join(channels)}"
         ) from error
 
 
@@ -156,46 +187,134 @@ def repack(package: Path, epoch: int) -> None:
     """
     from rattler.package_streaming import extract
 
-    def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        # `deep=False`, because a deep copy would copy the archive, too.
-        facts = {"mtime": epoch, "mode": 0o755 if entry.mode & 0o100 else 0o644}
-        return entry.replace(**facts, uid=0, gid=0, uname="", gname="", deep=False)
-
-    parts = {"metadata.json": b'{"conda_pkg_format_version":2}'}
     with TemporaryDirectory(prefix="package-") as folder:
-        root, info = Path(folder), Path(folder, "info")
+        root = Path(folder)
+        info = root / "info"
         extract(package, root)
-        index, about = (json.loads((info / f"{n}.json").read_text()) for n in ("index", "about"))
-        floors = [f for path in root.rglob("*.so") if (f := read_binary(path).floors.get("GLIBC"))]
-        depends = [need for need in index["depends"] if not floors or need.split()[0] != "__glibc"]
-        depends += [f"__glibc >={dotted(max(floors))}"] if floors else []
-        index |= {"timestamp": epoch * 1000, "depends": sorted(depends)}  # their order is random
-        about["channels"] = [url for url in about["channels"] if not url.startswith("file:")]
-        for name, facts in (("index", index), ("about", about)):
-            (info / f"{name}.json").write_text(json.dumps(facts, indent=2, sort_keys=True))
-        # rendered_recipe.yaml names folders, the Linux kernel and the processor of the machine. The
-        # recipe itself and its variant stay in the package.
-        (info / "recipe" / "rendered_recipe.yaml").unlink(missing_ok=True)
-        for kind in ("pkg", "info"):
-            buffer = io.BytesIO()
-            with tarfile.open(fileobj=buffer, mode="w") as archive:
-                for path in sorted(p for p in root.iterdir() if (p == info) == (kind == "info")):
-                    archive.add(path, path.name, filter=neutral)
-            data = zstandard.ZstdCompressor(level=LEVEL).compress(buffer.getvalue())
-            parts[f"{kind}-{package.stem}.tar.zst"] = data
+        _neutral_metadata(root, epoch)
+        payload = [path for path in root.iterdir() if path != info]
+        members = {
+            "metadata.json": PACKAGE_FORMAT,
+            f"pkg-{package.stem}.tar.zst": _archive(payload, epoch),
+            f"info-{package.stem}.tar.zst": _archive([info], epoch),
+        }
     with ZipFile(package, "w") as outer:
-        for name, data in parts.items():
+        for name, data in members.items():
             outer.writestr(ZipInfo(name, time.gmtime(epoch)[:6]), data)
 
 
-if __name__ == "__main__":
-    code = 0
+def _neutral_metadata(root: Path, epoch: int) -> None:
+    """Rewrites the metadata of an unpacked package, as `repack` says."""
+    index_file = root / "info" / "index.json"
+    metadata = json.loads(index_file.read_text())
+    floors = [read_binary(path).floors.get("GLIBC") for path in root.rglob("*.so")]
+    glibc = max((floor for floor in floors if floor), default=None)
+    depends = metadata["depends"]
+    if glibc:
+        depends = [need for need in depends if need.split()[0] != "__glibc"]
+        depends.append(f"__glibc >={dotted(glibc)}")
+    metadata["depends"] = sorted(depends)  # their order is random
+    metadata["timestamp"] = epoch * 1000
+    index_file.write_text(json.dumps(metadata, indent=2, sort_keys=True))
+
+    about_file = root / "info" / "about.json"
+    about = json.loads(about_file.read_text())
+    about["channels"] = [url for url in about["channels"] if not url.startswith("file:")]
+    about_file.write_text(json.dumps(about, indent=2, sort_keys=True))
+    # rendered_recipe.yaml names folders, the Linux kernel and the processor of the machine. The
+    # recipe itself and its variant stay in the package.
+    (root / "info" / "recipe" / "rendered_recipe.yaml").unlink(missing_ok=True)
+
+
+def _archive(paths: Sequence[Path], epoch: int) -> bytes:
+    """A compressed archive of files and folders that names no user and no other date."""
+
+    def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        mode = 0o755 if entry.mode & 0o100 else 0o644
+        # `deep=False`, because a deep copy would copy the archive, too.
+        return entry.replace(mtime=epoch, mode=mode, uid=0, gid=0, uname="", gname="", deep=False)
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path in sorted(paths):
+            archive.add(path, path.name, filter=neutral)
+    return zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress(buffer.getvalue())
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line; the result of parsing has the function `run`, which takes that result
+    and the settings."""
+    parser = argparse.ArgumentParser(
+        prog="python -m torchship.release.conda_worker", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    channels = argparse.ArgumentParser(add_help=False)
+    channels.add_argument(
+        "--channel", action="append", required=True, help="URL or name; the preferred one first"
+    )
+
+    command = commands.add_parser("bootstrap", help="make the channel for tests, and index it")
+    command.add_argument("out", type=Path, metavar="OUT")
+    command.add_argument("--wheels", type=Path, required=True, metavar="DIR")
+    command.add_argument("--python", required=True, help="the interpreter that the channel packs")
+    command.set_defaults(
+        run=lambda o, settings: bootstrap(o.out, settings, wheels=o.wheels, python=o.python)
+    )
+
+    command = commands.add_parser(
+        "build", parents=[channels], help="build every package of a variants file"
+    )
+    command.add_argument("variants", type=Path, metavar="VARIANTS")
+    command.add_argument("out", type=Path, metavar="OUT")
+    command.add_argument("--recipe", type=Path, metavar="FILE")
+    command.add_argument("--test", action="store_true", help="run the tests of each package")
+    command.set_defaults(
+        run=lambda o, settings: build(
+            o.variants, o.out, settings, channels=o.channel, recipe=o.recipe, run_tests=o.test
+        )
+    )
+
+    command = commands.add_parser("index", help="put packages into a channel on disk; index it")
+    command.add_argument("channel", type=Path, metavar="CHANNEL")
+    command.add_argument("packages", type=Path, nargs="*", metavar="PACKAGE")
+    command.set_defaults(run=lambda o, settings: index(o.channel, o.packages, settings))
+
+    command = commands.add_parser("contents", help="check that a package holds these binaries")
+    command.add_argument("package", type=Path, metavar="PACKAGE")
+    command.add_argument("binaries", type=Path, nargs="*", metavar="BINARY")
+    command.set_defaults(run=lambda o, settings: contents(o.package, o.binaries, settings))
+
+    command = commands.add_parser("test", parents=[channels], help="run the tests of a package")
+    command.add_argument("package", type=Path, metavar="PACKAGE")
+    command.set_defaults(run=lambda o, _: test(o.package, channels=o.channel))
+
+    command = commands.add_parser(
+        "install", parents=[channels], help="install packages into a new prefix"
+    )
+    command.add_argument("prefix", type=Path, metavar="PREFIX")
+    command.add_argument("specs", nargs="+", metavar="SPEC")
+    command.set_defaults(
+        run=lambda o, settings: install(o.prefix, o.specs, settings, channels=o.channel)
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = make_parser().parse_args(arguments)
     try:
-        validate_call(globals()[sys.argv[1]])(**json.loads(sys.argv[2]))
+        settings = load_settings()
+        # Both libraries read this variable at the first use of their cache.
+        os.environ.setdefault("RATTLER_CACHE_DIR", str(settings.cache / "rattler"))
+        options.run(options, settings)
     except ReleaseError as error:
         print(error, file=sys.stderr)
-        code = 1
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    exit_code = main()
     sys.stdout.flush()
     sys.stderr.flush()
     # `os._exit`, because py-rattler's runtime has crashed once while the interpreter ended.
-    os._exit(code)
+    os._exit(exit_code)

@@ -1,7 +1,8 @@
 """Finds the Pythons of this machine, makes environments from them, and unpacks Debian's packages.
 
-uv fetches torch from PyPI, or from where PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and PIP_FIND_LINKS
-point. The tool fetches a download with a wrong hash once more; a second wrong hash is a failure.
+uv fetches torch from PyPI, or from where PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and
+PIP_FIND_LINKS point. The tool fetches a download with a wrong hash once more; a second
+wrong hash is a failure.
 """
 
 import contextlib
@@ -11,15 +12,16 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from . import ReleaseError
-from .paths import ENVS, fresh, tool
+from .paths import fresh, tool
 from .shell import CommandFailed, Log, clean_env
-from .tasks import Context
+from .tasks import Context, Task
 
 REMEDY = "Is the package index in reach? The tool uses PIP_INDEX_URL and PIP_FIND_LINKS"
 # The messages of uv and pip for a wrong hash.
@@ -50,16 +52,20 @@ def python_facts(python: str, modules: str = "ensurepip, venv") -> dict[str, str
     """
     code = f"import {modules}{_CODE}"
     try:
-        done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+        process = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        said = str(getattr(error, "stderr", error)).strip()
-        raise ReleaseError(f"{python} does not run: {said}; name one that does") from error
-    return json.loads(done.stdout)
+        cause = str(getattr(error, "stderr", error)).strip()
+        raise ReleaseError(f"{python} does not run: {cause}; name one that does") from error
+    facts: dict[str, str] = json.loads(process.stdout)
+    return facts
 
 
 @cache
 def interpreter(minor: str) -> str | None:
-    """An interpreter of a minor (`3.14t`): from PATH, the tool's or pyenv's; None if none fits."""
+    """An interpreter of a minor (`3.14t`): from PATH, the tool's or pyenv's.
+
+    None if none fits.
+    """
     candidates = [shutil.which(f"python{minor}"), sys.executable]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += sorted(str(path) for path in pyenv.glob(f"{minor.rstrip('t')}.*/bin/python3"))
@@ -74,11 +80,11 @@ def interpreter(minor: str) -> str | None:
 class TorchEnv(NamedTuple):
     """An environment with a torch that uv installs, or with a link to the folder `borrowed`.
 
-    The files of an environment are hard links into uv's `cache` (None: the user's), so only the
-    deletion of both frees the disk.
+    The files of an environment are hard links into uv's `cache` (None: the user's), so only
+    the deletion of both frees the disk.
     """
 
-    name: str
+    folder: Path
     python: str
     release: str
     cache: Path | None = None
@@ -86,68 +92,87 @@ class TorchEnv(NamedTuple):
     borrowed: Path | None = None
 
     @property
-    def folder(self) -> Path:
-        return ENVS / self.name
+    def name(self) -> str:
+        return self.folder.name
 
 
-def torch_env(context: Context, *, env: TorchEnv) -> Sequence[Path]:
-    """Makes the environment with the torch to compile against; returns the environment's folder."""
-    if env.borrowed:
-        site = fresh(env.folder) / "lib" / "python3" / "site-packages"
-        site.mkdir(parents=True)
-        (site / "torch").symlink_to(env.borrowed)
-        context.log.write(f"torch of {env.borrowed}")
-    else:
-        make_venv(context.log, env.folder, env, [f"torch=={env.release}", "numpy"])
-    return [env.folder]
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MakeTorchEnv(Task):
+    """Makes the environment with the torch to compile against; the output is its folder."""
+
+    env: TorchEnv
+
+    def run(self, context: Context) -> Sequence[Path]:
+        env = self.env
+        if env.borrowed:
+            site = fresh(env.folder) / "lib" / "python3" / "site-packages"
+            site.mkdir(parents=True)
+            (site / "torch").symlink_to(env.borrowed)
+            context.log.write(f"torch of {env.borrowed}")
+        else:
+            make_venv(context.log, env.folder, env, [f"torch=={env.release}", "numpy"])
+        return [env.folder]
 
 
 def make_venv(log: Log, folder: Path, env: TorchEnv, requirements: Sequence[str | Path]) -> Path:
     """Makes an environment like `env` in `folder`, over an older one; returns its interpreter.
 
-    `requirements` may hold options of `uv pip install`. If `env` borrows a torch, so does the new
-    environment, and uv installs no torch.
+    `requirements` may hold options of `uv pip install`. If `env` borrows a torch, so does
+    the new environment, and uv installs no torch.
     """
     log.run([tool("uv"), "venv", "--quiet", "--python", env.python, fresh(folder)])
     interpreter = folder / "bin" / "python"
-    words = ["pip", "install", "--python", interpreter, *requirements]
-    words += ["--cache-dir", env.cache] if env.cache else []
+    arguments = ["pip", "install", "--python", interpreter, *requirements]
+    if env.cache:
+        arguments += ["--cache-dir", env.cache]
     if env.borrowed:
         without = folder / "without-torch.txt"
         without.write_text('torch; python_version < "3"\n', encoding="utf-8")
-        words += ["--override", without]
+        arguments += ["--override", without]
         (site,) = folder.glob("lib/python*/site-packages")
         (site / "borrowed.pth").write_text(f"{env.borrowed.parent}\n", encoding="utf-8")
-    uv(log, words, find_links=env.find_links)
+    uv(log, arguments, find_links=env.find_links)
     return interpreter
 
 
 def uv_settings(*, find_links: bool = True) -> dict[str, str]:
-    """pip's index variables as uv's; command-line options would show the passwords in the URLs."""
-    settings = {n: os.environ.get(f"PIP_{n}", "") for n in ("INDEX_URL", "EXTRA_INDEX_URL")}
+    """pip's index variables as uv's.
+
+    Command-line options would show the passwords in the URLs.
+    """
+    names = ("INDEX_URL", "EXTRA_INDEX_URL")
+    settings = {name: os.environ.get(f"PIP_{name}", "") for name in names}
     if find_links:
         settings["FIND_LINKS"] = ",".join(os.environ.get("PIP_FIND_LINKS", "").split())
     return {f"UV_{name}": value for name, value in settings.items() if value}
 
 
-def uv(log: Log, words: Sequence[str | Path], *, find_links: bool = True) -> None:
-    """Runs `uv`; after a wrong hash of a download, runs it once more and refreshes its cache."""
-    _fetch(log, [tool("uv"), *words], "--refresh", **uv_settings(find_links=find_links))
+def uv(log: Log, arguments: Sequence[str | Path], *, find_links: bool = True) -> None:
+    """Runs `uv`.
+
+    After a wrong hash of a download, runs it once more and refreshes its cache.
+    """
+    env = clean_env(log.settings.project, **uv_settings(find_links=find_links))
+    _fetch(log, [tool("uv"), *arguments], env, without_cache="--refresh")
 
 
-def pip(log: Log, words: Sequence[str | Path]) -> None:
+def pip(log: Log, arguments: Sequence[str | Path]) -> None:
     """Runs the tool's own `pip`; after a wrong hash, runs it once more without its cache."""
-    _fetch(log, [sys.executable, "-m", "pip", *words], "--no-cache-dir")
+    command = [sys.executable, "-m", "pip", *arguments]
+    _fetch(log, command, clean_env(log.settings.project), without_cache="--no-cache-dir")
 
 
-def _fetch(log: Log, command: Sequence[str | Path], no_cache: str, **settings: str) -> None:
+def _fetch(
+    log: Log, command: Sequence[str | Path], env: Mapping[str, str], *, without_cache: str
+) -> None:
+    """Runs the command; after a wrong hash, once more with the option `without_cache`."""
     try:
-        log.run(command, env=clean_env(**settings), remedy=REMEDY)
+        log.run(command, env=env, remedy=REMEDY)
     except CommandFailed as error:
-        if not WRONG_HASH.search(error.said):
+        if not WRONG_HASH.search(error.log_end):
             raise
         log.write("the hash of a download is wrong: fetching again, not from the cache")
-        log.run([*command, no_cache], env=clean_env(**settings), remedy=TWICE)
+        log.run([*command, without_cache], env=env, remedy=TWICE)
 
 
 def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> None:
@@ -163,13 +188,15 @@ def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> Non
     if debian:
         settings += [f"APT::Architecture={debian}", f"APT::Architectures::={debian}"]
         settings += [f"Dir::State={state}/state", f"Dir::State::status={state}/status"]
-    command = ["apt-get", "-qq", *(word for setting in settings for word in ("-o", setting))]
+    command = ["apt-get", "-qq"]
+    for setting in settings:
+        command += ["-o", setting]
     remedy = "Is Debian's mirror in reach? Run apt-get update"
     if debian:
         remedy = f"Does the mirror in /etc/apt have {debian}? Ubuntu has it on another mirror"
         log.run([*command, "update"], remedy=remedy)
-    wanted = ["install", "-y", "--no-install-recommends", "--download-only", *packages]
-    log.run([*command, *wanted], remedy=remedy)
+    download = ["install", "-y", "--no-install-recommends", "--download-only", *packages]
+    log.run([*command, *download], remedy=remedy)
     for archive in sorted(state.glob("cache/archives/*.deb")):
         log.run(["dpkg", "-x", archive, place])
     shutil.rmtree(state)

@@ -17,29 +17,49 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-HERE, GIVEN = Path(__file__).resolve().parent, sys.argv[1:]
-later = [word.partition("=sm_")[2] for word in GIVEN if word.startswith("--assemble=sm_")]
-dropped = [word.partition("=")[2] for word in GIVEN if word.startswith("--drop=")]
-# Older drivers cannot read what CUDA 13 compresses by default. A wheel compresses plain PTX better
-# than PTX that they can read.
-words, ptx = ["--compress-mode=none"], ""
-for word in GIVEN:
-    if image := re.fullmatch(r"--?image=profile=(sm|compute)_(\w+),file=(.*)", word):
-        kind, number, file = image.groups()
-        ptx = file if kind == "compute" else ptx
-        if f"{kind}_{number}" not in dropped:
-            code = "elf" if kind == "sm" else "ptx"
-            words.append(f"--image3=kind={code},sm={number},file={file}")
-    elif not word.startswith(("--assemble=", "--drop=")):
-        words.append(word)
-with tempfile.TemporaryDirectory() as made:
-    for number in later:
-        if not ptx:
-            text = f"--assemble=sm_{number} needs PTX, got none; add --cuda-include-ptx"
-            sys.exit(f"fatbinary: {text}")
-        file = f"{made}/{number}.cubin"
-        subprocess.run([HERE / "ptxas", "-O3", f"-arch=sm_{number}", ptx, "-o", file], check=True)
-        words.append(f"--image3=kind=elf,sm={number},file={file}")
-    sys.exit(subprocess.run([HERE / "fatbinary.nvidia", *words]).returncode)
+HERE = Path(__file__).resolve().parent
+IMAGE = re.compile(r"--?image=profile=(sm|compute)_(\w+),file=(.*)")
+ASSEMBLE = "--assemble=sm_"
+DROP = "--drop="
+KINDS = {"sm": "elf", "compute": "ptx"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    # Older drivers cannot read what CUDA 13 compresses by default. A wheel compresses plain PTX
+    # better than PTX that they can read.
+    command = [str(HERE / "fatbinary.nvidia"), "--compress-mode=none"]
+    dropped = {word.removeprefix(DROP) for word in arguments if word.startswith(DROP)}
+    ptx = ""
+    for word in arguments:
+        if image := IMAGE.fullmatch(word):
+            kind, number, file = image.groups()
+            if kind == "compute":
+                ptx = file
+            if f"{kind}_{number}" not in dropped:
+                command.append(f"--image3=kind={KINDS[kind]},sm={number},file={file}")
+        elif not word.startswith((ASSEMBLE, DROP)):
+            command.append(word)
+    assembled = [word.removeprefix(ASSEMBLE) for word in arguments if word.startswith(ASSEMBLE)]
+    if assembled and not ptx:
+        sys.exit(
+            f"fatbinary: --assemble=sm_{assembled[0]} needs PTX, got none; add --cuda-include-ptx"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        for number in assembled:
+            file = f"{folder}/{number}.cubin"
+            assemble(ptx, number, file)
+            command.append(f"--image3=kind=elf,sm={number},file={file}")
+        return subprocess.run(command).returncode
+
+
+def assemble(ptx: str, number: str, file: str) -> None:
+    """Makes machine code for the architecture `sm_NUMBER` from the PTX."""
+    command: list[str | Path] = [HERE / "ptxas", "-O3", f"-arch=sm_{number}", ptx, "-o", file]
+    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -2,66 +2,105 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.version import Version
 from rich.console import Console
 
-from . import (
-    ORIGIN,
-    PACKAGE,
-    PROJECT,
-    PROJECT_RECORD,
-    REPO,
-    WRITE,
-    ReleaseError,
-    cibuildwheel,
-    evidence,
-    project_record,
-    support_table,
-)
-from .cells import STDLIB, VARIANTS_FILE, all_cells, for_conda, render
+from . import ReleaseError, cibuildwheel, evidence, support_table
+from .cells import STDLIB, all_cells, for_conda, render
 from .paths import write_atomically
 from .schema import FIRST, Matrix
+from .settings import ORIGIN, WRITE_COMMAND, Settings, device_types, make_settings, read_version
 
-SUPPORT_PAGE = REPO / "docs" / "numbers" / "support.md"
-SUPPORT_FILE = PACKAGE / "support.json"
-PYPROJECT = REPO / "pyproject.toml"
-# A line whose value follows from the template after `#=`: `{KEY}` of `project:`, or `{version}`.
+SUPPORT_PAGE = Path("docs/numbers/support.md")
+PYPROJECT = Path("pyproject.toml")
+# A line whose value follows from the template after `#=`: `{KEY}` of `project:`, or
+# `{version}`.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
-def expected(matrix: Matrix) -> dict[Path, str]:
+class Part(NamedTuple):
+    """A generated part of a file, which stands between two comments with its name."""
+
+    name: str
+    content: str
+    comment: str = "<!-- {} -->"
+
+
+def expected(settings: Settings) -> dict[Path, str]:
+    """The right texts of the generated files, by path in the checkout."""
+    repo = settings.repo
+    matrix = settings.matrix.on(FIRST)
+    package = Path(matrix.project.package)
     packaged = [cell for cell in all_cells(matrix) if for_conda(cell)]
     files = {
-        VARIANTS_FILE: render(packaged, matrix),
-        SUPPORT_FILE: support(matrix),
-        PROJECT_RECORD: project_record(),
-        REPO / "csrc" / "project.h": project_header(matrix),
+        Path("recipe/variants.yaml"): render(packaged, matrix),
+        package / "support.json": support(matrix),
+        package / "_project.py": project_record(matrix),
+        Path("csrc/project.h"): project_header(matrix),
+        Path("project.env"): project_variables(matrix),
     }
-    for path in (REPO / "environment.yml", REPO / "recipe" / "recipe.yaml", PYPROJECT):
-        files[path] = named(path.read_text(encoding="utf-8"), matrix)
-    parts = [
-        (PYPROJECT, "cibuildwheel", cibuildwheel.table(matrix), "# {}"),
-        (REPO / "README.md", "support-table", support_table.brief(matrix)),
-        (REPO / "docs" / "ship" / "release.md", "glibc", floors(matrix)),
-    ]
-    for name in matrix.platforms if SUPPORT_PAGE.exists() else ():
-        seen = evidence.load(evidence.results(name))
-        text = support_table.full(matrix.on(name), seen, evidence.suites(name))
-        marks = "environments" if name == FIRST else f"environments-{name}"
-        parts.append((SUPPORT_PAGE, marks, text))
-    for path, *part in parts:
-        if path.exists():  # a project may lack some of these files
-            old = files.get(path) or path.read_text(encoding="utf-8")
-            files[path] = filled(path, old, *part)
+    version = read_version(repo / package / "_version.py")
+    for path in (Path("environment.yml"), Path("recipe/recipe.yaml"), PYPROJECT):
+        files[path] = named((repo / path).read_text(encoding="utf-8"), matrix, version)
+    for path, part in _parts(make_settings(matrix, repo)):
+        if (repo / path).exists():  # a project may lack some of these files
+            old = files.get(path) or (repo / path).read_text(encoding="utf-8")
+            files[path] = filled(path, old, part)
     return files
 
 
-def named(text: str, matrix: Matrix) -> str:
-    """The text with the project's values in the lines that NAMED matches."""
-    names = {**dict(matrix.project), "version": PROJECT.version}
-    return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", text)
+def _parts(settings: Settings) -> Iterator[tuple[Path, Part]]:
+    """The generated parts of files, by path in the checkout."""
+    matrix = settings.matrix
+    yield PYPROJECT, Part("cibuildwheel", cibuildwheel.table(settings), comment="# {}")
+    yield Path("README.md"), Part("support-table", support_table.brief(matrix))
+    yield Path("docs/ship/release.md"), Part("glibc", floors(matrix))
+    if not (settings.repo / SUPPORT_PAGE).exists():
+        return
+    for name in matrix.platforms:
+        results = evidence.load(settings.repo / evidence.results_of(name))
+        suites = evidence.suites(settings.repo, name)
+        table = support_table.full(matrix.on(name), results, suites)
+        marks = "environments" if name == FIRST else f"environments-{name}"
+        yield SUPPORT_PAGE, Part(marks, table)
+
+
+def project_record(matrix: Matrix) -> str:
+    """The module with the engine's record of the project, for the project's package."""
+    project = matrix.project
+    kernels = "".join(f'"{device}", ' for device in device_types(matrix))
+    kernels = kernels.strip() if kernels.count(",") == 1 else kernels.removesuffix(", ")
+    definition = f"{project.package}.{project.definition}" if project.definition else ""
+    return f'''# {ORIGIN}
+"""The record of the project, for the engine."""
+
+from pathlib import Path
+
+from ._version import __version__
+from .engine.doctor.project import Project
+
+PROJECT = Project(
+    distribution="{project.distribution}",
+    package="{project.package}",
+    namespace="{project.namespace}",
+    prefix="{project.prefix}",
+    operator="{project.operator}",
+    version=__version__,
+    folder=Path(__file__).parent,
+    kernels=({kernels}),
+    definition="{definition}",
+)
+'''
+
+
+def named(content: str, matrix: Matrix, version: str) -> str:
+    """The content with the project's values in the lines that NAMED matches."""
+    names = {**dict(matrix.project), "version": version}
+    return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", content)
 
 
 def support(matrix: Matrix) -> str:
@@ -91,9 +130,31 @@ def project_header(matrix: Matrix) -> str:
 """
 
 
+def project_variables(matrix: Matrix) -> str:
+    """The names that programs need which cannot read the matrix, for shells, CMake and Python."""
+    project = matrix.project
+    values = {
+        "DISTRIBUTION": project.distribution,
+        "PACKAGE": project.package,
+        "NAMESPACE": project.namespace,
+        "PREFIX": project.prefix,
+        "SMOKE": project.smoke,
+        "DEFAULT_TORCH": matrix.torch[matrix.package.default_torch].release,
+    }
+    for name, value in values.items():
+        if not re.fullmatch(r"[\w./+-]+", value):
+            raise ReleaseError(
+                f"build_matrix.yaml: {name.lower()} is {value!r}, but project.env can hold only "
+                "letters, digits and any of _./+-; choose another name"
+            )
+    lines = (f'PROJECT_{name}="{value}"' for name, value in values.items())
+    return "\n".join([f"# {ORIGIN}", *lines, ""])
+
+
 def floors(matrix: Matrix) -> str:
     """The Markdown table of the glibc that each artefact needs."""
-    sysroot, newest = STDLIB["c_stdlib_version"], matrix.package.manylinux
+    sysroot = STDLIB["c_stdlib_version"]
+    newest = matrix.package.manylinux
     image = cibuildwheel.IMAGE.partition("manylinux")[2].partition("-")[0].replace("_", ".")
     return f"""\
 | artefact | glibc | who says so |
@@ -105,35 +166,42 @@ def floors(matrix: Matrix) -> str:
 """
 
 
-def filled(path: Path, old: str, name: str, text: str, comment: str = "<!-- {} -->") -> str:
-    """The text `old` of a file, with `text` between the comments NAME:begin and NAME:end."""
-    begin, end = (comment.format(f"{name}:{which}") + "\n" for which in ("begin", "end"))
-    before, found, rest = old.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed or begin in rest or end in before + after:
+def filled(path: Path, old: str, part: Part) -> str:
+    """The content `old` of the file `path`, with the part between the comments NAME:begin and
+    NAME:end.
+    """
+    begin = part.comment.format(f"{part.name}:begin") + "\n"
+    end = part.comment.format(f"{part.name}:end") + "\n"
+    before, begin_mark, rest = old.partition(begin)
+    _, end_mark, after = rest.partition(end)
+    is_marked_once = begin_mark and end_mark and begin not in rest and end not in before + after
+    if not is_marked_once:
         raise ReleaseError(
-            f"{path.relative_to(REPO)} must hold {begin.strip()} and {end.strip()} once each, in "
-            "this order; put them around the generated part"
+            f"{path} must hold {begin.strip()} and {end.strip()} once each, in this order; "
+            "put them around the generated part"
         )
-    return before + begin + text + end + after
+    return before + begin + part.content + end + after
 
 
-def drifted(matrix: Matrix) -> dict[str, str]:
+def drifted(settings: Settings) -> dict[str, str]:
     """The right texts of generated files that are missing or outdated, by path in the checkout."""
-    return {
-        str(path.relative_to(REPO)): text
-        for path, text in expected(matrix).items()
-        if not path.exists() or path.read_text(encoding="utf-8") != text
-    }
+    stale = {}
+    for path, content in expected(settings).items():
+        file = settings.repo / path
+        if not file.exists() or file.read_text(encoding="utf-8") != content:
+            stale[str(path)] = content
+    return stale
 
 
-def check(matrix: Matrix) -> None:
-    if stale := drifted(matrix):
-        raise ReleaseError(f"{', '.join(stale)}: not what build_matrix.yaml says; run {WRITE}")
+def check(settings: Settings) -> None:
+    if stale := drifted(settings):
+        raise ReleaseError(
+            f"{', '.join(stale)}: not what build_matrix.yaml says; run {WRITE_COMMAND}"
+        )
 
 
-def write(matrix: Matrix, console: Console) -> None:
-    stale = drifted(matrix)
-    for name, text in stale.items():
-        write_atomically(REPO / name, text)
+def write(settings: Settings, console: Console) -> None:
+    stale = drifted(settings)
+    for name, content in stale.items():
+        write_atomically(settings.repo / name, content)
     console.print("\n".join(f"written {name}" for name in stale) or "all files are up to date")

@@ -10,20 +10,22 @@ from pathlib import Path
 from ..builder import BuildError, HostCompiler, find_host_compiler, glue_for
 from ..doctor.records import TorchInstall
 from ..doctor.torch_probe import TorchNotFoundError, find_torch
-from . import FOREIGN, PROJECT, ReleaseError, emulation, toolchains
+from . import ReleaseError, emulation
 from .cells import Cell, all_cells, select
 from .environments import python_facts
 from .schema import Matrix
-from .toolchains import Compilers, Toolchain
+from .settings import Settings
+from .toolchains import Compilers, Toolchain, choose, probe_compilers
 
 
 @dataclass(frozen=True)
 class Host:
     """The facts about this machine that a run needs.
 
-    New environments are made from `python`: the base interpreter of the calling environment, or the
-    emulated one of another platform. `emulator` is qemu's name and version in a run for another
-    platform, in which `driver` (is there an NVIDIA driver?) is False.
+    New environments are made from `python`: the base interpreter of the calling
+    environment, or the emulated one of another platform. `emulator` is qemu's name and
+    version in a run for another platform, in which `driver` (is there an NVIDIA driver?) is
+    False.
     """
 
     python: str
@@ -35,30 +37,48 @@ class Host:
     emulator: str | None = None
 
 
-def probe(python: str, matrix: Matrix) -> Host:
+def probe(python: str, settings: Settings) -> Host:
     """Looks at this machine; `python` is the interpreter of the calling environment."""
-    compiler = torch = None
+    compiler = None
     with suppress(BuildError):
-        compiler = find_host_compiler(emulation.compilers(os.environ))
-    cuda = toolchains.probe(matrix)
-    if FOREIGN:
-        minor = emulation.python_minor()
-        return Host(str(emulation.PYTHON), minor, None, compiler, cuda, False, emulation.version())
+        compiler = find_host_compiler(emulation.compilers(os.environ, settings))
+    cuda = probe_compilers(settings.matrix)
+    if settings.is_foreign:
+        return Host(
+            python=str(emulation.python_of(settings)),
+            python_minor=emulation.python_minor(),
+            torch=None,
+            compiler=compiler,
+            cuda=cuda,
+            emulator=emulation.version(settings),
+        )
     facts = python_facts(python)
+    torch = None
     with suppress(TorchNotFoundError):
         torch = find_torch(python=python)
-    driver = Path("/proc/driver/nvidia/version").exists()
-    return Host(facts["exe"], facts["minor"], torch, compiler, cuda, driver)
+    return Host(
+        python=facts["exe"],
+        python_minor=facts["minor"],
+        torch=torch,
+        compiler=compiler,
+        cuda=cuda,
+        driver=Path("/proc/driver/nvidia/version").exists(),
+    )
 
 
-def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
+def obstacle(cell: Cell, host: Host, settings: Settings) -> str | None:
     """The reason why this machine cannot build the cell, with a remedy; None if it can."""
-    if host.compiler is None and not FOREIGN:
+    if host.compiler is None and not settings.is_foreign:
         return "no C++ compiler; install one (Debian: apt-get install g++) or set CXX"
-    if missing := emulation.missing(host.compiler):
-        return missing
-    if problem := _compiler_problem(host, *cell.torch.gcc, f"torch {cell.torch_minor}"):
-        return problem
+    return (
+        emulation.missing(host.compiler, settings)
+        or _compiler_obstacle(host, cell.torch.gcc, f"torch {cell.torch_minor}")
+        or _torch_obstacle(cell, host)
+        or _cuda_obstacle(cell, host, settings.matrix)
+    )
+
+
+def _torch_obstacle(cell: Cell, host: Host) -> str | None:
     if cell.optional and borrowed_torch(cell, host) is None:
         return (
             f"needs a torch {cell.torch_minor} with C++ ABI {cell.cxx11_abi} (conda-forge's), but "
@@ -66,18 +86,26 @@ def obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
             f"install -c conda-forge pytorch={cell.torch_minor}) and run the same again"
         )
     if host.python_minor not in cell.torch.pythons:
-        text = f"torch {cell.torch_minor} has no wheel for Python {host.python_minor}"
-        return f"{text}; set PYTHON to a Python {' or '.join(cell.torch.pythons)}"
-    chosen = toolchain(str(cell.variant.kernels), host, matrix)
-    if isinstance(chosen, Toolchain) and chosen.clang is None:
-        gcc = matrix.toolkits[chosen.version].gcc
-        return _compiler_problem(host, *gcc, f"CUDA {chosen.version}")
-    return chosen if isinstance(chosen, str) else None
+        return (
+            f"torch {cell.torch_minor} has no wheel for Python {host.python_minor}; "
+            f"set PYTHON to a Python {' or '.join(cell.torch.pythons)}"
+        )
+    return None
 
 
-def _compiler_problem(host: Host, low: int, high: int, user: str) -> str | None:
-    found = re.match(r"(?:g\+\+|gcc|c\+\+)\S* (\d+)", str(host.compiler))
-    if found is None or low <= int(found[1]) <= high:
+def _cuda_obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
+    choice = toolchain(str(cell.variant.kernels), host, matrix)
+    if isinstance(choice, Toolchain) and choice.clang is None:
+        gcc = matrix.toolkits[choice.version].gcc
+        return _compiler_obstacle(host, gcc, f"CUDA {choice.version}")
+    return choice if isinstance(choice, str) else None
+
+
+def _compiler_obstacle(host: Host, majors: tuple[int, int], user: str) -> str | None:
+    """Why `user`, which takes g++ of these majors, does not take the host's compiler."""
+    low, high = majors
+    gxx = re.match(r"(?:g\+\+|gcc|c\+\+)\S* (\d+)", str(host.compiler))
+    if gxx is None or low <= int(gxx[1]) <= high:
         return None
     return f"{user} takes g++ {low} to {high}, got {host.compiler}; set CXX to a g++ in this range"
 
@@ -85,36 +113,49 @@ def _compiler_problem(host: Host, low: int, high: int, user: str) -> str | None:
 def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
     """The environment's torch if it is a release that an optional cell's glue serves, else None."""
     torch = host.torch
-    fits = torch and cell.optional and torch.is_release and cell.variant.glue.serves(torch)
-    return torch if fits else None
+    if torch and cell.optional and torch.is_release and cell.variant.glue.serves(torch):
+        return torch
+    return None
 
 
 def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:
-    """The toolchain for CUDA kernels, or the reason why there is none; None for CPU kernels."""
-    wanted = matrix.kernels.get(kernels)  # type: ignore[call-overload]
-    return toolchains.choose(wanted, matrix, host.cuda) if wanted and wanted.toolkit else None
+    """The toolchain for CUDA kernels, or the reason why there is none.
+
+    None for CPU kernels.
+    """
+    entry = matrix.kernels.get(kernels)
+    return choose(entry, matrix, host.cuda) if entry and entry.toolkit else None
 
 
-def host_cell(matrix: Matrix, host: Host) -> Cell:
-    """The cell for the host's torch, of CUDA if buildable; without torch, the stable CPU cell."""
+def host_cell(host: Host, settings: Settings) -> Cell:
+    """The cell for the host's torch, of CUDA if buildable.
+
+    Without torch, the stable CPU cell.
+    """
+    matrix = settings.matrix
     cells = {str(cell.variant): cell for cell in all_cells(matrix)}
     if host.torch is None:
         return cells[f"stable{matrix.stable.target.replace('.', '')}-cpu"]
     try:
-        glue = glue_for(host.torch, PROJECT)
+        glue = glue_for(host.torch, settings.project)
     except BuildError as error:
         raise ReleaseError(str(error)) from error
     cuda = cells.get(f"{glue}-cu{host.torch.cuda_major}")  # None also for a CPU build of torch
-    if cuda and not obstacle(cuda, host, matrix):
+    if cuda and not obstacle(cuda, host, settings):
         return cuda
     name = f"{glue}-cpu"
     if name not in cells:
-        text = f"{host.torch.root}: torch {host.torch.version} needs {name}, which the matrix lacks"
-        raise ReleaseError(f"{text}; there are: {', '.join(cells)}")
+        raise ReleaseError(
+            f"{host.torch.root}: torch {host.torch.version} needs {name}, which the matrix lacks; "
+            f"there are: {', '.join(cells)}"
+        )
     return cells[name]
 
 
-def chosen(selectors: Sequence[str], matrix: Matrix, host: Host) -> list[Cell]:
-    """The cells of the matrix that the selectors name; the selector `host` names `host_cell`."""
-    fits = host_cell(matrix, host).name if "host" in selectors else ""
-    return select(all_cells(matrix), selectors, fits)
+def chosen_cells(selectors: Sequence[str], host: Host, settings: Settings) -> list[Cell]:
+    """The cells of the matrix that the selectors name.
+
+    The selector `host` names `host_cell`.
+    """
+    name = host_cell(host, settings).name if "host" in selectors else ""
+    return select(all_cells(settings.matrix), selectors, name)

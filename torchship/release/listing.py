@@ -3,20 +3,18 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from . import BUILD, FOREIGN, PLATFORM, PROJECT
 from .cells import Cell
 from .host import Host, host_cell, obstacle, toolchain
-from .manifest import Manifest
+from .manifest import CellEntry, Manifest
 from .planner import Plan
-from .schema import Matrix
+from .settings import Settings
 from .shell import TAIL
 from .store import read_stamp
 from .tasks import Outcome, Status, Task
@@ -25,61 +23,95 @@ STYLES = {"done": "green", "unchanged": "cyan", "FAILED": "bold red", "failed": 
 LINES = 4  # the most lines of a cell's reason in the table
 
 
-def list_cells(cells: Sequence[Cell], host: Host, matrix: Matrix, console: Console) -> None:
+@dataclass(frozen=True)
+class CellFacts:
+    """What `--list` says of a cell; `--list --json` prints these fields."""
+
+    cell: str
+    glue: str
+    kernels: list[str]
+    device: str
+    torch: str
+    pythons: list[str]
+    cxx: int
+    abi: int
+    optional: bool
+    buildable: bool
+    reason: str | None
+    toolchain: str | None
+    fits_host: bool
+
+
+def list_cells(cells: Sequence[Cell], host: Host, settings: Settings, console: Console) -> None:
     how = f"native, {host.compiler or 'no compiler'}"
-    if FOREIGN:
+    if settings.is_foreign:
         how = f"cross, {host.compiler or 'no compiler'}, run by {host.emulator or 'nothing'}"
-    table = Table(title=f"cells of build_matrix.yaml for {PLATFORM} ({how})")
+    table = Table(title=f"cells of build_matrix.yaml for {settings.platform} ({how})")
     for name in ("cell", "torch", "C++", "ABI", "kernels", "buildable here"):
         table.add_column(name, no_wrap=name != "buildable here", overflow="fold")
-    for facts in map(partial(cell_facts, host=host, matrix=matrix), cells):
-        name = f"{facts['cell']} (host)" if facts["fits_host"] else facts["cell"]
-        name += " (optional)" if facts["optional"] else ""
-        using = f"yes, {facts['toolchain']}" if facts["toolchain"] else "yes"
-        verdict = using if facts["buildable"] else f"no: {facts['reason']}"
-        kernels = ", ".join(facts["kernels"])
-        table.add_row(name, facts["torch"], str(facts["cxx"]), str(facts["abi"]), kernels, verdict)
+    for cell in cells:
+        facts = cell_facts(cell, host, settings)
+        name = facts.cell
+        name += " (host)" if facts.fits_host else ""
+        name += " (optional)" if facts.optional else ""
+        verdict = f"no: {facts.reason}"
+        if facts.buildable:
+            verdict = f"yes, {facts.toolchain}" if facts.toolchain else "yes"
+        table.add_row(
+            name,
+            facts.torch,
+            str(facts.cxx),
+            str(facts.abi),
+            ", ".join(facts.kernels),
+            verdict,
+        )
     console.print(table)
 
 
-def cell_facts(cell: Cell, *, host: Host, matrix: Matrix) -> dict[str, Any]:
-    reason = obstacle(cell, host, matrix)
-    compiled_by = None if reason else toolchain(str(cell.variant.kernels), host, matrix)
-    return {
-        "cell": cell.name,
-        "glue": cell.glue,
-        "kernels": list(cell.kernels),
-        "device": cell.device,
-        "torch": cell.torch.release,
-        "pythons": list(cell.torch.pythons),
-        "cxx": cell.torch.cxx,
-        "abi": cell.cxx11_abi,
-        "optional": cell.optional,
-        "buildable": reason is None,
-        "reason": reason,
-        "toolchain": str(compiled_by) if compiled_by else None,
-        "fits_host": not FOREIGN and cell.name == host_cell(matrix, host).name,
+def cell_facts(cell: Cell, host: Host, settings: Settings) -> CellFacts:
+    reason = obstacle(cell, host, settings)
+    choice = None if reason else toolchain(str(cell.variant.kernels), host, settings.matrix)
+    return CellFacts(
+        cell=cell.name,
+        glue=cell.glue,
+        kernels=list(cell.kernels),
+        device=cell.device,
+        torch=cell.torch.release,
+        pythons=list(cell.torch.pythons),
+        cxx=cell.torch.cxx,
+        abi=cell.cxx11_abi,
+        optional=cell.optional,
+        buildable=reason is None,
+        reason=reason,
+        toolchain=str(choice) if choice else None,
+        fits_host=not settings.is_foreign and cell.name == host_cell(host, settings).name,
+    )
+
+
+def json_list(cells: Sequence[Cell], host: Host, settings: Settings) -> str:
+    listing = {
+        "compiler": str(host.compiler) if host.compiler else None,
+        "python": host.python_minor,
+        "cells": [asdict(cell_facts(cell, host, settings)) for cell in cells],
     }
+    return json.dumps(listing, indent=1)
 
 
-def json_list(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
-    facts = [cell_facts(cell, host=host, matrix=matrix) for cell in cells]
-    compiler = str(host.compiler) if host.compiler else None
-    return json.dumps({"compiler": compiler, "python": host.python_minor, "cells": facts}, indent=1)
-
-
-def github(cells: Sequence[Cell], host: Host, matrix: Matrix) -> str:
+def github(cells: Sequence[Cell], host: Host, settings: Settings) -> str:
     """The cells that this machine can build, as the `matrix:` of a GitHub workflow, in one line."""
-    wanted = ("cell", "glue", "device", "torch")
-    facts = [cell_facts(cell, host=host, matrix=matrix) for cell in cells]
-    include = [{name: cell[name] for name in wanted} for cell in facts if cell["buildable"]]
+    facts = [cell_facts(cell, host, settings) for cell in cells]
+    include = [
+        {"cell": cell.cell, "glue": cell.glue, "device": cell.device, "torch": cell.torch}
+        for cell in facts
+        if cell.buildable
+    ]
     return json.dumps({"include": include})
 
 
 def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     """Shows the tasks in order, and how many binaries are compiled with and without sharing."""
     for task in plan.tasks.values():
-        state = "made before" if read_stamp(BUILD, task.name) else "to make"
+        state = "made before" if read_stamp(plan.settings.build, task.name) else "to make"
         console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)
     for name, reason in skipped.items():
         console.print(f"skipped {name}: {reason}", markup=False)
@@ -91,14 +123,24 @@ def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
 
 
 class Reporter(AbstractContextManager["Reporter"]):
-    """Prints lines for every task; on a terminal, also shows a progress bar during the run."""
+    """Prints lines for every task.
+
+    On a terminal, also shows a progress bar during the run.
+    """
 
     def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
-        self.console, self.verbose = console, verbose
+        self.console = console
+        self.verbose = verbose
         self._running: list[str] = []
-        names, quiet = TextColumn("{task.description}"), not console.is_terminal
-        counts = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(names, *counts, console=console, transient=True, disable=quiet)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
         self._task = self._bar.add_task("starting", total=len(tasks))
         self._bar.start()
 
@@ -116,39 +158,52 @@ class Reporter(AbstractContextManager["Reporter"]):
             self._running.remove(task.name)
         self._bar.update(self._task, description=", ".join(self._running) or "waiting", advance=1)
         style = STYLES.get(outcome.status.value, "yellow")
-        done = self._bar.tasks[0]
-        count = rf"\[{done.completed:>3}/{done.total}]"
-        timed = outcome.seconds >= 0.05 and outcome.status is not Status.REUSED
-        seconds = f"{outcome.seconds:6.1f} s" if timed else " " * 8
+        progress = self._bar.tasks[0]
+        count = rf"\[{progress.completed:>3}/{progress.total}]"
+        is_timed = outcome.seconds >= 0.05 and outcome.status is not Status.REUSED
+        seconds = f"{outcome.seconds:6.1f} s" if is_timed else " " * 8
         state = f"[{style}]{outcome.status.value:9}[/]"
+        more = "".join(escape(f"\n           {line}") for line in self._details(outcome))
+        # One call prints all lines, so that lines of other threads do not come between them.
+        line = f"{count}  {state} {seconds}  {outcome.task}{more}"
+        self.console.print(line, highlight=False, soft_wrap=True)
+
+    def _details(self, outcome: Outcome) -> list[str]:
+        """The reason of an outcome, and the log of a failed task or its end."""
         lines = [outcome.reason] if outcome.reason else []
         if outcome.status is Status.FAILED and outcome.log and outcome.log.exists():
-            said = outcome.log.read_text(encoding="utf-8", errors="replace").splitlines()
-            lines += [f"| {line}" for line in (said if self.verbose else said[-TAIL:])]
+            log = outcome.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines += [f"| {line}" for line in (log if self.verbose else log[-TAIL:])]
             lines.append(f"the whole log: {outcome.log}")
-        more = "".join(escape(f"\n           {line}") for line in lines)
-        # One call prints all lines, so that lines of other threads do not come between them.
-        text = f"{count}  {state} {seconds}  {outcome.task}{more}"
-        self.console.print(text, highlight=False, soft_wrap=True)
+        return lines
 
 
 def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifest) -> Table:
     """A row for each cell: the state, the time, the artefacts, and why something was not done."""
-    table = Table(title=f"{PROJECT.distribution} release", title_justify="left")
+    table = Table(title=f"{manifest.package} release", title_justify="left")
     for name in ("cell", "state", "seconds", "artefacts, or the reason"):
         table.add_column(name, overflow="fold", no_wrap=name == "cell")
     for cell in cells:
         entry = manifest.cells[cell.name]
-        lines = [name.rpartition("/")[2] for name in (entry.wheel, entry.conda) if name]
-        why = [line for line in entry.reason.splitlines() if line]
-        lines += [*why[:LINES], "... (its log has the rest)"] if len(why) > LINES else why
-        if entry.state != "failed":
-            lines += [f"{r.kind}: {r.why_not}" for r in entry.runs if not r.ran and r.why_not]
-        beside = [str(r.facts["pytorch"]) for r in entry.runs if r.ran and r.facts.get("pytorch")]
-        lines += [f"conda: installed and run beside {name}" for name in beside]
-        text = "\n".join(escape(line) for line in dict.fromkeys(lines))
         state = f"[{STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
-        table.add_row(cell.name, state, f"{sum(entry.steps.values()):.1f}", text)
+        details = "\n".join(escape(line) for line in dict.fromkeys(_summary_lines(entry)))
+        table.add_row(cell.name, state, f"{sum(entry.steps.values()):.1f}", details)
     for name, reason in skipped.items():
         table.add_row(name, "[yellow]skipped[/]", "", escape(reason))
     return table
+
+
+def _summary_lines(entry: CellEntry) -> list[str]:
+    """The names of a cell's artefacts, the begin of its reason, and what its runs say."""
+    lines = [path.rpartition("/")[2] for path in (entry.wheel, entry.conda) if path]
+    reasons = [line for line in entry.reason.splitlines() if line]
+    lines += reasons[:LINES]
+    if len(reasons) > LINES:
+        lines.append("... (its log has the rest)")
+    for run in entry.runs:
+        if not run.ran and run.why_not and entry.state != "failed":
+            lines.append(f"{run.kind}: {run.why_not}")
+    for run in entry.runs:
+        if run.ran and run.facts.get("pytorch"):
+            lines.append(f"conda: installed and run beside {run.facts['pytorch']}")
+    return lines

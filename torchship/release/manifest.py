@@ -1,7 +1,7 @@
 """Reads and writes dist/manifest.json (artefacts, tools, test runs); writes dist/report.html.
 
-Users of an artefact trust the hashes in the manifest. So a run sets a damaged manifest aside and
-uses no part of it.
+Users of an artefact trust the hashes in the manifest. So a run sets a damaged manifest
+aside and uses no part of it.
 """
 
 import hashlib
@@ -9,18 +9,28 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from ..doctor.records import GlueName
 from . import ReleaseError
-from .paths import REPORT, write_atomically
+from .paths import write_atomically
 from .schema import Strict
 from .store import digest
 
+
+def _inside(path: str) -> str:
+    """The path, if it leads to a file inside the manifest's folder."""
+    parts = PurePosixPath(path).parts
+    if not parts or parts[0] == "/" or ".." in parts or "\0" in path:
+        raise ValueError(f"{path!r} does not lie in the manifest's folder")
+    return path
+
+
+InnerPath = Annotated[str, AfterValidator(_inside)]
 State = Literal["done", "partial", "failed", "skipped"]
 Kind = Literal["fat", "thin", "sdist", "conda"]
 
@@ -28,7 +38,7 @@ Kind = Literal["fat", "thin", "sdist", "conda"]
 class Artefact(Strict):
     """A file for users; `path` is relative to the manifest's folder."""
 
-    path: str
+    path: InnerPath
     kind: Kind
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int
@@ -48,8 +58,8 @@ class Binary(Strict):
 class Run(Strict):
     """The run of a thin wheel (`venv`), a fat wheel or a conda package, or why it did not run.
 
-    An entry of the kind `gpu` says that no run used the CUDA kernels. `facts` are the smoke test's
-    findings; for a conda package also the `pytorch` package beside it.
+    An entry of the kind `gpu` says that no run used the CUDA kernels. `facts` are the smoke
+    test's findings; for a conda package also the `pytorch` package beside it.
     """
 
     kind: str
@@ -61,8 +71,8 @@ class Run(Strict):
 class CellEntry(Strict):
     """One variant of the matrix, and the reason why it is not `done`.
 
-    In the state `partial`, the wheel was packed, but another step was skipped. `steps` has the
-    seconds of each finished step, also if an earlier run did it. `binaries` has keys of
+    In the state `partial`, the wheel was packed, but another step was skipped. `steps` has
+    the seconds of each finished step, also if an earlier run did it. `binaries` has keys of
     `Manifest.binaries`; `host` is a key of `Manifest.hosts`: who built or skipped the cell.
     """
 
@@ -70,11 +80,11 @@ class CellEntry(Strict):
     reason: str = ""
     torch: str
     binaries: list[str] = Field(default_factory=list)
-    wheel: str | None = None
-    conda: str | None = None
+    wheel: InnerPath | None = None
+    conda: InnerPath | None = None
     runs: list[Run] = Field(default_factory=list)
     steps: dict[str, float] = Field(default_factory=dict)
-    log: str | None = None
+    log: InnerPath | None = None
     host: str = ""
 
     @property
@@ -84,7 +94,10 @@ class CellEntry(Strict):
 
 
 class HostFacts(Strict):
-    """The machine and the tools of a run; `image` is the container's name in RELEASE_IMAGE."""
+    """The machine and the tools of a run.
+
+    `image` is the container's name in RELEASE_IMAGE.
+    """
 
     system: str
     image: str = ""
@@ -98,13 +111,14 @@ class HostFacts(Strict):
 class Manifest(Strict):
     """The whole file.
 
-    `changed` is the change of the checkout during the run, or "": after a change, the sources of
-    the artefacts are not known, so `artefacts` is empty. `sources` is a hash of the commit and the
-    files. `base_channel` is a URL (several after some merges); None for bootstrap. `missing` says
-    why the fat wheel lacks cells; a whole one may lack those in `optional`.
+    `changed` is the change of the checkout during the run, or "": after a change, the
+    sources of the artefacts are not known, so `artefacts` is empty. `sources` is a hash of
+    the commit and the files. `base_channel` is a URL (several after some merges); None for
+    bootstrap. `missing` says why the fat wheel lacks cells; a whole one may lack those in
+    `optional`.
     """
 
-    schema_: Literal[1] = Field(1, alias="schema")
+    schema_: Literal[1] = Field(default=1, alias="schema")
     package: str
     version: str
     commit: str
@@ -134,6 +148,19 @@ class Manifest(Strict):
         return not self.missing.keys() <= {*self.optional}
 
     @property
+    def failed(self) -> list[str]:
+        """The failed cells that a whole fat wheel must hold.
+
+        An optional cell stops no release.
+        """
+        states = {name: cell.state for name, cell in self.cells.items()}
+        return [
+            name
+            for name, state in states.items()
+            if state == "failed" and name not in self.optional
+        ]
+
+    @property
     def lacks(self) -> str:
         """The missing cells as the end of a sentence; "" if the fat wheel has all cells."""
         names = [name + " (optional)" * (name in self.optional) for name in self.missing]
@@ -145,52 +172,70 @@ def parse(path: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
-        text = f"{path}: cannot be read ({error.strerror})"
-        raise ReleaseError(f"{text}; run scripts/build_all.sh first") from error
+        raise ReleaseError(
+            f"{path}: cannot be read ({error.strerror}); run scripts/build_all.sh first"
+        ) from error
     except (ValidationError, UnicodeDecodeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"msg": str(error)}
-        where = ".".join(map(str, first.get("loc", ())))
-        text = f"{path}: is no whole manifest ({where + ': ' if where else ''}{first['msg']})"
-        raise ReleaseError(f"{text}; delete it and build again") from error
+        raise ReleaseError(
+            f"{path}: is no whole manifest ({_first_problem(error)}); delete it and build again"
+        ) from error
+
+
+def _first_problem(error: ValidationError | UnicodeDecodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return str(error)
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def of_shards(folders: Iterable[Path]) -> dict[Path, Manifest]:
     """The manifests in the `dist` folders of shards.
 
-    Raises ReleaseError if a file is missing or damaged, if a checkout changed during the run of
-    its shard, or if the shards' packages, versions, sources or numbers of cells differ.
+    Raises ReleaseError if a file is missing or damaged, if a checkout changed during the
+    run of its shard, or if the shards' packages, versions, sources or numbers of cells
+    differ.
     """
     shards = {folder: parse(folder / "manifest.json") for folder in folders}
-    (first, wanted), *_ = shards.items()
-    for folder, found in shards.items():
-        if found.changed:
-            raise ReleaseError(f"{folder}: {found.changed}; build the shard again")
-        if wrong := wrong_files(found.artefacts, folder):
-            text = f"{folder}: {wrong[0]}"
-            raise ReleaseError(f"{text}; copy the whole folder again, or build the shard again")
+    first_folder, first = next(iter(shards.items()))
+    for folder, manifest in shards.items():
+        if manifest.changed:
+            raise ReleaseError(f"{folder}: {manifest.changed}; build the shard again")
+        if wrong := wrong_files(manifest.artefacts, folder):
+            raise ReleaseError(
+                f"{folder}: {wrong[0]}; copy the whole folder again, or build the shard again"
+            )
         for name in ("package", "version", "commit", "sources", "total"):
-            got, needs = getattr(found, name), getattr(wanted, name)
-            if got != needs:
-                text = f"{folder}: {name} is {got}, {first} has {needs}"
-                raise ReleaseError(f"{text}; build every shard from the same commit")
+            value = getattr(manifest, name)
+            expected = getattr(first, name)
+            if value != expected:
+                raise ReleaseError(
+                    f"{folder}: {name} is {value}, {first_folder} has {expected}; "
+                    "build every shard from the same commit"
+                )
     return shards
 
 
-def of_binaries(packed: Mapping[str, bytes], shards: Iterable[Manifest]) -> dict[str, Binary]:
-    """The shards' entries of the `packed` binaries by name; each entry has the binary's hash."""
-    known = {(name, b.sha256): b for found in shards for name, b in found.binaries.items()}
-    found: dict[str, Binary] = {}
+def check_hashes(packed: Mapping[str, bytes], shards: Iterable[Manifest]) -> None:
+    """Raises ReleaseError if the shards' manifests have other hashes than a `packed` binary."""
+    hashes = {
+        (name, binary.sha256) for manifest in shards for name, binary in manifest.binaries.items()
+    }
     for path, data in sorted(packed.items()):
-        name, sha256 = Path(path).name, hashlib.sha256(data).hexdigest()
-        if (name, sha256) not in known:
-            text = f"{name}: no manifest has the hash of the packed binary ({sha256})"
-            raise ReleaseError(f"{text}; build the shards again")
-        found[name] = known[name, sha256]
-    return found
+        name = Path(path).name
+        sha256 = hashlib.sha256(data).hexdigest()
+        if (name, sha256) not in hashes:
+            raise ReleaseError(
+                f"{name}: no manifest has the hash of the packed binary ({sha256}); "
+                "build the shards again"
+            )
 
 
-def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | None:
-    """The manifest of an earlier run; None if there is none, or if it is damaged and set aside."""
+def read_or_set_aside(path: Path, warn: Callable[[str], None]) -> Manifest | None:
+    """The manifest of an earlier run.
+
+    None if there is none, or if it is damaged and set aside.
+    """
     if not path.exists():
         return None
     try:
@@ -200,7 +245,7 @@ def read_or_set_aside(path: Path, tell: Callable[[str], None]) -> Manifest | Non
         while (aside := path.with_name(f"{path.name}.set-aside-{number}")).exists():
             number += 1
         path.replace(aside)
-        tell(f"{str(error).rpartition(';')[0]}; it was set aside as {aside.name} and is not used")
+        warn(f"{str(error).rpartition(';')[0]}; it was set aside as {aside.name} and is not used")
         return None
 
 
@@ -208,18 +253,19 @@ def write(manifest: Manifest, path: Path) -> None:
     """Writes the manifest, and beside it the JSON schema of manifests and the report page."""
     write_atomically(path, manifest.model_dump_json(by_alias=True, indent=1) + "\n")
     write_atomically(path.with_suffix(".schema.json"), json_schema())
-    write_atomically(path.with_name(REPORT.name), render(manifest, path.parent))
+    write_atomically(path.with_name("report.html"), render(manifest, path.parent))
 
 
 def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
-    found = []
+    """A text for each artefact that is not in the folder as it was made."""
+    problems = []
     for artefact in artefacts:
         path = folder / artefact.path
         if not path.is_file():
-            found.append(f"{artefact.path} is missing")
+            problems.append(f"{artefact.path} is missing")
         elif digest(path) != artefact.sha256:
-            found.append(f"{artefact.path} is not the file that was made (its hash differs)")
-    return found
+            problems.append(f"{artefact.path} is not the file that was made (its hash differs)")
+    return problems
 
 
 def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
@@ -243,20 +289,30 @@ def render(manifest: Manifest, dist: Path) -> str:
     environment.filters["seconds"] = lambda value: f"{value:.1f} s"
     # The time of a step that serves several cells is added to the first of those cells.
     counted: dict[str, str] = {}
-    own = dict.fromkeys(manifest.cells, 0.0)
+    own_seconds = dict.fromkeys(manifest.cells, 0.0)
     for name, cell in manifest.cells.items():
-        for step, took in cell.steps.items():
-            own[name] += took if counted.setdefault(step, name) == name else 0.0
+        for step, seconds in cell.steps.items():
+            if counted.setdefault(step, name) == name:
+                own_seconds[name] += seconds
     rows, columns = grid(manifest)
-    logs = {
-        name: path.read_text(encoding="utf-8", errors="replace")
-        for name, cell in manifest.cells.items()
-        if cell.log and (path := dist / cell.log).is_file()
-    }
-    totals = Counter(cell.state for cell in manifest.cells.values())
-    shown = {"logs": logs, "totals": totals, "counted": counted, "own": own}
-    template = environment.get_template("report.html.j2")
-    return template.render(m=manifest, rows=rows, columns=columns, **shown)
+    return environment.get_template("report.html.j2").render(
+        m=manifest,
+        rows=rows,
+        columns=columns,
+        logs=_logs(manifest, dist),
+        totals=Counter(cell.state for cell in manifest.cells.values()),
+        counted=counted,
+        own=own_seconds,
+    )
+
+
+def _logs(manifest: Manifest, dist: Path) -> dict[str, str]:
+    """The logs of the cells that have one, by the cells' names."""
+    logs = {}
+    for name, cell in manifest.cells.items():
+        if cell.log and (dist / cell.log).is_file():
+            logs[name] = (dist / cell.log).read_text(encoding="utf-8", errors="replace")
+    return logs
 
 
 def grid(manifest: Manifest) -> tuple[dict[str, dict[str, str]], list[str]]:

@@ -1,36 +1,62 @@
 """Reads and checks build_matrix.yaml; names the line of each mistake that the checks find."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError
 
-from . import MATRIX_FILE, PLATFORM, ReleaseError
-from .schema import FIRST, Kernels, Matrix, Torch
+from . import ReleaseError
+from .schema import FIRST, Kernels, Matrix, Toolkit, Torch
+from .settings import (
+    MATRIX_NAME,
+    PLATFORM_VARIABLE,
+    REPO,
+    Settings,
+    make_settings,
+    native_platform,
+)
 
 Loc = tuple[str | int, ...]
 Problems = Iterator[tuple[Loc, str]]
+Tree = CommentedMap
 
 # The torch minors that have a wheel on PyPI for at least one platform, by CPython minor.
-TORCHES = {"3.8": "<=2.4", "3.9": "<=2.8", "3.10": ">=1.11,<=2.14"}
-TORCHES |= {"3.11": ">=1.13", "3.12": ">=2.2", "3.13": ">=2.5", "3.14": ">=2.9"}
+TORCHES = {
+    "3.8": "<=2.4",
+    "3.9": "<=2.8",
+    "3.10": ">=1.11,<=2.14",
+    "3.11": ">=1.13",
+    "3.12": ">=2.2",
+    "3.13": ">=2.5",
+    "3.14": ">=2.9",
+}
 # The first torch minor whose wheel on PyPI has the C++11 ABI 1, by platform.
 FIRST_ABI1 = {"linux-x86_64": "2.7", "linux-aarch64": "2.6"}
 
 
 def contradictions(matrix: Matrix) -> Problems:
     """Finds values that are repeated, contradict each other, or contradict PyPI or conda-forge."""
+    yield from _toolkits(matrix)
+    for name, kernels in matrix.kernels.items():
+        yield from _kernels(name, kernels, matrix)
+    yield from _stable(matrix)
+    for minor, torch in matrix.torch.items():
+        yield from _torch(minor, torch, matrix)
+
+
+def _toolkits(matrix: Matrix) -> Problems:
     used = {kernels.toolkit for kernels in matrix.kernels.values()}
     able = [name for name, toolkit in matrix.toolkits.items() if toolkit.nvcc and name in used]
     for version, toolkit in matrix.toolkits.items():
@@ -38,24 +64,11 @@ def contradictions(matrix: Matrix) -> Problems:
         if toolkit.nvcc and toolkit.clang:
             yield where, f"CUDA {version}: `nvcc: true` and `clang` exclude each other; remove one"
         if version in used and toolkit.clang and toolkit.clang.fatbinary not in able:
-            text = f"CUDA {toolkit.clang.fatbinary} has no fatbinary on PyPI, or no kernels use it"
-            yield (*where, "fatbinary"), f"{text}; name one of: {', '.join(able)}"
-    for name, kernels in matrix.kernels.items():
-        yield from _kernels(name, kernels, matrix)
-    target, built_with = matrix.stable.target, matrix.stable.built_with
-    where = ("stable", "built_with")
-    minors = {("package", "default_torch"): matrix.package.default_torch}
-    for loc, minor in {**minors, ("stable", "target"): target, where: built_with}.items():
-        if minor not in matrix.torch:
-            known = ", ".join(matrix.minors())
-            yield loc, f"torch {minor} has no entry under `torch`; there are {known}"
-    if Version(built_with) < Version(target):
-        text = f"the headers of torch {built_with} cannot target torch {target}"
-        yield where, f"{text}; name torch {target} or newer"
-    built = matrix.torch.get(built_with)
-    yield from _devices(("stable", "devices"), where, matrix.stable.devices, built, matrix)
-    for minor, torch in matrix.torch.items():
-        yield from _torch(minor, torch, matrix)
+            yield (
+                (*where, "fatbinary"),
+                f"CUDA {toolkit.clang.fatbinary} has no fatbinary on PyPI, or no kernels use it; "
+                f"name one of: {', '.join(able)}",
+            )
 
 
 def _kernels(name: str, kernels: Kernels, matrix: Matrix) -> Problems:
@@ -67,96 +80,175 @@ def _kernels(name: str, kernels: Kernels, matrix: Matrix) -> Problems:
     elif kernels.toolkit is None or not kernels.archs:
         yield where, "CUDA kernels need `toolkit` and `archs`"
     elif toolkit is None:
-        text = f"toolkit {kernels.toolkit} has no entry under `toolkits`"
-        yield (*where, "toolkit"), f"{text}; there are {', '.join(matrix.toolkits)}"
+        yield (
+            (*where, "toolkit"),
+            f"toolkit {kernels.toolkit} has no entry under `toolkits`; "
+            f"there are {', '.join(matrix.toolkits)}",
+        )
     elif name != f"cuda{kernels.cuda_major}":
-        text = f"toolkit {kernels.toolkit} makes kernels named cuda{kernels.cuda_major}"
-        yield (*where, "toolkit"), f"{text}, not {name}"
+        yield (
+            (*where, "toolkit"),
+            f"toolkit {kernels.toolkit} makes kernels named cuda{kernels.cuda_major}, not {name}",
+        )
     else:
-        for i, arch in enumerate(kernels.archs):
-            if int(arch.split("_")[1]) not in toolkit.archs:
-                text = f"{arch}: CUDA {kernels.toolkit} has no such architecture"
-                yield (*where, "archs", i), f"{text}; it has {toolkit.archs}"
-            if arch in kernels.archs[:i]:
-                yield (*where, "archs", i), f"{arch} is listed twice"
+        yield from _archs(where, kernels, toolkit)
+
+
+def _archs(where: Loc, kernels: Kernels, toolkit: Toolkit) -> Problems:
+    for index, arch in enumerate(kernels.archs):
+        if int(arch.split("_")[1]) not in toolkit.archs:
+            yield (
+                (*where, "archs", index),
+                f"{arch}: CUDA {kernels.toolkit} has no such architecture; it has {toolkit.archs}",
+            )
+        if arch in kernels.archs[:index]:
+            yield (*where, "archs", index), f"{arch} is listed twice"
+
+
+def _stable(matrix: Matrix) -> Problems:
+    where: Loc = ("stable", "built_with")
+    stable = matrix.stable
+    minors: dict[Loc, str] = {
+        ("package", "default_torch"): matrix.package.default_torch,
+        ("stable", "target"): stable.target,
+        where: stable.built_with,
+    }
+    for loc, minor in minors.items():
+        if minor not in matrix.torch:
+            entries = ", ".join(matrix.minors())
+            yield loc, f"torch {minor} has no entry under `torch`; there are {entries}"
+    if Version(stable.built_with) < Version(stable.target):
+        yield (
+            where,
+            f"the headers of torch {stable.built_with} cannot target torch {stable.target}; "
+            f"name torch {stable.target} or newer",
+        )
+    torch = matrix.torch.get(stable.built_with)
+    yield from _devices(("stable", "devices"), stable.devices, matrix)
+    yield from _compilers(where, stable.devices, torch, matrix)
 
 
 def _torch(minor: str, torch: Torch, matrix: Matrix) -> Problems:
     where: Loc = ("torch", minor)
     if not torch.release.startswith(minor + "."):
         yield (*where, "release"), f"{torch.release} is no release of torch {minor}"
-    known = matrix.package.pythons
-    for i, python in enumerate(torch.pythons):
-        having = TORCHES.get(python, "")
-        if python not in known:
-            yield (*where, "pythons", i), f"Python {python} is not in package.pythons ({known})"
-        elif minor not in SpecifierSet(having):
-            text = f"torch {minor} has no wheel for Python {python}"
-            yield (*where, "pythons", i), f"{text}; torch {having} has one"
+    yield from _pythons(minor, torch, matrix)
     abi1 = Version(FIRST_ABI1.get(matrix.platform, FIRST_ABI1[FIRST]))
     if torch.abi.pypi != int(Version(minor) >= abi1):
-        text = f"PyPI's torch {minor} is built with C++11 ABI {1 - torch.abi.pypi}"
-        yield (*where, "abi"), f"{text}, got {torch.abi.pypi}"
+        yield (
+            (*where, "abi"),
+            f"PyPI's torch {minor} is built with C++11 ABI {1 - torch.abi.pypi}, "
+            f"got {torch.abi.pypi}",
+        )
     if torch.abi.conda != 1:
-        text = f"conda-forge builds every torch with C++11 ABI 1, got {torch.abi.conda}"
-        yield (*where, "abi"), text
-    if torch.cxx == 20 and torch.gcc[0] < 10:
-        yield (*where, "gcc"), f"C++20 needs g++ 10 or newer, got a lower bound of {torch.gcc[0]}"
-    yield from _devices((*where, "aten"), (*where, "gcc"), torch.aten, torch, matrix)
+        yield (
+            (*where, "abi"),
+            f"conda-forge builds every torch with C++11 ABI 1, got {torch.abi.conda}",
+        )
+    lowest_gcc = torch.gcc[0]
+    if torch.cxx == 20 and lowest_gcc < 10:
+        yield (*where, "gcc"), f"C++20 needs g++ 10 or newer, got a lower bound of {lowest_gcc}"
+    yield from _devices((*where, "aten"), torch.aten, matrix)
+    yield from _compilers((*where, "gcc"), torch.aten, torch, matrix)
 
 
-def _devices(
-    where: Loc, gcc: Loc, devices: Sequence[str], torch: Torch | None, matrix: Matrix
-) -> Problems:
-    """Finds devices repeated or without kernels, and toolkits that share no g++ with torch."""
-    for i, device in enumerate(devices):
-        kernels = matrix.kernels.get(device.replace("cu", "cuda"))
-        if device in devices[:i]:
-            yield (*where, i), f"two equal cells: {device} is listed twice"
+def _pythons(minor: str, torch: Torch, matrix: Matrix) -> Problems:
+    """Finds Pythons that the package does not serve, or that torch has no wheel for."""
+    where: Loc = ("torch", minor, "pythons")
+    pythons = matrix.package.pythons
+    for index, python in enumerate(torch.pythons):
+        torches = TORCHES.get(python, "")
+        if python not in pythons:
+            yield (*where, index), f"Python {python} is not in package.pythons ({pythons})"
+        elif minor not in SpecifierSet(torches):
+            yield (
+                (*where, index),
+                f"torch {minor} has no wheel for Python {python}; torch {torches} has one",
+            )
+
+
+def _devices(where: Loc, devices: Sequence[str], matrix: Matrix) -> Problems:
+    """Finds devices that are repeated or have no kernels."""
+    for index, device in enumerate(devices):
+        if device in devices[:index]:
+            yield (*where, index), f"two equal cells: {device} is listed twice"
         # A project without kernels may list `cpu`, since its glue computes with torch alone.
-        if kernels is None and (device != "cpu" or matrix.kernels):
-            known = ", ".join(name.replace("cuda", "cu") for name in matrix.kernels)
-            yield (*where, i), f"{device} has no entry under `kernels`; those have: {known}"
+        if _kernels_for(device, matrix) is None and (device != "cpu" or matrix.kernels):
+            able = ", ".join(name.replace("cuda", "cu") for name in matrix.kernels)
+            yield (*where, index), f"{device} has no entry under `kernels`; those have: {able}"
+
+
+def _compilers(where: Loc, devices: Sequence[str], torch: Torch | None, matrix: Matrix) -> Problems:
+    """Finds toolkits that share no g++ with torch."""
+    for device in devices:
+        kernels = _kernels_for(device, matrix)
         toolkit = matrix.toolkits.get(kernels.toolkit or "") if kernels else None
-        low, high = toolkit.gcc if toolkit else (0, 99)
-        if kernels and torch and (torch.gcc[0] > high or torch.gcc[1] < low):
-            text = f"no g++ in {list(torch.gcc)} is accepted by CUDA {kernels.toolkit}"
-            yield gcc, f"{text}, which takes {[low, high]}"
+        if kernels is None or toolkit is None or torch is None:
+            continue
+        low, high = toolkit.gcc
+        if torch.gcc[0] > high or torch.gcc[1] < low:
+            yield (
+                where,
+                f"no g++ in {list(torch.gcc)} is accepted by CUDA {kernels.toolkit}, "
+                f"which takes {[low, high]}",
+            )
 
 
-def load(path: Path = MATRIX_FILE, platform: str = PLATFORM) -> Matrix:
+def _kernels_for(device: str, matrix: Matrix) -> Kernels | None:
+    return matrix.kernels.get(device.replace("cu", "cuda"))
+
+
+def load_settings(platform: str | None = None, repo: Path = REPO) -> Settings:
+    """The settings of a run for `platform`: by default what PLATFORM_VARIABLE names, or else this
+    machine's.
+    """
+    platform = platform or os.environ.get(PLATFORM_VARIABLE) or native_platform()
+    return make_settings(load(repo / MATRIX_NAME, platform), repo)
+
+
+def load(path: Path = REPO / MATRIX_NAME, platform: str = FIRST) -> Matrix:
     """The checked matrix of a platform; raises ReleaseError, with a line for each mistake."""
+    tree = _read(path)
+    problems: list[str] = []
+    matrices: dict[str, Matrix] = {}
+    name = FIRST
+    try:
+        first = Matrix.model_validate(tree)
+        for name in first.platforms:
+            matrices[name] = first.on(name)
+            for loc, problem in contradictions(matrices[name]):
+                problems.append(f"{path}:{_line(tree, name, loc)}: {problem}")
+    except ValidationError as error:
+        problems += [f"{path}:{_schema_problem(tree, name, detail)}" for detail in error.errors()]
+    if problems:
+        raise ReleaseError("\n".join(dict.fromkeys(problems)))
+    if platform not in matrices:
+        raise ReleaseError(
+            f"{path}: has no platform {platform}; there are {', '.join(matrices)}; "
+            "name one of them, or add the platform"
+        )
+    return matrices[platform]
+
+
+def _read(path: Path) -> Tree:
+    """The tree of the YAML file at `path`; its mappings and lists know their lines."""
     try:
         tree = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ReleaseError(f"{path}: cannot be read ({error.strerror}); restore it") from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
         problem = (error.problem or "unreadable").splitlines()[0].split(" with value")[0]
-        text = f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {problem}"
-        raise ReleaseError(f"{text}; correct the line") from error
-    if not isinstance(tree, dict):
-        text = f"{path}:1: got {str(tree)[:40]!r}, needs a mapping with `schema: 1`"
-        raise ReleaseError(f"{text}; write one")
-    problems: list[str] = []
-    found: dict[str, Matrix] = {}
-    name = FIRST
-    try:
-        matrix = Matrix.model_validate(tree)
-        for name in matrix.platforms:
-            found[name] = matrix.on(name)
-            for loc, text in contradictions(found[name]):
-                problems.append(f"{path}:{_line(tree, name, loc)}: {text}")
-    except ValidationError as error:
-        problems += [f"{path}:{_schema_problem(tree, name, detail)}" for detail in error.errors()]
-    if problems:
-        raise ReleaseError("\n".join(dict.fromkeys(problems)))
-    if platform not in found:
-        raise ReleaseError(f"{path}: has no platform {platform}; there are {', '.join(found)}")
-    return found[platform]
+        raise ReleaseError(f"{path}:{line}: not valid YAML: {problem}; correct the line") from error
+    if not isinstance(tree, CommentedMap):
+        raise ReleaseError(
+            f"{path}:1: got {str(tree)[:40]!r}, needs a mapping with `schema: 1`; write one"
+        )
+    return tree
 
 
-def _place(tree: Any, platform: str, loc: Loc) -> Loc:
+def _place(tree: Tree, platform: str, loc: Loc) -> Loc:
     """The path of a platform's value in the file: `loc`, below `differs` if the value is there."""
     differs: Loc = ("platforms", platform, "differs", *loc[:3])
     try:
@@ -166,32 +258,46 @@ def _place(tree: Any, platform: str, loc: Loc) -> Loc:
     return (*differs, *loc[3:])
 
 
-def _line(tree: Any, platform: str, loc: Loc) -> int:
+def _line(tree: Tree, platform: str, loc: Loc) -> int:
     """The line of a platform's value, or of the nearest parent if the file lacks the value."""
-    line, node = 1, tree
+    line = 1
+    node = tree
     with suppress(LookupError, TypeError, AttributeError):  # only mappings and lists have lines
         for part in _place(tree, platform, loc):
-            start = node.lc.key(part) if isinstance(node, dict) else node.lc.item(part)
-            line, node = start[0] + 1, node[part]
+            position = node.lc.key(part) if isinstance(node, dict) else node.lc.item(part)
+            line = position[0] + 1
+            node = node[part]
     return line
 
 
-def _schema_problem(tree: Any, platform: str, detail: ErrorDetails) -> str:
+def _schema_problem(tree: Tree, platform: str, detail: ErrorDetails) -> str:
     """The text `line: problem; remedy` for an error of pydantic."""
     loc = _place(tree, platform, tuple(part for part in detail["loc"] if part != "[key]"))
-    kind, got, name = detail["type"], detail["input"], ".".join(map(str, loc))
-    needs = detail["msg"].removeprefix("Value error, ").replace("Input should be", "needs")
-    text, hint = f"`{name}`: got {got!r}, {needs}", "correct it"
-    word, known = str(got), re.findall(r"'([^']+)'", needs) if kind == "literal_error" else []
+    line = _line(tree, platform, detail["loc"])
+    name = ".".join(map(str, loc))
+    kind = detail["type"]
     if kind == "extra_forbidden":
-        schema = Matrix.model_json_schema(by_alias=True)
-        nodes = (schema, *schema["$defs"].values())
-        known = sorted({key for node in nodes for key in node.get("properties", ())})
-        word, text, hint = str(loc[-1]), f"unknown key `{name}`", "remove it"
-    elif kind == "missing":
-        text, hint = f"`{name}` is missing", "add it"
-    elif isinstance(got, float) and kind == "string_type":
-        hint = 'write versions in quotes ("2.10" is not the number 2.1)'
-    near = difflib.get_close_matches(word, known, n=2)
-    hint = f"did you mean {' or '.join(near)}?" if near else hint
-    return f"{_line(tree, platform, detail['loc'])}: {text}; {hint}"
+        remedy = _did_you_mean(str(loc[-1]), _keys_of_schema()) or "remove it"
+        return f"{line}: unknown key `{name}`; {remedy}"
+    if kind == "missing":
+        return f"{line}: `{name}` is missing; add it"
+    value = detail["input"]
+    needs = detail["msg"].removeprefix("Value error, ").replace("Input should be", "needs")
+    choices = re.findall(r"'([^']+)'", needs) if kind == "literal_error" else []
+    remedy = _did_you_mean(str(value), choices) or "correct it"
+    if isinstance(value, float) and kind == "string_type":
+        remedy = 'write versions in quotes ("2.10" is not the number 2.1)'
+    return f"{line}: `{name}`: got {value!r}, {needs}; {remedy}"
+
+
+def _keys_of_schema() -> list[str]:
+    """The keys of all mappings in the matrix."""
+    schema = Matrix.model_json_schema(by_alias=True)
+    nodes = (schema, *schema["$defs"].values())
+    return sorted({key for node in nodes for key in node.get("properties", ())})
+
+
+def _did_you_mean(word: str, choices: Sequence[str]) -> str:
+    """A question with the choices that look like the word; "" if none does."""
+    near = difflib.get_close_matches(word, choices, n=2)
+    return f"did you mean {' or '.join(near)}?" if near else ""

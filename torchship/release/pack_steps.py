@@ -6,21 +6,32 @@ import sys
 import tarfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
-from . import DIST, FOREIGN, PLATFORM, PROJECT, REPO, ReleaseError, of_project
+from . import ReleaseError
 from .audit import ALLOWED, policies
 from .cells import Cell
-from .paths import TEMPORARY, WHEELS, fresh, publish, replace_wheel, write_atomically
+from .paths import fresh, publish, replace_wheel, write_atomically
+from .settings import Settings
 from .shell import Log, clean_env, output_of
 from .store import digest, source_env, source_epoch
 from .tasks import Context, SkipTask, Status, Task
 from .wheels import Wheel, join, read_wheel
 
-# The environment variable that names a folder of compiled binaries for a build to pack.
-PREBUILT = PROJECT.variable("PREBUILT")
-LIMIT = int(of_project("wheel_limit"))  # the most bytes that the fat wheel may have
+# Folders at the top of the checkout that no distribution holds.
+NOT_PACKED = {
+    "benchmarks",
+    "docs",
+    "measurements",
+    "recipe",
+    "requirements",
+    "scripts",
+    "tests",
+}
+BUILD_PRODUCTS = {"build", "dist", ".venv", "__pycache__", "lib"}
 PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -32,33 +43,62 @@ PAGE = """\
 """
 
 
-def package_sources() -> tuple[Path, ...]:
+def prebuilt_variable(settings: Settings) -> str:
+    """The environment variable that names a folder of compiled binaries for a build to pack."""
+    return settings.project.variable("PREBUILT")
+
+
+def package_sources(repo: Path) -> tuple[Path, ...]:
     """The files that a distribution may hold: git's, or without git, all but build products."""
-    listed = output_of("git", "ls-files", "-co", "--exclude-standard", "-z")
-    names = [name for name in (listed or "").split("\0") if name]
-    if listed is None:
-        skipped = {"build", "dist", ".venv", "__pycache__", "lib"}
-        found = (path.relative_to(REPO) for path in REPO.rglob("*"))
-        names = [str(path) for path in found if not skipped & set(path.parts)]
-    left_out = {"tests", "docs", "scripts", "benchmarks", "measurements", "recipe", "requirements"}
-    tops = [(name.partition("/")[0], name) for name in sorted(names)]
-    wanted = [REPO / name for top, name in tops if top not in left_out and top[0] != "."]
-    return tuple(path for path in wanted if path.is_file())
+    listing = output_of("git", "ls-files", "-co", "--exclude-standard", "-z", cwd=repo)
+    if listing is None:
+        paths = (path.relative_to(repo) for path in repo.rglob("*"))
+        names = [str(path) for path in paths if not BUILD_PRODUCTS & set(path.parts)]
+    else:
+        names = [name for name in listing.split("\0") if name]
+    packed = []
+    for name in sorted(names):
+        top = name.partition("/")[0]
+        if top not in NOT_PACKED and not top.startswith(".") and (repo / name).is_file():
+            packed.append(repo / name)
+    return tuple(packed)
 
 
-def sdist(context: Context) -> Sequence[Path]:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PackSdist(Task):
     """Makes the source distribution in a copy of the sources, since the build adds files there."""
-    stage = fresh(TEMPORARY / "sdist" / "source")
-    for path in package_sources():
-        target = stage / path.relative_to(REPO)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
-    out = fresh(TEMPORARY / "sdist" / "out")
-    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out, stage]
-    context.log.run(command, env=clean_env(**source_env()))
-    (made,) = out.glob("*.tar.gz")
-    final = repack(made, fresh(TEMPORARY / "sdist" / "final"), source_epoch())
-    return [publish(final, DIST / final.name)]
+
+    epoch: int
+
+    def run(self, context: Context) -> Sequence[Path]:
+        settings = context.settings
+        work = settings.temporary / "sdist"
+        stage = fresh(work / "source")
+        for path in package_sources(settings.repo):
+            target = stage / path.relative_to(settings.repo)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+        out = fresh(work / "out")
+        run_build(context, "--sdist", stage, out)
+        (archive,) = out.glob("*.tar.gz")
+        final = repack(archive, fresh(work / "final"), self.epoch)
+        return [publish(final, settings.dist / final.name)]
+
+
+def run_build(
+    context: Context,
+    kind: str,
+    source: Path,
+    out: Path,
+    *,
+    variables: Mapping[str, str] | None = None,
+) -> None:
+    """Runs the build backend for a distribution of `kind`, `--sdist` or `--wheel`."""
+    settings = context.settings
+    env = clean_env(settings.project, **source_env(settings), **(variables or {}))
+    options = ["--no-isolation", "--outdir", str(out)]
+    command = [sys.executable, "-m", "build", kind, *options, str(source)]
+    context.log.run(command, env=env)
 
 
 def repack(archive: Path, folder: Path, epoch: int) -> Path:
@@ -72,7 +112,9 @@ def repack(archive: Path, folder: Path, epoch: int) -> Path:
     ):
         for member in sorted(old.getmembers(), key=lambda member: member.name):
             entry = tarfile.TarInfo(member.name)
-            entry.size, entry.type, entry.linkname = member.size, member.type, member.linkname
+            entry.size = member.size
+            entry.type = member.type
+            entry.linkname = member.linkname
             entry.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
             entry.mtime = epoch
             new.addfile(entry, old.extractfile(member))
@@ -80,77 +122,114 @@ def repack(archive: Path, folder: Path, epoch: int) -> Path:
 
 
 def gather(binaries: Iterable[Path], folder: Path) -> Path:
-    """Copies binaries into the new `folder`, for a build that finds the folder by PREBUILT."""
+    """Copies binaries into the new `folder`, for a build that `prebuilt_variable` leads there."""
     fresh(folder)
     for path in binaries:
         publish(path, folder / path.name)
     return folder
 
 
-def wheel(context: Context, *, cell: Cell, sdist: Path, binaries: Sequence[Path]) -> Sequence[Path]:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PackWheel(Task):
     """Packs the thin wheel of one cell, with its true platform tag, into the index's folder."""
-    work = TEMPORARY / "wheel" / cell.name
-    prebuilt = gather(binaries, work / "prebuilt")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(fresh(work / "source"), filter="data")
-    (source,) = (work / "source").iterdir()
-    out = fresh(work / "out")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source]
-    env = clean_env(**{PREBUILT: str(prebuilt)}, **source_env())
-    # Without this variable the wheel's tag would name the platform of this machine.
-    env |= {"_PYTHON_HOST_PLATFORM": PLATFORM} if FOREIGN else {}
-    context.log.run(command, env=env)
-    (made,) = out.glob("*.whl")
-    packed = read_wheel(made)
-    check_binaries(packed, {path.name: path.read_bytes() for path in binaries})
-    final = packed.renamed(local=cell.local_version, tag=true_tag(packed))
-    return [replace_wheel(final.write(fresh(work / "final")), WHEELS)]
+
+    cell: Cell
+    sdist: Task
+    binaries: tuple[Task, ...]
+
+    def run(self, context: Context) -> Sequence[Path]:
+        settings = context.settings
+        work = settings.temporary / "wheel" / self.cell.name
+        binaries = context.outputs(self.binaries)
+        with tarfile.open(context.output(self.sdist)) as archive:
+            archive.extractall(fresh(work / "source"), filter="data")
+        (source,) = (work / "source").iterdir()
+        variables = {prebuilt_variable(settings): str(gather(binaries, work / "prebuilt"))}
+        if settings.is_foreign:
+            # Without this variable the wheel's tag would name the platform of this machine.
+            variables["_PYTHON_HOST_PLATFORM"] = settings.platform
+        out = fresh(work / "out")
+        run_build(context, "--wheel", source, out, variables=variables)
+        (built,) = out.glob("*.whl")
+        wheel = read_wheel(built)
+        check_binaries(
+            wheel, {path.name: path.read_bytes() for path in binaries}, settings.project.package
+        )
+        tagged = wheel.renamed(local=self.cell.local_version, tag=true_tag(wheel, settings.machine))
+        final = tagged.write(fresh(work / "final"), epoch=source_epoch(settings))
+        return [replace_wheel(final, settings.thin_wheels)]
 
 
-def fat_wheel(
-    context: Context,
-    *,
-    wheels: Mapping[str, Sequence[Task]],
-    required: Collection[str],
-    carried: Mapping[str, Path],
-) -> Sequence[Path]:
+class PackedCell(NamedTuple):
+    """A cell's name, the task that packed its thin wheel, and the tasks that ran the wheel."""
+
+    name: str
+    wheel: Task
+    runs: tuple[Task, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JoinWheels(Task):
     """Joins the thin wheels of this run's cells and the `carried` wheels of an earlier run.
 
-    For each cell, `wheels` holds the task that packed its wheel, then the tasks that ran the wheel.
-    The step leaves out wheels that failed in a run, and carried wheels that `agreeing` leaves out.
+    The fat wheel leaves out thin wheels that failed in a run, and carried wheels that
+    `agreeing` leaves out.
     """
-    found = {}
-    for cell, tasks in wheels.items():
-        packed, *runs = (context.outcomes[task.name] for task in tasks)
-        if packed.outputs and all(run.status is not Status.FAILED for run in runs):
-            found[cell] = packed.outputs[0]
-    found |= agreeing(carried, found.values())
-    if not found:
-        raise SkipTask("no variant has a wheel without failures, so the fat wheel would be empty")
-    return [replace_wheel(make_fat_wheel(context.log, found, required), DIST, any_version=True)]
+
+    packed: tuple[PackedCell, ...]
+    carried: Mapping[str, Path]
+    required: tuple[str, ...]
+    limit: int
+
+    def run(self, context: Context) -> Sequence[Path]:
+        wheels: dict[str, Path] = {}
+        for cell in self.packed:
+            outputs = context.outcomes[cell.wheel.name].outputs
+            runs = [context.outcomes[task.name] for task in cell.runs]
+            if outputs and all(run.status is not Status.FAILED for run in runs):
+                wheels[cell.name] = outputs[0]
+        wheels |= agreeing(self.carried, wheels.values())
+        if not wheels:
+            raise SkipTask(
+                "no variant has a wheel without failures, so the fat wheel would be empty"
+            )
+        fat = make_fat_wheel(context.log, wheels, required=self.required, limit=self.limit)
+        return [replace_wheel(fat, context.settings.dist, any_version=True)]
 
 
 def agreeing(carried: Mapping[str, Path], wheels: Iterable[Path]) -> dict[str, Path]:
     """The carried wheels, except those that hold another build of a binary in `wheels`."""
-    now = {n: data for path in wheels for n, data in read_wheel(path).binaries.items()}
+    binaries: dict[str, bytes] = {}
+    for path in wheels:
+        binaries |= read_wheel(path).binaries
     return {
         cell: path
         for cell, path in carried.items()
-        if all(now.get(n, data) == data for n, data in read_wheel(path).binaries.items())
+        if all(binaries.get(name, data) == data for name, data in read_wheel(path).binaries.items())
     }
 
 
-def make_fat_wheel(log: Log, wheels: Mapping[str, Path], required: Collection[str]) -> Path:
-    """Writes the joined wheel with its true tag; raises ReleaseError if the wheel exceeds LIMIT."""
+def make_fat_wheel(
+    log: Log, wheels: Mapping[str, Path], *, required: Collection[str], limit: int
+) -> Path:
+    """Writes the joined wheel with its true tag.
+
+    `required` has the names of the cells that a whole wheel holds. Raises ReleaseError if
+    the wheel has more than `limit` bytes.
+    """
+    settings = log.settings
     local = partial_version(wheels, required)
-    joined = join(dict(sorted(wheels.items())), local=local)
+    joined = join(dict(sorted(wheels.items())), local=local, platform=settings.platform)
     for name, data in joined.binaries.items():
         log.write(f"{name}: {len(data)} bytes")
-    tagged = joined.renamed(local=local, tag=true_tag(joined))
-    final = tagged.write(fresh(TEMPORARY / "fat-wheel"))
-    if final.stat().st_size > LIMIT:
-        text = f"{final.name}: {final.stat().st_size} bytes, at most {LIMIT} are allowed"
-        raise ReleaseError(f"{text}; build for fewer architectures, or see in the log what grew")
+    tagged = joined.renamed(local=local, tag=true_tag(joined, settings.machine))
+    final = tagged.write(fresh(settings.temporary / "fat-wheel"), epoch=source_epoch(settings))
+    size = final.stat().st_size
+    if size > limit:
+        raise ReleaseError(
+            f"{final.name}: {size} bytes, at most {limit} are allowed; "
+            "build for fewer architectures, or see in the log what grew"
+        )
     return final
 
 
@@ -160,48 +239,59 @@ def partial_version(packed: Collection[str], required: Collection[str]) -> str |
     return None if count == len(required) else f"partial.{count}of{len(required)}"
 
 
-def true_tag(wheel: Wheel) -> str:
+def true_tag(wheel: Wheel, machine: str) -> str:
     """The wheel's tag with the oldest manylinux platform that auditwheel's policies allow.
 
-    Raises ReleaseError if the policies allow none, or if a binary needs a library outside ALLOWED.
+    Raises ReleaseError if the policies allow none, or if a binary needs a library outside
+    ALLOWED.
     """
     from auditwheel.elfutils import elf_find_versioned_symbols
+    from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
 
     symbols: dict[str, set[str]] = defaultdict(set)
     for name, data in wheel.binaries.items():
         elf = ELFFile(io.BytesIO(data))
-        needed = elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
-        if other := [tag.needed for tag in needed if not ALLOWED.fullmatch(tag.needed)]:
-            raise ReleaseError(f"{name}: needs {other[0]}, which is outside the allowed libraries")
+        dynamic = elf.get_section_by_name(".dynamic")
+        tags = dynamic.iter_tags("DT_NEEDED") if isinstance(dynamic, DynamicSection) else ()
+        libraries = [str(getattr(tag, "needed")) for tag in tags]  # noqa: B009 - not in its types
+        strange = [name for name in libraries if not ALLOWED.fullmatch(name)]
+        if strange:
+            raise ReleaseError(
+                f"{name}: needs {strange[0]}, which is outside the allowed libraries"
+            )
         for library, version in elf_find_versioned_symbols(elf):
             symbols[library].add(version)
-    policy = policies().versioned_symbols_policy(symbols)
+    policy = policies(machine).versioned_symbols_policy(symbols)
     if policy.name.startswith("linux"):
-        text = f"{wheel.name} {wheel.version}: its binaries need newer system libraries than any"
-        raise ReleaseError(f"{text} manylinux tag allows; build in a manylinux image")
+        raise ReleaseError(
+            f"{wheel.name} {wheel.version}: its binaries need newer system libraries than any "
+            "manylinux tag allows; build in a manylinux image"
+        )
     return f"py3-none-{'.'.join(sorted([policy.name, *policy.aliases]))}"
 
 
-def check_binaries(wheel: Wheel, given: Mapping[str, bytes]) -> None:
-    """Checks that the wheel holds the given binaries (contents by file name) and no others."""
-    wanted = {f"{PROJECT.package}/lib/{name}": data for name, data in given.items()}
-    found = wheel.binaries
-    if wrong := sorted(n for n in {*wanted, *found} if wanted.get(n) != found.get(n)):
-        text = f"{wheel.name} {wheel.version}: {wrong[0]} is missing, was changed or was added"
-        raise ReleaseError(f"{text} when the wheel was packed; build it again")
+def check_binaries(wheel: Wheel, binaries: Mapping[str, bytes], package: str) -> None:
+    """Checks that the wheel of `package` holds these binaries (contents by file name) alone."""
+    expected = {f"{package}/lib/{name}": data for name, data in binaries.items()}
+    names = {*expected, *wheel.binaries}
+    if wrong := sorted(n for n in names if expected.get(n) != wheel.binaries.get(n)):
+        raise ReleaseError(
+            f"{wheel.name} {wheel.version}: {wrong[0]} is missing, was changed or was added when "
+            "the wheel was packed; build it again"
+        )
 
 
 def write_index(root: Path) -> None:
     """Writes the index page of `root`, and the page of each project's folder in `root`."""
     root.mkdir(parents=True, exist_ok=True)
     projects = sorted(path for path in root.iterdir() if path.is_dir())
-    _page(root, ((project.name, f"{project.name}/") for project in projects))
+    _write_page(root, ((project.name, f"{project.name}/") for project in projects))
     for project in projects:
         wheels = sorted(project.glob("*.whl"))
-        _page(project, ((w.name, f"{quote(w.name)}#sha256={digest(w)}") for w in wheels))
+        _write_page(project, ((w.name, f"{quote(w.name)}#sha256={digest(w)}") for w in wheels))
 
 
-def _page(folder: Path, links: Iterable[tuple[str, str]]) -> None:
+def _write_page(folder: Path, links: Iterable[tuple[str, str]]) -> None:
     lines = (f'<a href="{target}">{name}</a><br>' for name, target in links)
     write_atomically(folder / "index.html", PAGE.format("\n".join(lines)))

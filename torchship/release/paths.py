@@ -1,28 +1,10 @@
-"""The paths of what a run builds; all these files may be deleted between runs."""
+"""Writes files and folders so that a killed or failed write leaves nothing half done."""
 
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from . import BUILD, DIST, PROJECT, REPO
-
-LOGS = BUILD / "logs"
-CACHE = BUILD / "cache"
-ENVS = BUILD / "envs"
-BINARIES = BUILD / "binaries"
-NATIVE_BINARIES = REPO / "build" / BINARIES.name  # binaries for this machine's own platform
-BOOTSTRAP = BUILD / "bootstrap-channel"
-LINKED = BUILD / "linked-channels"
-TEMPORARY = BUILD / "tmp"
-VERIFIED = BUILD / "verify-full"
-CHANNEL = DIST / "channel"
-INDEX = DIST / "simple"
-WHEELS = INDEX / PROJECT.distribution
-CELL_LOGS = DIST / "logs"
-MANIFEST = DIST / "manifest.json"
-REPORT = DIST / "report.html"
 
 
 def fresh(folder: Path) -> Path:
@@ -45,19 +27,22 @@ def replacing(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str) -> None:
     with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(content, encoding="utf-8")
 
 
-def write_script(path: Path, text: str) -> None:
+def write_script(path: Path, commands: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.write_text(f"#!/bin/sh\n{commands}\n", encoding="utf-8")
     path.chmod(0o755)
 
 
 def publish(source: Path, target: Path) -> Path:
-    """Copies a finished file to `target` in one step, over an older file; returns `target`."""
+    """Copies a finished file to `target` in one step, over an older file.
+
+    Returns `target`.
+    """
     with replacing(target) as part:
         shutil.copy2(source, part)
     return target
@@ -77,6 +62,9 @@ def replace_wheel(source: Path, folder: Path, *, any_version: bool = False) -> P
 
 
 def tool(name: str) -> str:
-    """The path of a program in the tool's environment or else on PATH; `name` if there is none."""
+    """The path of a program in the tool's environment or else on PATH.
+
+    `name` if there is none.
+    """
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.exists() else shutil.which(name) or name

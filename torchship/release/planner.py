@@ -1,238 +1,491 @@
 """Plans the tasks of cells; a task that several cells need is planned once."""
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from . import EXAMPLE, FOREIGN, SMOKE, conda_steps, pack_steps, toolchains, verify_steps
-from .audit import audit
-from .build_steps import COMPILER_VARIABLES, glue, kernels
+from .audit import Audit
+from .build_steps import CompileGlue, CompileKernels, origin_of_objects
 from .cells import Cell, for_conda, render, required
-from .emulation import root
-from .environments import TorchEnv, torch_env
+from .conda_steps import (
+    BuildPackage,
+    DownloadWheels,
+    InstallPackage,
+    LinkTorch,
+    MakeBootstrapChannel,
+    ReportNoTorch,
+    TestPackage,
+)
+from .emulation import UnpackPython
+from .environments import MakeTorchEnv, TorchEnv
 from .host import Host, borrowed_torch, toolchain
-from .paths import BOOTSTRAP, CACHE, LINKED, NATIVE_BINARIES
-from .schema import Matrix, pair
-from .store import commit, source_epoch, sources
+from .pack_steps import JoinWheels, PackedCell, PackSdist, PackWheel, package_sources
+from .schema import pair
+from .settings import Settings
+from .store import source_epoch, sources
 from .tasks import Task
-from .toolchains import ADAPTER
+from .toolchains import ADAPTER, InstallRuntime, MakeToolkit, Toolchain
+from .verify_steps import InstallWheel, RunExample, RunFatWheel, venv_of
 
-CSRC = sources("csrc/**/*")
-RECIPE = tuple(path for path in sources("recipe/*") if not path.stem.startswith("variants"))
-EXAMPLES = sources(f"{EXAMPLE.parent.name}/{EXAMPLE.stem}*.py")
-# The bytes of an unpacked torch, which uv's cache and an environment share by hard links. ROOM is
-# for two torches with CUDA, so that the tool can fetch one while it uses the other.
-CUDA_TORCH, CPU_TORCH = 7_500_000_000, 1_200_000_000
+# The bytes of an unpacked torch, which uv's cache and an environment share by hard links.
+# ROOM is for two torches with CUDA, so that the tool can fetch one while it uses the other.
+CUDA_TORCH = 7_500_000_000
+CPU_TORCH = 1_200_000_000
 ROOM = 2 * CUDA_TORCH
 
+AnyTask = TypeVar("AnyTask", bound=Task)
 
+
+@dataclass
+class CellTasks:
+    """The tasks of one cell; None where the plan has no such task for it."""
+
+    binaries: tuple[Task, ...] = ()
+    audit: Task | None = None
+    wheel: Task | None = None
+    venv: Task | None = None
+    example: Task | None = None
+    package: Task | None = None
+    prefix: Task | None = None
+    fat_run: Task | None = None
+
+    @property
+    def wheel_runs(self) -> tuple[Task, ...]:
+        return tuple(task for task in (self.venv, self.example) if task)
+
+
+@dataclass(frozen=True)
+class BaseChannel:
+    """The channel that a package is built or installed beside, and the tasks that make it."""
+
+    urls: tuple[str, ...]
+    tasks: tuple[Task, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files of the checkout that steps read."""
+
+    csrc: tuple[Path, ...]
+    recipe: tuple[Path, ...]
+    examples: tuple[Path, ...]
+    smoke: tuple[Path, ...]
+    package: tuple[Path, ...]
+
+
+def find_inputs(settings: Settings, *, pack: bool) -> Inputs:
+    """The files of the steps; without `pack`, no step reads those of the package."""
+    repo = settings.repo
+    recipe = sources(repo, "recipe/*")
+    folder = settings.example.parent.relative_to(repo)
+    return Inputs(
+        csrc=sources(repo, "csrc/**/*"),
+        recipe=tuple(path for path in recipe if not path.stem.startswith("variants")),
+        examples=sources(repo, f"{folder}/{settings.example.stem}*.py"),
+        smoke=(settings.smoke,),
+        package=package_sources(repo) if pack else (),
+    )
+
+
+@dataclass
 class Plan:
     """All tasks of a run, in an order in which they can run.
 
-    Without a `channel`, they make a bootstrap channel. `carried` are thin wheels of other cells,
-    which an earlier run made from the same sources. Without `pack`, nothing is packed or run.
+    Without a `channel`, they make a bootstrap channel. `carried` are thin wheels of other
+    cells, which an earlier run made from the same sources. Without `pack`, nothing is
+    packed or run.
     """
 
-    def __init__(
-        self,
-        matrix: Matrix,
-        host: Host,
-        cells: Sequence[Cell] = (),
-        channel: str | None = None,
-        carried: Mapping[str, Path] | None = None,
-        pack: bool = True,
-    ) -> None:
-        self.matrix, self.host, self.cells, self.channel = matrix, host, cells, channel
+    settings: Settings
+    host: Host
+    cells: Sequence[Cell] = ()
+    channel: str | None = None
+    carried: Mapping[str, Path] = field(default_factory=dict)
+    pack: bool = True
+
+    def __post_init__(self) -> None:
         self.tasks: dict[str, Task] = {}
-        self.binaries: dict[str, tuple[Task, ...]] = {}  # of a cell: they make its glue and kernels
-        self.files = pack_steps.package_sources() if pack else ()
-        environment = {name: os.environ[name] for name in COMPILER_VARIABLES if name in os.environ}
-        self.compiling: dict[str, Any] = {"commit": commit(), "epoch": source_epoch()}
-        self.compiling |= {"compiler": str(host.compiler), "environment": environment}
-        for cell in cells:
-            env = self._env_of(cell)
-            self._binaries(cell, env)
-            if pack:
-                self._wheel(cell, env)
-                if for_conda(cell):
-                    self._conda(cell, env)
-        if cells and pack:
-            self.add_fat_wheel(carried or {})
+        self.of: dict[str, CellTasks] = {}
+        self.inputs = find_inputs(self.settings, pack=self.pack)
+        self.epoch = source_epoch(self.settings)
+        self.origin = origin_of_objects(self.host.compiler, self.settings)
+        for cell in self.cells:
+            self.add_cell(cell)
+        if self.cells and self.pack:
+            self.add_fat_wheel()
 
-    def add(
-        self,
-        cell: Cell | None,
-        name: str,
-        step: Callable[..., Sequence[Path]],
-        arguments: Mapping[str, Any],
-        needs: Sequence[Task] = (),
-        **options: Any,
-    ) -> Task:
-        """Adds a task, or finds the task of that name, and notes that the task serves the cell.
+    def add(self, task: AnyTask, cell: Cell | None = None) -> AnyTask:
+        """Adds a task, or finds the one of its name; notes that the task serves the cell."""
+        planned = self.tasks.setdefault(task.name, task)
+        if not isinstance(planned, type(task)):
+            raise TypeError(f"{task.name}: got {type(task)}, the plan has {type(planned)}")
+        if cell and cell.name not in planned.cells:
+            planned.cells.append(cell.name)
+        return planned
 
-        The task needs the tasks in `needs` and the tasks among its arguments.
-        """
-        if name not in self.tasks:
-            parts = [v if isinstance(v, tuple) else (v,) for v in (*arguments.values(), (*needs,))]
-            found = tuple(task for task in chain(*parts) if isinstance(task, Task))
-            self.tasks[name] = Task(name, partial(step, **arguments), found, **options)
-        task = self.tasks[name]
-        if cell and cell.name not in task.cells:
-            task.cells.append(cell.name)
-        return task
+    def add_cell(self, cell: Cell) -> None:
+        env = self._env_of(cell)
+        own = self.of[cell.name] = CellTasks()
+        own.binaries = (self._glue(cell, env), *self._kernels_of(cell))
+        own.audit = self._audit(cell, env)
+        if not self.pack:
+            return
+        own.wheel = self._wheel(cell, own.audit)
+        own.venv = self._venv(cell, own.wheel, env)
+        if self._runs_example(cell):
+            own.example = self._example(cell, own.venv)
+        if for_conda(cell):
+            self._add_conda(cell, own.audit, env)
+
+    # Environments with torch.
 
     def _env_of(self, cell: Cell) -> TorchEnv:
         """The environment with the torch that the cell's glue is compiled against."""
-        host, release, borrowed = self.host, cell.torch.release, borrowed_torch(cell, self.host)
+        release = cell.torch.release
+        borrowed = borrowed_torch(cell, self.host)
         if borrowed:
             name = f"torch-{borrowed.version}-abi{borrowed.cxx11_abi}"
-            return TorchEnv(name, host.python, release, borrowed=borrowed.root)
-        name = f"torch-{release}-py{host.python_minor}"
-        return TorchEnv(name, host.python, release, None if cell.stable else CACHE / f"uv-{name}")
+            return TorchEnv(
+                folder=self.settings.envs / name,
+                python=self.host.python,
+                release=release,
+                borrowed=borrowed.root,
+            )
+        name = f"torch-{release}-py{self.host.python_minor}"
+        return TorchEnv(
+            folder=self.settings.envs / name,
+            python=self.host.python,
+            release=release,
+            cache=None if cell.stable else self._own_cache(name),
+        )
 
-    def _env(self, cell: Cell, env: TorchEnv, needs: Sequence[Task] = ()) -> Task:
-        """The task that makes an environment; an environment with its own cache is temporary."""
-        options: dict[str, Any] = {}
+    def _own_cache(self, env_name: str) -> Path:
+        return self.settings.cache / f"uv-{env_name}"
+
+    def _torch_env(self, cell: Cell, env: TorchEnv, after: tuple[Task, ...] = ()) -> Task:
+        """Makes an environment; an environment with its own cache is temporary."""
+        temporary: tuple[Path, ...] = ()
+        disk = 0
         if env.cache:
-            size = CUDA_TORCH if cell.torch.cuda else CPU_TORCH
-            options = {"temporary": (env.folder, env.cache), "disk": size}
-        needs = (*needs, *self._emulated(cell))
-        return self.add(cell, f"env/{env.name}", torch_env, {"env": env}, needs, **options)
+            temporary = (env.folder, env.cache)
+            disk = CUDA_TORCH if cell.torch.cuda else CPU_TORCH
+        task = MakeTorchEnv(
+            name=f"env/{env.name}",
+            env=env,
+            after=(*after, *self._emulated(cell)),
+            temporary=temporary,
+            disk=disk,
+        )
+        return self.add(task, cell)
 
     def _emulated(self, cell: Cell) -> tuple[Task, ...]:
-        """The task that makes the Python of another platform; () for this machine's platform."""
-        if not FOREIGN:
-            return ()
-        debian = self.matrix.platforms[cell.platform].debian
-        return (self.add(cell, "root", root, {"debian": debian, "minor": self.host.python_minor}),)
+        """The task that makes the Python of another platform.
 
-    def _binaries(self, cell: Cell, env: TorchEnv) -> None:
-        """Adds the tasks for the cell's glue and kernels, and for the checks of both."""
-        compiled: dict[str, Any] = {"inputs": CSRC, "facts": self.compiling}
-        torch, toolkit = self._env(cell, env), None
-        given = {"glue": cell.glue, "cxx11_abi": cell.cxx11_abi, "env": torch}
-        made = [self.add(cell, f"glue/{cell.glue}", glue, given, **compiled)]
-        for name in cell.kernels:
-            chosen = toolchain(name, self.host, self.matrix)
-            toolkit = runtime = None
-            if chosen and not chosen.nvcc:
-                given = {"toolchain": chosen, "wheels": self.matrix.toolkits[chosen.version]}
-                label, step, inputs = f"toolkit/{chosen.name}", toolchains.toolkit, (ADAPTER,)
-                toolkit = self.add(cell, label, step, given, inputs=inputs)
-            if chosen and FOREIGN:
-                given = {"version": chosen.version, "python": self.host.python}
-                label, needs = f"toolkit/runtime-{chosen.version}", self._emulated(cell)
-                runtime = self.add(cell, label, toolchains.runtime, given, needs)
-            given = {"name": name, "wanted": self.matrix.kernels[name], "toolchain": chosen}
-            given |= {"made": toolkit, "runtime": runtime}
-            made.append(self.add(cell, f"kernels/{name}", kernels, given, **compiled))
-        cuda = f"kernels-{cell.variant.kernels}"
-        natives = (NATIVE_BINARIES / cuda / f"{cuda}.so",) if FOREIGN and cell.cuda_major else ()
-        self.binaries[cell.name] = binaries = tuple(made)
-        given = {"cell": cell, "env": torch, "binaries": binaries, "toolkit": toolkit}
-        given |= {"manylinux": self.matrix.package.manylinux, "natives": natives}
-        there = tuple(path for path in natives if path.exists())
-        self.add(cell, f"audit/{cell}", audit, given, inputs=there)
-
-    def _wheel(self, cell: Cell, env: TorchEnv) -> None:
-        """Adds the tasks for the thin wheel, and for its runs in an environment."""
-        facts = {"epoch": self.compiling["epoch"]}
-        sdist = self.add(cell, "sdist", pack_steps.sdist, {}, inputs=self.files, facts=facts)
-        given = {"cell": cell, "sdist": sdist, "binaries": self.binaries[cell.name]}
-        audited = self.tasks[f"audit/{cell}"]
-        wheel = self.add(cell, f"wheel/{cell}", pack_steps.wheel, given, [audited])
-        temporary = (verify_steps.folder_of(cell),) if env.cache else ()
-        options: dict[str, Any] = {"inputs": (SMOKE,), "temporary": temporary}
-        given, name = {"cell": cell, "wheel": wheel, "env": env}, f"venv/{cell}"
-        # The task installs from the cache of `env`, if `env` has one, before both are deleted.
-        venv = self.add(cell, name, verify_steps.venv, given, [self._env(cell, env)], **options)
-        twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
-        # Without a GPU, a CUDA cell trains like its CPU twin, so it leaves `example` to that twin.
-        if not FOREIGN and (cell.cuda_major is None or self.host.driver or not twin):
-            given, name = {"cell": cell, "venv": venv}, f"{EXAMPLE.stem}/{cell}"
-            self.add(cell, name, verify_steps.example, given, inputs=EXAMPLES)
-
-    def add_fat_wheel(self, carried: Mapping[str, Path]) -> None:
-        """Adds the task that makes the fat wheel, and its runs in environments that stay."""
-        tasks, kinds = self.tasks, ("wheel", "venv", EXAMPLE.stem)
-        names = {cell.name: [f"{kind}/{cell}" for kind in kinds] for cell in self.cells}
-        wheels = {cell: [tasks[n] for n in found if n in tasks] for cell, found in names.items()}
-        given = {"wheels": wheels, "required": required(self.matrix), "carried": carried}
-        needs = [*chain(*wheels.values())]
-        options = {"anyway": True, "inputs": (*carried.values(),)}
-        options["facts"] = {"limit": pack_steps.LIMIT}
-        fat = self.add(None, "fat-wheel", pack_steps.fat_wheel, given, needs, **options)
-        for cell in self.cells:
-            venv, name = tasks[f"venv/{cell}"], f"fat-run/{cell.glue}"
-            # The fat wheel does not run beside temporary torches; `--verify full` tries them all.
-            # Under qemu a run is slow, and the thin wheels' runs test the fat wheel's binaries.
-            if not (FOREIGN or venv.temporary or name in tasks):
-                given = {"glue": cell.glue, "venv": venv, "fat_wheel": fat}
-                self.add(cell, name, verify_steps.fat_run, given, inputs=(SMOKE,))
-
-    def _conda(self, cell: Cell, env: TorchEnv) -> None:
-        """Adds the tasks for the conda package, its tests, and its run in a prefix."""
-        url, base = self._base_channel(cell)
-        binaries, variants = self.binaries[cell.name], render([cell], self.matrix)
-        given = {"cell": cell, "binaries": binaries, "channel": url, "variants": variants}
-        inputs, name, step = (*RECIPE, *self.files), f"conda/{cell}", conda_steps.package
-        needs = (*base, self.tasks[f"audit/{cell}"])
-        package = self.add(cell, name, step, given, needs, inputs=inputs)
-        channels: tuple[str, ...] = (url,)
-        plain = cell.stable and cell.cuda_major is None
-        # The bootstrap channel of this machine's platform has a pytorch for stable glue on the CPU.
-        # Otherwise, a pytorch package links to an installed torch. Under qemu, only the stable CPU
-        # package is installed; the runs of the thin wheels test the binaries of the other cells.
-        installed = plain or not FOREIGN
-        if base and installed and (FOREIGN or not plain):
-            linked, more = self._linked_channel(cell, env, package)
-            channels, base = (linked, url), [*more, *base]
-        given = {"cell": cell, "package": package, "channels": channels}
-        tested, step = {**given, "binaries": binaries}, conda_steps.package_tests
-        self.add(cell, f"conda-test/{cell}", step, tested, base)
-        if installed:
-            given["python"] = self.host.python_minor
-            name, step = f"prefix/{cell}", conda_steps.prefix
-            self.add(cell, name, step, given, base, inputs=(SMOKE,))
-
-    def _base_channel(self, cell: Cell) -> tuple[str, list[Task]]:
-        """The base channel's URL, and for a bootstrap channel its task, which all cells share."""
-        if self.channel:
-            return self.channel, []
-        release = self.matrix.torch[self.matrix.stable.built_with].release
-        python = {"python": self.host.python, "minor": self.host.python_minor}
-        given: dict[str, Any] = {"release": None if FOREIGN else release}
-        wheels = self.add(cell, "wheelhouse", conda_steps.download, given, facts=python)
-        given = {"wheels": wheels, "python": self.host.python}
-        step, needs = conda_steps.bootstrap, self._emulated(cell)
-        return BOOTSTRAP.as_uri(), [self.add(cell, "bootstrap-channel", step, given, needs)]
-
-    def _linked_channel(self, cell: Cell, env: TorchEnv, package: Task) -> tuple[str, list[Task]]:
-        """The URL of a channel with a pytorch for the cell's package, and the tasks that make it.
-
-        The torch that stable glue is compiled against may have another CUDA than the kernels, or
-        none. So a stable CUDA package gets the newest torch of its major that the glue serves,
-        fetched once the package is made. If no such torch fits this Python, the task is skipped.
+        () for this machine's platform.
         """
-        python, major = self.host.python_minor, cell.cuda_major
-        if not cell.stable or major is None:
-            torch = self._env(cell, env)
+        if not self.settings.is_foreign:
+            return ()
+        task = UnpackPython(
+            name="root",
+            debian=self.settings.matrix.platforms[cell.platform].debian,
+            minor=self.host.python_minor,
+        )
+        return (self.add(task, cell),)
+
+    # Binaries.
+
+    def _glue(self, cell: Cell, env: TorchEnv) -> Task:
+        task = CompileGlue(
+            name=f"glue/{cell.glue}",
+            glue=cell.glue,
+            cxx11_abi=cell.cxx11_abi,
+            env=self._torch_env(cell, env),
+            origin=self.origin,
+            inputs=self.inputs.csrc,
+        )
+        return self.add(task, cell)
+
+    def _kernels_of(self, cell: Cell) -> list[Task]:
+        return [self._kernels(name, cell) for name in cell.kernels]
+
+    def _kernels(self, name: str, cell: Cell) -> Task:
+        task = CompileKernels(
+            name=f"kernels/{name}",
+            object_name=name,
+            kernels=self.settings.matrix.kernels[name],
+            toolchain=self._toolchain(name),
+            toolkit=self._toolkit(name, cell),
+            runtime=self._runtime(name, cell),
+            origin=self.origin,
+            inputs=self.inputs.csrc,
+        )
+        return self.add(task, cell)
+
+    def _toolchain(self, kernels: str) -> Toolchain | None:
+        choice = toolchain(kernels, self.host, self.settings.matrix)
+        return choice if isinstance(choice, Toolchain) else None
+
+    def _toolkit(self, kernels: str, cell: Cell) -> Task | None:
+        """Makes the CUDA toolkit of kernels.
+
+        None for CPU kernels and for an installed nvcc.
+        """
+        choice = self._toolchain(kernels)
+        if choice is None or choice.nvcc:
+            return None
+        task = MakeToolkit(
+            name=f"toolkit/{choice.name}",
+            toolchain=choice,
+            wheels=self.settings.matrix.toolkits[choice.version],
+            inputs=(ADAPTER,),
+        )
+        return self.add(task, cell)
+
+    def _runtime(self, kernels: str, cell: Cell) -> Task | None:
+        """Installs CUDA's runtime for another platform; None in a native run."""
+        choice = self._toolchain(kernels)
+        if choice is None or not self.settings.is_foreign:
+            return None
+        task = InstallRuntime(
+            name=f"toolkit/runtime-{choice.version}",
+            version=choice.version,
+            python=self.host.python,
+            after=self._emulated(cell),
+        )
+        return self.add(task, cell)
+
+    def _audit(self, cell: Cell, env: TorchEnv) -> Task:
+        natives: tuple[Path, ...] = ()
+        if self.settings.is_foreign and cell.cuda_major:
+            cuda = f"kernels-{cell.variant.kernels}"
+            natives = (self.settings.native_binaries / cuda / f"{cuda}.so",)
+        task = Audit(
+            name=f"audit/{cell}",
+            cell=cell,
+            env=self._torch_env(cell, env),
+            binaries=self.of[cell.name].binaries,
+            # The CPU kernels come first and have no toolkit, so this is that of CUDA, if any.
+            toolkit=self._toolkit(cell.kernels[-1], cell) if cell.kernels else None,
+            manylinux=self.settings.matrix.package.manylinux,
+            natives=natives,
+            inputs=tuple(path for path in natives if path.exists()),
+        )
+        return self.add(task, cell)
+
+    # Wheels.
+
+    def _wheel(self, cell: Cell, audit: Task) -> Task:
+        sdist = PackSdist(name="sdist", epoch=self.epoch, inputs=self.inputs.package)
+        task = PackWheel(
+            name=f"wheel/{cell}",
+            cell=cell,
+            sdist=self.add(sdist, cell),
+            binaries=self.of[cell.name].binaries,
+            after=(audit,),
+        )
+        return self.add(task, cell)
+
+    def _venv(self, cell: Cell, wheel: Task, env: TorchEnv) -> Task:
+        task = InstallWheel(
+            name=f"venv/{cell}",
+            cell=cell,
+            wheel=wheel,
+            env=env,
+            torch_env=self._torch_env(cell, env),
+            inputs=self.inputs.smoke,
+            temporary=(venv_of(cell, self.settings),) if env.cache else (),
+        )
+        return self.add(task, cell)
+
+    def _runs_example(self, cell: Cell) -> bool:
+        """Whether the example runs for the cell.
+
+        Without a GPU, a CUDA cell trains like its CPU twin, so it leaves the example to
+        that twin.
+        """
+        if self.settings.is_foreign:
+            return False
+        has_twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
+        return cell.cuda_major is None or self.host.driver or not has_twin
+
+    def _example(self, cell: Cell, venv: Task) -> Task:
+        task = RunExample(
+            name=f"{self.settings.example.stem}/{cell}",
+            cell=cell,
+            venv=venv,
+            inputs=self.inputs.examples,
+        )
+        return self.add(task, cell)
+
+    def add_fat_wheel(self) -> None:
+        """Adds the task that makes the fat wheel, and its runs in environments that stay."""
+        task = JoinWheels(
+            name="fat-wheel",
+            packed=tuple(
+                PackedCell(name=name, wheel=own.wheel, runs=own.wheel_runs)
+                for name, own in self.of.items()
+                if own.wheel
+            ),
+            carried=self.carried,
+            required=tuple(required(self.settings.matrix)),
+            limit=self.settings.matrix.project.wheel_limit,
+            inputs=tuple(self.carried.values()),
+            anyway=True,
+        )
+        fat_wheel = self.add(task)
+        for cell in self.cells:
+            venv = self.of[cell.name].venv
+            # The fat wheel does not run beside temporary torches; `--verify full` tries
+            # them all. Under qemu a run is slow, and the thin wheels' runs test the fat
+            # wheel's binaries.
+            is_planned = f"fat-run/{cell.glue}" in self.tasks
+            if venv and not (venv.temporary or self.settings.is_foreign or is_planned):
+                self.of[cell.name].fat_run = self._fat_run(cell, venv, fat_wheel)
+
+    def _fat_run(self, cell: Cell, venv: Task, fat_wheel: Task) -> Task:
+        task = RunFatWheel(
+            name=f"fat-run/{cell.glue}",
+            glue=cell.glue,
+            venv=venv,
+            fat_wheel=fat_wheel,
+            inputs=self.inputs.smoke,
+        )
+        return self.add(task, cell)
+
+    # Conda packages.
+
+    def _add_conda(self, cell: Cell, audit: Task, env: TorchEnv) -> None:
+        """Adds the conda package, its tests, and its run in a prefix."""
+        own = self.of[cell.name]
+        base = self._base_channel(cell)
+        own.package = self._package(cell, audit, base)
+        is_plain = cell.stable and cell.cuda_major is None
+        # The bootstrap channel of this machine's platform has a pytorch for stable glue on
+        # the CPU. Otherwise, a pytorch package links to an installed torch. Under qemu,
+        # only the stable CPU package is installed; the runs of the thin wheels test the
+        # binaries of the other cells.
+        is_installed = is_plain or not self.settings.is_foreign
+        if base.tasks and is_installed and (self.settings.is_foreign or not is_plain):
+            base = self._linked_channel(cell, env, own.package, base)
+        self._package_tests(cell, own.package, base)
+        if is_installed:
+            own.prefix = self._prefix(cell, own.package, base)
+
+    def _base_channel(self, cell: Cell) -> BaseChannel:
+        """The base channel; all cells share a bootstrap channel."""
+        if self.channel:
+            return BaseChannel(urls=(self.channel,))
+        matrix = self.settings.matrix
+        release = matrix.torch[matrix.stable.built_with].release
+        wheels = DownloadWheels(
+            name="wheelhouse",
+            release=None if self.settings.is_foreign else release,
+            python=self.host.python,
+            python_minor=self.host.python_minor,
+        )
+        task = MakeBootstrapChannel(
+            name="bootstrap-channel",
+            wheels=self.add(wheels, cell),
+            python=self.host.python,
+            after=self._emulated(cell),
+        )
+        return BaseChannel(
+            urls=(self.settings.bootstrap_channel.as_uri(),), tasks=(self.add(task, cell),)
+        )
+
+    def _package(self, cell: Cell, audit: Task, base: BaseChannel) -> Task:
+        (url,) = base.urls
+        task = BuildPackage(
+            name=f"conda/{cell}",
+            cell=cell,
+            binaries=self.of[cell.name].binaries,
+            channel=url,
+            variants=render([cell], self.settings.matrix),
+            after=(*base.tasks, audit),
+            inputs=(*self.inputs.recipe, *self.inputs.package),
+        )
+        return self.add(task, cell)
+
+    def _package_tests(self, cell: Cell, package: Task, base: BaseChannel) -> Task:
+        task = TestPackage(
+            name=f"conda-test/{cell}",
+            cell=cell,
+            package=package,
+            binaries=self.of[cell.name].binaries,
+            channels=base.urls,
+            after=base.tasks,
+        )
+        return self.add(task, cell)
+
+    def _prefix(self, cell: Cell, package: Task, base: BaseChannel) -> Task:
+        task = InstallPackage(
+            name=f"prefix/{cell}",
+            cell=cell,
+            package=package,
+            channels=base.urls,
+            python_minor=self.host.python_minor,
+            after=base.tasks,
+            inputs=self.inputs.smoke,
+        )
+        return self.add(task, cell)
+
+    def _linked_channel(
+        self, cell: Cell, env: TorchEnv, package: Task, base: BaseChannel
+    ) -> BaseChannel:
+        """A channel with a pytorch for the cell's package, before the channels of `base`.
+
+        The torch that stable glue is compiled against may have another CUDA than the
+        kernels, or none. So a stable CUDA package gets the newest torch of its major that
+        the glue serves, fetched once the package is made. If no such torch fits this
+        Python, the task is skipped.
+        """
+        if cell.stable and cell.cuda_major is not None:
+            env = self._env_of_cuda(cell, cell.cuda_major)
+            torch = self._torch_of_cuda(cell, cell.cuda_major, env, package)
         else:
-            every, oldest = self.matrix.torch.values(), pair(self.matrix.stable.target)
-            fits = [t for t in every if t.cuda_major == major and python in t.pythons]
-            served = [torch.release for torch in fits if pair(torch.release) >= oldest]
-            release = max(served, key=pair, default="none")
-            name = f"{f'torch-{release}' if served else release}-cu{major}-py{python}"
-            env = TorchEnv(name, self.host.python, release, CACHE / f"uv-{name}", find_links=False)
-            if served:
-                torch = self._env(cell, env, [package])
-            else:
-                given = {"cuda_major": major, "python": python}
-                torch = self.add(cell, f"env/{name}", conda_steps.no_torch, given)
-        folder, where = LINKED / env.name, {"where": str(env.folder)}
-        given = {"env": torch, "folder": folder, "python": python}
-        linked = self.add(cell, f"linked/{env.name}", conda_steps.link, given, facts=where)
-        return folder.as_uri(), [linked, torch]
+            torch = self._torch_env(cell, env)
+        folder = self.settings.linked_channels / env.name
+        task = LinkTorch(
+            name=f"linked/{env.name}",
+            env=torch,
+            env_folder=str(env.folder),
+            folder=folder,
+            python_minor=self.host.python_minor,
+        )
+        return BaseChannel(
+            urls=(folder.as_uri(), *base.urls),
+            tasks=(self.add(task, cell), torch, *base.tasks),
+        )
+
+    def _env_of_cuda(self, cell: Cell, cuda_major: int) -> TorchEnv:
+        """The environment with the newest torch of a CUDA major that the stable glue serves.
+
+        Its release is "" if there is no such torch for this Python.
+        """
+        matrix = self.settings.matrix
+        python = self.host.python_minor
+        served = [
+            torch.release
+            for torch in matrix.torch.values()
+            if torch.cuda_major == cuda_major
+            and python in torch.pythons
+            and pair(torch.release) >= pair(matrix.stable.target)
+        ]
+        release = max(served, key=pair, default="")
+        name = f"{f'torch-{release}' if release else 'none'}-cu{cuda_major}-py{python}"
+        return TorchEnv(
+            folder=self.settings.envs / name,
+            python=self.host.python,
+            release=release,
+            cache=self._own_cache(name),
+            find_links=False,
+        )
+
+    def _torch_of_cuda(self, cell: Cell, cuda_major: int, env: TorchEnv, package: Task) -> Task:
+        if env.release:
+            return self._torch_env(cell, env, after=(package,))
+        task = ReportNoTorch(
+            name=f"env/{env.name}", cuda_major=cuda_major, python_minor=self.host.python_minor
+        )
+        return self.add(task, cell)

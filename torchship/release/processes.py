@@ -1,13 +1,14 @@
 """Ends the processes of a run after a signal, and the processes that a killed run left running.
 
-A signal that arrives just before the main thread sleeps does not wake that thread, and an exception
-from a signal handler may leave a lock held for which a worker waits. So while steps run in threads,
-the first signal only sets a flag, which the main thread polls.
+A signal that arrives just before the main thread sleeps does not wake that thread, and an
+exception from a signal handler may leave a lock held for which a worker waits. So while
+steps run in threads, the first signal only sets a flag, which the main thread polls.
 
-`kill -9` ends only the tool. Compilers and installers continue, and could write into the files of
-the next run, which finds them by the build folder in their environment. A forked process has that
-environment from its exec on, and until then holds the tool's lock: `Log.run` starts commands with
-`close_fds=False`, as closing all descriptors would release the lock before the exec.
+`kill -9` ends only the tool. Compilers and installers continue, and could write into the
+files of the next run, which finds them by the build folder in their environment. A forked
+process has that environment from its exec on, and until then holds the tool's lock:
+`Log.run` starts commands with `close_fds=False`, as closing all descriptors would release
+the lock before the exec.
 """
 
 import contextlib
@@ -15,8 +16,11 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
+
+Result = TypeVar("Result")
 
 MARK = "RELEASE_BUILD"
 POLL = 0.2  # seconds
@@ -34,7 +38,8 @@ def end_leftovers(build: Path, tell: Callable[[str], None]) -> None:
         if process.pid in ended:
             return False
         environment = process.info["environ"] or {}  # None for a process of another user
-        # sccache's daemon stays, but not its compilers, which have the environment of their build.
+        # sccache's daemon stays, but not its compilers, which have the environment of their
+        # build.
         daemon = process.info["name"] == "sccache" and len(process.info["cmdline"] or ()) == 1
         return environment.get(MARK) == str(build) and not daemon
 
@@ -62,16 +67,16 @@ def _kill(process: psutil.Process) -> None:
 class Stop:
     """Whether a signal asked the running steps to stop."""
 
-    asked = False
+    is_requested = False
 
-    def next_of(self, running: Collection[Future]) -> set[Future]:
+    def next_of(self, running: Collection[Future[Result]]) -> set[Future[Result]]:
         """Waits until at least one of `running` has ended, and returns all that have ended.
 
         After a signal, kills the commands, waits for all steps and raises KeyboardInterrupt.
         """
-        while not self.asked:
+        while not self.is_requested:
             finished, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
-            if finished and not self.asked:
+            if finished and not self.is_requested:
                 return finished
         for future in running:
             future.cancel()
@@ -86,21 +91,24 @@ _stop: Stop | None = None
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Stop]:
-    """The first signal in the block only sets a flag; KeyboardInterrupt follows after the block."""
+    """The first signal in the block only sets a flag.
+
+    KeyboardInterrupt follows after the block.
+    """
     global _stop
     _stop = stop = Stop()
     try:
         yield stop
     finally:
         _stop = None
-    if stop.asked:
+    if stop.is_requested:
         raise KeyboardInterrupt
 
 
 def interrupt(*_: object) -> None:
     """Sets an unset flag of `deferred`, or else kills all commands and raises KeyboardInterrupt."""
-    if _stop is not None and not _stop.asked:
-        _stop.asked = True
+    if _stop is not None and not _stop.is_requested:
+        _stop.is_requested = True
         return
     end_children()
     raise KeyboardInterrupt

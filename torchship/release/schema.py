@@ -1,4 +1,7 @@
-"""The schema of build_matrix.yaml; the module `matrix` finds contradictions between its values."""
+"""The schema of build_matrix.yaml.
+
+The module `matrix` finds contradictions between its values.
+"""
 
 from typing import Annotated, Any, Literal
 
@@ -6,7 +9,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
 from ..builder import cxx_standard
-from ..doctor.records import parse_minor as pair
+from ..doctor.records import parse_minor
 
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 Python = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+t?$")]  # t: free-threaded
@@ -20,11 +23,30 @@ Abi = Literal[0, 1]
 FIRST = "linux-x86_64"  # the names of cells leave out this platform
 
 
-def merged(values: Any, differs: Any) -> Any:
+def pair(version: str) -> tuple[int, int]:
+    """The major and the minor of a version such as `2.10` or `2.10.1`."""
+    numbers = parse_minor(version)
+    if numbers is None:
+        raise ValueError(f"got {version!r}, needs a version such as 2.10")
+    return numbers
+
+
+def machine_of(platform: str) -> str:
+    """The processor of a platform: `aarch64` for `linux-aarch64`."""
+    return platform.removeprefix("linux-")
+
+
+def subdir_of(platform: str) -> str:
+    """Conda's name of a platform: `linux-64` for `linux-x86_64`."""
+    return "linux-64" if platform == "linux-x86_64" else platform
+
+
+def merge_values(values: object, differs: object) -> object:
     """A copy of the nested mapping `values`, updated by the nested mapping `differs`."""
     if not isinstance(values, dict) or not isinstance(differs, dict):
         return differs
-    return {**values, **{key: merged(values.get(key), new) for key, new in differs.items()}}
+    changes = {key: merge_values(values.get(key), new) for key, new in differs.items()}
+    return {**values, **changes}
 
 
 def _ordered(bounds: tuple[int, int]) -> tuple[int, int]:
@@ -43,7 +65,10 @@ class Strict(BaseModel):
 
 
 class Project(Strict):
-    """Facts about the project; the module `generated` writes the names for the engine and C++."""
+    """Facts about the project.
+
+    The module `generated` writes the names for the engine and C++.
+    """
 
     distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
     summary: Annotated[str, StringConstraints(pattern=r"^[^\n\"#]+$")]
@@ -70,7 +95,10 @@ class Package(Strict):
 
 
 class Platform(Strict):
-    """A platform for binaries; `differs` has the matrix's values that differ on this platform."""
+    """A platform for binaries.
+
+    `differs` has the matrix's values that differ on this platform.
+    """
 
     debian: str
     differs: dict[Literal["kernels", "stable", "torch"], dict[str, Any]] = {}
@@ -173,10 +201,11 @@ class Matrix(Strict):
         first = self._first or self
         if platform == FIRST:
             return first
-        values = merged(first.model_dump(by_alias=True), self.platforms[platform].differs)
-        made = Matrix.model_validate(values)
-        made._platform, made._first = platform, first
-        return made
+        values = merge_values(first.model_dump(by_alias=True), self.platforms[platform].differs)
+        matrix = Matrix.model_validate(values)
+        matrix._platform = platform
+        matrix._first = first
+        return matrix
 
     def minors(self) -> list[str]:
         return sorted(self.torch, key=Version)

@@ -4,13 +4,13 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..builder import sources as engine_sources
-from . import PROJECT, REPO
 from .paths import write_atomically
+from .settings import Settings
 from .shell import output_of
 
 # What a change of each field of Identity means, in the order of the fields.
@@ -26,63 +26,77 @@ _digests: dict[tuple[int, ...], str] = {}
 
 def digest(path: Path) -> str:
     """The hash of a file, or of all names, files and links in a folder except `__pycache__`."""
-    found = hashlib.sha256()
     if path.is_dir():
-        for entry in sorted(path.iterdir()):
-            if entry.name != "__pycache__":
-                content = str(entry.readlink()) if entry.is_symlink() else digest(entry)
-                found.update(os.fsencode(f"{entry.name}\0{content}\0"))
-        return found.hexdigest()
-    # Hard links share an inode, so the file is read once. Every change of a file changes its ctime.
+        return _digest_of_folder(path)
+    # Hard links share an inode, so the file is read once. Every change of a file changes
+    # its ctime.
     stat = path.stat()
     which = stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns
     if which not in _digests:
+        content = hashlib.sha256()
         with path.open("rb", buffering=0) as file:
             while chunk := file.read(min(stat.st_size, 1 << 20)):
-                found.update(chunk)
-        _digests[which] = found.hexdigest()
+                content.update(chunk)
+        _digests[which] = content.hexdigest()
     return _digests[which]
 
 
-def sources(pattern: str) -> tuple[Path, ...]:
-    return tuple(sorted(path for path in REPO.glob(pattern) if path.is_file()))
+def _digest_of_folder(folder: Path) -> str:
+    entries = hashlib.sha256()
+    for entry in sorted(folder.iterdir()):
+        if entry.name != "__pycache__":
+            content = str(entry.readlink()) if entry.is_symlink() else digest(entry)
+            entries.update(os.fsencode(f"{entry.name}\0{content}\0"))
+    return entries.hexdigest()
 
 
-def relative(value: object) -> str:
-    """The value as text; a path in the checkout is relative, so that stamps survive its move."""
-    inside = isinstance(value, Path) and value.is_relative_to(REPO)
-    return str(value.relative_to(REPO) if inside else value)
+def sources(repo: Path, pattern: str) -> tuple[Path, ...]:
+    return tuple(sorted(path for path in repo.glob(pattern) if path.is_file()))
 
 
-def code() -> tuple[Path, ...]:
+def relative(value: object, repo: Path) -> str:
+    """The value as text.
+
+    A path in the checkout is relative, so that stamps survive its move.
+    """
+    if isinstance(value, Path) and value.is_relative_to(repo):
+        return str(value.relative_to(repo))
+    return str(value)
+
+
+def code(repo: Path) -> tuple[Path, ...]:
     """The Python files of this tool and of the engine."""
-    return sources("torchship/**/*.py")
+    return sources(repo, "torchship/**/*.py")
 
 
 @cache
-def tool() -> str:
-    return hashlib.sha256("".join(map(digest, code())).encode()).hexdigest()
+def tool_digest(repo: Path) -> str:
+    return hashlib.sha256("".join(map(digest, code(repo))).encode()).hexdigest()
 
 
-def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, Any]) -> str:
+def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, object], repo: Path) -> str:
     """The hash of a task's name, inputs and facts, and of the tool's code."""
-    lines = [name, tool(), json.dumps(facts, sort_keys=True, default=relative)]
-    lines += [f"{relative(path)}\0{digest(path)}" for path in inputs]
+    facts_text = json.dumps(facts, sort_keys=True, default=partial(relative, repo=repo))
+    lines = [name, tool_digest(repo), facts_text]
+    lines += [f"{relative(path, repo)}\0{digest(path)}" for path in inputs]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
 
 
 class Stamp(NamedTuple):
-    """The record of a finished task: its key, the digest of each output, the duration."""
+    """The record of a finished task: its key, the digest of each output, the duration.
+
+    The paths of the outputs are relative to the checkout if they lie in it.
+    """
 
     key: str
     outputs: dict[str, str]
     seconds: float
 
-    def intact(self, *, without: Collection[Path] = ()) -> bool:
+    def is_intact(self, repo: Path, *, without: Collection[Path] = ()) -> bool:
         """Whether all outputs except those in `without` still have their digests."""
-        found = ((REPO / path, value) for path, value in self.outputs.items())
+        digests = ((repo / path, value) for path, value in self.outputs.items())
         try:
-            return all(path in without or digest(path) == value for path, value in found)
+            return all(path in without or digest(path) == value for path, value in digests)
         except OSError:
             return False
 
@@ -103,15 +117,16 @@ def write_stamp(folder: Path, task: str, stamp: Stamp) -> None:
     write_atomically(stamp_file(folder, task), json.dumps(stamp._asdict(), indent=1))
 
 
-def commit() -> str:
-    return engine_sources.git_commit(PROJECT, os.environ)
+def commit(settings: Settings) -> str:
+    return engine_sources.git_commit(settings.project, os.environ)
 
 
 class Identity(NamedTuple):
     """The state of the checkout at one moment.
 
-    `sources` is a hash of the commit and the files; `written` is a hash of the files' times. It
-    changes if git checks out another commit and then this one, as git then writes files again.
+    `sources` is a hash of the commit and the files; `written` is a hash of the files'
+    times. It changes if git checks out another commit and then this one, as git then writes
+    files again.
     """
 
     head: str | None
@@ -120,35 +135,47 @@ class Identity(NamedTuple):
     clean: bool
 
     def change(self, later: "Identity") -> str:
-        """The text in CHANGES for the first field that differs in `later`; "" if none differs."""
-        pairs = zip(self, later, CHANGES, strict=True)
-        return next((text.format(old, new) for old, new, text in pairs if old != new), "")
+        """The text in CHANGES for the first field that differs in `later`.
+
+        "" if none differs.
+        """
+        for old, new, change in zip(self, later, CHANGES, strict=True):
+            if old != new:
+                return change.format(old, new)
+        return ""
 
 
-def identity(files: Iterable[Path]) -> Identity:
+def identity(files: Iterable[Path], settings: Settings) -> Identity:
+    repo = settings.repo
     files = sorted(files)
-    written = [f"{relative(path)}\0{path.stat().st_mtime_ns}" for path in files]
+    times = [f"{relative(path, repo)}\0{path.stat().st_mtime_ns}" for path in files]
     return Identity(
-        head=(output_of("git", "rev-parse", "HEAD", cwd=REPO) or "").strip() or None,
-        clean=output_of("git", "status", "--porcelain", "-unormal", cwd=REPO) == "",
-        sources=source_identity(files),
-        written=hashlib.sha256(os.fsencode("\n".join(written))).hexdigest(),
+        head=(output_of("git", "rev-parse", "HEAD", cwd=repo) or "").strip() or None,
+        clean=output_of("git", "status", "--porcelain", "-unormal", cwd=repo) == "",
+        sources=source_identity(files, settings),
+        written=hashlib.sha256(os.fsencode("\n".join(times))).hexdigest(),
     )
 
 
-def source_epoch() -> int:
+def source_epoch(settings: Settings) -> int:
     """The sources' date in seconds since 1970; 2020-01-01 if it is unknown."""
     # The default is not 0, because zip files have no dates before 1980.
-    return int(engine_sources.source_epoch(PROJECT, os.environ) or 1577836800)
+    return int(engine_sources.source_epoch(settings.project, os.environ) or 1577836800)
 
 
-def source_env() -> dict[str, str]:
+def source_env(settings: Settings) -> dict[str, str]:
     """Environment variables for builds outside the checkout, which cannot ask git."""
-    return {"SOURCE_DATE_EPOCH": str(source_epoch()), PROJECT.variable("GIT_COMMIT"): commit()}
+    return {
+        "SOURCE_DATE_EPOCH": str(source_epoch(settings)),
+        settings.project.variable("GIT_COMMIT"): commit(settings),
+    }
 
 
-def source_identity(files: Iterable[Path]) -> str:
-    """A hash of the commit, its date and the files; runs with equal hashes may join artefacts."""
-    lines = [commit(), str(source_epoch())]
-    lines += [f"{relative(path)}\0{digest(path)}" for path in files]
+def source_identity(files: Iterable[Path], settings: Settings) -> str:
+    """A hash of the commit, its date and the files.
+
+    Runs with equal hashes may join artefacts.
+    """
+    lines = [commit(settings), str(source_epoch(settings))]
+    lines += [f"{relative(path, settings.repo)}\0{digest(path)}" for path in files]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

@@ -1,9 +1,9 @@
 """Makes Markdown tables of the matrix and of the results of `--verify full` and the op's tests."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from . import REPO
-from .evidence import Evidence, results
+from .evidence import Environment, Evidence, results_of
 from .schema import FIRST, Matrix
 
 WORDS = {"ran": "ran", "unsupported": "no"}
@@ -17,53 +17,92 @@ LEGEND = {
 def brief(matrix: Matrix) -> str:
     """The table of platforms, torches and Pythons for the README."""
     lines = [row("platform", "torch", "Python", "runs on", "by"), "|---" * 5 + "|"]
-    for name, found in ((name, matrix.on(name)) for name in matrix.platforms):
-        platform, minors = name.replace("linux-", "Linux ").replace("_", "-"), found.minors()
-        first = minors.index(found.stable.target)
-        pythons = f"{found.package.pythons[0]} and newer"
-        aten = {device for minor in minors[:first] for device in found.torch[minor].aten}
-        newer = f"{minors[first]} to {minors[-1]}, and later"
-        for versions, devices, by in (
-            (f"{minors[0]} to {minors[first - 1]}", sorted(aten), "glue of its own for each"),
-            (newer, found.stable.devices, "one stable glue"),
-        ):
-            on = ", ".join(d.upper().replace("CU", "CUDA ") for d in devices)
-            lines.append(row(platform, versions, pythons, on, by))
+    for name in matrix.platforms:
+        own = matrix.on(name)
+        platform = name.replace("linux-", "Linux ").replace("_", "-")
+        pythons = f"{own.package.pythons[0]} and newer"
+        minors = own.minors()
+        first_stable = minors.index(own.stable.target)
+        older = minors[:first_stable]
+        aten = {device for minor in older for device in own.torch[minor].aten}
+        lines += [
+            row(
+                platform,
+                f"{older[0]} to {older[-1]}",
+                pythons,
+                device_names(sorted(aten)),
+                "glue of its own for each",
+            ),
+            row(
+                platform,
+                f"{minors[first_stable]} to {minors[-1]}, and later",
+                pythons,
+                device_names(own.stable.devices),
+                "one stable glue",
+            ),
+        ]
     return "\n".join(lines) + "\n"
+
+
+def device_names(devices: Sequence[str]) -> str:
+    """`CPU, CUDA 12` for `cpu` and `cu12`."""
+    return ", ".join(device.upper().replace("CU", "CUDA ") for device in devices)
 
 
 def full(matrix: Matrix, evidence: Evidence | None, suites: dict[str, str]) -> str:
     """The table of torch minors and Pythons with all results, a legend and the results' origin."""
-    pythons = matrix.every_python()
-    if evidence and matrix.platform != FIRST:  # some Pythons were not tried
-        tried = {row.python for row in evidence.environments if row.state != "unsupported"}
-        pythons = [python for python in pythons if python in tried]
-    head = ["torch", "CUDA of PyPI's build", "C++ ABI (PyPI / conda)", "served by"]
-    head += [*(f"Python {python}" for python in pythons), "tests of the operator"]
+    pythons = _pythons(matrix, evidence)
+    head = [
+        "torch",
+        "CUDA of PyPI's build",
+        "C++ ABI (PyPI / conda)",
+        "served by",
+        *(f"Python {python}" for python in pythons),
+        "tests of the operator",
+    ]
     lines = [row(*head), "|---" * len(head) + "|"]
-    seen: dict[str, None] = {}
+    results_used: dict[str, None] = {}
     for minor, torch in matrix.torch.items():
-        words = [_word(matrix, evidence, minor, python) for python in pythons]
-        seen.update(dict.fromkeys(words))
-        cuda = torch.cuda.version if torch.cuda else "none"
-        facts = [minor, cuda, f"{torch.abi.pypi} / {torch.abi.conda}", _glue(matrix, minor)]
-        lines.append(row(*facts, *words, suites.get(minor, "")))
-    legend = [f"*{word}*: {text}" for word, text in LEGEND.items() if word in seen]
-    if any(len(torch.abis) > 1 for torch in matrix.torch.values()):
-        legend.append("*optional*: for conda's builds; in the fat wheel if it was built")
-    legend += [f"**{word}**: tried, and it does not work" for word in seen if "fails" in word]
-    text = "; ".join(legend) + "."
-    if matrix.platform != FIRST:  # the stored results are from qemu
-        fat = "installed from the fat wheel,"
-        text = text.replace(fat, "installed from a wheel and run under qemu:")
-    lines += ["", text]
+        results = [_result(matrix, evidence, minor, python) for python in pythons]
+        results_used.update(dict.fromkeys(results))
+        facts = [
+            minor,
+            torch.cuda.version if torch.cuda else "none",
+            f"{torch.abi.pypi} / {torch.abi.conda}",
+            _glue(matrix, minor),
+        ]
+        lines.append(row(*facts, *results, suites.get(minor, "")))
+    lines += ["", _legend(matrix, list(results_used))]
     if evidence:
-        lines.append(_origin(evidence, results(matrix.platform).relative_to(REPO)))
+        lines.append(_origin(evidence, results_of(matrix.platform)))
     return "\n".join(lines) + "\n"
 
 
-def row(*words: object) -> str:
-    return f"| {' | '.join(map(str, words))} |"
+def _pythons(matrix: Matrix, evidence: Evidence | None) -> list[str]:
+    """The Pythons of the table; on a platform other than the first, some were not tried."""
+    pythons = matrix.every_python()
+    if evidence is None or matrix.platform == FIRST:
+        return pythons
+    tried = {entry.python for entry in evidence.environments if entry.state != "unsupported"}
+    return [python for python in pythons if python in tried]
+
+
+def _legend(matrix: Matrix, results: Sequence[str]) -> str:
+    """The meanings of the words in the table."""
+    entries = [f"*{word}*: {meaning}" for word, meaning in LEGEND.items() if word in results]
+    if any(len(torch.abis) > 1 for torch in matrix.torch.values()):
+        entries.append("*optional*: for conda's builds; in the fat wheel if it was built")
+    entries += [f"**{word}**: tried, and it does not work" for word in results if "fails" in word]
+    legend = "; ".join(entries) + "."
+    if matrix.platform != FIRST:  # the stored results are from qemu
+        legend = legend.replace(
+            "installed from the fat wheel,", "installed from a wheel and run under qemu:"
+        )
+    return legend
+
+
+def row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _glue(matrix: Matrix, minor: str) -> str:
@@ -74,33 +113,42 @@ def _glue(matrix: Matrix, minor: str) -> str:
     return f"{pypi} (optional: {optional[0]})" if optional else pypi
 
 
-def _word(matrix: Matrix, evidence: Evidence | None, minor: str, python: str) -> str:
+def _result(matrix: Matrix, evidence: Evidence | None, minor: str, python: str) -> str:
+    """The word in the table for a torch minor and a Python."""
     if python not in matrix.torch[minor].every_python:
         return WORDS["unsupported"]
-    found = evidence.of(minor, python) if evidence else None
-    return WORDS.get(found.state, f"**fails** ({found.state})") if found else "untried"
+    result = evidence.of(minor, python) if evidence else None
+    if result is None:
+        return "untried"
+    return WORDS.get(result.state, f"**fails** ({result.state})")
 
 
 def _origin(evidence: Evidence, stored: Path) -> str:
+    """Sentences about the wheels and the machine of the results, and about the errors seen."""
     built = " and ".join(commit[:12] for commit in evidence.commit.split())
-    devices = sorted({device for found in evidence.environments for device in found.devices})
-    on = f"{evidence.machine}; devices: {', '.join(devices) or 'none'}"
-    worst: dict[str, float] = {}
-    for found in evidence.environments:
-        worst.update({k: max(error, worst.get(k, 0.0)) for k, error in found.worst.items()})
-    errors = ", ".join(f"{kind} {error:.0e}" for kind, error in worst.items())
-    text = (
-        f"Seen on {evidence.date[:10]} with `{evidence.wheel}`, built from commit {built} ({on}), "
-        f"by `{evidence.command}`. The worst relative errors of all: {errors or 'none seen'}. "
-        f"Every figure, and every reason for a run that is missing, is in `{stored}`."
-    )
+    devices = sorted({device for entry in evidence.environments for device in entry.devices})
+    sentences = [
+        f"Seen on {evidence.date[:10]} with `{evidence.wheel}`, built from commit {built} "
+        f"({evidence.machine}; devices: {', '.join(devices) or 'none'}), by `{evidence.command}`.",
+        f"The worst relative errors of all: {_worst_errors(evidence.environments)}.",
+        f"Every figure, and every reason for a run that is missing, is in `{stored}`.",
+    ]
     later: dict[tuple[str, str, str], dict[str, None]] = {}
-    for row in evidence.environments:
-        if row.wheel:
-            later.setdefault((row.date[:10], row.wheel, row.commit), {})[row.python] = None
+    for entry in evidence.environments:
+        if entry.wheel:
+            key = (entry.date[:10], entry.wheel, entry.commit)
+            later.setdefault(key, {})[entry.python] = None
     for (date, wheel, commit), pythons in later.items():
-        text += (
-            f" Python {', '.join(pythons)}: on {date} with `{wheel}` of {commit[:12]}, "
+        sentences.append(
+            f"Python {', '.join(pythons)}: on {date} with `{wheel}` of {commit[:12]}, "
             "by the same command with `--python`."
         )
-    return text
+    return " ".join(sentences)
+
+
+def _worst_errors(environments: Sequence[Environment]) -> str:
+    worst: dict[str, float] = {}
+    for entry in environments:
+        for dtype, error in entry.worst.items():
+            worst[dtype] = max(error, worst.get(dtype, 0.0))
+    return ", ".join(f"{dtype} {error:.0e}" for dtype, error in worst.items()) or "none seen"

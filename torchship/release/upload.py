@@ -1,24 +1,38 @@
 """Publishes the files of dist/ to PyPI, to Anaconda, or into a folder for a web server."""
 
+import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from . import DIST, ReleaseError
+from . import ReleaseError
 from .conda_steps import index_package
 from .manifest import Artefact, Kind, Manifest, parse, wrong_files
 from .pack_steps import write_index
-from .paths import LOGS, publish
+from .paths import publish
+from .settings import Settings
 from .shell import Log
+from .store import digest
 
 TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
 # The kinds of artefacts for each target.
-KINDS: dict[str, tuple[Kind, ...]] = dict.fromkeys(("pypi", "testpypi"), ("fat", "sdist"))
-KINDS |= {"anaconda": ("conda",), "folder": ("thin", "conda")}
+KINDS: dict[str, tuple[Kind, ...]] = {
+    "pypi": ("fat", "sdist"),
+    "testpypi": ("fat", "sdist"),
+    "anaconda": ("conda",),
+    "folder": ("thin", "conda"),
+}
+# Where an index tells the hashes of the files that it has of a version.
+RELEASES = {
+    "pypi": "https://pypi.org/pypi/{}/{}/json",
+    "testpypi": "https://test.pypi.org/pypi/{}/{}/json",
+}
 TWINE = (sys.executable, "-m", "twine")
 BOOTSTRAPPED = (
     "conda packages: they were built with a bootstrap channel, which is for tests only; build with "
@@ -26,87 +40,164 @@ BOOTSTRAPPED = (
 )
 
 
-def upload(target: str, console: Console, *, dry_run: bool) -> int:
+def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) -> int:
     name, _, owner = target.partition(":")
     if "/" in target or target.startswith("."):
         name = "folder"
     if name not in KINDS:
         raise ReleaseError(f"--upload: got {target!r}, needs one of {TARGETS}")
-    manifest = parse(DIST / "manifest.json")
+    manifest = parse(settings.manifest)
     artefacts = [artefact for artefact in manifest.artefacts if artefact.kind in KINDS[name]]
     if name == "folder" and manifest.base_channel is None:
         if any(artefact.kind == "conda" for artefact in artefacts):
             console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
         artefacts = [artefact for artefact in artefacts if artefact.kind != "conda"]
-    if refusals := [*_refusals(name, manifest, artefacts)]:
+    if refusals := [*_refusals(name, manifest, artefacts, settings.dist)]:
         raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
-    files = [str(DIST / artefact.path) for artefact in artefacts]
-    with Log(LOGS / "upload.log") as log:
+    if clashes := [*_clashes(name, target, manifest, artefacts)]:
+        raise ReleaseError(
+            f"{target}: refused, as files of these names are there with other bytes; "
+            "give the new ones another version\n- " + "\n- ".join(clashes)
+        )
+    with Log(settings.logs / "upload.log", settings) as log:
         if name in ("pypi", "testpypi"):
+            files = [str(settings.dist / artefact.path) for artefact in artefacts]
             log.run([*TWINE, "check", "--strict", *files], remedy=f"read {log.path}")
         for artefact in artefacts:
-            word = "would upload" if dry_run else "uploading"
-            console.print(f"{word} {artefact.path}", markup=False, soft_wrap=True)
-        if name != "folder":
-            command = [*_command(name, owner), *files]
-            text = " ".join(Path(w).name if Path(w).is_absolute() else w for w in command)
-            console.print(f"$ {text}", markup=False, soft_wrap=True)
+            verb = "would upload" if dry_run else "uploading"
+            console.print(f"{verb} {artefact.path}", markup=False, soft_wrap=True)
+        if name == "folder":
             if not dry_run:
-                log.run(command, remedy=f"read {log.path}; then run the same again")
-        elif not dry_run:
-            _copy(artefacts, Path(target), log)
+                _copy(artefacts, Path(target), log)
+        else:
+            _send(_command(name, owner), artefacts, log, console, dry_run=dry_run)
     console.print("nothing was uploaded (--dry-run)" if dry_run else f"uploaded to {target}")
     return 0
 
 
-def _refusals(name: str, manifest: Manifest, artefacts: list[Artefact]) -> Iterator[str]:
+def _clashes(
+    name: str, target: str, manifest: Manifest, artefacts: Sequence[Artefact]
+) -> Iterator[str]:
+    """Finds artefacts whose names the target has already, for files of other bytes.
+
+    An index keeps the old file and says nothing; a copy would replace it.
+    """
+    published: dict[str, str] = {}
+    if name == "folder":
+        paths = [Path(target) / artefact.path for artefact in artefacts]
+        published = {path.name: digest(path) for path in paths if path.is_file()}
+    elif name in RELEASES and "TWINE_REPOSITORY_URL" not in os.environ:
+        published = published_hashes(RELEASES[name].format(manifest.package, manifest.version))
+    for artefact in artefacts:
+        sha256 = published.get(Path(artefact.path).name, artefact.sha256)
+        if sha256 != artefact.sha256:
+            yield f"{artefact.path}: there it has the hash {sha256[:16]}..."
+
+
+def published_hashes(url: str) -> dict[str, str]:
+    """The hashes of the files that an index has of a version, by name; {} if it has none."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            files = json.load(answer)["urls"]
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return {}
+        raise ReleaseError(f"{url}: {error}; try again later") from error
+    except (OSError, ValueError, KeyError) as error:
+        raise ReleaseError(
+            f"{url}: cannot be read ({error}), so it is not known which files are there; "
+            "check the network and try again"
+        ) from error
+    return {file["filename"]: file["digests"]["sha256"] for file in files}
+
+
+def _send(
+    command: Sequence[str],
+    artefacts: Sequence[Artefact],
+    log: Log,
+    console: Console,
+    *,
+    dry_run: bool,
+) -> None:
+    """Shows and runs the upload command with the files of the artefacts."""
+    files = [str(log.settings.dist / artefact.path) for artefact in artefacts]
+    short = " ".join(Path(word).name if Path(word).is_absolute() else word for word in command)
+    names = " ".join(Path(file).name for file in files)
+    console.print(f"$ {short} {names}", markup=False, soft_wrap=True)
+    if not dry_run:
+        log.run([*command, *files], remedy=f"read {log.path}; then run the same again")
+
+
+def _refusals(
+    name: str, manifest: Manifest, artefacts: Sequence[Artefact], dist: Path
+) -> Iterator[str]:
     """The reasons why no target, or why this target, may get these artefacts."""
+    yield from _refusals_of_sources(manifest)
+    if manifest.shard:
+        yield f"this is shard {manifest.shard}; join all shards with --merge first"
+    if manifest.failed:
+        yield f"{', '.join(manifest.failed)} failed; repair and build again"
+    for problem in wrong_files(artefacts, dist):
+        yield f"{problem}; build again"
+    if not artefacts:
+        yield "there is nothing to upload; build first"
+    if name == "anaconda":
+        yield from _refusals_of_anaconda(manifest)
+    elif name != "folder":
+        yield from _refusals_of_pypi(manifest, artefacts)
+
+
+def _refusals_of_sources(manifest: Manifest) -> Iterator[str]:
     if manifest.changed:
         yield f"{manifest.changed}; build again, and leave the checkout alone meanwhile"
     elif manifest.commit == "unknown":
         yield "it is not known from which commit this was built; build in a git checkout"
     elif not manifest.clean:
-        text = f"built from {manifest.commit[:12]} with changes that are not committed; commit them"
-        yield f"{text} and build again"
-    if manifest.shard:
-        yield f"this is shard {manifest.shard}; join all shards with --merge first"
-    if failed := [name for name, cell in manifest.cells.items() if cell.state == "failed"]:
-        yield f"{', '.join(failed)} failed; repair and build again"
-    yield from (f"{text}; build again" for text in wrong_files(artefacts, DIST))
-    if not artefacts:
-        yield "there is nothing to upload; build first"
-    if name == "anaconda":
-        if manifest.base_channel is None:
-            yield BOOTSTRAPPED
-        if shutil.which("anaconda") is None:
-            yield "there is no `anaconda` on PATH; pip install anaconda-client"
-    elif name != "folder":
-        if manifest.fat is None:
-            yield "there is no fat wheel"
-        elif manifest.partial:
-            text = f"the wheel is partial: {manifest.fat.path}{manifest.lacks}"
-            yield f"{text}; build what it lacks and join with --merge"
-        for artefact in artefacts:
-            if "+" in artefact.path:
-                yield f"{artefact.path}: PyPI takes no local version (what follows the +)"
-            if artefact.kind == "fat" and "manylinux" not in artefact.path:
-                yield f"{artefact.path}: PyPI takes no wheel with a plain linux tag"
+        yield (
+            f"built from {manifest.commit[:12]} with changes that are not committed; "
+            "commit them and build again"
+        )
+
+
+def _refusals_of_anaconda(manifest: Manifest) -> Iterator[str]:
+    if manifest.base_channel is None:
+        yield BOOTSTRAPPED
+    if shutil.which("anaconda") is None:
+        yield "there is no `anaconda` on PATH; pip install anaconda-client"
+
+
+def _refusals_of_pypi(manifest: Manifest, artefacts: Sequence[Artefact]) -> Iterator[str]:
+    if manifest.fat is None:
+        yield "there is no fat wheel"
+    elif manifest.partial:
+        yield (
+            f"the wheel is partial: {manifest.fat.path}{manifest.lacks}; "
+            "build what it lacks and join with --merge"
+        )
+    for artefact in artefacts:
+        if "+" in artefact.path:
+            yield f"{artefact.path}: PyPI takes no local version (what follows the +)"
+        if artefact.kind == "fat" and "manylinux" not in artefact.path:
+            yield f"{artefact.path}: PyPI takes no wheel with a plain linux tag"
 
 
 def _command(name: str, owner: str) -> list[str]:
     """The upload command without the names of the files."""
     if name == "anaconda":
-        return ["anaconda", "upload", "--skip-existing", *(["--user", owner] if owner else [])]
-    words = ["upload", "--non-interactive", "--disable-progress-bar"]
+        command = ["anaconda", "upload", "--skip-existing"]
+        return [*command, "--user", owner] if owner else command
+    command = [*TWINE, "upload", "--non-interactive", "--disable-progress-bar"]
     # The variable may name another index, for which twine refuses --skip-existing.
-    words += [] if "TWINE_REPOSITORY_URL" in os.environ else ["--skip-existing"]
-    return [*TWINE, *words, *(["--repository", name] if name != "pypi" else [])]
+    if "TWINE_REPOSITORY_URL" not in os.environ:
+        command.append("--skip-existing")
+    return [*command, "--repository", name] if name != "pypi" else command
 
 
-def _copy(artefacts: list[Artefact], folder: Path, log: Log) -> None:
+def _copy(artefacts: Sequence[Artefact], folder: Path, log: Log) -> None:
+    dist = log.settings.dist
     for artefact in artefacts:
         if artefact.kind == "thin":
-            publish(DIST / artefact.path, folder / artefact.path)
+            publish(dist / artefact.path, folder / artefact.path)
         else:
-            index_package(log, DIST / artefact.path, folder / "channel")
+            index_package(log, dist / artefact.path, folder / "channel")
     write_index(folder / "simple")

@@ -1,13 +1,14 @@
 """Runs the fat wheel with every torch on every Python for which PyPI has a wheel of that torch.
 
 Once every environment has a result, the tool stores all in
-`measurements/results/environments.json`,
-for the support tables. `--python PATH` tries only the environments of that interpreter, and adds
-their results. On a platform other than the first of the matrix, the tool tries each torch on one
-Python and stores what it gets: under qemu an environment takes minutes, and some torches crash.
+`measurements/results/environments.json`, for the support tables. `--python PATH` tries only
+the environments of that interpreter, and adds their results. On a platform other than the
+first of the matrix, the tool tries each torch on one Python and stores what it gets: under
+qemu an environment takes minutes, and some torches crash.
 
-The environments of one torch share a cache of about 12 GB, which is deleted before the next torch.
-`build/verify-full` keeps finished results, so a stopped run continues if it is started again.
+The environments of one torch share a cache of about 12 GB, which is deleted before the next
+torch. `build/verify-full` keeps finished results, so a stopped run continues if it is
+started again.
 """
 
 import json
@@ -17,30 +18,31 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 
-from . import FOREIGN, PLATFORM, PROJECT, SMOKE, WRITE, ReleaseError, emulation, evidence
+from . import ReleaseError, emulation, evidence
 from .environments import TorchEnv, interpreter, make_venv, python_facts
 from .evidence import Environment, Evidence
 from .listing import Reporter
 from .manifest import parse
-from .paths import MANIFEST, VERIFIED, fresh, write_atomically
+from .paths import fresh, write_atomically
 from .run import only_run
 from .schema import FIRST, Matrix
+from .settings import WRITE_COMMAND, Settings
 from .shell import CommandFailed, Log, clean_env
 from .store import digest, relative
 from .tasks import Context, Outcome, SkipTask, Task, run_tasks
 from .verify_steps import smoke_test
 from .wheels import commits, read_wheel
 
-WORK, CACHE = VERIFIED, VERIFIED / "cache"
-# Bytes for the cache of one torch, CUDA libraries included, and for its environments' own files.
+# Bytes for the cache of one torch, CUDA libraries included, and for its environments' own
+# files.
 DISK_NEEDED = 15_000_000_000
 # Exit codes after SIGINT, SIGKILL and SIGTERM, which say nothing about the wheel.
 STOPPED = re.compile(r"exit code -(2|9|15)\b")
@@ -60,196 +62,370 @@ class Target(NamedTuple):
         return f"torch-{self.torch}-py{self.python}"
 
 
-def targets(matrix: Matrix, given: Sequence[Path] = ()) -> list[Target]:
+class Verification(NamedTuple):
+    """A wheel to try, the settings, where to report, and how many environments to try at a time."""
+
+    wheel: Path
+    settings: Settings
+    console: Console
+    jobs: int = 1
+
+    @property
+    def matrix(self) -> Matrix:
+        return self.settings.matrix
+
+    @property
+    def results(self) -> Path:
+        """The file with the stored results."""
+        return self.settings.repo / evidence.results_of(self.settings.platform)
+
+
+class Findings(NamedTuple):
+    """What the programs in one environment said of the wheel."""
+
+    state: Literal["ran", "failed", "rejected"]
+    reason: str = ""
+    torch_version: str | None = None
+    python_version: str | None = None
+    variant: str | None = None
+    accepted: Sequence[str] = ()
+    rejected: Mapping[str, str] = {}
+    devices: Sequence[str] = ()
+    comparisons: int = 0
+    worst: Mapping[str, float] = {}
+    gradcheck: bool | None = None
+
+
+def targets(matrix: Matrix, pythons: Sequence[Path] = ()) -> list[Target]:
     """Every environment for which PyPI has a torch, newest torch first.
 
-    A free-threaded Python counts only if this machine has it. With `given`, the result holds only
-    the environments of these interpreters.
+    A free-threaded Python counts only if this machine has it. With `pythons`, the result
+    holds only the environments of these interpreters.
     """
-    named = {python_facts(str(path))["minor"]: str(path) for path in given}
+    named = {python_facts(str(path))["minor"]: str(path) for path in pythons}
     for python, path in named.items():
         if python not in matrix.every_python():
-            known = ", ".join(matrix.every_python())
-            raise ReleaseError(f"{path} is Python {python}; name one of {known}")
+            supported = ", ".join(matrix.every_python())
+            raise ReleaseError(f"{path} is Python {python}; name one of {supported}")
     return [
-        Target(minor, torch.release, python, named.get(python) or interpreter(python))
-        for minor, torch in reversed([(minor, matrix.torch[minor]) for minor in matrix.minors()])
-        for python in torch.every_python
-        if (python in named if named else python in torch.pythons or interpreter(python))
+        Target(
+            torch=minor,
+            release=matrix.torch[minor].release,
+            python=python,
+            interpreter=named.get(python) or interpreter(python),
+        )
+        for minor in reversed(matrix.minors())
+        for python in _pythons_of(matrix, minor, named)
     ]
 
 
-def verify_built(matrix: Matrix, console: Console, jobs: int, given: Sequence[Path]) -> int:
+def _pythons_of(matrix: Matrix, minor: str, named: Mapping[str, str]) -> list[str]:
+    """The Pythons to try a torch minor on."""
+    torch = matrix.torch[minor]
+    if named:
+        return [python for python in torch.every_python if python in named]
+    return [p for p in torch.every_python if p in torch.pythons or interpreter(p)]
+
+
+def verify_built(settings: Settings, console: Console, jobs: int, pythons: Sequence[Path]) -> int:
     """Verifies the fat wheel that the manifest names; returns the exit code."""
-    manifest = parse(MANIFEST) if MANIFEST.exists() else None
+    manifest = parse(settings.manifest) if settings.manifest.exists() else None
     if manifest is None or manifest.fat is None:
-        raise ReleaseError(f"{MANIFEST}: names no fat wheel; the run above says why it made none")
-    with only_run(console):
-        if PLATFORM != FIRST and not given:
+        raise ReleaseError(
+            f"{settings.manifest}: names no fat wheel; the run above says why it made none"
+        )
+    wheel = settings.dist / manifest.fat.path
+    verification = Verification(wheel, settings, console, jobs)
+    with only_run(settings, console):
+        if settings.platform != FIRST and not pythons:
             own = os.environ.get("RELEASE_PYTHON", sys.executable)
-            given = [emulation.PYTHON if FOREIGN else Path(own)]
-        wheel, wanted = MANIFEST.parent / manifest.fat.path, targets(matrix, given)
-        return verify(wheel, wanted, matrix, console, jobs, join=bool(given))
+            pythons = [emulation.python_of(settings) if settings.is_foreign else Path(own)]
+        chosen = targets(settings.matrix, pythons)
+        return verify(verification, chosen, join=bool(pythons))
 
 
-def verify(
-    wheel: Path,
-    wanted: Sequence[Target],
-    matrix: Matrix,
-    console: Console,
-    jobs: int = 1,
-    *,
-    join: bool = False,
-) -> int:
-    """Tries the environments without a result; returns 0 if all `wanted` have state `ran`, else 1.
+def verify(verification: Verification, chosen: Sequence[Target], *, join: bool = False) -> int:
+    """Tries the environments without a result; returns 0 if all `chosen` have state `ran`, else 1.
 
-    Stores the results if none is missing; on platforms other than the first, if there is a result.
-    With `join`, only `wanted` needs results; on the first platform these update the stored results.
+    Stores the results if none is missing; on platforms other than the first, if there is a
+    result. With `join`, only `chosen` needs results; on the first platform these update the
+    stored results.
     """
-    found = tried(wheel, wanted, console, jobs)
-    every = wanted if join else targets(matrix)
-    known = [seen for target in every if (seen := found.get(target))]
-    path, missing = evidence.results(PLATFORM), len(every) - len(known)
-    if missing and (PLATFORM == FIRST or not known):
-        text = f"{missing} of {len(every)} environments have no result in this run"
-        console.print(f"{text}, so {relative(path)} stays as it was")
+    results = try_all(verification, chosen)
+    expected = chosen if join else targets(verification.matrix)
+    environments = [result for target in expected if (result := results.get(target))]
+    missing = len(expected) - len(environments)
+    is_first = verification.settings.platform == FIRST
+    path = verification.results
+    name = relative(path, verification.settings.repo)
+    if missing and (is_first or not environments):
+        verification.console.print(
+            f"{missing} of {len(expected)} environments have no result in this run, "
+            f"so {name} stays as it was"
+        )
     else:
-        old = evidence.load(path) if join and PLATFORM == FIRST else None
-        evidence.save(joined(old, wheel, known) if old else gathered(wheel, matrix, known), path)
-        console.print(f"stored in {relative(path)}; now run:\n{WRITE}")
-    ran = ((seen := found.get(target)) and seen.state == "ran" for target in wanted)
-    return 0 if all(ran) else 1
+        stored = evidence.load(path) if join and is_first else None
+        if stored:
+            evidence.save(joined(stored, verification.wheel, environments), path)
+        else:
+            evidence.save(gathered(verification, environments), path)
+        verification.console.print(f"stored in {name}; now run:\n{WRITE_COMMAND}")
+    has_run = [(result := results.get(t)) is not None and result.state == "ran" for t in chosen]
+    return 0 if all(has_run) else 1
 
 
-def tried(
-    wheel: Path, wanted: Sequence[Target], console: Console, jobs: int
-) -> dict[Target, Environment]:
+def try_all(verification: Verification, chosen: Sequence[Target]) -> dict[Target, Environment]:
     """Runs the environments that have no result yet; returns all results."""
+    wheel = verification.wheel
+    console = verification.console
     read_wheel(wheel)  # raises for a file that is not a wheel
-    console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(wanted)} environments")
-    tasks = {}
-    for target in wanted:
-        run = partial(environment, target=target, wheel=wheel)
-        tasks[target] = Task(f"verify/{target.name}", run, inputs=(wheel, SMOKE))
-    outcomes: dict[str, Outcome] = {}
-    begun = time.monotonic()
-    with Reporter(console, list(tasks.values())) as reporter:
-        for minor in dict.fromkeys(target.torch for target in wanted):
-            first, *others = (tasks[target] for target in wanted if target.torch == minor)
-            WORK.mkdir(parents=True, exist_ok=True)
-            if (free := shutil.disk_usage(WORK).free) < DISK_NEEDED:
-                need = f"{DISK_NEEDED / 1e9:.0f} GB are needed; free some"
-                text = f"{WORK}: {free / 1e9:.1f} GB are free, {need} and run the same again"
-                raise ReleaseError(f"{text}: the tool keeps the finished results")
-            # The first environment fetches the files that the others share, so it runs before them.
-            try:
-                for group in ([first], others):
-                    outcomes |= run_tasks(group, WORK, reporter, jobs)
-            finally:
-                shutil.rmtree(CACHE, ignore_errors=True)
-    found: dict[Target, Environment] = {}
+    console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(chosen)} environments")
+    tasks = {
+        target: TryWheel(
+            name=f"verify/{target.name}",
+            target=target,
+            wheel=wheel,
+            inputs=(wheel, verification.settings.smoke),
+        )
+        for target in chosen
+    }
+    begin = time.monotonic()
+    outcomes = _run_by_torch(verification, tasks)
+    results: dict[Target, Environment] = {}
     for target, task in tasks.items():
         for path in outcomes[task.name].outputs:
-            seen = found[target] = Environment.model_validate_json(path.read_text(encoding="utf-8"))
-            style = "green" if seen.state == "ran" else "bold red"
-            text = f"[{style}]{seen.state:9}[/] torch {seen.torch_version or target.release}"
-            text += f", Python {seen.python_version or target.python}: {seen.variant or '-'}"
-            console.print(f"{text} ({seen.seconds:.0f} s)")
-            if seen.reason:
-                console.print(f"        {seen.reason}", markup=False, soft_wrap=True)
-    console.print(f"{len(wanted)} environments in {time.monotonic() - begun:.0f} s")
-    return found
+            content = path.read_text(encoding="utf-8")
+            results[target] = Environment.model_validate_json(content)
+            _show(results[target], target, console)
+    console.print(f"{len(chosen)} environments in {time.monotonic() - begin:.0f} s")
+    return results
 
 
-def joined(stored: Evidence, wheel: Path, known: Sequence[Environment]) -> Evidence:
-    """The stored results, updated by the rows `known`, which get the wheel's name and commit."""
-    origin = {"wheel": wheel.name, "commit": " ".join(commits(read_wheel(wheel)))}
+def _run_by_torch(verification: Verification, tasks: Mapping[Target, Task]) -> dict[str, Outcome]:
+    """Runs the tasks of one torch after those of another; deletes each torch's cache."""
+    settings = verification.settings
+    outcomes: dict[str, Outcome] = {}
+    with Reporter(verification.console, list(tasks.values())) as reporter:
+        for minor in dict.fromkeys(target.torch for target in tasks):
+            first, *others = (task for target, task in tasks.items() if target.torch == minor)
+            _check_room(settings.verify_full)
+            # The first environment fetches the files that the others share, so it runs
+            # before them.
+            try:
+                for group in ([first], others):
+                    outcomes |= run_tasks(
+                        group,
+                        settings.verify_full,
+                        reporter,
+                        settings=settings,
+                        jobs=verification.jobs,
+                    )
+            finally:
+                shutil.rmtree(cache_of(settings), ignore_errors=True)
+    return outcomes
+
+
+def cache_of(settings: Settings) -> Path:
+    """The cache that the environments of one torch share."""
+    return settings.verify_full / "cache"
+
+
+def _check_room(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if free < DISK_NEEDED:
+        raise ReleaseError(
+            f"{folder}: {free / 1e9:.1f} GB are free, {DISK_NEEDED / 1e9:.0f} GB are needed; "
+            "free some and run the same again: the tool keeps the finished results"
+        )
+
+
+def _show(result: Environment, target: Target, console: Console) -> None:
+    style = "green" if result.state == "ran" else "bold red"
+    console.print(
+        f"[{style}]{result.state:9}[/] torch {result.torch_version or target.release}, "
+        f"Python {result.python_version or target.python}: {result.variant or '-'} "
+        f"({result.seconds:.0f} s)"
+    )
+    if result.reason:
+        console.print(f"        {result.reason}", markup=False, soft_wrap=True)
+
+
+def joined(stored: Evidence, wheel: Path, results: Sequence[Environment]) -> Evidence:
+    """The stored results, updated by `results`, which get the wheel's name and commit."""
+    commit = " ".join(commits(read_wheel(wheel)))
     rows = {(row.torch, row.python): row for row in stored.environments}
-    rows |= {(row.torch, row.python): row.model_copy(update=origin) for row in known}
-    return stored.model_copy(update={"environments": list(rows.values())})
+    for result in results:
+        values = result.model_dump()
+        values["wheel"] = wheel.name
+        values["commit"] = commit
+        rows[result.torch, result.python] = Environment.model_validate(values)
+    return Evidence(
+        wheel=stored.wheel,
+        sha256=stored.sha256,
+        binaries=stored.binaries,
+        commit=stored.commit,
+        smoke=stored.smoke,
+        date=stored.date,
+        machine=stored.machine,
+        command=stored.command,
+        environments=list(rows.values()),
+    )
 
 
-def gathered(wheel: Path, matrix: Matrix, known: Sequence[Environment]) -> Evidence:
+def gathered(verification: Verification, results: Sequence[Environment]) -> Evidence:
     """The results, with a row for each pair of torch and Python that has no wheel on PyPI."""
-    found = {(result.torch, result.python): result for result in known}
-    date, rows, packed = max(result.date for result in known), [], read_wheel(wheel)
-    for minor, python in product(matrix.minors(), matrix.every_python()):
-        reason = f"PyPI has no wheel of torch {minor} for Python {python}"
-        absent = {"torch": minor, "python": python, "state": "unsupported", "reason": reason}
-        if (minor, python) in found:
-            rows.append(found[minor, python])
-        elif python not in matrix.torch[minor].every_python:
-            rows.append(Environment(date=date, **absent))
-    selector = how = ""
-    if PLATFORM != FIRST:
-        selector = f"'*{PLATFORM.removeprefix('linux')}' "
-        how = f"; runs under {emulation.version()}" if FOREIGN else "; native"
+    settings = verification.settings
+    wheel = verification.wheel
+    packed = read_wheel(wheel)
+    date = max(result.date for result in results)
+    selector = ""
+    how = ""
+    if settings.platform != FIRST:
+        selector = f"'*{settings.platform.removeprefix('linux')}' "
+        how = f"; runs under {emulation.version(settings)}" if settings.is_foreign else "; native"
     return Evidence(
         wheel=wheel.name,
         sha256=digest(wheel),
         binaries=sorted(Path(name).name for name in packed.binaries),
         commit=" ".join(commits(packed)),
-        smoke=digest(SMOKE),
+        smoke=digest(settings.smoke),
         date=date,
         machine=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}{how}",
         command=f"scripts/build_all.sh {selector}--verify full",
-        environments=rows,
+        environments=list(_rows(settings.matrix, results, date)),
     )
 
 
-def environment(context: Context, *, target: Target, wheel: Path) -> Sequence[Path]:
-    """Tries the wheel in a new, temporary environment; returns the file with the result.
+def _rows(matrix: Matrix, results: Sequence[Environment], date: str) -> Iterator[Environment]:
+    by_pair = {(result.torch, result.python): result for result in results}
+    for minor, python in product(matrix.minors(), matrix.every_python()):
+        if (minor, python) in by_pair:
+            yield by_pair[minor, python]
+        elif python not in matrix.torch[minor].every_python:
+            yield Environment(
+                torch=minor,
+                python=python,
+                state="unsupported",
+                reason=f"PyPI has no wheel of torch {minor} for Python {python}",
+                date=date,
+            )
 
-    Raises SkipTask if the environment cannot be made, if a signal of STOPPED ends a program in it,
-    or if its torch fails without our package. The next run tries a skipped environment again.
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TryWheel(Task):
+    """Tries the wheel in a new, temporary environment; the output is the file with the result.
+
+    Raises SkipTask if the environment cannot be made, if a signal of STOPPED ends a program
+    in it, or if its torch fails without our package. The next run tries a skipped
+    environment again.
     """
-    if target.interpreter is None:
-        text = f"no Python {target.python} on PATH or in pyenv"
-        raise SkipTask(f"{text}; install one, or name its path with --python")
-    begun, folder = time.monotonic(), WORK / target.name
-    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    facts: dict[str, Any] = {"torch": target.torch, "python": target.python, "date": date}
-    try:
-        facts |= _run(context.log, target, wheel, fresh(folder))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    facts["seconds"] = round(time.monotonic() - begun, 1)
-    found = Environment.model_validate(facts).model_dump(mode="json")
-    file = WORK / "results" / f"{target.name}.json"
-    write_atomically(file, json.dumps(found, indent=1))
-    return [file]
+
+    target: Target
+    wheel: Path
+
+    def run(self, context: Context) -> Sequence[Path]:
+        target = self.target
+        if target.interpreter is None:
+            raise SkipTask(
+                f"no Python {target.python} on PATH or in pyenv; install one, or name its path "
+                "with --python"
+            )
+        begin = time.monotonic()
+        date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        folder = context.settings.verify_full / target.name
+        try:
+            findings = try_wheel(context.log, target, self.wheel, fresh(folder))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        result = Environment(
+            torch=target.torch,
+            python=target.python,
+            state=findings.state,
+            reason=findings.reason,
+            torch_version=findings.torch_version,
+            python_version=findings.python_version,
+            variant=findings.variant,
+            accepted=list(findings.accepted),
+            rejected=dict(findings.rejected),
+            devices=list(findings.devices),
+            comparisons=findings.comparisons,
+            worst=dict(findings.worst),
+            gradcheck=findings.gradcheck,
+            seconds=round(time.monotonic() - begin, 1),
+            date=date,
+        )
+        file = context.settings.verify_full / "results" / f"{target.name}.json"
+        write_atomically(file, result.model_dump_json(indent=1))
+        return [file]
 
 
-def _run(log: Log, target: Target, wheel: Path, folder: Path) -> dict[str, Any]:
-    """Installs the wheel beside torch, runs the checker and the smoke test; returns the facts."""
-    # `--only-binary` makes uv take an older numpy if the newest has no wheel for this Python.
-    wanted = [wheel, f"torch=={target.release}", "numpy", "--only-binary", "numpy"]
-    env = TorchEnv(target.name, target.interpreter, target.release, CACHE, find_links=False)
-    try:
-        python = make_venv(log, folder / "env", env, wanted)
-    except ReleaseError as error:
-        raise SkipTask(f"{error}: {_last(log)}") from error
+def try_wheel(log: Log, target: Target, wheel: Path, folder: Path) -> Findings:
+    """Installs the wheel beside torch, runs the checker and the smoke test."""
+    settings = log.settings
+    package = settings.project.package
+    python = _install(log, target, wheel, folder)
     empty = fresh(folder / "empty")
-    problem = _tried(log, [python, "-m", PROJECT.package, "--json"], empty)
-    facts, cause = _verdicts(log.path.read_text(encoding="utf-8"))
-    if facts and facts["variant"] is None:
-        return {"state": "rejected", "reason": cause, **facts}
-    problems = [f"{PROJECT.command}: {problem}"] if problem else []
-    numbers = folder / "smoke.json"
-    if problem := _tried(log, smoke_test(python, numbers), empty):
-        problems.append(f"{SMOKE.name}: {problem}: {_last(log)}")
-    facts |= computed(numbers)
-    if not facts.get("gradcheck"):
+    problem = _failure(log, [python, "-m", package, "--json"], empty)
+    verdicts = _verdicts(log.path.read_text(encoding="utf-8"))
+    if verdicts.is_rejected:
+        return Findings(
+            state="rejected",
+            reason=verdicts.cause,
+            torch_version=verdicts.torch_version,
+            accepted=verdicts.accepted,
+            rejected=verdicts.rejected,
+        )
+    problems = [f"{settings.project.command}: {problem}"] if problem else []
+    report = folder / "smoke.json"
+    if problem := _failure(log, smoke_test(python, report, settings), empty):
+        problems.append(f"{settings.smoke.name}: {problem}: {_last_lines(log)}")
+    numbers = read_numbers(report)
+    if not numbers.gradcheck:
         problems.append("gradcheck did not pass")
-    if problems and (problem := _tried(log, [python, "-c", TORCH_ALONE], empty)):
-        raise SkipTask(f"torch fails here without {PROJECT.package}: {problem}: {_last(log)}")
-    return {"state": "failed" if problems else "ran", "reason": "; ".join(problems), **facts}
+    if problems and (problem := _failure(log, [python, "-c", TORCH_ALONE], empty)):
+        raise SkipTask(f"torch fails here without {package}: {problem}: {_last_lines(log)}")
+    return Findings(
+        state="failed" if problems else "ran",
+        reason="; ".join(problems),
+        torch_version=numbers.torch_version or verdicts.torch_version,
+        python_version=numbers.python_version,
+        variant=verdicts.variant,
+        accepted=verdicts.accepted,
+        rejected=verdicts.rejected,
+        devices=numbers.devices,
+        comparisons=numbers.comparisons,
+        worst=numbers.worst,
+        gradcheck=numbers.gradcheck,
+    )
 
 
-def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
-    """Runs a program; returns its failure or "". Raises SkipTask if the exit code fits STOPPED."""
+def _install(log: Log, target: Target, wheel: Path, folder: Path) -> Path:
+    """Makes the environment with torch and the wheel; returns its interpreter."""
+    env = TorchEnv(
+        folder=folder / "env",
+        python=str(target.interpreter),
+        release=target.release,
+        cache=cache_of(log.settings),
+        find_links=False,
+    )
+    # `--only-binary` makes uv take an older numpy if the newest has no wheel for this Python.
+    requirements = [str(wheel), f"torch=={target.release}", "numpy", "--only-binary", "numpy"]
     try:
-        log.run(command, env=clean_env(**emulation.settings()), cwd=cwd)
+        return make_venv(log, env.folder, env, requirements)
+    except ReleaseError as error:
+        raise SkipTask(f"{error}: {_last_lines(log)}") from error
+
+
+def _failure(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
+    """Runs a program.
+
+    Returns its failure or "". Raises SkipTask if the exit code fits STOPPED.
+    """
+    settings = log.settings
+    try:
+        env = clean_env(settings.project, **emulation.variables(settings))
+        log.run(command, env=env, cwd=cwd)
     except CommandFailed as error:
         if STOPPED.search(str(error)):
             raise SkipTask(str(error)) from error
@@ -257,46 +433,76 @@ def _tried(log: Log, command: Sequence[str | Path], cwd: Path) -> str:
     return ""
 
 
-def _verdicts(text: str) -> tuple[dict[str, Any], str]:
-    """The facts of the checker's report in the text of a log, and the cause if no binary fits."""
+class Verdicts(NamedTuple):
+    """The checker's report: the chosen variant, the binaries, and the cause if none fits."""
+
+    is_rejected: bool = False
+    cause: str = ""
+    torch_version: str | None = None
+    variant: str | None = None
+    accepted: Sequence[str] = ()
+    rejected: Mapping[str, str] = {}
+
+
+def _verdicts(log: str) -> Verdicts:
+    """The checker's report in the text of a log."""
     try:
-        # The report starts at the last line with a leading brace; torch's own output may follow.
-        data, _ = json.JSONDecoder().raw_decode(text, text.rfind("\n{") + 1)
+        # The report starts at the last line with a leading brace; torch's own output may
+        # follow.
+        report, _ = json.JSONDecoder().raw_decode(log, log.rfind("\n{") + 1)
     except ValueError:
-        return {}, "the checker printed no report"
+        return Verdicts(cause="the checker printed no report")
+    accepted = []
     rejected = {}
-    for binary in (b for b in data["binaries"] if not b["accepted"]):
-        bad = [f["dimension"] for f in binary["findings"] if f["status"] == "rejected"]
-        rejected[Path(binary["path"]).name] = bad[0] if bad else "unknown"
-    facts = {
-        "torch_version": (data["runtime"]["torch"] or {}).get("version"),
-        "variant": data["chosen"],
-        "accepted": sorted(Path(b["path"]).name for b in data["binaries"] if b["accepted"]),
-        "rejected": dict(sorted(rejected.items())),
-    }
-    return facts, (data["cause"] or {}).get("why", "")
+    for binary in report["binaries"]:
+        name = Path(binary["path"]).name
+        if binary["accepted"]:
+            accepted.append(name)
+        else:
+            rejecting = [f["dimension"] for f in binary["findings"] if f["status"] == "rejected"]
+            rejected[name] = rejecting[0] if rejecting else "unknown"
+    return Verdicts(
+        is_rejected=report["chosen"] is None,
+        cause=(report["cause"] or {}).get("why", ""),
+        torch_version=(report["runtime"]["torch"] or {}).get("version"),
+        variant=report["chosen"],
+        accepted=sorted(accepted),
+        rejected=dict(sorted(rejected.items())),
+    )
 
 
-def computed(numbers: Path) -> dict[str, Any]:
-    """The facts of a smoke test's report; none if the test has written no readable report."""
+class Numbers(NamedTuple):
+    """What the smoke test computed; the defaults stand for a test that wrote no report."""
+
+    torch_version: str | None = None
+    python_version: str | None = None
+    devices: Sequence[str] = ()
+    comparisons: int = 0
+    worst: Mapping[str, float] = {}
+    gradcheck: bool | None = None
+
+
+def read_numbers(report: Path) -> Numbers:
+    """The numbers in a smoke test's report."""
     try:
-        data = json.loads(numbers.read_text(encoding="utf-8"))
+        data = json.loads(report.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}
+        return Numbers()
     worst: dict[str, float] = {}
-    for row in data["comparisons"]:
-        kind, error = row["dtype"], float(f"{row['worst']:.2e}")
-        worst[kind] = max(worst.get(kind, 0.0), error)
-    return {
-        "torch_version": data["torch"],
-        "python_version": data["python"],
-        "devices": data["devices"],
-        "comparisons": len(data["comparisons"]),
-        "worst": worst,
-        "gradcheck": data["gradcheck"],
-    }
+    for comparison in data["comparisons"]:
+        dtype = comparison["dtype"]
+        error = float(f"{comparison['worst']:.2e}")
+        worst[dtype] = max(worst.get(dtype, 0.0), error)
+    return Numbers(
+        torch_version=data["torch"],
+        python_version=data["python"],
+        devices=data["devices"],
+        comparisons=len(data["comparisons"]),
+        worst=worst,
+        gradcheck=data["gradcheck"],
+    )
 
 
-def _last(log: Log) -> str:
+def _last_lines(log: Log) -> str:
     lines = [line.strip() for line in log.tail(4).splitlines() if line.strip()]
     return " | ".join(lines[-2:])[:400]

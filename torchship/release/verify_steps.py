@@ -1,75 +1,130 @@
 """Installs the packed wheels into new environments and runs the wheels there."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from . import BUILD, EXAMPLE, FOREIGN, PACKAGE, PROJECT, SMOKE, emulation, of_project
+from . import emulation
 from .cells import Cell
 from .environments import TorchEnv, make_venv
-from .paths import ENVS, TEMPORARY, fresh, tool
+from .paths import fresh, tool
+from .settings import Settings
 from .shell import Log, clean_env
-from .tasks import Context
+from .tasks import Context, Task
 
 
 def run_installed(
-    log: Log, folder: Path, glue: str, *, gpu: bool, checker: bool, site: Path | None = None
+    log: Log,
+    folder: Path,
+    glue: str,
+    *,
+    gpu: bool,
+    checker: bool = True,
+    site: Path | None = None,
 ) -> Path:
     """Runs the checker and the smoke test in an environment; returns the smoke test's JSON report.
 
-    Both run in an empty folder, from which Python does not find the source tree. The loader must
-    choose `glue`. Without `gpu`, torch sees no GPU; without `checker`, only the smoke test runs. A
-    package in the folder `site` hides the installed one.
+    Both run in an empty folder, from which Python does not find the source tree. The loader
+    must choose `glue`. Without `gpu`, torch sees no GPU; without `checker`, only the smoke
+    test runs. A package in the folder `site` hides the installed one.
     """
-    python, name = folder / "bin" / "python", (site or folder).name
-    empty = fresh(TEMPORARY / "run" / name)
-    env = clean_env(PATH=f"{folder / 'bin'}:{clean_env()['PATH']}")
-    env |= {"PYTHONPATH": str(site)} if site else {}
-    env |= {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
-    env |= emulation.settings()
+    settings = log.settings
+    python = folder / "bin" / "python"
+    name = (site or folder).name
+    empty = fresh(settings.temporary / "run" / name)
+    env = clean_env(settings.project, **emulation.variables(settings))
+    env["PATH"] = f"{folder / 'bin'}:{env['PATH']}"
+    if site:
+        env["PYTHONPATH"] = str(site)
+    if not gpu:
+        env["CUDA_VISIBLE_DEVICES"] = ""
     if checker:
-        # Under qemu an import of torch takes 20 s; with --torch the checker does not import it.
-        words = ["--torch", folder] if FOREIGN else []
-        log.run([python, "-m", PROJECT.package, *words], env=env, cwd=empty)
-    report = BUILD / "smoke" / f"{name}.json"
+        # Under qemu an import of torch takes 20 s; with --torch the checker does not import
+        # it.
+        options = ["--torch", str(folder)] if settings.is_foreign else []
+        log.run([python, "-m", settings.project.package, *options], env=env, cwd=empty)
+    report = settings.build / "smoke" / f"{name}.json"
     report.parent.mkdir(parents=True, exist_ok=True)
+    command = [*smoke_test(python, report, settings), "--glue", glue]
     remedy = "the lines in the log that begin with FAILED say what is wrong"
-    log.run([*smoke_test(python, report), "--glue", glue], env=env, cwd=empty, remedy=remedy)
+    log.run(command, env=env, cwd=empty, remedy=remedy)
     return report
 
 
-def smoke_test(python: Path, report: Path) -> list[str | Path]:
+def smoke_test(python: Path, report: Path, settings: Settings) -> list[str | Path]:
     """The command that tries the installed package, not that of the sources."""
-    return [python, SMOKE, "--outside", PACKAGE, "--json", report]
+    return [python, settings.smoke, "--outside", settings.package, "--json", report]
 
 
-def folder_of(cell: Cell) -> Path:
-    return ENVS / f"{cell.name}-venv"
+def venv_of(cell: Cell, settings: Settings) -> Path:
+    """The folder of the virtual environment with the cell's thin wheel."""
+    return settings.envs / f"{cell.name}-venv"
 
 
-def venv(context: Context, *, cell: Cell, wheel: Path, env: TorchEnv) -> Sequence[Path]:
-    """Makes a virtual environment with the wheel and the torch of `env`; runs the wheel there."""
-    extras = "" if FOREIGN else "[examples]"
-    wanted = [f"{PROJECT.distribution}{extras} @ {wheel.as_uri()}", "numpy"]
-    wanted.append(f"torch=={env.release}")
-    folder, gpu = folder_of(cell), cell.cuda_major is not None
-    make_venv(context.log, folder, env, wanted)
-    return [folder, run_installed(context.log, folder, cell.glue, gpu=gpu, checker=True)]
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InstallWheel(Task):
+    """Makes a virtual environment with the wheel and the torch of `env`; runs the wheel there.
+
+    The outputs are the environment's folder and the smoke test's report. The step installs
+    from the cache of `env`, if `env` has one, so it runs before `torch_env`'s outputs are
+    deleted.
+    """
+
+    cell: Cell
+    wheel: Task
+    env: TorchEnv
+    torch_env: Task
+
+    def run(self, context: Context) -> Sequence[Path]:
+        settings = context.settings
+        extras = "" if settings.is_foreign else "[examples]"
+        wheel = context.output(self.wheel).as_uri()
+        requirements = [
+            f"{settings.project.distribution}{extras} @ {wheel}",
+            "numpy",
+            f"torch=={self.env.release}",
+        ]
+        folder = venv_of(self.cell, settings)
+        make_venv(context.log, folder, self.env, requirements)
+        gpu = self.cell.cuda_major is not None
+        return [folder, run_installed(context.log, folder, self.cell.glue, gpu=gpu)]
 
 
-def example(context: Context, *, cell: Cell, venv: Path) -> Sequence[Path]:
-    """Runs the example in the virtual environment; raises CommandFailed if the example fails."""
-    out = fresh(BUILD / EXAMPLE.stem / cell.name)
-    command = [venv / "bin" / "python", EXAMPLE, "--out", out]
-    context.log.run(command, cwd=out, remedy=of_project("example_needs"))
-    return [out]
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunExample(Task):
+    """Runs the example in the virtual environment.
+
+    Raises CommandFailed if the example fails.
+    """
+
+    cell: Cell
+    venv: Task
+
+    def run(self, context: Context) -> Sequence[Path]:
+        settings = context.settings
+        out = fresh(settings.build / settings.example.stem / self.cell.name)
+        python = context.output(self.venv) / "bin" / "python"
+        command: list[str | Path] = [python, settings.example, "--out", out]
+        context.log.run(command, cwd=out, remedy=settings.matrix.project.example_needs)
+        return [out]
 
 
-def fat_run(context: Context, *, glue: str, venv: Path, fat_wheel: Path) -> Sequence[Path]:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunFatWheel(Task):
     """Runs the fat wheel beside the torch of a glue; the loader must choose that glue.
 
     The step installs the wheel into a folder of its own, which comes first on Python's path.
     """
-    site = fresh(ENVS / f"{glue}-fat")
-    command = [tool("uv"), "pip", "install", "--no-deps", "--no-index", "--target", site]
-    context.log.run([*command, "--python", venv / "bin" / "python", fat_wheel])
-    return [run_installed(context.log, venv, glue, gpu=True, checker=True, site=site)]
+
+    glue: str
+    venv: Task
+    fat_wheel: Task
+
+    def run(self, context: Context) -> Sequence[Path]:
+        site = fresh(context.settings.envs / f"{self.glue}-fat")
+        venv = context.output(self.venv)
+        options = ["--no-deps", "--no-index", "--target", str(site)]
+        options += ["--python", str(venv / "bin" / "python")]
+        fat_wheel = context.output(self.fat_wheel)
+        context.log.run([tool("uv"), "pip", "install", *options, fat_wheel])
+        return [run_installed(context.log, venv, self.glue, gpu=True, site=site)]

@@ -15,12 +15,14 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from ..doctor.binary import read_binary
-from . import PLATFORM, ReleaseError
-from .store import source_epoch
+from . import ReleaseError
 
 
 class Wheel(NamedTuple):
-    """A wheel in memory; `info` holds `.dist-info` without RECORD, and `files` all other files."""
+    """A wheel in memory.
+
+    `info` holds `.dist-info` without RECORD, and `files` all other files.
+    """
 
     name: str
     version: str
@@ -37,34 +39,40 @@ class Wheel(NamedTuple):
         public = Version(self.version).public
         version = f"{public}+{local}" if local else public
         head, blank, body = self.info["METADATA"].partition(b"\n\n")
-        old, new = (f"\nVersion: {text}".encode() for text in (self.version, version))
+        old, new = (f"\nVersion: {value}".encode() for value in (self.version, version))
         metadata = head.replace(old, new, 1) + blank + body
         tag = tag or self.tag
-        lines = self.info["WHEEL"].decode().splitlines()
-        lines = [line for line in lines if line and not line.startswith("Tag: ")]
+        old_lines = self.info["WHEEL"].decode().splitlines()
+        lines = [line for line in old_lines if line and not line.startswith("Tag: ")]
         python, abi, platforms = tag.split("-")
         lines += [f"Tag: {python}-{abi}-{platform}" for platform in platforms.split(".")]
         info = {"METADATA": metadata, "WHEEL": "".join(f"{line}\n" for line in lines).encode()}
         return self._replace(version=version, tag=tag, info={**self.info, **info})
 
-    def write(self, folder: Path) -> Path:
-        """Writes the wheel into a folder, with sorted entries, the source date and a new RECORD."""
+    def write(self, folder: Path, *, epoch: int) -> Path:
+        """Writes the wheel into a folder, with sorted entries and a new RECORD; returns its path.
+
+        `epoch` is the date of its entries, in seconds since 1970.
+        """
         inside = f"{self.name}-{self.version}.dist-info"
         entries = self.files | {f"{inside}/{name}": data for name, data in self.info.items()}
         lines = [f"{n},sha256={_hash(data)},{len(data)}\n" for n, data in sorted(entries.items())]
         entries[f"{inside}/RECORD"] = "".join([*lines, f"{inside}/RECORD,,\n"]).encode()
         path = folder / f"{self.name}-{self.version}-{self.tag}.whl"
-        stamp = time.gmtime(max(source_epoch(), 315532800))[:6]
+        date = time.gmtime(max(epoch, 315532800))[:6]  # zip files have no dates before 1980
         with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=9) as archive:
             for entry in sorted(entries, key=lambda n: (".dist-info/" in n, n)):
-                item = ZipInfo(entry, stamp)
+                item = ZipInfo(entry, date)
                 item.external_attr = (0o755 if entry.endswith(".so") else 0o644) << 16
                 archive.writestr(item, entries[entry], ZIP_DEFLATED)
         return path
 
 
 def read_wheel(path: Path) -> Wheel:
-    """The wheel at `path`; raises ReleaseError if it is unreadable or does not match its RECORD."""
+    """The wheel at `path`.
+
+    Raises ReleaseError if it is unreadable or does not match its RECORD.
+    """
     try:
         parse_wheel_filename(path.name)
         name, version, *tags = path.name.removesuffix(".whl").split("-")
@@ -75,11 +83,14 @@ def read_wheel(path: Path) -> Wheel:
     except (OSError, BadZipFile, KeyError, ValueError) as error:
         raise ReleaseError(f"{path}: is no readable wheel ({error}); delete it") from error
     entries = {name: data for name, data in entries.items() if not name.endswith("/")}
-    said = {row[0]: row[1] for row in csv.reader(record.splitlines()) if row[1]}
-    found = {name: f"sha256={_hash(data)}" for name, data in entries.items()}
-    if wrong := sorted(n for n in {*said, *found} if said.get(n) != found.get(n)):
-        text = f"{path}: {wrong[0]} does not match the wheel's RECORD"
-        raise ReleaseError(f"{text}; delete the wheel and build it again")
+    listed = {row[0]: row[1] for row in csv.reader(record.splitlines()) if row[1]}
+    hashes = {name: f"sha256={_hash(data)}" for name, data in entries.items()}
+    names = {*listed, *hashes}
+    if wrong := sorted(name for name in names if listed.get(name) != hashes.get(name)):
+        raise ReleaseError(
+            f"{path}: {wrong[0]} does not match the wheel's RECORD; "
+            "delete the wheel and build it again"
+        )
     info = {n.removeprefix(inside): d for n, d in entries.items() if n.startswith(inside)}
     files = {n: d for n, d in entries.items() if not n.startswith(inside)}
     return Wheel(name, version, "-".join(tags), files, info)
@@ -94,17 +105,20 @@ def commits(wheel: Wheel) -> list[str]:
             path.write_bytes(data)
             records.append(read_binary(path).record)
     if not records or None in records:
-        text = f"{wheel.name} {wheel.version}: has no binaries, or one has no build record"
-        raise ReleaseError(f"{text}; build it again")
-    texts = (json.loads(record.text) for record in records if record)
-    return sorted({str(text.get("git_commit", "unknown")) for text in texts})
+        raise ReleaseError(
+            f"{wheel.name} {wheel.version}: has no binaries, or one has no build record; "
+            "build it again"
+        )
+    facts = (json.loads(record.text) for record in records if record)
+    return sorted({str(fact.get("git_commit", "unknown")) for fact in facts})
 
 
-def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
+def join(wheels: Mapping[str, Path], *, local: str | None, platform: str) -> Wheel:
     """One wheel of local version `local` (None for none) with the files of all `wheels`.
 
-    The keys of `wheels` are the names of their variants. Raises ReleaseError if there is no wheel,
-    if a file differs between two wheels, or if a wheel lacks a non-binary file of the first wheel.
+    `platform` is that of the binaries, such as `linux-x86_64`. The keys of `wheels` are the
+    names of their variants. Raises ReleaseError if there is no wheel, if a file differs
+    between two wheels, or if a wheel lacks a non-binary file of the first wheel.
     """
     files: dict[str, tuple[str, bytes]] = {}
     first: Wheel | None = None
@@ -112,8 +126,8 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
         wheel = read_wheel(path)
         first = first or wheel
         for name, data in wheel.files.items():
-            other, known = files.setdefault(name, (label, data))
-            if known != data:
+            other, other_data = files.setdefault(name, (label, data))
+            if other_data != data:
                 raise ReleaseError(
                     f"{name} differs between the wheels of {other} and {label}; build both again, "
                     "from one commit and with one compiler"
@@ -122,7 +136,7 @@ def join(wheels: Mapping[str, Path], *, local: str | None) -> Wheel:
             raise ReleaseError(f"the wheel of {label} lacks {missing[0]}; build it again")
     if first is None:
         raise ReleaseError("no wheel to join: build at least one variant")
-    tag = f"py3-none-{PLATFORM.replace('-', '_')}"
+    tag = f"py3-none-{platform.replace('-', '_')}"
     joined = {name: data for name, (_, data) in sorted(files.items())}
     return first._replace(files=joined).renamed(local=local, tag=tag)
 

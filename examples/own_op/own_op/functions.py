@@ -19,8 +19,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     """
     if x.is_cuda and not torch.compiler.is_compiling():
         LOADER.check_cuda(x.device)
-    result: Tensor = torch.ops.own_op.rms_norm(x.contiguous(), weight.contiguous(), eps)
-    return result
+    y: Tensor = torch.ops.own_op.rms_norm(x.contiguous(), weight.contiguous(), eps)
+    return y
 
 
 class RMSNorm(nn.Module):
@@ -30,7 +30,6 @@ class RMSNorm(nn.Module):
         self,
         size: int,
         eps: float = 1e-6,
-        *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -42,11 +41,11 @@ class RMSNorm(nn.Module):
         return rms_norm(x, self.weight, self.eps)
 
 
-class _Context(Protocol):
-    """What autograd keeps from a forward for its backward."""
+class Context(Protocol):
+    """What autograd hands from the forward to the backward of one call."""
 
+    saved_tensors: tuple[Tensor, ...]
     eps: float
-    saved_tensors: tuple[Tensor, Tensor]
 
     def save_for_backward(self, *tensors: Tensor) -> None: ...
 
@@ -59,12 +58,12 @@ def _fake_backward(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[T
     return x.new_empty(x.shape), weight.new_empty(weight.shape)
 
 
-def _keep(ctx: _Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+def _keep(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
     x, weight, ctx.eps = inputs
     ctx.save_for_backward(x, weight)
 
 
-def _backward(ctx: _Context, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+def _backward(ctx: Context, dy: Tensor) -> tuple[Tensor, Tensor, None]:
     x, weight = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True: what follows is differentiated again
         return (*gradients(dy, x, weight, ctx.eps), None)

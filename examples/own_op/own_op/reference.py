@@ -1,6 +1,6 @@
 """RMSNorm and its gradient in PyTorch's own operations, with which the tests compare."""
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ def gradients(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor
     return dx.to(x.dtype), dweight.to(weight.dtype)
 
 
-def parts() -> tuple[Any, Any, list[Tensor]]:
+def parts() -> tuple[Callable[..., Tensor], Callable[..., Tensor], list[Tensor]]:
     """For `python -m own_op`: the op, its definition, and what both are called with."""
     from .functions import rms_norm
 

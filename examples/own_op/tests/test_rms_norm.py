@@ -1,4 +1,4 @@
-"""On every device, the kernels compute what the definition says; PyTorch can work with them."""
+"""The kernels compute what the definition says, on every device, and PyTorch can work with them."""
 
 import pytest
 import torch
@@ -7,18 +7,13 @@ from torch import Tensor
 from own_op import RMSNorm, reference, rms_norm
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
-TOLERANCES = {
-    torch.float64: 1e-13,
-    torch.float32: 1e-6,
-    torch.float16: 1e-3,
-    torch.bfloat16: 8e-3,
-}
+TOLERANCES = {torch.float64: 1e-13, torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 # Whole vectors, odd sizes and odd addresses, long rows, more rows than blocks, nothing.
 SHAPES = [(5, 64), (3, 2, 12000), (7, 1023), (2, 40000), (6000, 24), (17,), (0, 8), (4, 0)]
 
 
 def tensors(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> list[Tensor]:
-    """x, weight and the gradient of the result; x begins one element into its allocation."""
+    """x, weight and the gradient of the result; x begins one element after an allocation does."""
     generator = torch.Generator().manual_seed(sum(shape))
     drawn = [torch.randn(s, generator=generator) for s in (shape, shape[-1:], shape)]
     x, weight, dy = (tensor.to(device, dtype) for tensor in drawn)
@@ -36,9 +31,9 @@ def run(function, x: Tensor, weight: Tensor, dy: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_values_and_gradients_are_those_of_the_definition(shape, dtype, device) -> None:
-    inputs = tensors(shape, dtype, device)
-    exact = run(reference, *(tensor.double().cpu() for tensor in inputs))
-    for ours, right in zip(run(rms_norm, *inputs), exact, strict=True):
+    arguments = tensors(shape, dtype, device)
+    exact = run(reference, *(tensor.double().cpu() for tensor in arguments))
+    for ours, right in zip(run(rms_norm, *arguments), exact, strict=True):
         assert (ours.shape, ours.dtype) == (right.shape, dtype)
         error = (ours.double().cpu() - right).norm()
         assert error <= TOLERANCES[dtype] * right.norm()
@@ -46,9 +41,9 @@ def test_values_and_gradients_are_those_of_the_definition(shape, dtype, device) 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_run_gives_the_same_bits(device) -> None:
-    inputs = tensors((5000, 96), torch.float32, device)
-    first = run(rms_norm, *inputs)
-    second = run(rms_norm, *inputs)
+    arguments = tensors((5000, 96), torch.float32, device)
+    first = run(rms_norm, *arguments)
+    second = run(rms_norm, *arguments)
     assert all(map(torch.equal, first, second))
 
 
@@ -74,7 +69,7 @@ def test_the_module_compiles_and_loads_what_torch_saved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "said"),
     [
         (lambda x, w: (x, w[1:]), r"weight must have shape \(D,\) = \(8,\), got \(7,\)"),
         (lambda x, w: (x, w.double()), "weight must have the dtype of x, float32, got float64"),

@@ -1,6 +1,6 @@
 """The affine map in PyTorch's own operations; the tests compare the operator with it."""
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return x @ weight.t() + bias
 
 
-def parts() -> tuple[Any, Any, list[Tensor]]:
+def parts() -> tuple[Callable[..., Tensor], Callable[..., Tensor], list[Tensor]]:
     """For `python -m own_op`: the op, its definition, and what both are called with."""
     from .functions import affine
 

@@ -1,0 +1,102 @@
+"""Checks of what users hand to the modules. A message names what they gave, and says what to do."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import TypeVar
+
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+def either(owner: str, **names: T | None) -> T:
+    """The value of an argument that has two names; the caller must use exactly one name."""
+    passed = {name: value for name, value in names.items() if value is not None}
+    if len(passed) != 1:
+        raise TypeError(
+            f"{owner} needs one of {' and '.join(names)}, got {' and '.join(passed) or 'none'}; "
+            "pass exactly one"
+        )
+    return next(iter(passed.values()))
+
+
+def check_size(owner: str, name: str, value: object, *, least: int) -> int:
+    """A size as an int.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is below `least`.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(
+            f"{owner} needs an integer {name}, got {type(value).__name__}: {value!r}; "
+            f"pass an int >= {least}"
+        )
+    size = int(value)
+    if size < least:
+        raise ValueError(f"{owner} needs {name} >= {least}, got {name}={size}; pass a larger one")
+    return size
+
+
+def check_flag(owner: str, name: str, value: object) -> bool:
+    """Refuses all but True and False: the text "False" is true."""
+    if not isinstance(value, bool):
+        raise TypeError(
+            f"{owner} needs True or False as {name}, got {type(value).__name__}: {value!r}; "
+            "pass a bool"
+        )
+    return value
+
+
+def check_probability(owner: str, name: str, value: object) -> float:
+    """A number from 0 to 1. As in ``torch.nn.LSTM``, a bool is none."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0.0 <= float(value) <= 1.0:  # type: ignore[arg-type]
+        raise ValueError(
+            f"{owner} needs {name} from 0 to 1, got {type(value).__name__}: {value!r}; "
+            "pass a probability"
+        )
+    return float(value)  # type: ignore[arg-type]
+
+
+def check_pair(name: str, state: object, members: tuple[str, str]) -> None:
+    """Refuses a state that is no pair of tensors; `members` names the two."""
+    first, second = members
+    if not isinstance(state, (tuple, list)):
+        raise RuntimeError(
+            f"lltm: {name} must be a tuple ({first}, {second}), got {type(state).__name__}; pass "
+            "both tensors"
+        )
+    if len(state) != 2:
+        raise RuntimeError(
+            f"lltm: {name} must be a tuple ({first}, {second}), got {len(state)} elements; pass "
+            "both tensors"
+        )
+    for member, tensor in zip(members, state, strict=True):
+        if not isinstance(tensor, Tensor):
+            raise RuntimeError(
+                f"lltm: {member} of {name} must be a torch.Tensor, got {type(tensor).__name__}; "
+                f"without a state, pass {name}=None"
+            )
+
+
+def check_like_parameters(name: str, tensor: Tensor, parameter: Tensor) -> None:
+    """Refuses a tensor with another dtype or device than the module's parameters have."""
+    if tensor.is_complex():
+        raise RuntimeError(
+            f"lltm: {name} must be a real tensor, got {tensor.dtype}; pass its real and imaginary "
+            f"parts as features: torch.view_as_real({name}).flatten(-2)"
+        )
+    if tensor.dtype != parameter.dtype:
+        raise RuntimeError(
+            f"lltm: {name} must have the dtype of the module, {parameter.dtype}, got "
+            f"{tensor.dtype}; convert it with {name}.to({parameter.dtype}), or the module with "
+            f"module.to({tensor.dtype})"
+        )
+    if tensor.device != parameter.device:
+        raise RuntimeError(
+            f"lltm: {name} must be on the device of the module, {parameter.device}, got "
+            f"{tensor.device}; move it with {name}.to({str(parameter.device)!r}), or the module "
+            f"with module.to({str(tensor.device)!r})"
+        )

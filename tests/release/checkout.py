@@ -1,0 +1,8 @@
+"""The settings of this checkout, for tests of what a run has left in it."""
+
+from __future__ import annotations
+
+from torchship.release.matrix import load
+from torchship.release.settings import make_settings
+
+SETTINGS = make_settings(load())

@@ -1,0 +1,46 @@
+"""The command line: what is refused before anything is built."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchship.release import __main__ as command
+from torchship.release.__main__ import main
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(monkeypatch) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise AssertionError("it was not refused")
+
+    for name in ("run_for_platform", "merge"):
+        monkeypatch.setattr(command, name, fail)
+    monkeypatch.setattr(command.generated, "write", fail)
+
+
+@pytest.mark.parametrize("option", ["--upload", "--recipe", "--shard", "--channel"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_text_is_refused(option, value, capsys) -> None:
+    """An unset variable of a script would start a full build."""
+    assert main([option, value]) == 2
+    assert f"{option}: got an empty text" in capsys.readouterr().out
+
+
+def test_an_empty_selector_is_refused(capsys) -> None:
+    assert main(["--dry-run", ""]) == 2
+    assert "got an empty selector" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--merge", "a", "--upload", "pypi"],
+        ["--merge", "a", "--recipe", "host"],
+        ["--upload", "pypi", "--recipe", "host"],
+        ["--write-generated", "--list"],
+    ],
+)
+def test_two_commands_in_one_are_refused(options, capsys) -> None:
+    """One of them would be left out without a word."""
+    assert main(options) == 2
+    assert "are commands of their own" in capsys.readouterr().out

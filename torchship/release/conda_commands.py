@@ -1,0 +1,48 @@
+"""The command lines of `conda_worker`: one function for each of its commands."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+WORKER = (sys.executable, "-m", f"{__package__}.conda_worker")
+
+
+def bootstrap(out: Path, *, wheels: Path, python: str) -> list[str]:
+    return [*WORKER, "bootstrap", str(out), "--wheels", str(wheels), "--python", python]
+
+
+def build(
+    variants: Path,
+    out: Path,
+    *,
+    channels: Sequence[str],
+    recipe: Path | None = None,
+    run_tests: bool = False,
+) -> list[str]:
+    """Without `recipe`, the worker takes the project's."""
+    command = [*WORKER, "build", str(variants), str(out), *_options(channels)]
+    if recipe:
+        command += ["--recipe", str(recipe)]
+    if run_tests:
+        command.append("--test")
+    return command
+
+
+def index(channel: Path, packages: Sequence[Path]) -> list[str]:
+    return [*WORKER, "index", str(channel), *map(str, packages)]
+
+
+def contents(package: Path, binaries: Sequence[Path]) -> list[str]:
+    return [*WORKER, "contents", str(package), *map(str, binaries)]
+
+
+def test(package: Path, *, channels: Sequence[str]) -> list[str]:
+    return [*WORKER, "test", str(package), *_options(channels)]
+
+
+def install(prefix: Path, specs: Sequence[str], *, channels: Sequence[str]) -> list[str]:
+    return [*WORKER, "install", str(prefix), *specs, *_options(channels)]
+
+
+def _options(channels: Sequence[str]) -> list[str]:
+    return [word for channel in channels for word in ("--channel", channel)]

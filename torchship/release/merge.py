@@ -1,0 +1,166 @@
+"""Joins the `dist` folders of shards."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from . import ReleaseError
+from .cells import all_cells, required
+from .collect import artefacts, missing
+from .conda_steps import index_package
+from .manifest import (
+    Binary,
+    CellEntry,
+    HostFacts,
+    Manifest,
+    check_hashes,
+    of_shards,
+    write,
+)
+from .pack_steps import make_fat_wheel, write_index
+from .paths import publish, replace_wheel
+from .run import only_run
+from .settings import Settings
+from .shards import check_shards, describe_binaries
+from .shell import Log
+from .store import relative
+from .wheels import read_wheel
+
+# The states of a cell from the best to the worst: the shard that came furthest counts.
+RANK = {"done": 0, "partial": 1, "failed": 2, "skipped": 3}
+
+
+class Shards(NamedTuple):
+    """The manifests of the shards by their folders, and for each cell the folder that counts."""
+
+    manifests: Mapping[Path, Manifest]
+    origin: Mapping[str, Path]
+
+    @property
+    def cells(self) -> dict[str, CellEntry]:
+        return {name: self.manifests[folder].cells[name] for name, folder in self.origin.items()}
+
+    @property
+    def wheels(self) -> dict[str, Path]:
+        """The thin wheels of the packed cells."""
+        return {
+            name: self.origin[name] / str(cell.wheel)
+            for name, cell in self.cells.items()
+            if cell.packed
+        }
+
+    def cells_of(self, folder: Path) -> set[str]:
+        """The names of the cells that a folder contributes."""
+        return {name for name, origin in self.origin.items() if origin == folder}
+
+
+def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
+    """Joins the `dist` folders of shards into this one.
+
+    Returns 1 if a cell has failed that is not optional, else 0.
+    """
+    shards = _read_shards(folders, settings)
+    with only_run(settings, console):
+        if not shards.wheels:
+            raise ReleaseError("no shard built a variant to merge; the shards' logs say why")
+        with Log(settings.logs / "merge.log", settings) as log:
+            fat = make_fat_wheel(
+                log,
+                shards.wheels,
+                required=required(settings.matrix),
+                limit=settings.matrix.project.wheel_limit,
+            )
+            wheel = read_wheel(fat)
+            check_hashes(wheel.binaries, shards.manifests.values())
+            binaries = describe_binaries(wheel)
+            for folder, manifest in shards.manifests.items():
+                _publish(folder, manifest, shards.cells_of(folder), log)
+            final = replace_wheel(fat, settings.dist, any_version=True)
+        manifest = _join(shards, final, binaries, settings)
+        write_index(settings.index)
+        write(manifest, settings.manifest)
+    for name, cell in manifest.cells.items():
+        if cell.state == "failed":
+            label = f"{name} (optional)" if name in manifest.optional else name
+            console.print(f"FAILED {label}: {cell.reason}", markup=False, soft_wrap=True)
+    console.print(
+        f"merged {len(manifest.cells)} cells of {len(shards.manifests)} folders into "
+        f"{relative(final, settings.repo)}{manifest.lacks}",
+        markup=False,
+        soft_wrap=True,
+    )
+    return 1 if manifest.failed else 0
+
+
+def _read_shards(folders: Sequence[Path], settings: Settings) -> Shards:
+    manifests = of_shards(folders)
+    check_shards(manifests, settings)
+    origin: dict[str, Path] = {}
+    for cell in all_cells(settings.matrix):
+        candidates = [
+            folder for folder, manifest in manifests.items() if cell.name in manifest.cells
+        ]
+        if candidates:
+            origin[cell.name] = min(
+                candidates, key=lambda folder: RANK[manifests[folder].cells[cell.name].state]
+            )
+    return Shards(manifests=manifests, origin=origin)
+
+
+def _join(shards: Shards, fat: Path, binaries: dict[str, Binary], settings: Settings) -> Manifest:
+    """The manifest of the joined folder, whose fat wheel is `fat`."""
+    manifests = list(shards.manifests.values())
+    first = manifests[0]
+    names = [cell.name for cell in all_cells(settings.matrix)]
+    cells = shards.cells
+    sdists = {
+        settings.dist / artefact.path
+        for manifest in manifests
+        for artefact in manifest.artefacts
+        if artefact.kind == "sdist"
+    }
+    hosts: dict[str, HostFacts] = {}
+    for manifest in manifests:
+        hosts |= manifest.hosts
+    return Manifest(
+        package=first.package,
+        version=first.version,
+        commit=first.commit,
+        clean=all(manifest.clean for manifest in manifests),
+        sources=first.sources,
+        source_date=first.source_date,
+        base_channel=_base_channels(manifests),
+        made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        seconds=max(manifest.seconds for manifest in manifests),
+        total=first.total,
+        missing=missing(names, cells),
+        optional=first.optional,
+        cells=cells,
+        binaries=binaries,
+        artefacts=artefacts(cells, settings.dist, sdists=sorted(sdists), fat_wheels=[fat]),
+        hosts=hosts,
+    )
+
+
+def _base_channels(manifests: Sequence[Manifest]) -> str | None:
+    """The base channels of all shards; None if one of them used a bootstrap channel."""
+    channels = {manifest.base_channel for manifest in manifests}
+    if None in channels:
+        return None
+    return ", ".join(sorted(map(str, channels)))
+
+
+def _publish(folder: Path, manifest: Manifest, cells: Collection[str], log: Log) -> None:
+    """Copies the source distribution, and the artefacts and logs of `cells`, from a shard."""
+    settings = log.settings
+    names = [a.path for a in manifest.artefacts if a.kind != "fat" and {*a.cells} <= {*cells}]
+    entries = [entry for name, entry in manifest.cells.items() if name in cells]
+    names += [entry.log for entry in entries if entry.log]
+    for path in (folder / name for name in names):
+        if path.suffix == ".conda":
+            index_package(log, path, settings.channel)
+        elif path.is_file():
+            publish(path, settings.dist / path.relative_to(folder))
