@@ -25,12 +25,12 @@ import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # last: the installed lltm_conda must come before the checkout's
@@ -40,7 +40,7 @@ import torch  # noqa: E402
 from benchmarks import baselines, machine, session, sizes  # noqa: E402
 from benchmarks.check import check  # noqa: E402
 from benchmarks.compare import OURS, SLOWER  # noqa: E402
-from benchmarks.contender import DTYPES, Calls, Request, make_inputs  # noqa: E402
+from benchmarks.contender import DTYPES, Builder, Calls, Request, make_inputs  # noqa: E402
 from benchmarks.schema import Size, paired_ratio  # noqa: E402
 from benchmarks.timing import calibrate, split, stopwatch  # noqa: E402
 from measurements import storage  # noqa: E402
@@ -178,7 +178,8 @@ class Worker:
         self.forget()
         session.set_tf32(allowed=draw.dtype == "tf32")
         is_layer = draw.size.steps > 1
-        builders = baselines.LAYERS if is_layer else baselines.CELLS
+        contenders_of = baselines.LAYERS if is_layer else baselines.CELLS
+        builders = cast("Mapping[str, Builder]", contenders_of)
         request = Request(draw.size, DTYPES[draw.dtype], "cuda", seed=0)
         inputs = make_inputs(draw.size, request.dtype, "cuda", seed=2)
         for name in contenders:

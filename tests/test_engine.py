@@ -103,10 +103,10 @@ def test_a_namespace_that_another_library_has_taken_is_named(tmp_path: Path, ope
         except ImportError as error:
             print(error)
     """
-    text = run_program(tmp_path, code)
-    assert "lltm cannot be loaded: another project has registered torch.ops.lltm" in text
-    assert "another library of this process" in text
-    assert "import lltm_conda without the other project" in text
+    output = run_program(tmp_path, code)
+    assert "lltm cannot be loaded: another project has registered torch.ops.lltm" in output
+    assert "another library of this process" in output
+    assert "import lltm_conda without the other project" in output
 
 
 def test_operators_that_a_program_adds_to_the_namespace_do_no_harm(tmp_path: Path) -> None:

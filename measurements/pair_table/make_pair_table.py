@@ -36,6 +36,7 @@ from torchship.doctor.layouts import LAYOUTS  # noqa: E402
 from torchship.doctor.records import GlueName, dotted  # noqa: E402
 from torchship.release.matrix import load_settings  # noqa: E402
 
+PROJECT = load_settings().project
 # Outcomes of load_objects.py that have another name in this table.
 OUTCOMES = {"load error": "import error", "crash at load": "abort", "crash at call": "abort"}
 CALL = "__import__('run_pair').works(library)"

@@ -22,7 +22,8 @@ def device(request: pytest.FixtureRequest) -> str:
 def keep_settings() -> Iterator[None]:
     """A run sets torch's thread count and its flags for tf32; another test should not notice."""
     flags = (torch.backends.cuda.matmul, torch.backends.cudnn)
-    threads, allowed = torch.get_num_threads(), [flag.allow_tf32 for flag in flags]
+    threads = torch.get_num_threads()
+    allowed = [flag.allow_tf32 for flag in flags]
     yield
     torch.set_num_threads(threads)
     for flag, value in zip(flags, allowed, strict=True):

@@ -216,7 +216,8 @@ def test_a_long_sequence_that_rounds_c_to_sixteen_bits_at_every_step_is_caught()
     size = Size(4, 16, 16, 400)
 
     def rounding(p: dict[str, Tensor], x: Tensor, state: State) -> State:
-        state, outputs = tuple(s[0] for s in state), []
+        state = tuple(s[0] for s in state)
+        outputs = []
         for x_t in x:
             state = checking.lltm_step(p, x_t, state)
             outputs.append(state[0])
@@ -244,7 +245,8 @@ def test_a_quarter_is_the_most_that_is_allowed(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_step_that_reads_another_h_than_it_returns_is_caught() -> None:
     def call(p: dict[str, Tensor], x: Tensor, state: State) -> State:
-        state, outputs = tuple(s[0] for s in state), []
+        state = tuple(s[0] for s in state)
+        outputs = []
         late = state[0]
         for x_t in x:
             late, state = state[0], checking.lltm_step(p, x_t, (late, state[1]))

@@ -38,7 +38,10 @@ def test_draws_keep_their_bounds(device: str) -> None:
 def test_operations_and_elements_of_a_step_counted_by_hand() -> None:
     size = Size(16, 32, 128)
     assert sizes.forward_flops(size) == 2 * 16 * 160 * 384
-    weights, bias, x, row = 384 * 160, 384, 16 * 32, 16 * 128
+    weights = 384 * 160
+    bias = 384
+    x = 16 * 32
+    row = 16 * 128
     in_and_out = (weights + bias + x + 2 * row) + 2 * row
     assert sizes.forward_elements(size) == in_and_out + 3 * row
 
@@ -78,7 +81,8 @@ def test_what_is_slower_is_replaced_by_the_median_of_fresh_processes(
             command_line="python -m benchmarks random --contenders lstmcell ours",
         )
 
-    found, again = measured(5.0), iter(times)
+    found = measured(5.0)
+    again = iter(times)
     monkeypatch.setattr(session, "_measure", lambda *_: None)
     monkeypatch.setattr(machine, "describe_software", lambda: found.software)
 

@@ -23,7 +23,8 @@ def printed(found: Report) -> str:
 
 def test_speedup_is_paired_by_round() -> None:
     # The medians alone would say 20 / 10; in every round it was 3, 3 and 2.
-    baseline, ours = result("python", [3.0, 30.0, 20.0]), result("ours", [1.0, 10.0, 10.0])
+    baseline = result("python", [3.0, 30.0, 20.0])
+    ours = result("ours", [1.0, 10.0, 10.0])
     assert compare.speedup(baseline, ours) == 3.0
 
 
@@ -139,7 +140,8 @@ def test_a_grid_of_sequences_has_a_row_of_panels_for_each_length() -> None:
     pytest.importorskip("matplotlib")
     from benchmarks.plot import figure
 
-    short, long = Size(1, 16, 16, 8), Size(1, 16, 16, 64)
+    short = Size(1, 16, 16, 8)
+    long = Size(1, 16, 16, 64)
     found = [
         result(name, [time] * 3, size=size, metric=metric)
         for size, metric in ((short, "forward"), (short, "backward"), (long, "forward"))

@@ -174,8 +174,8 @@ def namesake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("namesake") / "bare"
     shutil.copytree(HERE / "bare", folder)
     header = folder / "csrc" / "project.h"
-    text = header.read_text().replace("PROJECT_NAMESPACE bare", "PROJECT_NAMESPACE lltm")
-    header.write_text(text.replace(" bare_##name", " lltm_##name"))
+    content = header.read_text().replace("PROJECT_NAMESPACE bare", "PROJECT_NAMESPACE lltm")
+    header.write_text(content.replace(" bare_##name", " lltm_##name"))
     shutil.copytree(source_root() / "engine", folder / "csrc" / "engine")
     project = project_of("bare", folder)._replace(namespace="lltm")
     env = {**os.environ, "DEBUG": "1"}
@@ -190,9 +190,9 @@ def test_a_project_with_the_namespace_of_a_loaded_one_is_refused(
 ) -> None:
     """Torch would end the process, whatever the operators of the two are called."""
     first, second = order
-    text = run(LOAD_TWO, " ".join(order), namesake, LLTM_CONDA_LOAD="0")
-    assert text.startswith(f"{first} is loaded\n{second} cannot be loaded: another project")
-    assert f"registered already by {first}: " in text
+    output = run(LOAD_TWO, " ".join(order), namesake, LLTM_CONDA_LOAD="0")
+    assert output.startswith(f"{first} is loaded\n{second} cannot be loaded: another project")
+    assert f"registered already by {first}: " in output
 
 
 @pytest.mark.parametrize("glue", glues())

@@ -231,7 +231,7 @@ def test_a_requirement_that_admits_more_than_the_objects_is_a_problem(
     assert ("keeps what the wheel's name" in out) == (refused is None)
 
 
-def service(**facts: Any) -> audit.Service:
+def service(**facts: object) -> audit.Service:
     plain: dict[str, Any] = {
         "object": "_C.so",
         "torch": ("2.13",),

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hostile_files import MEGABYTES, SECONDS, SECONDS_ANY_SIZE, Image, cost_of
 from shared_objects import fake_torch, shared_object
 
 from lltm_conda._project import PROJECT
@@ -23,6 +22,8 @@ from lltm_conda.engine.doctor.environment import main as doctor
 from lltm_conda.engine.doctor.records import UNKNOWN
 from lltm_conda.engine.doctor.text import read_json, read_regular
 from lltm_conda.engine.doctor.torch_probe import TorchNotFoundError
+from measurements.reader.hostile_files import MEGABYTES, SECONDS, SECONDS_ANY_SIZE, Image
+from measurements.reader.reader_costs import cost_of
 
 SYMBOL = "_ZN2at6Tensor3addEv"
 FOR_ANOTHER_TORCH = "Requires-Dist: torch==2.9.1"

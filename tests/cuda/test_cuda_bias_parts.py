@@ -74,7 +74,7 @@ def test_two_streams_at_once_give_the_bits_of_one(gpu) -> None:
 def test_graph_replays_beside_other_calls_give_the_bits_of_one(gpu) -> None:
     arguments = backward_arguments(PARTED, gpu)[1]
     other = backward_arguments(PARTED, gpu, seed=1)[1]
-    wanted = [d_bias(arguments), d_bias(other)]
+    expected = [d_bias(arguments), d_bias(other)]
     graph, (first, second) = captured(lambda: (d_bias(arguments), d_bias(arguments)))
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -85,5 +85,5 @@ def test_graph_replays_beside_other_calls_give_the_bits_of_one(gpu) -> None:
         with torch.cuda.stream(side):
             beside = d_bias(other)
         torch.cuda.synchronize()
-        assert torch.equal(first, wanted[0]) and torch.equal(second, wanted[0])
-        assert torch.equal(beside, wanted[1])
+        assert torch.equal(first, expected[0]) and torch.equal(second, expected[0])
+        assert torch.equal(beside, expected[1])

@@ -55,11 +55,13 @@ class OneCopy:
         inside[:, :r, :c] = self.start[:, :r, :c]
 
     def fill(self, copy: Any, void: Any) -> None:
-        copy.to, copy.planes = void(self.end.data_ptr()), len(self.end)
+        copy.to = void(self.end.data_ptr())
+        copy.planes = len(self.end)
         setattr(copy, "from", void(self.start.data_ptr()))
         copy.from_rows, copy.to_rows = self.rows
         copy.from_columns, copy.to_columns = self.columns
-        copy.from_stride, copy.to_stride = self.start.size(2), self.end.size(2)
+        copy.from_stride = self.start.size(2)
+        copy.to_stride = self.end.size(2)
 
 
 @pytest.mark.parametrize("dtype", CODES, ids=str)

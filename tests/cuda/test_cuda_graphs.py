@@ -30,12 +30,12 @@ def test_captured_step_follows_its_inputs(gpu, dtype) -> None:
                 tensor.copy_(value)
         graph.replay()
         exact = [t.cpu().double().requires_grad_() for t in other]
-        wanted = lltm_conda.reference(*exact)
-        wanted = (
-            *wanted,
-            *torch.autograd.grad(wanted, exact, [g.cpu().double() for g in incoming]),
+        expected = lltm_conda.reference(*exact)
+        expected = (
+            *expected,
+            *torch.autograd.grad(expected, exact, [g.cpu().double() for g in incoming]),
         )
-        assert_agree(found, wanted, TOLERANCE[dtype], (*RESULTS, *NAMES))
+        assert_agree(found, expected, TOLERANCE[dtype], (*RESULTS, *NAMES))
 
 
 def test_captured_chain_of_steps(gpu) -> None:
@@ -69,10 +69,10 @@ def test_make_graphed_callables(gpu) -> None:
     outputs = graphed(x, h, c)
     incoming = like(outputs)
     leaves = (x, step.cell.weights, step.cell.bias, h, c)
-    wanted = lltm_conda.reference(*leaves)
-    assert_agree(outputs, wanted, 1e-12, RESULTS)
+    expected = lltm_conda.reference(*leaves)
+    assert_agree(outputs, expected, 1e-12, RESULTS)
     torch.autograd.backward(outputs, incoming)
-    want = torch.autograd.grad(wanted, leaves, incoming)
+    want = torch.autograd.grad(expected, leaves, incoming)
     assert_agree([t.grad for t in leaves], want, 1e-12, NAMES)
 
 
@@ -84,9 +84,9 @@ def test_compiled_with_reduced_overhead(gpu) -> None:
         inputs = make_inputs(16, 32, 128, device=gpu, seed=seed, requires_grad=True)
         outputs = compiled(*inputs)
         incoming = like(outputs)
-        got = [t.clone() for t in torch.autograd.grad(outputs, inputs, incoming)]
+        actual = [t.clone() for t in torch.autograd.grad(outputs, inputs, incoming)]
         exact = [t.detach().requires_grad_() for t in inputs]
-        wanted = lltm_conda.reference(*exact)
-        assert_agree(outputs, wanted, 1e-12, RESULTS)
-        assert_agree(got, torch.autograd.grad(wanted, exact, incoming), 1e-12, NAMES)
+        expected = lltm_conda.reference(*exact)
+        assert_agree(outputs, expected, 1e-12, RESULTS)
+        assert_agree(actual, torch.autograd.grad(expected, exact, incoming), 1e-12, NAMES)
     torch._dynamo.reset()

@@ -65,12 +65,13 @@ def tf32() -> Iterator[None]:
 def test_path_agrees_with_the_reference(gpu, path, dtype, shape) -> None:
     inputs = make_inputs(*shape, dtype=dtype, device=gpu, requires_grad=True)
     exact = [t.detach().double().requires_grad_() for t in inputs]
-    outputs, wanted = through_function(*inputs), lltm_conda.reference(*exact)
+    outputs = through_function(*inputs)
+    expected = lltm_conda.reference(*exact)
     incoming = like(outputs)
-    assert_agree(outputs, wanted, TOLERANCE[dtype], ("new_h", "new_cell"))
-    got = torch.autograd.grad(outputs, inputs, incoming)
-    want = torch.autograd.grad(wanted, exact, [g.double() for g in incoming])
-    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+    assert_agree(outputs, expected, TOLERANCE[dtype], ("new_h", "new_cell"))
+    actual = torch.autograd.grad(outputs, inputs, incoming)
+    want = torch.autograd.grad(expected, exact, [g.double() for g in incoming])
+    assert_agree(actual, want, TOLERANCE[dtype], NAMES)
 
 
 @pytest.mark.parametrize("shape", [(21, 61, 40), (37, 70, 72), (100, 131, 256)], ids=str)
@@ -78,15 +79,16 @@ def test_planes_in_tf32_agree_with_the_reference(gpu, monkeypatch, tf32, shape) 
     monkeypatch.setenv("LLTM_CUDA_CELL", "planes")
     inputs = make_inputs(*shape, dtype=torch.float32, device=gpu, requires_grad=True)
     exact = [t.detach().double().requires_grad_() for t in inputs]
-    outputs, wanted = through_function(*inputs), lltm_conda.reference(*exact)
+    outputs = through_function(*inputs)
+    expected = lltm_conda.reference(*exact)
     incoming = like(outputs)
     tolerance = TOLERANCE[torch.float16]  # tf32 has its mantissa
-    assert_agree(outputs, wanted, tolerance, ("new_h", "new_cell"))
+    assert_agree(outputs, expected, tolerance, ("new_h", "new_cell"))
     names = launches(lambda: through_function(*inputs))
     assert any("finish" in name for name in names), names
-    got = torch.autograd.grad(outputs, inputs, incoming)
-    want = torch.autograd.grad(wanted, exact, [g.double() for g in incoming])
-    assert_agree(got, want, tolerance, NAMES)
+    actual = torch.autograd.grad(outputs, inputs, incoming)
+    want = torch.autograd.grad(expected, exact, [g.double() for g in incoming])
+    assert_agree(actual, want, tolerance, NAMES)
 
 
 @every_dtype
@@ -101,9 +103,9 @@ def test_path_takes_views_that_begin_anywhere(gpu, path, dtype, features) -> Non
     results = torch.ops.lltm.forward(*odd)
     assert_agree(results[:2], want, TOLERANCE[dtype], ("new_h", "new_cell"))
     incoming = like(results)
-    got = torch.ops.lltm.backward(*incoming, *saved_for_backward(odd, results), 31)
+    actual = torch.ops.lltm.backward(*incoming, *saved_for_backward(odd, results), 31)
     want = torch.ops.lltm.backward(*incoming, *saved_for_backward(aligned, results), 31)
-    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+    assert_agree(actual, want, TOLERANCE[dtype], NAMES)
 
 
 @every_dtype
@@ -124,10 +126,10 @@ def test_path_reads_gradients_wherever_they_lie(gpu, path, dtype) -> None:
     for name, grad in layouts.items():
         assert not grad.is_contiguous()
         for given in ((grad, plane), (plane, grad), (None, grad), (grad, None)):
-            got = torch.ops.lltm.backward(*given, None, *saved, 31)
+            actual = torch.ops.lltm.backward(*given, None, *saved, 31)
             packed = [None if g is None else g.contiguous() for g in given]
             want = torch.ops.lltm.backward(*packed, None, *saved, 31)
-            assert_agree(got, want, TOLERANCE[dtype], [f"{name}: {n}" for n in NAMES])
+            assert_agree(actual, want, TOLERANCE[dtype], [f"{name}: {n}" for n in NAMES])
 
 
 @every_dtype
@@ -136,14 +138,15 @@ def test_path_reads_gradients_wherever_they_lie(gpu, path, dtype) -> None:
 def test_path_makes_what_is_wanted_and_no_more(gpu, path, dtype, needs, features) -> None:
     inputs = make_inputs(20, features, 48, dtype=dtype, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
-    incoming, saved = like(results), saved_for_backward(inputs, results)
+    incoming = like(results)
+    saved = saved_for_backward(inputs, results)
     everything = torch.ops.lltm.backward(*incoming, *saved, 31)
     found = torch.ops.lltm.backward(*incoming, *saved, needs)
-    for bit, got, want in zip((1, 2, 4, 8, 16), found, everything, strict=True):
+    for bit, actual, want in zip((1, 2, 4, 8, 16), found, everything, strict=True):
         if needs & bit:
-            assert torch.equal(got, want)
+            assert torch.equal(actual, want)
         else:
-            assert got.numel() == 0
+            assert actual.numel() == 0
 
 
 @every_dtype
@@ -153,9 +156,9 @@ def test_path_makes_missing_gates_again(gpu, path, dtype, shape) -> None:
     results = torch.ops.lltm.forward(*inputs)
     incoming = like(results)
     *saved, gates = saved_for_backward(inputs, results)
-    got = torch.ops.lltm.backward(*incoming, *saved, None, 31)
+    actual = torch.ops.lltm.backward(*incoming, *saved, None, 31)
     want = torch.ops.lltm.backward(*incoming, *saved, gates, 31)
-    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+    assert_agree(actual, want, TOLERANCE[dtype], NAMES)
 
 
 @pytest.mark.parametrize("features", [64, 61])
@@ -165,7 +168,8 @@ def test_path_gives_the_same_bits_every_time(gpu, path, dtype, features) -> None
 
     def run() -> tuple[torch.Tensor, ...]:
         results = torch.ops.lltm.forward(*inputs)
-        incoming, saved = like(results), saved_for_backward(inputs, results)
+        incoming = like(results)
+        saved = saved_for_backward(inputs, results)
         return (*results, *torch.ops.lltm.backward(*incoming, *saved, 31))
 
     first = run()
@@ -184,7 +188,8 @@ def test_unknown_path_is_refused_by_name(gpu, monkeypatch) -> None:
 def test_small_step_is_one_launch_forward_and_two_backward(gpu, dtype, shape) -> None:
     inputs = make_inputs(*shape, dtype=dtype, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
-    incoming, saved = like(results), saved_for_backward(inputs, results)
+    incoming = like(results)
+    saved = saved_for_backward(inputs, results)
     forward = launches(lambda: torch.ops.lltm.forward(*inputs))
     assert len(forward) == 1, forward
     if shape[2] > 1024:  # a GEMM's work, backward
@@ -196,7 +201,7 @@ def test_small_step_is_one_launch_forward_and_two_backward(gpu, dtype, shape) ->
 
 
 @pytest.mark.parametrize(
-    ("batch", "wanted"),
+    ("batch", "expected"),
     [
         (200, ["backward_strips"]),
         (2048, ["backward_strips", "sum_columns"]),
@@ -205,15 +210,16 @@ def test_small_step_is_one_launch_forward_and_two_backward(gpu, dtype, shape) ->
     ids=["one part", "16 parts", "32 parts"],
 )
 def test_nothing_is_filled_and_the_bias_gradient_rides_along(
-    gpu, monkeypatch, batch, wanted
+    gpu, monkeypatch, batch, expected
 ) -> None:
     monkeypatch.setenv("LLTM_CUDA_CELL", "cublas")
     inputs = make_inputs(batch, 64, 512, dtype=torch.float32, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
-    incoming, saved = like(results), saved_for_backward(inputs, results)
+    incoming = like(results)
+    saved = saved_for_backward(inputs, results)
     names = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 4 + 16))
-    assert len(names) == len(wanted), names
-    assert all(part in name for part, name in zip(wanted, names, strict=True)), names
+    assert len(names) == len(expected), names
+    assert all(part in name for part, name in zip(expected, names, strict=True)), names
 
 
 OF_A_PRODUCT = re.compile(r"reduce|memset", re.IGNORECASE)  # what cuBLAS adds to a split product
@@ -234,7 +240,8 @@ def test_large_step_is_four_launches_backward_and_five_in_parts(gpu, dtype, shap
     """Of two products, where cuBLAS itself takes one kernel for each, as it does in 16 bits."""
     inputs = make_inputs(*shape, dtype=dtype, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
-    incoming, saved = like(results), saved_for_backward(inputs, results)
+    incoming = like(results)
+    saved = saved_for_backward(inputs, results)
     names = launches(lambda: torch.ops.lltm.backward(*incoming, *saved, 31))
     names = [n for n in names if not OF_A_PRODUCT.search(n)]
     ours = {"backward_strips": 1, "sum_columns": sums, "copy_all": 1}
@@ -247,7 +254,8 @@ def test_large_step_is_four_launches_backward_and_five_in_parts(gpu, dtype, shap
 def test_large_weights_of_unaligned_rows_are_not_copied(gpu, dtype) -> None:
     inputs = make_inputs(16, 1001, 2000, dtype=dtype, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
-    incoming, saved = like(results), saved_for_backward(inputs, results)
+    incoming = like(results)
+    saved = saved_for_backward(inputs, results)
     forward = launches(lambda: torch.ops.lltm.forward(*inputs))
     assert "join" in forward[0], forward
     assert "finish" in forward[-1], forward
@@ -266,13 +274,14 @@ def test_joined_operand_gives_the_weights_gradient(gpu, monkeypatch, dtype, shap
     exact = [t.double().requires_grad_() for t in inputs]
     for given in (inputs, odd):
         results = torch.ops.lltm.forward(*given)
-        incoming, saved = like(results), saved_for_backward(given, results)
+        incoming = like(results)
+        saved = saved_for_backward(given, results)
         for needs in (2, 2 + 4, 31):
-            got = torch.ops.lltm.backward(*incoming[:2], None, *saved, needs)[1]
+            actual = torch.ops.lltm.backward(*incoming[:2], None, *saved, needs)[1]
             want = torch.autograd.grad(
                 lltm_conda.reference(*exact), exact[1], [g.double() for g in incoming[:2]]
             )
-            assert_agree([got], want, TOLERANCE[dtype], [f"weights, {needs}"])
+            assert_agree([actual], want, TOLERANCE[dtype], [f"weights, {needs}"])
 
 
 DATA_SHAPES = [
@@ -293,19 +302,21 @@ def test_one_product_gives_the_gradients_of_data(gpu, monkeypatch, dtype, shape,
     inputs = make_inputs(*shape, dtype=dtype, device=gpu)
     exact = [t.double().requires_grad_() for t in inputs]
     results = torch.ops.lltm.forward(*inputs)
-    incoming, saved = like(results), saved_for_backward(inputs, results)
-    got = torch.ops.lltm.backward(*incoming[:2], None, *saved, needs)
-    wanted = lltm_conda.reference(*exact)
-    want = torch.autograd.grad(wanted, exact, [g.double() for g in incoming[:2]])
+    incoming = like(results)
+    saved = saved_for_backward(inputs, results)
+    actual = torch.ops.lltm.backward(*incoming[:2], None, *saved, needs)
+    expected = lltm_conda.reference(*exact)
+    want = torch.autograd.grad(expected, exact, [g.double() for g in incoming[:2]])
     which = [place for place in range(5) if needs >> place & 1]
     names = [NAMES[place] for place in which]
-    assert_agree([got[p] for p in which], [want[p] for p in which], TOLERANCE[dtype], names)
+    assert_agree([actual[p] for p in which], [want[p] for p in which], TOLERANCE[dtype], names)
 
 
 def test_a_gradient_alone_needs_no_room_for_joined_ones(gpu) -> None:
     inputs = make_inputs(1500, 400, 800, dtype=torch.float16, device=gpu)
     results = torch.ops.lltm.forward(*inputs)
-    incoming, saved = like(results), saved_for_backward(inputs, results)
+    incoming = like(results)
+    saved = saved_for_backward(inputs, results)
 
     def peak(needs: int) -> int:
         torch.cuda.synchronize()

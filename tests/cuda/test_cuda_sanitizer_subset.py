@@ -114,7 +114,7 @@ def test_sanitizer_sequence(gpu, monkeypatch, dtype, family, shape) -> None:
         needed = (9, 0) if family == "cluster" else (8, 0) if family == "grid" else (0, 0)
         if torch.cuda.get_device_capability(gpu) < needed:
             pytest.skip(f"{family} needs compute capability {needed[0]}.{needed[1]}")
-        got = results()
+        actual = results()
         names = ("output", "h_n", "c_n", "d_input", *(name for name, _ in layer.named_parameters()))
-        assert_agree(got, want, 4 * TOLERANCE[dtype], names, SMALLEST_SCALE)
+        assert_agree(actual, want, 4 * TOLERANCE[dtype], names, SMALLEST_SCALE)
     torch.cuda.synchronize()

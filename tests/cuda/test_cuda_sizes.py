@@ -24,12 +24,13 @@ RESULTS = ("new_h", "new_cell")
 def agrees_with_reference_on_the_gpu(inputs, tolerance) -> None:
     """The oracle in float64 on the GPU: a CPU would need minutes for these sizes."""
     exact = [t.detach().double().requires_grad_() for t in inputs]
-    outputs, wanted = through_function(*inputs), lltm_conda.reference(*exact)
+    outputs = through_function(*inputs)
+    expected = lltm_conda.reference(*exact)
     incoming = like(outputs)
-    assert_agree(outputs, wanted, tolerance, RESULTS)
-    got = torch.autograd.grad(outputs, inputs, incoming)
-    want = torch.autograd.grad(wanted, exact, [g.double() for g in incoming])
-    assert_agree(got, want, tolerance, NAMES)
+    assert_agree(outputs, expected, tolerance, RESULTS)
+    actual = torch.autograd.grad(outputs, inputs, incoming)
+    want = torch.autograd.grad(expected, exact, [g.double() for g in incoming])
+    assert_agree(actual, want, tolerance, NAMES)
 
 
 @every_dtype
@@ -72,7 +73,9 @@ TAIL = 1000
     reason="needs a GPU of 40 GiB",
 )
 def test_more_gate_elements_than_32_bits_can_index(gpu) -> None:
-    state, features, dtype = 64, 1, torch.float16
+    state = 64
+    features = 1
+    dtype = torch.float16
     batch = 2**31 // (3 * state) + 2 * TAIL
     assert batch * 3 * state > 2**31
     small = make_inputs(TAIL, features, state, dtype=dtype, device=gpu)
@@ -87,20 +90,20 @@ def test_more_gate_elements_than_32_bits_can_index(gpu) -> None:
     want = torch.ops.lltm.forward(*small)
     assert results[2].numel() > 2**31
     close = {"rtol": 2e-3, "atol": 2e-3}  # another GEMM kernel: a float16 rounding apart
-    for name, got, exact in zip((*RESULTS, "gates"), results, want, strict=True):
-        torch.testing.assert_close(got[-TAIL:], exact, **close, msg=f"{name} of the last rows")
+    for name, actual, exact in zip((*RESULTS, "gates"), results, want, strict=True):
+        torch.testing.assert_close(actual[-TAIL:], exact, **close, msg=f"{name} of the last rows")
         # All rows before the tail are alike: an index that wrapped would have written elsewhere.
-        first = got[0].expand(TAIL, *got.shape[1:])
-        torch.testing.assert_close(got[-2 * TAIL : -TAIL], first, **close, msg=name)
+        first = actual[0].expand(TAIL, *actual.shape[1:])
+        torch.testing.assert_close(actual[-2 * TAIL : -TAIL], first, **close, msg=name)
 
     incoming = torch.zeros_like(results[0])
     incoming[-TAIL:] = like(small)[3]
     saved = (inputs.input, inputs.weights, inputs.bias, inputs.old_h, results[1], results[2])
     found = torch.ops.lltm.backward(incoming, None, None, *saved, 31)
     saved = (small.input, small.weights, small.bias, small.old_h, want[1], want[2])
-    wanted = torch.ops.lltm.backward(incoming[-TAIL:], None, None, *saved, 31)
-    for name, got, exact in zip(NAMES, found, wanted, strict=True):
-        if got.shape[0] == batch:
-            assert not got[:-TAIL].any(), f"gradient of {name} before the tail"
-            got = got[-TAIL:]
-        assert_agree([got], [exact], TOLERANCE[dtype], [f"gradient of {name}"])
+    expected = torch.ops.lltm.backward(incoming[-TAIL:], None, None, *saved, 31)
+    for name, actual, exact in zip(NAMES, found, expected, strict=True):
+        if actual.shape[0] == batch:
+            assert not actual[:-TAIL].any(), f"gradient of {name} before the tail"
+            actual = actual[-TAIL:]
+        assert_agree([actual], [exact], TOLERANCE[dtype], [f"gradient of {name}"])

@@ -55,16 +55,16 @@ def test_forward_and_backward_run_on_the_current_stream(gpu) -> None:
     with torch.cuda.stream(stream):
         fill_late(stale, fresh)
         leaves = [t.requires_grad_() for t in stale]
-        got = through_function(*leaves)
-        gradients = torch.autograd.grad(got, leaves, incoming)
+        actual = through_function(*leaves)
+        gradients = torch.autograd.grad(actual, leaves, incoming)
         assert not stream.query(), "the stream was idle before the op was queued: spin longer"
     control = through_function(*(t.detach() for t in stale))  # on the default stream: too early
     torch.cuda.synchronize()
     assert all(t.isnan().all() for t in control), "the control read the values: proves nothing"
-    assert_agree(got, want, 1e-12, RESULTS)
+    assert_agree(actual, want, 1e-12, RESULTS)
     exact = [t.detach().requires_grad_() for t in fresh]
-    wanted = torch.autograd.grad(lltm_conda.reference(*exact), exact, incoming)
-    assert_agree(gradients, wanted, 1e-12, NAMES)
+    expected = torch.autograd.grad(lltm_conda.reference(*exact), exact, incoming)
+    assert_agree(gradients, expected, 1e-12, NAMES)
 
 
 @pytest.mark.parametrize("needs", [1, 2, 4, 8, 16, 31])
@@ -77,10 +77,10 @@ def test_raw_backward_runs_on_the_current_stream(gpu, needs) -> None:
     stale = stale_like(fresh, stream)
     with torch.cuda.stream(stream):
         fill_late(stale, fresh)
-        got = torch.ops.lltm.backward(*stale, needs)
+        actual = torch.ops.lltm.backward(*stale, needs)
         assert not stream.query(), "the stream was idle before the op was queued: spin longer"
     torch.cuda.synchronize()
-    assert_agree(got, want, 1e-12, NAMES)
+    assert_agree(actual, want, 1e-12, NAMES)
 
 
 def test_two_streams_at_once(gpu) -> None:
@@ -125,9 +125,9 @@ def test_device_that_is_not_current(gpu) -> None:
         assert torch.cuda.current_device() == 0
     assert {t.device for t in (*outputs, *gradients)} == {other}
     exact = [t.detach().cpu().requires_grad_() for t in inputs]
-    wanted = lltm_conda.reference(*exact)
-    assert_agree(outputs, wanted, 1e-12, RESULTS)
-    assert_agree(gradients, torch.autograd.grad(wanted, exact, like(wanted)), 1e-12, NAMES)
+    expected = lltm_conda.reference(*exact)
+    assert_agree(outputs, expected, 1e-12, RESULTS)
+    assert_agree(gradients, torch.autograd.grad(expected, exact, like(expected)), 1e-12, NAMES)
 
 
 @two_gpus
@@ -146,7 +146,7 @@ def test_two_devices_and_two_streams_at_once() -> None:
         with torch.cuda.device(k):
             warm_up(fresh[k], incoming[k])
             stale.append(stale_like(fresh[k], streams[k]))
-    got: list = [None, None]
+    actual: list = [None, None]
     with torch.cuda.stream(streams[1]), torch.cuda.stream(streams[0]):
         for k in (1, 0):
             with torch.cuda.device(k):
@@ -156,12 +156,12 @@ def test_two_devices_and_two_streams_at_once() -> None:
             for k in (1, 0):
                 leaves = [t.requires_grad_() for t in stale[k]]
                 outputs = through_function(*leaves)
-                got[k] = (outputs, torch.autograd.grad(outputs, leaves, incoming[k]))
+                actual[k] = (outputs, torch.autograd.grad(outputs, leaves, incoming[k]))
         assert not streams[1].query(), "the stream was idle before the op was queued: spin longer"
     for k in range(2):
         torch.cuda.synchronize(k)
-        assert_agree(got[k][0], want[k], 1e-12, RESULTS)
-        assert all(g.isfinite().all() for g in got[k][1])
+        assert_agree(actual[k][0], want[k], 1e-12, RESULTS)
+        assert all(g.isfinite().all() for g in actual[k][1])
 
 
 @two_gpus

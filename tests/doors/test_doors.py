@@ -163,7 +163,8 @@ def test_the_stable_door_allocates_tensors_of_any_rank(tmp_path) -> None:
     torch_root = Path(torch.__file__).parent
     if find_torch(torch_root).version_tuple < FIRST_STABLE:
         pytest.skip("torch 2.10 is the first with a stable door")
-    source, library = tmp_path / "ranks.cpp", tmp_path / "ranks.so"
+    source = tmp_path / "ranks.cpp"
+    library = tmp_path / "ranks.so"
     source.write_text(RANKS)
     standard = "-std=c++17" if find_torch(torch_root).version_tuple < (2, 14) else "-std=c++20"
     compiler = os.environ.get("CXX", "c++").split()

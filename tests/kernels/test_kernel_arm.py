@@ -51,7 +51,8 @@ BF16 = '#define LLTM_HAS_BFCVTN\n#pragma GCC target("arch=armv8.2-a+bf16")'
 
 def functions(level: str, folder: Path) -> dict[str, list[list[str]]]:
     """The instructions of every function, by blocks: a label begins a block."""
-    source, out = folder / "tried.cpp", folder / "tried.s"
+    source = folder / "tried.cpp"
+    out = folder / "tried.s"
     source.write_text(SOURCE.format(level=level), encoding="utf-8")
     command = [GXX, "-std=c++17", "-O3", "-DNDEBUG", "-fPIC", f"-I{CPU}", "-S", source, "-o", out]
     subprocess.run(command, check=True)

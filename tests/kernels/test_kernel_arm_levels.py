@@ -62,16 +62,17 @@ def results(program: list[str | Path], level: str = "") -> list[str]:
     return run.stdout.splitlines()
 
 
-def differences(got: list[str], wanted: list[str]) -> Iterator[tuple[str, float]]:
+def differences(actual: list[str], expected_lines: list[str]) -> Iterator[tuple[str, float]]:
     """Of each result its relative difference, in units of what its dtype allows."""
     tolerance = 0.0
-    for ours, theirs in zip(got[1:], wanted[1:], strict=True):
+    for ours, theirs in zip(actual[1:], expected_lines[1:], strict=True):
         name, *elements = ours.split()
         other, *expected = theirs.split()
         assert name == other
         if name == "dtype":
             assert elements == expected
-            problem, tolerance = ours, TOLERANCES[int(elements[0])]
+            problem = ours
+            tolerance = TOLERANCES[int(elements[0])]
             continue
         a, b = (
             torch.tensor([*map(float, row)], dtype=torch.float64) for row in (elements, expected)
@@ -91,12 +92,12 @@ def differences(got: list[str], wanted: list[str]) -> Iterator[tuple[str, float]
 def test_a_processor_takes_its_best_level_and_computes_right(
     processor: str, level: str, cross: Path, native: list[str]
 ) -> None:
-    got = results([QEMU, "-cpu", processor, cross])
-    assert got[0] == f"level {level}"
-    assert [(what, far) for what, far in differences(got, native) if not far <= 1] == [], SEED
+    actual = results([QEMU, "-cpu", processor, cross])
+    assert actual[0] == f"level {level}"
+    assert [(what, far) for what, far in differences(actual, native) if not far <= 1] == [], SEED
 
 
 def test_sve_computes_right_with_the_shortest_vectors(cross: Path, native: list[str]) -> None:
-    got = results([QEMU, "-cpu", "max,sve-default-vector-length=16", cross], "sve")
-    assert got[0] == "level sve"
-    assert [(what, far) for what, far in differences(got, native) if not far <= 1] == [], SEED
+    actual = results([QEMU, "-cpu", "max,sve-default-vector-length=16", cross], "sve")
+    assert actual[0] == "level sve"
+    assert [(what, far) for what, far in differences(actual, native) if not far <= 1] == [], SEED

@@ -58,14 +58,19 @@ def test_a_product_is_that_of_float64(dtype: torch.dtype, seed: int) -> None:
     random.seed(seed)
     torch.manual_seed(seed)
     rows, columns, depth = random.choices(SIZES, k=3)
-    left, right = operand(rows, depth, dtype), operand(depth, columns, dtype)
-    to, adds = with_gaps(rows, columns, dtype), random.randrange(2)
+    left = operand(rows, depth, dtype)
+    right = operand(depth, columns, dtype)
+    to = with_gaps(rows, columns, dtype)
+    adds = random.randrange(2)
     memory = to.as_strided((to.untyped_storage().nbytes() // to.element_size(),), (1,))
-    before, old = memory.clone(), to.clone().double()
+    before = memory.clone()
+    old = to.clone().double()
     multiply(left, right, to, bool(adds))
 
-    left, right = left.double(), right.double()
-    want, size = left @ right + adds * old, left.abs() @ right.abs() + adds * old.abs()
+    left = left.double()
+    right = right.double()
+    want = left @ right + adds * old
+    size = left.abs() @ right.abs() + adds * old.abs()
     # Each product and each sum is rounded once in float32 or float64; a part has at most 512
     # terms, and at least 16. The reference is in float64, and so as far from the truth at most.
     precision = torch.finfo(torch.promote_types(dtype, torch.float32)).eps

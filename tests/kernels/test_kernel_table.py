@@ -30,8 +30,10 @@ def test_a_cpu_kernel_computes_what_the_header_says() -> None:
         function(begin, end, context)  # type: ignore[operator]
 
     torch.manual_seed(0)
-    old_cell, z = torch.randn(5, 7), torch.randn(5, 3, 7)
-    new_h, new_cell = torch.zeros(5, 7), torch.zeros(5, 7)
+    old_cell = torch.randn(5, 7)
+    z = torch.randn(5, 3, 7)
+    new_h = torch.zeros(5, 7)
+    new_cell = torch.zeros(5, 7)
     tensors = {"gates": z, "old_cell": old_cell, "new_h": new_h, "new_cell": new_cell}
     arguments = ffi.new("lltm_step_forward_arguments*")
     arguments.sizes = {"batch_size": 5, "state_size": 7}
@@ -44,5 +46,5 @@ def test_a_cpu_kernel_computes_what_the_header_says() -> None:
     # A product with the identity leaves z as the pre-activations.
     weights = torch.eye(21, 28).roll(7, 1)
     want = lltm_conda.reference(z.flatten(1), weights, torch.zeros(21), torch.zeros(5, 7), old_cell)
-    for got, expected in zip((new_h, new_cell), want, strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    for actual, expected in zip((new_h, new_cell), want, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)

@@ -107,7 +107,8 @@ def loop(layer: LLTMLayer, input: Tensor, h_0=None, c_0=None, lengths=None):
             outputs, final = [], []
             for n in range(batch):
                 length = steps if lengths is None else int(lengths[n])
-                h, c = start[0][n : n + 1], start[1][n : n + 1]
+                h = start[0][n : n + 1]
+                c = start[1][n : n + 1]
                 states = {}
                 for t in reversed(range(length)) if reverse else range(length):
                     h, c = lltm_conda.reference(input[t, n : n + 1], weights, bias, h, c)
@@ -149,12 +150,12 @@ def agrees_with_the_loop(case, layer, seed=0, lengths=None, tolerance=1e-12) -> 
     exact = copy.deepcopy(layer).to("cpu", torch.float64)
     exact_inputs = tuple(t.detach().to("cpu", torch.float64).requires_grad_() for t in inputs)
     outputs = run(layer, *inputs, lengths=lengths)
-    wanted = loop(exact, *exact_inputs, lengths=lengths)
-    assert_agree(outputs, wanted, tolerance, RESULTS, SMALLEST_SCALE)
+    expected = loop(exact, *exact_inputs, lengths=lengths)
+    assert_agree(outputs, expected, tolerance, RESULTS, SMALLEST_SCALE)
     incoming = like(outputs, seed + 1)
-    got = gradients(outputs, leaves(layer, inputs), incoming)
+    actual = gradients(outputs, leaves(layer, inputs), incoming)
     want = gradients(
-        wanted, leaves(exact, exact_inputs), [g.to("cpu", torch.float64) for g in incoming]
+        expected, leaves(exact, exact_inputs), [g.to("cpu", torch.float64) for g in incoming]
     )
     # Gradients of weights are sums over batch and time.
-    assert_agree(got, want, tolerance, names(layer, inputs), SMALLEST_SCALE)
+    assert_agree(actual, want, tolerance, names(layer, inputs), SMALLEST_SCALE)

@@ -82,8 +82,9 @@ def test_final_states_may_be_changed_in_place(device, given_state) -> None:
         _, (h_n, c_n) = layer(inputs[0], inputs[1:] or None)
         return torch.autograd.grad(double(h_n).sum() + double(c_n).sum(), inputs)
 
-    got, want = slopes(lambda state: state.mul_(2)), slopes(lambda state: state * 2)
-    torch.testing.assert_close(got, want)
+    actual = slopes(lambda state: state.mul_(2))
+    want = slopes(lambda state: state * 2)
+    torch.testing.assert_close(actual, want)
 
 
 @pytest.mark.parametrize("keep_cells", [True, False])
@@ -99,8 +100,8 @@ def test_zero_tensors_as_states_and_gradients(device, keep_cells) -> None:
         outputs = lltm_sequence(*tensors, state, state, keep_cells=keep_cells)[:3]
         incoming = (sequence, torch.ones_like(outputs[1]), state)
         results[make] = (*outputs, *torch.autograd.grad(outputs, tensors, incoming))
-    for got, want in zip(*results.values(), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+    for actual, want in zip(*results.values(), strict=True):
+        torch.testing.assert_close(actual, want, rtol=1e-12, atol=1e-14)
 
 
 def test_gates_of_the_raw_op_have_no_derivative(device) -> None:
@@ -131,7 +132,7 @@ def test_gradients_of_the_mean_penalty_train(device) -> None:
     layer = case.layer(device=device, dtype=torch.float64)
     (input,) = case.inputs(layer)
     (slope,) = torch.autograd.grad(layer(input)[0].sum(), input, create_graph=True)
-    got = torch.autograd.grad(slope.square().sum(), layer.weights_l0)[0]
+    actual = torch.autograd.grad(slope.square().sum(), layer.weights_l0)[0]
 
     def of_the_loop(x):
         h = c = x.new_zeros(case.batch, case.state)
@@ -143,7 +144,7 @@ def test_gradients_of_the_mean_penalty_train(device) -> None:
 
     (slope,) = torch.autograd.grad(of_the_loop(input), input, create_graph=True)
     want = torch.autograd.grad(slope.square().sum(), layer.weights_l0)[0]
-    torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(actual, want, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("options", [{}, {"keep_cells": False}, {"checkpoint": 2}], ids=str)

@@ -64,30 +64,30 @@ def test_gradients_through_one_result_alone(device, result, lengths) -> None:
     layer = case.layer(device=device, dtype=torch.float64)
     inputs = case.inputs(layer)
     options = {"lengths": None if lengths is None else torch.tensor(lengths)}
-    got = run(layer, *inputs, **options)[result]
+    actual = run(layer, *inputs, **options)[result]
     want = loop(layer, *inputs, **options)[result]
-    (incoming,) = like((got,))
+    (incoming,) = like((actual,))
     all_leaves = leaves(layer, inputs)
     assert_agree(
-        gradients((got,), all_leaves, (incoming,)),
+        gradients((actual,), all_leaves, (incoming,)),
         gradients((want,), all_leaves, (incoming,)),
         1e-12,
         names(layer, inputs),
     )
 
 
-@pytest.mark.parametrize("wanted", range(5), ids=("input", "h_0", "c_0", "weights", "bias"))
-def test_each_gradient_alone(device, wanted) -> None:
+@pytest.mark.parametrize("expected", range(5), ids=("input", "h_0", "c_0", "weights", "bias"))
+def test_each_gradient_alone(device, expected) -> None:
     case = Case()
     layer = case.layer(device=device, dtype=torch.float64)
     inputs = case.inputs(layer)
     everything = leaves(layer, inputs)
-    want = gradients(loop(layer, *inputs), everything, like(loop(layer, *inputs)))[wanted]
+    want = gradients(loop(layer, *inputs), everything, like(loop(layer, *inputs)))[expected]
     for k, leaf in enumerate(everything):
-        leaf.requires_grad_(k == wanted)
+        leaf.requires_grad_(k == expected)
     outputs = run(layer, *inputs)
-    (got,) = torch.autograd.grad(outputs, everything[wanted], like(outputs))
-    assert_agree((got,), (want,), 1e-12, ("gradient",))
+    (actual,) = torch.autograd.grad(outputs, everything[expected], like(outputs))
+    assert_agree((actual,), (want,), 1e-12, ("gradient",))
 
 
 def test_two_threads_give_the_bits_of_one() -> None:

@@ -69,13 +69,13 @@ def agrees_with_gemm(monkeypatch, case, place, family, dtype) -> None:
     want = results(case, layer)
     monkeypatch.setenv("LLTM_LAYER_KERNELS", family)
     try:
-        got = results(case, layer)
+        actual = results(case, layer)
     except RuntimeError as refusal:
         if "LLTM_LAYER_KERNELS" not in str(refusal) or serves(family, case, dtype):
             raise
         pytest.skip(str(refusal))
     found = names(layer, case.inputs(layer))
-    assert_agree(got, want, TOLERANCE[dtype], (*RESULTS, *found), SMALLEST_SCALE)
+    assert_agree(actual, want, TOLERANCE[dtype], (*RESULTS, *found), SMALLEST_SCALE)
 
 
 @families

@@ -43,9 +43,9 @@ def test_a_captured_training_step_follows_its_inputs(gpu, monkeypatch, kernels, 
                 tensor.copy_(value)
         graph.replay()
         exact = tuple(t.detach().cpu().double().requires_grad_() for t in other)
-        wanted = loop(exact_layer, *exact)
-        want = gradients(wanted, leaves(exact_layer, exact), [g.cpu().double() for g in incoming])
-        assert_agree(found, (*wanted, *want), TOLERANCE[dtype], (*RESULTS, *names(layer, inputs)))
+        expected = loop(exact_layer, *exact)
+        want = gradients(expected, leaves(exact_layer, exact), [g.cpu().double() for g in incoming])
+        assert_agree(found, (*expected, *want), TOLERANCE[dtype], (*RESULTS, *names(layer, inputs)))
 
 
 def test_compiled_with_reduced_overhead(gpu) -> None:

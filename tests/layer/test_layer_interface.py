@@ -38,7 +38,8 @@ def shapes_of(result):
 @pytest.mark.parametrize("given", [False, True], ids=["zeros", "state"])
 def test_shapes_are_those_of_lstm(layers, bias, batch_first, bidirectional, given) -> None:
     arguments = (3, 4, layers, bias, batch_first, 0.0, bidirectional)
-    ours, theirs = LLTMLayer(*arguments), nn.LSTM(*arguments)
+    ours = LLTMLayer(*arguments)
+    theirs = nn.LSTM(*arguments)
     count = layers * (2 if bidirectional else 1)
     state = (torch.randn(count, 2, 4), torch.randn(count, 2, 4)) if given else None
     for input in (torch.randn(2, 2, 3), torch.randn(5, 2, 3) if not batch_first else None):
@@ -62,7 +63,9 @@ def test_batch_first_is_the_same_layer_turned(device) -> None:
 
 def test_one_sequence_without_a_batch(device) -> None:
     layer = LLTMLayer(3, 4, 2, bidirectional=True, device=device)
-    input, h, c = torch.randn(5, 3), torch.randn(4, 4), torch.randn(4, 4)
+    input = torch.randn(5, 3)
+    h = torch.randn(4, 4)
+    c = torch.randn(4, 4)
     input, h, c = (t.to(device) for t in (input, h, c))
     output, (h_n, c_n) = layer(input, (h, c))
     want, (want_h, want_c) = layer(input.unsqueeze(1), (h.unsqueeze(1), c.unsqueeze(1)))
@@ -311,7 +314,8 @@ def test_case_without_state_starts_at_zero(device) -> None:
 
 def test_a_call_with_the_names_of_lstm_runs_unchanged() -> None:
     names = {"input_size": 3, "hidden_size": 4, "num_layers": 2, "bidirectional": True}
-    input, hx = torch.randn(5, 2, 3), (torch.randn(4, 2, 4), torch.randn(4, 2, 4))
+    input = torch.randn(5, 2, 3)
+    hx = (torch.randn(4, 2, 4), torch.randn(4, 2, 4))
     for kind in (nn.LSTM, LLTMLayer):
         layer = kind(**names)
         assert {name: getattr(layer, name) for name in names} == names
@@ -320,9 +324,11 @@ def test_a_call_with_the_names_of_lstm_runs_unchanged() -> None:
 
 
 def test_a_call_with_the_names_of_the_cell_is_the_same() -> None:
-    layer, other = LLTMLayer(3, 4), LLTMLayer(input_features=3, state_size=4)
+    layer = LLTMLayer(3, 4)
+    other = LLTMLayer(input_features=3, state_size=4)
     other.load_state_dict(layer.state_dict())
-    input, state = torch.randn(5, 2, 3), (torch.randn(1, 2, 4), torch.randn(1, 2, 4))
+    input = torch.randn(5, 2, 3)
+    state = (torch.randn(1, 2, 4), torch.randn(1, 2, 4))
     assert torch.equal(layer(input, state)[0], other(input, state=state)[0])
 
 

@@ -28,12 +28,12 @@ def forget_compiled_code():
 
 def agrees(call, layer, inputs, tolerance=1e-12) -> None:
     output, (h_n, c_n) = call(inputs[0], tuple(inputs[1:]) or None)
-    got = (output, h_n, c_n)
-    wanted = loop(layer, *inputs)
-    assert_agree(got, wanted, tolerance, RESULTS)
-    incoming = like(got)
-    found = gradients(got, leaves(layer, inputs), incoming)
-    want = gradients(wanted, leaves(layer, inputs), incoming)
+    actual = (output, h_n, c_n)
+    expected = loop(layer, *inputs)
+    assert_agree(actual, expected, tolerance, RESULTS)
+    incoming = like(actual)
+    found = gradients(actual, leaves(layer, inputs), incoming)
+    want = gradients(expected, leaves(layer, inputs), incoming)
     assert_agree(found, want, tolerance, names(layer, inputs))
 
 
@@ -113,9 +113,9 @@ def test_vmap_and_per_sample_gradients(device) -> None:
 def test_jacobians_in_reverse_mode(device) -> None:
     layer = LLTMLayer(2, 3, device=device, dtype=torch.float64)
     input = torch.randn(3, 2, 2, device=device, dtype=torch.float64)
-    got = torch.func.jacrev(lambda x: layer(x)[0])(input)
+    actual = torch.func.jacrev(lambda x: layer(x)[0])(input)
     want = torch.autograd.functional.jacobian(lambda x: loop(layer, x)[0], input)
-    assert_agree((got,), (want,), 1e-12, ("jacobian",))
+    assert_agree((actual,), (want,), 1e-12, ("jacobian",))
 
 
 @pytest.mark.parametrize("keep_cells", [True, False])
@@ -149,5 +149,5 @@ def test_inference_mode(device) -> None:
     layer = case.layer(device=device, dtype=torch.float64)
     (input,) = case.inputs(layer)
     with torch.inference_mode():
-        got = run(layer, input)
-    assert_agree(got, loop(layer, input), 1e-12, RESULTS)
+        actual = run(layer, input)
+    assert_agree(actual, loop(layer, input), 1e-12, RESULTS)

@@ -32,9 +32,9 @@ def test_options_change_nothing(device, options, dtype, lengths) -> None:
     layer = case.layer(device=device, dtype=dtype)
     lengths = None if lengths is None else torch.tensor(lengths)
     want = results(case, layer, lengths)
-    got = results(case, with_options(case, layer, **options), lengths)
+    actual = results(case, with_options(case, layer, **options), lengths)
     found = names(layer, case.inputs(layer))
-    assert_agree(got, want, TOLERANCE[dtype], (*RESULTS, *found))
+    assert_agree(actual, want, TOLERANCE[dtype], (*RESULTS, *found))
 
 
 @every_dtype
@@ -44,8 +44,8 @@ def test_cells_computed_again_are_the_same_bits_on_a_cpu(monkeypatch, kernels, d
     case = Case(200, 5, 4, 37)
     layer = case.layer(dtype=dtype)
     want = results(case, layer)
-    got = results(case, with_options(case, layer, keep_cells=False))
-    for one, other in zip(got, want, strict=True):
+    actual = results(case, with_options(case, layer, keep_cells=False))
+    for one, other in zip(actual, want, strict=True):
         assert torch.equal(one, other)
 
 

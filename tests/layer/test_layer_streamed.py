@@ -77,6 +77,6 @@ def test_threads_may_give_other_batches() -> None:
 
     want = [outputs(input)[0] for input in inputs]
     with ThreadPoolExecutor(len(inputs)) as pool:
-        got = list(pool.map(outputs, inputs))
-    for each, expected in zip(got, want, strict=True):
+        actual = list(pool.map(outputs, inputs))
+    for each, expected in zip(actual, want, strict=True):
         assert all(torch.equal(output, expected) for output in each)

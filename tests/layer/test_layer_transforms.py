@@ -127,9 +127,9 @@ def tangent_by_dual_numbers(function, x: Tensor) -> Tensor | None:
 def test_compiled_code_with_frozen_parameters_passes_tangents_on(device, module, backend) -> None:
     made, x = make(module, device, trained=False, lanes=False)
     compiled = torch.compile(first_result(made), backend=backend)
-    got = tangent_by_dual_numbers(compiled, x)
-    assert got is not None
-    torch.testing.assert_close(got, tangent_by_dual_numbers(plain(made), x))
+    actual = tangent_by_dual_numbers(compiled, x)
+    assert actual is not None
+    torch.testing.assert_close(actual, tangent_by_dual_numbers(plain(made), x))
 
 
 @every_module
@@ -137,9 +137,9 @@ def test_compiled_code_with_frozen_parameters_passes_tangents_on(device, module,
 def test_exported_programs_pass_tangents_on(device, module, trained) -> None:
     made, x = make(module, device, trained=trained, lanes=False)
     program = torch.export.export(made, (x,)).module()
-    got = tangent_by_dual_numbers(first_result(program), x)
-    assert got is not None
-    torch.testing.assert_close(got, tangent_by_dual_numbers(plain(made), x))
+    actual = tangent_by_dual_numbers(first_result(program), x)
+    assert actual is not None
+    torch.testing.assert_close(actual, tangent_by_dual_numbers(plain(made), x))
 
 
 @since("2.6", "register_vmap")
@@ -158,8 +158,8 @@ def test_vmap_of_the_raw_layer_op(device, mapped, reverse, stacked) -> None:
     def op(*tensors: Tensor) -> tuple[Tensor, ...]:
         return torch.ops.lltm.layer_forward(*tensors, reverse, True, False)
 
-    got = vmap(op, in_dims=tuple(0 if lanes else None for lanes in is_mapped))(*tensors)
+    actual = vmap(op, in_dims=tuple(0 if lanes else None for lanes in is_mapped))(*tensors)
     for k in range(6):
         one = [t[k] if lanes else t for t, lanes in zip(tensors, is_mapped, strict=True)]
-        for lane, want in zip([result[k] for result in got], op(*one), strict=True):
+        for lane, want in zip([result[k] for result in actual], op(*one), strict=True):
             torch.testing.assert_close(lane, want, rtol=1e-10, atol=1e-12)

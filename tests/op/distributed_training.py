@@ -80,7 +80,8 @@ def train(of: str, kind: str, rank: int, world_size: int) -> list[float]:
 
 def of_two_processes(folder: Path, of: str, *kinds: str) -> list[dict[str, list[float]]]:
     """What this program prints as each of two processes."""
-    program, shared = str(Path(__file__)), str(folder / "init")
+    program = str(Path(__file__))
+    shared = str(folder / "init")
     workers = [
         subprocess.Popen(
             [sys.executable, program, str(rank), "2", shared, of, *kinds],

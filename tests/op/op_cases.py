@@ -204,14 +204,14 @@ def gradients(
     )
 
 
-def relative_error(got: Tensor, want: Tensor, smallest_scale: float = 0.0) -> float:
+def relative_error(actual: Tensor, want: Tensor, smallest_scale: float = 0.0) -> float:
     """|got - want| / |want| in float64; NaN counts as infinitely wrong."""
-    assert got.shape == want.shape, f"shape {tuple(got.shape)}, expected {tuple(want.shape)}"
+    assert actual.shape == want.shape, f"shape {tuple(actual.shape)}, expected {tuple(want.shape)}"
     if want.numel() == 0:
         return 0.0
-    got, want = (t.detach().to("cpu", torch.float64) for t in (got, want))
+    actual, want = (t.detach().to("cpu", torch.float64) for t in (actual, want))
     scale = max(want.norm().item(), smallest_scale * want.numel() ** 0.5)
-    distance = (got - want).norm().item()
+    distance = (actual - want).norm().item()
     if distance == 0.0:
         return 0.0
     error = distance / scale if scale else float("inf")
@@ -219,14 +219,14 @@ def relative_error(got: Tensor, want: Tensor, smallest_scale: float = 0.0) -> fl
 
 
 def assert_agree(
-    got: Sequence[Tensor],
+    actual: Sequence[Tensor],
     want: Sequence[Tensor],
     tolerance: float,
     names: Sequence[str],
     smallest_scale: float = 0.0,
 ) -> None:
     """Fail with the name of the first tensor whose relative norm error is above the tolerance."""
-    for g, w, name in zip(got, want, names, strict=True):
+    for g, w, name in zip(actual, want, names, strict=True):
         error = relative_error(g, w, smallest_scale)
         assert error <= tolerance, f"{name}: relative error {error:.3g} > {tolerance:.3g}"
 

@@ -65,12 +65,12 @@ def run(dtype, device, *, z_i=0.0, z_o=0.0, z_c=0.0, cell=0.0):
     return inputs, results
 
 
-def ulps(got: torch.Tensor, want: torch.Tensor) -> float:
+def ulps(actual: torch.Tensor, want: torch.Tensor) -> float:
     """The largest error in ulp of ``got``'s dtype; ``want`` is float64, itself within 1 ulp."""
-    got = got.detach().cpu()
-    rounded = want.to(got.dtype)
+    actual = actual.detach().cpu()
+    rounded = want.to(actual.dtype)
     spacing = torch.nextafter(rounded.abs(), torch.full_like(rounded, INF)) - rounded.abs()
-    return ((got.double() - want).abs() / spacing.double()).max().item()
+    return ((actual.double() - want).abs() / spacing.double()).max().item()
 
 
 def logarithmic(smallest: float, largest: float) -> torch.Tensor:
@@ -163,9 +163,10 @@ def test_patterns_hold_every_kind_of_number() -> None:
 def test_every_sixteen_bit_number_is_read_and_written_unchanged(device, dtype) -> None:
     patterns = all_patterns(dtype)
     _, (_, new_cell, _) = run(dtype, device, z_i=-INF, z_c=0.0, cell=patterns)  # adds zero
-    got, nan = new_cell.cpu(), patterns.isnan()
-    assert torch.equal(got.isnan(), nan)
-    assert torch.equal(got[~nan], patterns[~nan])
+    actual = new_cell.cpu()
+    nan = patterns.isnan()
+    assert torch.equal(actual.isnan(), nan)
+    assert torch.equal(actual[~nan], patterns[~nan])
 
 
 @SIXTEEN
@@ -175,9 +176,10 @@ def test_results_are_rounded_to_nearest_even(device, dtype, addend) -> None:
     addend = torch.tensor(addend, dtype=dtype)
     _, (_, new_cell, _) = run(dtype, device, z_i=INF, z_c=addend.item(), cell=patterns)
     want = (patterns.float() + addend.float()).to(dtype)  # torch's own conversion
-    got, nan = new_cell.cpu(), want.isnan()
-    assert torch.equal(got.isnan(), nan)
-    assert torch.equal(got[~nan], want[~nan])
+    actual = new_cell.cpu()
+    nan = want.isnan()
+    assert torch.equal(actual.isnan(), nan)
+    assert torch.equal(actual[~nan], want[~nan])
 
 
 @SIXTEEN

@@ -39,14 +39,15 @@ GATES_SUBSETS = [s for n in (1, 2, 3) for s in combinations(range(3), n)]
 
 def compare_gradients(function, oracle, inputs, used, tolerance, smallest_scale=0.0) -> None:
     exact = in_float64(inputs)
-    outputs, wanted_outputs = function(*inputs), oracle(*exact)
+    outputs = function(*inputs)
+    wanted_outputs = oracle(*exact)
     outputs = [outputs[i] for i in used]
     incoming = like(outputs)
-    got = gradients(outputs, inputs, incoming)
+    actual = gradients(outputs, inputs, incoming)
     want = gradients([wanted_outputs[i] for i in used], exact, in_float64(incoming))
     # Gradients of weights and bias are sums over the batch, of order √B where nothing cancels.
     summed = max(inputs[0].shape[0], 1) ** 0.5
-    for name, g, w in zip(NAMES, got, want, strict=True):
+    for name, g, w in zip(NAMES, actual, want, strict=True):
         scale = smallest_scale * (summed if name in ("weights", "bias") else 1.0)
         assert_agree([g], [w], tolerance, [f"gradient of {name}"], scale)
 
@@ -80,15 +81,15 @@ def test_gradients_through_all_three_results_of_the_raw_op(device, used, dtype) 
 @pytest.mark.parametrize("entry", [through_function, through_raw_op], ids=lambda e: e.__name__)
 def test_only_wanted_gradients_are_returned(device, entry, mask) -> None:
     inputs = make_inputs(device=device)
-    wanted = [bool(mask & (1 << bit)) for bit in range(5)]
-    for tensor, want in zip(inputs, wanted, strict=True):
+    expected = [bool(mask & (1 << bit)) for bit in range(5)]
+    for tensor, want in zip(inputs, expected, strict=True):
         tensor.requires_grad_(want)
     exact = in_float64(inputs)
     outputs = entry(*inputs)
     incoming = like(outputs)
     torch.autograd.backward(outputs, incoming)
     torch.autograd.backward(lltm_conda.reference(*exact), in_float64(incoming))
-    for name, tensor, oracle, want in zip(NAMES, inputs, exact, wanted, strict=True):
+    for name, tensor, oracle, want in zip(NAMES, inputs, exact, expected, strict=True):
         if want:
             assert_agree([tensor.grad], [oracle.grad], 1e-12, [name])
         else:
@@ -101,8 +102,8 @@ def test_backward_op_leaves_unwanted_gradients_empty(device, needs) -> None:
     results = torch.ops.lltm.forward(*inputs)
     arguments = (*like(results), *saved_for_backward(inputs, results))
     everything = torch.ops.lltm.backward(*arguments, 31)
-    got = torch.ops.lltm.backward(*arguments, needs)
-    for bit, (name, gradient, full) in enumerate(zip(NAMES, got, everything, strict=True)):
+    actual = torch.ops.lltm.backward(*arguments, needs)
+    for bit, (name, gradient, full) in enumerate(zip(NAMES, actual, everything, strict=True)):
         if needs & (1 << bit):
             assert_agree([gradient], [full], 1e-12, [name])
         else:
@@ -119,9 +120,9 @@ def test_backward_op_takes_a_missing_gradient_for_zero(device, given_bits) -> No
         g if given_bits & (1 << i) else torch.zeros_like(g) for i, g in enumerate(incoming)
     ]
     saved = (*saved_for_backward(inputs, results), 31)
-    got = torch.ops.lltm.backward(*given_or_none, *saved)
+    actual = torch.ops.lltm.backward(*given_or_none, *saved)
     want = torch.ops.lltm.backward(*given_or_zero, *saved)
-    assert_agree(got, want, 1e-12, NAMES)
+    assert_agree(actual, want, 1e-12, NAMES)
 
 
 @every_entry
@@ -133,8 +134,8 @@ def test_gradients_are_shaped_like_their_inputs(device, entry, dtype, bias_rows,
     outputs = entry(*inputs)
     torch.autograd.backward(outputs, like(outputs))
     for name, tensor in zip(NAMES, inputs, strict=True):
-        got = (tensor.grad.shape, tensor.grad.dtype, tensor.grad.device)
-        assert got == (tensor.shape, dtype, device), name
+        actual = (tensor.grad.shape, tensor.grad.dtype, tensor.grad.device)
+        assert actual == (tensor.shape, dtype, device), name
 
 
 @every_entry
@@ -163,9 +164,9 @@ def test_new_h_may_be_changed_in_place_before_backward(device, entry, dtype, cha
     outputs = entry(*inputs)
     incoming = like(outputs)
     change(outputs[0])
-    got = torch.autograd.grad(outputs, inputs, incoming)
+    actual = torch.autograd.grad(outputs, inputs, incoming)
     want = torch.autograd.grad(lltm_conda.reference(*exact), exact, in_float64(incoming))
-    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+    assert_agree(actual, want, TOLERANCE[dtype], NAMES)
 
 
 def test_second_derivatives_after_new_h_was_changed_in_place(device) -> None:
@@ -177,9 +178,9 @@ def test_second_derivatives_after_new_h_was_changed_in_place(device) -> None:
         return gradients([sum(g.square().sum() for g in first)], tensors, None)
 
     inputs = make_inputs(device=device, requires_grad=True)
-    got = second(lltm_conda.lltm, inputs, without_grad)
+    actual = second(lltm_conda.lltm, inputs, without_grad)
     want = second(lltm_conda.reference, in_float64(inputs), lambda _: None)
-    assert_agree(got, want, 1e-12, NAMES)
+    assert_agree(actual, want, 1e-12, NAMES)
 
 
 def test_new_h_may_be_changed_in_place_under_hooks(device) -> None:
@@ -187,11 +188,12 @@ def test_new_h_may_be_changed_in_place_under_hooks(device) -> None:
     inputs = make_inputs(device=device, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         outputs = lltm_conda.lltm(*inputs)
-    incoming, exact = like(outputs), in_float64(inputs)
+    incoming = like(outputs)
+    exact = in_float64(inputs)
     without_grad(outputs[0])
-    got = torch.autograd.grad(outputs, inputs, incoming)
+    actual = torch.autograd.grad(outputs, inputs, incoming)
     want = gradients(lltm_conda.reference(*exact), exact, in_float64(incoming))
-    assert_agree(got, want, 1e-12, NAMES)
+    assert_agree(actual, want, 1e-12, NAMES)
 
 
 def test_new_h_may_be_changed_in_place_in_a_checkpoint(device) -> None:
@@ -203,11 +205,12 @@ def test_new_h_may_be_changed_in_place_in_a_checkpoint(device) -> None:
 
     inputs = make_inputs(device=device, requires_grad=True)
     outputs = checkpoint(two_steps, lltm_conda.lltm, without_grad, *inputs, use_reentrant=False)
-    incoming, exact = like(outputs), in_float64(inputs)
-    got = torch.autograd.grad(outputs, inputs, incoming)
+    incoming = like(outputs)
+    exact = in_float64(inputs)
+    actual = torch.autograd.grad(outputs, inputs, incoming)
     outputs = two_steps(lltm_conda.reference, lambda _: None, *exact)
     want = torch.autograd.grad(outputs, exact, in_float64(incoming))
-    assert_agree(got, want, 1e-12, NAMES)
+    assert_agree(actual, want, 1e-12, NAMES)
 
 
 @every_dtype
@@ -228,9 +231,9 @@ def test_gradient_of_a_saturated_output_gate_is_right_to_rounding(device, dtype)
     inputs.bias.requires_grad_()
     exact = in_float64(inputs)
     new_h, new_cell = lltm_conda.lltm(*inputs)
-    (got,) = torch.autograd.grad(new_h.sum(), inputs.bias)
+    (actual,) = torch.autograd.grad(new_h.sum(), inputs.bias)
     (want,) = torch.autograd.grad(lltm_conda.reference(*exact)[0].sum(), exact[2])
-    error = (got.to(want) - want)[state : 2 * state].abs()
+    error = (actual.to(want) - want)[state : 2 * state].abs()
     bound = new_cell.detach().to(want).tanh().abs().sum(0) * 8 * torch.finfo(dtype).eps
     assert (error <= bound).all(), (error / bound).max()
 
@@ -348,9 +351,9 @@ def test_expanded_incoming_gradient(device, dtype) -> None:
     exact = in_float64(inputs)
     new_h, new_cell = through_function(*inputs)
     want_h, want_cell = lltm_conda.reference(*exact)
-    got = torch.autograd.grad(new_h.sum() + new_cell.sum(), inputs)
+    actual = torch.autograd.grad(new_h.sum() + new_cell.sum(), inputs)
     want = torch.autograd.grad(want_h.sum() + want_cell.sum(), exact)
-    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+    assert_agree(actual, want, TOLERANCE[dtype], NAMES)
 
 
 @every_entry
@@ -363,6 +366,6 @@ def test_a_chain_of_steps_trains_like_the_reference(device, entry) -> None:
 
     inputs = make_inputs(device=device, requires_grad=True)
     exact = in_float64(inputs)
-    got = torch.autograd.grad(unrolled(entry, inputs), inputs)
+    actual = torch.autograd.grad(unrolled(entry, inputs), inputs)
     want = torch.autograd.grad(unrolled(lltm_conda.reference, exact), exact)
-    assert_agree(got, want, 1e-12, NAMES)
+    assert_agree(actual, want, 1e-12, NAMES)

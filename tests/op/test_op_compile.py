@@ -61,11 +61,11 @@ def forget_compiled_code():
 def compiled_agrees(compiled, oracle, inputs, tolerance, names=RESULTS) -> None:
     outputs = compiled(*inputs)
     exact = in_float64(inputs)
-    wanted = oracle(*exact)
+    expected = oracle(*exact)
     incoming = like(outputs)
-    assert_agree(outputs, wanted, tolerance, names)
-    got = gradients(outputs, inputs, incoming)
-    assert_agree(got, gradients(wanted, exact, in_float64(incoming)), tolerance, NAMES)
+    assert_agree(outputs, expected, tolerance, names)
+    actual = gradients(outputs, inputs, incoming)
+    assert_agree(actual, gradients(expected, exact, in_float64(incoming)), tolerance, NAMES)
 
 
 @every_entry
@@ -98,16 +98,18 @@ def test_compiles_all_three_results(device) -> None:
 
 
 @every_entry
-@pytest.mark.parametrize("wanted", [(0,), (1, 2), (3, 4), (2,)], ids=str)
-def test_compiles_for_some_gradients(device, entry, wanted) -> None:
+@pytest.mark.parametrize("expected", [(0,), (1, 2), (3, 4), (2,)], ids=str)
+def test_compiles_for_some_gradients(device, entry, expected) -> None:
     inputs = make_inputs(device=device)
-    leaves = [inputs[i].requires_grad_() for i in wanted]
+    leaves = [inputs[i].requires_grad_() for i in expected]
     exact = in_float64(inputs)
     outputs = torch.compile(prepared(entry), backend="aot_eager", fullgraph=True)(*inputs)
     incoming = like(outputs)
-    got = gradients(outputs, leaves, incoming)
-    want = gradients(lltm_conda.reference(*exact), [exact[i] for i in wanted], in_float64(incoming))
-    assert_agree(got, want, 1e-12, [NAMES[i] for i in wanted])
+    actual = gradients(outputs, leaves, incoming)
+    want = gradients(
+        lltm_conda.reference(*exact), [exact[i] for i in expected], in_float64(incoming)
+    )
+    assert_agree(actual, want, 1e-12, [NAMES[i] for i in expected])
 
 
 @every_entry
@@ -130,8 +132,8 @@ def test_compiles_an_unrolled_loop_over_a_sequence(device) -> None:
     inputs = make_inputs(device=device)
     inputs = inputs._replace(input=torch.stack([inputs.input, -inputs.input, inputs.input], 1))
     want = unrolled(lltm_conda.reference)(*inputs)
-    got = torch.compile(unrolled(lltm_conda.lltm), backend="aot_eager", fullgraph=True)(*inputs)
-    assert_agree(got, want, 1e-12, RESULTS)
+    actual = torch.compile(unrolled(lltm_conda.lltm), backend="aot_eager", fullgraph=True)(*inputs)
+    assert_agree(actual, want, 1e-12, RESULTS)
 
 
 @every_entry

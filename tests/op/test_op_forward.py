@@ -75,8 +75,8 @@ def test_raw_op_agrees_in_all_three_results(device, dtype) -> None:
 def test_bias_of_one_row_is_the_same_bias(device, entry) -> None:
     inputs = make_inputs(device=device)
     row = inputs._replace(bias=inputs.bias.reshape(1, -1))
-    for got, want in zip(entry(*row), entry(*inputs), strict=True):
-        assert torch.equal(got, want)
+    for actual, want in zip(entry(*row), entry(*inputs), strict=True):
+        assert torch.equal(actual, want)
 
 
 @every_entry
@@ -103,12 +103,12 @@ def test_same_inputs_give_the_same_bits(device, entry) -> None:
 def test_all_entries_give_the_same_bits(device) -> None:
     inputs = make_inputs(33, 17, 29, dtype=torch.float32, device=device)
     want = torch.ops.lltm.forward(*inputs)[:2]
-    for got in (
+    for actual in (
         lltm_conda.lltm(*inputs),
         lltm_conda.LLTMFunction.apply(*inputs),
         lltm_conda.lltm(*(t.requires_grad_() for t in make_like(inputs))),
     ):
-        assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+        assert all(torch.equal(g, w) for g, w in zip(actual, want, strict=True))
 
 
 def make_like(tensors):

@@ -56,9 +56,9 @@ def looped(function, tensors, in_dims, count):
 def test_vmap_over_any_of_the_inputs(device, entry, mask) -> None:
     where = [bool(mask & (1 << bit)) for bit in range(5)]
     tensors, in_dims = lanes(LANES, where, device=device)
-    got = vmap(prepared(entry), in_dims=in_dims)(*tensors)
+    actual = vmap(prepared(entry), in_dims=in_dims)(*tensors)
     want = looped(lltm_conda.reference, tensors, in_dims, LANES)
-    assert_agree(got, want, 1e-12, RESULTS)
+    assert_agree(actual, want, 1e-12, RESULTS)
 
 
 @every_entry
@@ -68,34 +68,34 @@ def test_vmap_over_an_inner_dimension(device, entry, dim) -> None:
         # torch itself calls the op lane by lane, and the raw op takes contiguous lanes only.
         pytest.skip("vmap of the raw op over an inner dimension needs torch >= 2.6")
     tensors, in_dims = lanes(LANES, [True] * 5, device=device, dim=dim)
-    got = vmap(prepared(entry), in_dims=in_dims)(*tensors)
+    actual = vmap(prepared(entry), in_dims=in_dims)(*tensors)
     want = looped(lltm_conda.reference, tensors, in_dims, LANES)
-    assert_agree(got, want, 1e-12, RESULTS)
+    assert_agree(actual, want, 1e-12, RESULTS)
 
 
 @every_entry
 def test_vmap_writes_to_an_inner_dimension(device, entry) -> None:
     tensors, in_dims = lanes(LANES, [True] * 5, device=device)
-    got = vmap(prepared(entry), in_dims=in_dims, out_dims=1)(*tensors)
+    actual = vmap(prepared(entry), in_dims=in_dims, out_dims=1)(*tensors)
     want = looped(lltm_conda.reference, tensors, in_dims, LANES)
-    assert_agree([g.movedim(1, 0) for g in got], want, 1e-12, RESULTS)
+    assert_agree([g.movedim(1, 0) for g in actual], want, 1e-12, RESULTS)
 
 
 def test_vmap_of_all_three_results(device) -> None:
     tensors, in_dims = lanes(LANES, [True, False, False, True, True], device=device)
-    got = vmap(torch.ops.lltm.forward, in_dims=in_dims)(*tensors)
+    actual = vmap(torch.ops.lltm.forward, in_dims=in_dims)(*tensors)
     want = looped(torch.ops.lltm.forward, tensors, in_dims, LANES)
-    assert_agree(got, want, 1e-12, (*RESULTS, "gates"))
+    assert_agree(actual, want, 1e-12, (*RESULTS, "gates"))
 
 
 @every_entry
 def test_vmap_inside_vmap(device, entry) -> None:
     inner = [lanes(LANES, [True] * 5, device=device)[0] for _ in range(2)]
     tensors = [torch.stack([a, 2 * b]) for a, b in zip(*inner, strict=True)]
-    got = vmap(vmap(prepared(entry)))(*tensors)
+    actual = vmap(vmap(prepared(entry)))(*tensors)
     flat = [t.flatten(0, 1) for t in tensors]
     want = looped(lltm_conda.reference, flat, (0,) * 5, 2 * LANES)
-    assert_agree([g.flatten(0, 1) for g in got], want, 1e-12, RESULTS)
+    assert_agree([g.flatten(0, 1) for g in actual], want, 1e-12, RESULTS)
 
 
 @every_entry
@@ -123,9 +123,9 @@ def scalar(function):
 @differentiable
 def test_func_grad(device, entry) -> None:
     inputs = make_inputs(device=device)
-    got = grad(scalar(entry), argnums=tuple(range(5)))(*inputs)
+    actual = grad(scalar(entry), argnums=tuple(range(5)))(*inputs)
     want = grad(scalar(lltm_conda.reference), argnums=tuple(range(5)))(*inputs)
-    assert_agree(got, want, 1e-12, NAMES)
+    assert_agree(actual, want, 1e-12, NAMES)
 
 
 @differentiable
@@ -152,18 +152,18 @@ def test_func_vjp(device, entry) -> None:
 @pytest.mark.parametrize("argnum", range(5), ids=NAMES)
 def test_jacrev(device, entry, argnum) -> None:
     inputs = make_inputs(2, 2, 3, device=device)
-    got = jacrev(entry, argnums=argnum)(*inputs)
+    actual = jacrev(entry, argnums=argnum)(*inputs)
     want = jacrev(lltm_conda.reference, argnums=argnum)(*inputs)
-    assert_agree(got, want, 1e-12, RESULTS)
+    assert_agree(actual, want, 1e-12, RESULTS)
 
 
 @differentiable
 @pytest.mark.parametrize("argnum", range(5), ids=NAMES)
 def test_hessian_in_reverse_mode(device, entry, argnum) -> None:
     inputs = make_inputs(2, 2, 2, device=device)
-    got = jacrev(jacrev(scalar(entry), argnums=argnum), argnums=argnum)(*inputs)
+    actual = jacrev(jacrev(scalar(entry), argnums=argnum), argnums=argnum)(*inputs)
     want = jacrev(jacrev(scalar(lltm_conda.reference), argnums=argnum), argnums=argnum)(*inputs)
-    assert_agree([got], [want], 1e-11, ["hessian"])
+    assert_agree([actual], [want], 1e-11, ["hessian"])
 
 
 @differentiable
@@ -175,9 +175,9 @@ def test_hessian_of_autograd_functional(device, entry, vectorize) -> None:
         return lambda bias: scalar(function)(*inputs._replace(bias=bias))
 
     functional = torch.autograd.functional.hessian
-    got = functional(of_bias(entry), inputs.bias, vectorize=vectorize)
+    actual = functional(of_bias(entry), inputs.bias, vectorize=vectorize)
     want = functional(of_bias(lltm_conda.reference), inputs.bias)
-    assert_agree([got], [want], 1e-11, ["hessian"])
+    assert_agree([actual], [want], 1e-11, ["hessian"])
 
 
 @differentiable
@@ -190,9 +190,10 @@ def test_per_sample_gradients(device, entry) -> None:
 
         return vmap(grad(loss, argnums=(1, 2)), in_dims=(0, None, None, 0, 0))
 
-    got, want = of_one(entry)(*inputs), of_one(lltm_conda.reference)(*inputs)
-    assert got[0].shape == (6, 15, 9)
-    assert_agree(got, want, 1e-12, ("weights", "bias"))
+    actual = of_one(entry)(*inputs)
+    want = of_one(lltm_conda.reference)(*inputs)
+    assert actual[0].shape == (6, 15, 9)
+    assert_agree(actual, want, 1e-12, ("weights", "bias"))
 
 
 def test_per_sample_gradients_of_the_module(device) -> None:
@@ -204,7 +205,7 @@ def test_per_sample_gradients_of_the_module(device) -> None:
         new_h, _ = functional_call(module, parameters, (x[None], (h[None], c[None])))
         return new_h.square().sum()
 
-    got = vmap(grad(loss), in_dims=(None, 0, 0, 0))(
+    actual = vmap(grad(loss), in_dims=(None, 0, 0, 0))(
         parameters, inputs.input, inputs.old_h, inputs.old_cell
     )
     for k in range(6):
@@ -212,7 +213,7 @@ def test_per_sample_gradients_of_the_module(device) -> None:
         leaves = [p.clone().requires_grad_() for p in (parameters["weights"], parameters["bias"])]
         new_h, _ = lltm_conda.reference(x, *leaves, h, c)
         want = torch.autograd.grad(new_h.square().sum(), leaves)
-        assert_agree([got["weights"][k], got["bias"][k]], want, 1e-12, ("weights", "bias"))
+        assert_agree([actual["weights"][k], actual["bias"][k]], want, 1e-12, ("weights", "bias"))
 
 
 def test_ensemble_of_modules(device) -> None:
@@ -221,9 +222,9 @@ def test_ensemble_of_modules(device) -> None:
     skeleton = lltm_conda.LLTM(4, 5, device="meta", dtype=torch.float64)
     inputs = make_inputs(device=device)
     arguments = (inputs.input, (inputs.old_h, inputs.old_cell))
-    got = vmap(lambda p, b: functional_call(skeleton, (p, b), arguments))(parameters, buffers)
+    actual = vmap(lambda p, b: functional_call(skeleton, (p, b), arguments))(parameters, buffers)
     for k, module in enumerate(modules):
-        assert_agree([g[k] for g in got], module(*arguments), 1e-12, RESULTS)
+        assert_agree([g[k] for g in actual], module(*arguments), 1e-12, RESULTS)
 
 
 @differentiable
@@ -240,18 +241,18 @@ def test_functorch_does_not_modify_inputs(device, entry) -> None:
 @every_entry
 def test_func_jvp(device, entry) -> None:
     inputs = make_inputs(device=device)
-    got, got_tangents = jvp(prepared(entry), tuple(inputs), like(inputs))
+    actual, got_tangents = jvp(prepared(entry), tuple(inputs), like(inputs))
     want, want_tangents = jvp(lltm_conda.reference, tuple(inputs), like(inputs))
-    assert_agree((*got, *got_tangents), (*want, *want_tangents), 1e-12, RESULTS * 2)
+    assert_agree((*actual, *got_tangents), (*want, *want_tangents), 1e-12, RESULTS * 2)
 
 
 @every_entry
 @pytest.mark.parametrize("argnum", range(5), ids=NAMES)
 def test_jacfwd(device, entry, argnum) -> None:
     inputs = make_inputs(2, 2, 3, device=device)
-    got = jacfwd(prepared(entry, 2, 3), argnums=argnum)(*inputs)
+    actual = jacfwd(prepared(entry, 2, 3), argnums=argnum)(*inputs)
     want = jacrev(lltm_conda.reference, argnums=argnum)(*inputs)
-    assert_agree(got, want, 1e-12, RESULTS)
+    assert_agree(actual, want, 1e-12, RESULTS)
 
 
 def tangents_of(function, inputs, position):
@@ -269,12 +270,12 @@ def tangents_of(function, inputs, position):
 def test_dual_tensors(device, entry, recording, requires_grad, position) -> None:
     inputs = make_inputs(device=device, requires_grad=requires_grad)
     with torch.set_grad_enabled(recording):
-        got = tangents_of(entry, inputs, position)
+        actual = tangents_of(entry, inputs, position)
         want = tangents_of(lltm_conda.reference, inputs, position)
-    for tangent, wanted in zip(got, want, strict=True):
-        assert (tangent is None) == (wanted is None)
-        if wanted is not None:
-            torch.testing.assert_close(tangent, wanted, rtol=1e-12, atol=1e-12)
+    for tangent, expected in zip(actual, want, strict=True):
+        assert (tangent is None) == (expected is None)
+        if expected is not None:
+            torch.testing.assert_close(tangent, expected, rtol=1e-12, atol=1e-12)
 
 
 @every_entry
@@ -295,18 +296,18 @@ def test_an_open_level_without_tangents_keeps_the_kernels(device) -> None:
     inputs = make_inputs(device=device, requires_grad=True)
     want = lltm_conda.lltm(*inputs)
     with forward_ad.dual_level():
-        got = lltm_conda.lltm(*inputs)
-    assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
-    assert "LLTMFunction" in type(got[0].grad_fn).__name__
+        actual = lltm_conda.lltm(*inputs)
+    assert all(torch.equal(g, w) for g, w in zip(actual, want, strict=True))
+    assert "LLTMFunction" in type(actual[0].grad_fn).__name__
 
 
 @pytest.mark.parametrize("transform", [grad, jacrev, hessian], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("argnum", range(5), ids=NAMES)
 def test_transforms_of_the_raw_op(device, transform, argnum) -> None:
     inputs = make_inputs(2, 2, 2, device=device)
-    got = transform(scalar(through_raw_op), argnums=argnum)(*inputs)
+    actual = transform(scalar(through_raw_op), argnums=argnum)(*inputs)
     want = transform(scalar(lltm_conda.reference), argnums=argnum)(*inputs)
-    assert_agree([got], [want], 1e-11, [transform.__name__])
+    assert_agree([actual], [want], 1e-11, [transform.__name__])
 
 
 @differentiable
@@ -314,9 +315,9 @@ def test_transforms_of_the_raw_op(device, transform, argnum) -> None:
 def test_hessian_of_torch_func(device, entry, argnum) -> None:
     """Forward mode over reverse mode, which goes through the plain definition."""
     inputs = make_inputs(2, 2, 2, device=device)
-    got = hessian(scalar(entry), argnums=argnum)(*inputs)
+    actual = hessian(scalar(entry), argnums=argnum)(*inputs)
     want = hessian(scalar(lltm_conda.reference), argnums=argnum)(*inputs)
-    assert_agree([got], [want], 1e-11, ["hessian"])
+    assert_agree([actual], [want], 1e-11, ["hessian"])
 
 
 def test_vmap_over_an_empty_batch(device) -> None:

@@ -89,33 +89,33 @@ def directional_second(function, inputs, seed=5):
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 7), (33, 17, 29)], ids=str)
 def test_second_derivatives_agree_with_the_reference(device, entry, shape) -> None:
     inputs = make_inputs(*shape, device=device, requires_grad=True)
-    got = directional_second(entry, inputs)
+    actual = directional_second(entry, inputs)
     want = directional_second(lltm_conda.reference, in_float64(inputs))
     names = [*NAMES, "incoming gradient of new_h", "incoming gradient of new_cell"]
-    assert_agree(got, want, 1e-11, names)
+    assert_agree(actual, want, 1e-11, names)
 
 
 def test_second_derivatives_through_the_gates_agree(device) -> None:
     inputs = make_inputs(5, 3, 7, device=device, requires_grad=True)
-    got = directional_second(torch.ops.lltm.forward, inputs)
+    actual = directional_second(torch.ops.lltm.forward, inputs)
     want = directional_second(reference_with_gates, in_float64(inputs))
-    assert_agree(got, want, 1e-11, [*NAMES, "grad_h", "grad_cell", "grad_gates"])
+    assert_agree(actual, want, 1e-11, [*NAMES, "grad_h", "grad_cell", "grad_gates"])
 
 
 def test_second_derivatives_in_float32(device) -> None:
     inputs = make_inputs(16, 8, 32, device=device, dtype=torch.float32, requires_grad=True)
-    got = directional_second(through_function, inputs)
+    actual = directional_second(through_function, inputs)
     want = directional_second(lltm_conda.reference, in_float64(inputs))
-    assert_agree(got, want, 1e-4, [*NAMES, "grad_h", "grad_cell"])
+    assert_agree(actual, want, 1e-4, [*NAMES, "grad_h", "grad_cell"])
 
 
 @every_entry
 @pytest.mark.parametrize("used", [0, 1], ids=["new_h", "new_cell"])
 def test_second_derivatives_through_one_result(device, entry, used) -> None:
     inputs = make_inputs(5, 3, 7, device=device, requires_grad=True)
-    got = directional_second(lambda *t: [entry(*t)[used]], inputs)
+    actual = directional_second(lambda *t: [entry(*t)[used]], inputs)
     want = directional_second(lambda *t: [lltm_conda.reference(*t)[used]], in_float64(inputs))
-    assert_agree(got, want, 1e-11, [*NAMES, "incoming gradient"])
+    assert_agree(actual, want, 1e-11, [*NAMES, "incoming gradient"])
 
 
 @every_entry
@@ -125,9 +125,9 @@ def test_second_derivatives_where_elu_bends(device, entry) -> None:
     inputs.weights[14:] = 0
     inputs.bias[14:] = 0
     inputs = type(inputs)(*(t.requires_grad_() for t in inputs))
-    got = directional_second(entry, inputs)
+    actual = directional_second(entry, inputs)
     want = directional_second(lltm_conda.reference, in_float64(inputs))
-    assert_agree(got, want, 1e-11, [*NAMES, "incoming gradient of h", "incoming gradient of c"])
+    assert_agree(actual, want, 1e-11, [*NAMES, "incoming gradient of h", "incoming gradient of c"])
 
 
 @every_entry
@@ -142,13 +142,13 @@ def test_gradient_penalty_trains_like_the_reference(device, entry) -> None:
 
     inputs = make_inputs(device=device, requires_grad=True)
     exact = in_float64(inputs)
-    got = gradients(
+    actual = gradients(
         [penalty(entry, inputs)], inputs, [torch.ones((), dtype=torch.float64, device=device)]
     )
     want = gradients(
         [penalty(lltm_conda.reference, exact)], exact, [torch.ones((), dtype=torch.float64)]
     )
-    assert_agree(got, want, 1e-11, NAMES)
+    assert_agree(actual, want, 1e-11, NAMES)
 
 
 @every_entry

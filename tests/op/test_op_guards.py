@@ -312,8 +312,8 @@ def test_a_refusal_leaves_the_op_usable(device, entry) -> None:
     inputs = make_inputs(device=device)
     refusal(entry, *inputs._replace(old_cell=inputs.old_cell[:1]))
     want = lltm_conda.reference(*inputs)
-    for got, exact in zip(entry(*inputs), want, strict=True):
-        torch.testing.assert_close(got, exact)
+    for actual, exact in zip(entry(*inputs), want, strict=True):
+        torch.testing.assert_close(actual, exact)
 
 
 WRONG_SHAPES = [

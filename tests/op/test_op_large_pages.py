@@ -26,7 +26,8 @@ def faults() -> int:
 def test_a_large_gradient_takes_few_page_faults() -> None:
     inputs = make_inputs(1, 2000, 2000, dtype=torch.float32)
     results = torch.ops.lltm.forward(*inputs)
-    incoming, saved = like(results), saved_for_backward(inputs, results)
+    incoming = like(results)
+    saved = saved_for_backward(inputs, results)
     before = faults()
     d_weights = torch.ops.lltm.backward(*incoming, *saved, 2)[1]
     small_pages = d_weights.nbytes // mmap.PAGESIZE

@@ -68,8 +68,8 @@ def test_layout_of_all_inputs_changes_no_gradient(device, entry, layout) -> None
     incoming = like(outputs)
     want = gradients(outputs, inputs, incoming)
     laid_out = [layout(t) for t in inputs]
-    got = gradients(entry(*laid_out), laid_out, [layout(g) for g in incoming])
-    assert_agree(got, want, 1e-12, NAMES)
+    actual = gradients(entry(*laid_out), laid_out, [layout(g) for g in incoming])
+    assert_agree(actual, want, 1e-12, NAMES)
 
 
 @every_dtype
@@ -82,8 +82,8 @@ def test_unaligned_memory_in_the_raw_op(device, dtype, shape) -> None:
     incoming = like(results)
     saved = (*incoming, *saved_for_backward(inputs, results))
     want = torch.ops.lltm.backward(*saved, 31)
-    got = torch.ops.lltm.backward(*map(offset, saved), 31)
-    assert_agree(got, want, TOLERANCE[dtype], NAMES)
+    actual = torch.ops.lltm.backward(*map(offset, saved), 31)
+    assert_agree(actual, want, TOLERANCE[dtype], NAMES)
 
 
 def zeros_without_memory(tensor):
@@ -96,8 +96,8 @@ def test_zero_tensor_as_an_input(device, entry, name) -> None:
     inputs = make_inputs(device=device)
     zeros = torch.zeros_like(getattr(inputs, name))
     want = entry(*inputs._replace(**{name: zeros}))
-    got = entry(*inputs._replace(**{name: zeros_without_memory(zeros)}))
-    assert_agree(got, want, 1e-14, RESULTS[:2])
+    actual = entry(*inputs._replace(**{name: zeros_without_memory(zeros)}))
+    assert_agree(actual, want, 1e-14, RESULTS[:2])
 
 
 @entries
@@ -109,8 +109,8 @@ def test_zero_tensor_as_a_gradient(device, entry, position) -> None:
     incoming[position].zero_()
     want = torch.autograd.grad(outputs, inputs, incoming, retain_graph=True)
     incoming[position] = zeros_without_memory(incoming[position])
-    got = torch.autograd.grad(outputs, inputs, incoming)
-    assert_agree(got, want, 1e-14, NAMES)
+    actual = torch.autograd.grad(outputs, inputs, incoming)
+    assert_agree(actual, want, 1e-14, NAMES)
 
 
 def test_zero_tensors_in_the_raw_ops(device) -> None:
@@ -122,18 +122,18 @@ def test_zero_tensors_in_the_raw_ops(device) -> None:
     incoming = [torch.zeros_like(t) for t in results]
     saved = (*saved_for_backward(inputs, results), 31)
     want = torch.ops.lltm.backward(*incoming, *saved)
-    got = torch.ops.lltm.backward(*map(zeros_without_memory, incoming), *saved)
-    assert_agree(got, want, 1e-14, NAMES)
+    actual = torch.ops.lltm.backward(*map(zeros_without_memory, incoming), *saved)
+    assert_agree(actual, want, 1e-14, NAMES)
 
 
 def test_raw_op_resolves_a_lazy_negation(device) -> None:
     inputs = make_inputs(device=device)
     lazy = [torch._neg_view(-t) for t in inputs]
     assert all(t.is_neg() for t in lazy)
-    for got, want in zip(
+    for actual, want in zip(
         torch.ops.lltm.forward(*lazy), torch.ops.lltm.forward(*inputs), strict=True
     ):
-        assert torch.equal(got, want)
+        assert torch.equal(actual, want)
 
 
 @entries
@@ -142,16 +142,16 @@ def test_expanded_states_and_input(device, entry) -> None:
     first = {name: getattr(inputs, name)[:1] for name in ("input", "old_h", "old_cell")}
     expanded = inputs._replace(**{name: t.expand(3, -1) for name, t in first.items()})
     solid = inputs._replace(**{name: t.repeat(3, 1) for name, t in first.items()})
-    for got, want in zip(entry(*expanded), entry(*solid), strict=True):
-        assert torch.equal(got, want)
+    for actual, want in zip(entry(*expanded), entry(*solid), strict=True):
+        assert torch.equal(actual, want)
 
 
 @entries
 def test_expanded_scalars_in_every_argument(device, entry) -> None:
     inputs = make_inputs(device=device)
     expanded = [t.reshape(-1)[0].expand(t.shape) for t in inputs]
-    for got, want in zip(entry(*expanded), entry(*(t.clone() for t in expanded)), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-12, atol=0)
+    for actual, want in zip(entry(*expanded), entry(*(t.clone() for t in expanded)), strict=True):
+        torch.testing.assert_close(actual, want, rtol=1e-12, atol=0)
 
 
 @entries
@@ -159,11 +159,11 @@ def test_gradient_of_an_expanded_state_is_summed(device, entry) -> None:
     inputs = make_inputs(device=device)
     row = inputs.old_h[:1].clone().requires_grad_()
     new_h, new_cell = entry(*inputs._replace(old_h=row.expand(3, -1)))
-    (got,) = torch.autograd.grad(new_h.sum() + new_cell.sum(), row)
+    (actual,) = torch.autograd.grad(new_h.sum() + new_cell.sum(), row)
     exact = row.detach().clone().requires_grad_()
     new_h, new_cell = lltm_conda.reference(*inputs._replace(old_h=exact.expand(3, -1)))
     (want,) = torch.autograd.grad(new_h.sum() + new_cell.sum(), exact)
-    assert_agree([got], [want], 1e-12, ["row"])
+    assert_agree([actual], [want], 1e-12, ["row"])
 
 
 @entries

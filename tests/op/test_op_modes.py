@@ -43,8 +43,8 @@ def test_autocast_computes_in_the_low_precision(device, entry, low) -> None:
     inputs = make_inputs(33, 17, 29, dtype=torch.float32, device=device)
     want = entry(*(t.to(low) for t in inputs))
     with torch.autocast(device.type, low):
-        got = entry(*inputs)
-    for g, w in zip(got, want, strict=True):
+        actual = entry(*inputs)
+    for g, w in zip(actual, want, strict=True):
         assert g.dtype == low and torch.equal(g, w)
 
 
@@ -56,10 +56,10 @@ def test_autocast_gradients_keep_the_dtype_of_their_inputs(device, entry, low) -
     with torch.autocast(device.type, low):
         outputs = entry(*inputs)
     incoming = like(outputs)
-    got = torch.autograd.grad(outputs, inputs, incoming)
+    actual = torch.autograd.grad(outputs, inputs, incoming)
     want = torch.autograd.grad(lltm_conda.reference(*exact), exact, in_float64(incoming))
-    assert {g.dtype for g in got} == {torch.float32}
-    assert_agree(got, want, 2 * TOLERANCE[low], NAMES)
+    assert {g.dtype for g in actual} == {torch.float32}
+    assert_agree(actual, want, 2 * TOLERANCE[low], NAMES)
 
 
 @casting
@@ -68,8 +68,8 @@ def test_autocast_brings_mixed_dtypes_together(device, entry) -> None:
     inputs = make_inputs(dtype=torch.float32, device=device)
     mixed = inputs._replace(input=inputs.input.bfloat16(), old_cell=inputs.old_cell.bfloat16())
     with torch.autocast(device.type, torch.bfloat16):
-        got = entry(*mixed)
-    for g, w in zip(got, entry(*(t.bfloat16() for t in inputs)), strict=True):
+        actual = entry(*mixed)
+    for g, w in zip(actual, entry(*(t.bfloat16() for t in inputs)), strict=True):
         assert torch.equal(g, w)
 
 
@@ -77,8 +77,8 @@ def test_autocast_brings_mixed_dtypes_together(device, entry) -> None:
 def test_disabled_autocast_changes_nothing(device, entry) -> None:
     inputs = make_inputs(dtype=torch.float32, device=device)
     with torch.autocast(device.type, torch.bfloat16), torch.autocast(device.type, enabled=False):
-        got = entry(*inputs)
-    for g, w in zip(got, entry(*inputs), strict=True):
+        actual = entry(*inputs)
+    for g, w in zip(actual, entry(*inputs), strict=True):
         assert g.dtype == torch.float32 and torch.equal(g, w)
 
 
@@ -89,9 +89,9 @@ def test_backward_inside_autocast(device, entry) -> None:
     with torch.autocast(device.type, torch.bfloat16):
         outputs = entry(*inputs)
         incoming = like(outputs)
-        got = torch.autograd.grad(outputs, inputs, incoming)
+        actual = torch.autograd.grad(outputs, inputs, incoming)
     want = torch.autograd.grad(lltm_conda.reference(*exact), exact, in_float64(incoming))
-    assert_agree(got, want, 2 * TOLERANCE[torch.bfloat16], NAMES)
+    assert_agree(actual, want, 2 * TOLERANCE[torch.bfloat16], NAMES)
 
 
 @every_entry
@@ -119,10 +119,10 @@ def test_saved_tensors_pass_through_hooks(device, entry) -> None:
         outputs = entry(*inputs)
     assert packed, "nothing was saved through the hooks"
     incoming = like(outputs)
-    got = torch.autograd.grad(outputs, inputs, incoming)
+    actual = torch.autograd.grad(outputs, inputs, incoming)
     again = entry(*inputs)
     want = torch.autograd.grad(again, inputs, incoming)
-    assert_agree(got, want, 1e-12, NAMES)
+    assert_agree(actual, want, 1e-12, NAMES)
 
 
 @every_entry
@@ -190,8 +190,8 @@ def test_thread_count_does_not_change_the_result(count, shape) -> None:
     with threads(1):
         want = one_step(inputs)
     with threads(count):
-        got = one_step(inputs)
-    assert_agree(got, want, 1e-12, STEP)
+        actual = one_step(inputs)
+    assert_agree(actual, want, 1e-12, STEP)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -202,10 +202,10 @@ def test_thread_count_does_not_change_a_bit_of_the_pointwise_part(count) -> None
     with threads(1):
         want = one_step(inputs)
     with threads(count):
-        got = one_step(inputs)
+        actual = one_step(inputs)
     pointwise = ("new_h", "new_cell", "gates", "gradient of old_cell")
     for name in pointwise:
-        assert torch.equal(got[STEP.index(name)], want[STEP.index(name)]), name
+        assert torch.equal(actual[STEP.index(name)], want[STEP.index(name)]), name
 
 
 def test_concurrent_callers_do_not_disturb_each_other(device) -> None:
@@ -219,7 +219,7 @@ def test_concurrent_callers_do_not_disturb_each_other(device) -> None:
         outputs = lltm_conda.lltm(*inputs)
         return (*outputs, *gradients(outputs, inputs, like(outputs)))
 
-    wanted = [work(inputs) for inputs in cases]
+    expected = [work(inputs) for inputs in cases]
     start = threading.Barrier(callers)
     failures: list[str] = []
 
@@ -227,7 +227,7 @@ def test_concurrent_callers_do_not_disturb_each_other(device) -> None:
         try:
             start.wait(60)
             for _ in range(repeats):
-                assert_agree(work(cases[k]), wanted[k], 1e-13, (*RESULTS, *NAMES))
+                assert_agree(work(cases[k]), expected[k], 1e-13, (*RESULTS, *NAMES))
         except BaseException as error:
             failures.append(f"thread {k}: {error!r}")
 
@@ -256,8 +256,8 @@ def test_one_graph_can_be_differentiated_from_two_threads(device) -> None:
     for worker in workers:
         worker.join(120)
     assert sorted(found) == [0, 1]
-    for got in found.values():
-        assert_agree(got, want, 1e-13, NAMES)
+    for actual in found.values():
+        assert_agree(actual, want, 1e-13, NAMES)
 
 
 @every_entry
@@ -267,10 +267,10 @@ def test_default_dtype_does_not_matter(device, entry) -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        got = entry(*inputs)
+        actual = entry(*inputs)
     finally:
         torch.set_default_dtype(before)
-    assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+    assert all(torch.equal(g, w) for g, w in zip(actual, want, strict=True))
 
 
 @every_entry
@@ -279,8 +279,8 @@ def test_parameters_and_subclasses_of_tensor_are_taken(device, entry) -> None:
     wrapped = inputs._replace(
         weights=torch.nn.Parameter(inputs.weights), bias=torch.nn.Parameter(inputs.bias)
     )
-    for got, want in zip(entry(*wrapped), entry(*inputs), strict=True):
-        assert torch.equal(got, want)
+    for actual, want in zip(entry(*wrapped), entry(*inputs), strict=True):
+        assert torch.equal(actual, want)
 
 
 def test_the_op_is_visible_to_dispatch_modes(device) -> None:

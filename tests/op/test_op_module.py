@@ -57,8 +57,8 @@ def test_state_defaults_to_zeros(device) -> None:
     module = cell(device=device)
     x, (h, _) = arguments(device=device)
     zeros = torch.zeros_like(h)
-    for got, want in zip(module(x), module(x, (zeros, zeros)), strict=True):
-        assert torch.equal(got, want)
+    for actual, want in zip(module(x), module(x, (zeros, zeros)), strict=True):
+        assert torch.equal(actual, want)
 
 
 def test_initial_values_fill_the_tutorials_range() -> None:
@@ -139,7 +139,8 @@ def test_whole_module_survives_torch_save() -> None:
 
 
 def test_state_dict_survives_a_weights_only_load(device) -> None:
-    module, other = cell(device=device), cell(device=device)
+    module = cell(device=device)
+    other = cell(device=device)
     buffer = io.BytesIO()
     torch.save(module.state_dict(), buffer)
     buffer.seek(0)

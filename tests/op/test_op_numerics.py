@@ -21,7 +21,8 @@ from op_cases import (
 
 import lltm_conda
 
-INF, NAN = float("inf"), float("nan")
+INF = float("inf")
+NAN = float("nan")
 EPSILON = {dtype: torch.finfo(dtype).eps for dtype in DTYPES}
 
 
@@ -67,9 +68,9 @@ def test_tiny_negative_z_has_no_dead_zone_forward(device, dtype) -> None:
     inputs = chosen(INF, 0.0, TINY[dtype], 0.0, dtype, device)  # i is one: new_cell is elu(z)
     new_cell = through_function(*inputs)[1]
     want = torch.expm1(inputs.bias.detach().cpu().double().chunk(3)[2])
-    got = new_cell.detach().cpu().double().flatten()
+    actual = new_cell.detach().cpu().double().flatten()
     torch.testing.assert_close(
-        got, want, rtol=2 * EPSILON[dtype], atol=1e-7 if dtype == torch.float16 else 0
+        actual, want, rtol=2 * EPSILON[dtype], atol=1e-7 if dtype == torch.float16 else 0
     )
 
 
@@ -94,11 +95,11 @@ def every_extreme(dtype, device) -> Inputs:
 def test_large_pre_activations_forward(device, dtype) -> None:
     inputs = every_extreme(dtype, device)
     want = lltm_conda.reference(*in_float64(inputs))
-    for got, exact in zip(through_function(*inputs), want, strict=True):
-        assert got.isfinite().all()
+    for actual, exact in zip(through_function(*inputs), want, strict=True):
+        assert actual.isfinite().all()
         rtol = 1e-13 if dtype == torch.float64 else 4 * EPSILON[dtype]
         torch.testing.assert_close(
-            got.cpu().double(), exact, rtol=rtol, atol=1e-7 if dtype == torch.float16 else 1e-37
+            actual.cpu().double(), exact, rtol=rtol, atol=1e-7 if dtype == torch.float16 else 1e-37
         )
 
 
@@ -107,13 +108,13 @@ def test_large_pre_activations_forward(device, dtype) -> None:
 def test_large_pre_activations_backward(device, dtype, through) -> None:
     inputs = every_extreme(dtype, device)
     exact = in_float64(inputs)
-    (got,) = torch.autograd.grad(through_function(*inputs)[through].sum(), inputs.bias)
+    (actual,) = torch.autograd.grad(through_function(*inputs)[through].sum(), inputs.bias)
     (want,) = torch.autograd.grad(lltm_conda.reference(*exact)[through].sum(), exact[2])
-    assert got.isfinite().all(), "0 * inf, most likely"
+    assert actual.isfinite().all(), "0 * inf, most likely"
     # 1 - sigmoid(90) is 0 in double precision too: absolute error relative to the largest z.
     atol = 750 * 2 * (EPSILON[dtype] if dtype == torch.float64 else EPSILON[torch.float32])
     rtol = 1e-12 if dtype == torch.float64 else 8 * EPSILON[dtype]
-    torch.testing.assert_close(got.cpu().double(), want, rtol=rtol, atol=atol)
+    torch.testing.assert_close(actual.cpu().double(), want, rtol=rtol, atol=atol)
 
 
 @every_entry
@@ -135,9 +136,9 @@ def test_large_pre_activations_in_second_derivatives(device, entry) -> None:
             [torch.ones((), dtype=torch.float64, device=new_h.device)],
         )
 
-    got = second(entry, inputs)
-    assert all(g.isfinite().all() for g in got)
-    assert_agree(got, second(lltm_conda.reference, exact), 1e-12, Inputs._fields)
+    actual = second(entry, inputs)
+    assert all(g.isfinite().all() for g in actual)
+    assert_agree(actual, second(lltm_conda.reference, exact), 1e-12, Inputs._fields)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
@@ -146,13 +147,17 @@ def test_saved_values_keep_the_slope_of_a_saturated_sigmoid(device, dtype, gate)
     # A saved 16-bit sigmoid is 1.0 from |z| of 7 to 9 on, and its slope i (1 - i) is then 0.
     z = torch.tensor([6.0, 8.0, 10.0])
     if gate == "i":
-        inputs, through, factor = chosen(z, 0.0, 64.0, 0.0, dtype, device), 1, 64.0
+        inputs = chosen(z, 0.0, 64.0, 0.0, dtype, device)
+        through = 1
+        factor = 64.0
     else:
-        inputs, through, factor = chosen(0.0, z, 0.0, 64.0, dtype, device), 0, 1.0
+        inputs = chosen(0.0, z, 0.0, 64.0, dtype, device)
+        through = 0
+        factor = 1.0
     dz_i, dz_o, _ = bias_gradient(inputs, through)
     slope = torch.sigmoid(z.double()) * torch.sigmoid(-z.double())
-    got = dz_i if gate == "i" else dz_o
-    torch.testing.assert_close(got, factor * slope, rtol=4 * EPSILON[dtype] + 1e-2, atol=1e-7)
+    actual = dz_i if gate == "i" else dz_o
+    torch.testing.assert_close(actual, factor * slope, rtol=4 * EPSILON[dtype] + 1e-2, atol=1e-7)
 
 
 @every_dtype
@@ -160,10 +165,10 @@ def test_sigmoid_is_accurate_in_its_lower_tail(device, dtype) -> None:
     lowest = -10.0 if dtype == torch.float16 else -80.0
     z = torch.linspace(lowest, 5.0, 200).to(dtype)
     inputs = chosen(0.0, z, 0.0, 64.0, dtype, device)  # tanh(64) is one: new_h is o
-    got = through_function(*inputs)[0].detach().cpu().double().flatten()
+    actual = through_function(*inputs)[0].detach().cpu().double().flatten()
     rtol = 1e-13 if dtype == torch.float64 else 1e-5 + 2 * EPSILON[dtype]
     torch.testing.assert_close(
-        got, torch.sigmoid(z.double()), rtol=rtol, atol=6e-8 if dtype == torch.float16 else 0
+        actual, torch.sigmoid(z.double()), rtol=rtol, atol=6e-8 if dtype == torch.float16 else 0
     )
 
 
@@ -172,10 +177,10 @@ def test_tanh_of_a_small_cell_is_accurate(device, dtype) -> None:
     smallest = -3.0 if dtype == torch.float16 else -30.0
     cell = torch.logspace(smallest, 1.0, 200, dtype=torch.float64).to(dtype)
     inputs = chosen(0.0, INF, 0.0, torch.cat([cell, -cell]), dtype, device)  # o is one
-    got = through_function(*inputs)[0].detach().cpu().double().flatten()
+    actual = through_function(*inputs)[0].detach().cpu().double().flatten()
     want = torch.tanh(torch.cat([cell, -cell]).double())
     rtol = 1e-13 if dtype == torch.float64 else 1e-5 + 2 * EPSILON[dtype]
-    torch.testing.assert_close(got, want, rtol=rtol, atol=0)
+    torch.testing.assert_close(actual, want, rtol=rtol, atol=0)
 
 
 @every_dtype
@@ -272,5 +277,7 @@ def test_sixteen_bit_results_are_rounded_once_from_float32(device, dtype) -> Non
     z = torch.linspace(-4, 4, 301).to(dtype)
     inputs = chosen(z, z.flip(0), z.roll(70), 0.25, dtype, device)
     want = lltm_conda.reference(*in_float64(inputs))
-    for got, exact in zip(through_function(*inputs), want, strict=True):
-        torch.testing.assert_close(got.cpu().double(), exact, rtol=0.51 * EPSILON[dtype], atol=1e-6)
+    for actual, exact in zip(through_function(*inputs), want, strict=True):
+        torch.testing.assert_close(
+            actual.cpu().double(), exact, rtol=0.51 * EPSILON[dtype], atol=1e-6
+        )

@@ -54,7 +54,9 @@ class Draw:
         self.rng = random.Random(seed)
         choose = self.rng.choice
         self.dtype = choose(DTYPES)
-        batch, features, state = choose(BATCHES), choose(FEATURES), choose(STATES)
+        batch = choose(BATCHES)
+        features = choose(FEATURES)
+        state = choose(STATES)
         self.entry = choose(ENTRIES)
         rows = self.entry is not through_module and choose((False, True))
         made = make_inputs(
@@ -85,22 +87,24 @@ def test_any_mixture_of_layouts_and_aliases_agrees_with_the_reference(device, st
         exact = [t.detach().to("cpu", torch.float64).requires_grad_(t.requires_grad)
                  for t in draw.leaves]  # fmt: skip
         outputs = draw.entry(*draw.arguments(draw.leaves))
-        wanted = lltm_conda.reference(*draw.arguments(exact))
-        assert_agree(outputs, wanted, TOLERANCE[draw.dtype], ("new_h", "new_cell"), SMALLEST_SCALE)
-        outputs, wanted = ([pair[k] for k in draw.given] for pair in (outputs, wanted))
+        expected = lltm_conda.reference(*draw.arguments(exact))
+        assert_agree(
+            outputs, expected, TOLERANCE[draw.dtype], ("new_h", "new_cell"), SMALLEST_SCALE
+        )
+        outputs, expected = ([pair[k] for k in draw.given] for pair in (outputs, expected))
         if not outputs[0].requires_grad:
             continue
         incoming = [LAYOUTS[draw.incoming_layouts[k]](t)
                     for k, t in zip(draw.given, like(outputs, seed), strict=True)]  # fmt: skip
         leaves = [t for t in draw.leaves if t.requires_grad]
-        got = gradients(outputs, leaves, incoming)
+        actual = gradients(outputs, leaves, incoming)
         want = gradients(
-            wanted, [t for t in exact if t.requires_grad], [t.cpu().double() for t in incoming]
+            expected, [t for t in exact if t.requires_grad], [t.cpu().double() for t in incoming]
         )
         # Sums over the batch, and over the uses of one leaf.
         scale = SMALLEST_SCALE * 4 * max(outputs[0].shape[0], 1) ** 0.5
         names = [f"seed {seed}: gradient {k}" for k in range(len(leaves))]
-        assert_agree(got, want, 2 * TOLERANCE[draw.dtype], names, scale)
+        assert_agree(actual, want, 2 * TOLERANCE[draw.dtype], names, scale)
 
 
 def spoil(rng: random.Random, tensor):

@@ -25,7 +25,8 @@ def test_reference_is_the_written_definition(bias_rows: bool) -> None:
     x, w, b, h, c = (t.tolist() for t in inputs)
     b = b[0] if bias_rows else b
     state = 4
-    want_h, want_cell = torch.empty(3, 4).double(), torch.empty(3, 4).double()
+    want_h = torch.empty(3, 4).double()
+    want_cell = torch.empty(3, 4).double()
     for n in range(3):
         row = h[n] + x[n]
         z = [sum(p * q for p, q in zip(row, w[k], strict=True)) + b[k] for k in range(3 * state)]

@@ -34,9 +34,9 @@ for _ in range(3000):
 """
 
 
-def note(text: str) -> None:
+def note(line: str) -> None:
     with (FOLDER / "runs.txt").open("a") as file:
-        file.write(text + "\n")
+        file.write(line + "\n")
 
 
 def content(name: str) -> bytes:
@@ -61,9 +61,9 @@ def make(name: str, _: Context) -> list[Path]:
 
 
 def tasks() -> list[Step]:
-    found = [Step(name=f"a{i}", act=partial(make, f"a{i}")) for i in range(4)]
-    return found + [
-        Step(name=f"b{i}", act=partial(make, f"b{i}"), after=(found[i],)) for i in range(4)
+    first_tasks = [Step(name=f"a{i}", act=partial(make, f"a{i}")) for i in range(4)]
+    return first_tasks + [
+        Step(name=f"b{i}", act=partial(make, f"b{i}"), after=(first_tasks[i],)) for i in range(4)
     ]
 
 

@@ -63,9 +63,9 @@ def conda_worker(tmp_path_factory):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
         env |= {"PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
         env |= {"RATTLER_CACHE_DIR": cache, **(variables or {})}
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        process = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
     return run
 
@@ -80,7 +80,8 @@ def make_channels(matrix, settings, conda_worker):
     script = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'
 
     def make(folder: Path, recipe: Path = REPO / "recipe" / "recipe.yaml") -> tuple[str, str]:
-        work, channel = folder / "source" / "recipe", folder / "channel"
+        work = folder / "source" / "recipe"
+        channel = folder / "channel"
         stubs_channel = write_channel(folder / "stubs", stubs(matrix)).as_uri()
         work.mkdir(parents=True)
         shutil.copy(REPO / "LICENSE", work.parent)

@@ -15,7 +15,6 @@ import pytest
 import zstandard
 from checkout import SETTINGS
 from shared_objects import KERNELS_RECORD, fake_torch, gpu_object, shared_object
-from torchship.doctor.dimensions import runs_on
 
 from torchship.builder import (
     BuildRequest,
@@ -25,6 +24,7 @@ from torchship.builder import (
     plan,
 )
 from torchship.doctor import find_torch, read_binary
+from torchship.doctor.checks.cuda import runs_on
 from torchship.release import ReleaseError, audit, emulation
 from torchship.release.cells import all_cells, arch_list, by_platform, required, select
 from torchship.release.host import Host
@@ -105,10 +105,10 @@ def test_a_compiler_for_another_platform_is_no_compiler(matrix, settings) -> Non
 def test_what_is_missing_is_named(arm, monkeypatch) -> None:
     settings = replace(make_settings(arm), native=X86)
     monkeypatch.setattr(shutil, "which", lambda name, **_: None)
-    found = emulation.missing(None, settings)
-    assert "no aarch64-linux-gnu-g++ and no qemu-aarch64" in found
-    assert "apt-get install g++-aarch64-linux-gnu qemu-user" in found
-    assert f"on a {ARM} machine" in found
+    problem = emulation.missing(None, settings)
+    assert "no aarch64-linux-gnu-g++ and no qemu-aarch64" in problem
+    assert "apt-get install g++-aarch64-linux-gnu qemu-user" in problem
+    assert f"on a {ARM} machine" in problem
 
 
 def test_a_mistake_in_what_differs_is_found_at_its_line(matrix_text, tmp_path) -> None:
@@ -116,12 +116,12 @@ def test_a_mistake_in_what_differs_is_found_at_its_line(matrix_text, tmp_path) -
     assert old in matrix_text
     number = 1 + matrix_text[: matrix_text.index(old)].count("\n")
     path = tmp_path / "matrix.yaml"
-    for new, needed in (("abi: {pypi: 0}", "C++11 ABI 1, got 0"), ("abi: {pypi: 5}", "0 or 1")):
+    for new, expected in (("abi: {pypi: 0}", "C++11 ABI 1, got 0"), ("abi: {pypi: 5}", "0 or 1")):
         path.write_text(matrix_text.replace(old, old.replace("abi: {pypi: 1}", new)))
         with pytest.raises(ReleaseError) as error:
             load(path)
         assert f"matrix.yaml:{number}:" in str(error.value)
-        assert needed in str(error.value)
+        assert expected in str(error.value)
     path.write_text(matrix_text)
     with pytest.raises(ReleaseError, match="has no platform linux-ppc64le"):
         load(path, "linux-ppc64le")
@@ -132,8 +132,8 @@ def test_a_compiler_says_its_machine(tmp_path) -> None:
     answer = "case $1 in -dumpmachine) echo arm64-apple;; *) echo 'g++ (X) 13.1.0';; esac"
     script.write_text(f"#!/bin/sh\n{answer}\n")
     script.chmod(0o755)
-    found = find_host_compiler({**os.environ, "CXX": str(script)})
-    assert (found.version, found.machine) == ("13.1.0", "aarch64")
+    compiler = find_host_compiler({**os.environ, "CXX": str(script)})
+    assert (compiler.version, compiler.machine) == ("13.1.0", "aarch64")
     own = find_host_compiler({name: v for name, v in os.environ.items() if name != "CXX"})
     assert f"linux-{own.machine}" == NATIVE
 
@@ -141,8 +141,8 @@ def test_a_compiler_says_its_machine(tmp_path) -> None:
 def test_the_audit_stops_another_platform_and_small_pages(arm, tmp_path) -> None:
     (cell,) = select(all_cells(arm), [CELL])
     record = read_binary(shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD))
-    wanted = f"is built for {X86}, the cell needs {ARM}"
-    assert any(wanted in text for text in audit.record_problems(record, cell))
+    message = f"is built for {X86}, the cell needs {ARM}"
+    assert any(message in problem for problem in audit.record_problems(record, cell))
     ours = record._replace(platform=ARM, alignment=4096)
     assert any(
         "aligned to 4096 bytes, pages have up to 65536" in t
@@ -161,7 +161,10 @@ def test_glue_brings_no_openmp_runtime_beside_torchs(compiler, linked, tmp_path:
     env = {**os.environ, "CXX": str(script)}
     project = SETTINGS.project
     torch = find_torch(fake_torch(tmp_path, "2.5.1", abi=0).parent)
-    *compiled, link = plan(BuildRequest(tmp_path, project, "aten25-abi0", torch, (), env))
+    request = BuildRequest(
+        out_dir=tmp_path, project=project, glue="aten25-abi0", torch=torch, kernels=(), env=env
+    )
+    *compiled, link = plan(request)
     assert any("-fopenmp" in step.command for step in compiled)
     assert ("-fopenmp" in link.command) is linked
 
@@ -175,7 +178,7 @@ def image(private: str = "01234567", code: str = "SASS") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("other", "commit", "said", "differ"),
+    ("other", "commit", "message", "differ"),
     [
         (image(), "a", f"for sm_90, sm_100 is that of {X86}'s build", []),
         (image("89abcdef"), "a", f"for sm_90, sm_100 is that of {X86}'s build", []),
@@ -185,7 +188,7 @@ def image(private: str = "01234567", code: str = "SASS") -> bytes:
     ],
 )
 def test_gpu_code_is_compared_with_that_of_the_other_platform(
-    other, commit, said, differ, tmp_path
+    other, commit, message, differ, tmp_path
 ) -> None:
     """For the architectures that both have; nvcc may say something else in PTX."""
     record = {**CUDA_RECORD, "git_commit": "a"}
@@ -193,9 +196,9 @@ def test_gpu_code_is_compared_with_that_of_the_other_platform(
     ours = gpu_object(tmp_path / "ours.so", codes, {**record, "platform": ARM}, image())
     named = {**record, "git_commit": commit}
     theirs = gpu_object(tmp_path / "theirs.so", codes[1:], named, other)
-    text, found = audit.compare(ours, theirs)
-    assert said in text
-    assert found == differ
+    comparison, is_different = audit.compare(ours, theirs)
+    assert message in comparison
+    assert is_different == differ
     assert "no build of this commit" in audit.compare(ours, tmp_path / "none.so")[0]
 
 
@@ -208,16 +211,16 @@ crosses = pytest.mark.skipif(
 def dry_run(*selectors: str, folder: Path = REPO) -> str:
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     env.pop("RELEASE_PLATFORM", None)
-    words = ["--dry-run", "--channel", "bootstrap", *selectors]
+    options = ["--dry-run", "--channel", "bootstrap", *selectors]
     command = [
         sys.executable,
         str(REPO / "scripts" / "release_tool.py"),
         "torchship.release",
-        *words,
+        *options,
     ]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @crosses
@@ -229,19 +232,20 @@ def test_another_checkout_in_the_current_folder_is_not_run(tmp_path) -> None:
 @crosses
 def test_the_plan_of_a_cross_run() -> None:
     """The same steps as here, after one for the Python; the slow ones are left out."""
-    cross, here = dry_run(CELL, "stable210-cu13-aarch64"), dry_run("stable210-cpu")
+    cross = dry_run(CELL, "stable210-cu13-aarch64")
+    native = dry_run("stable210-cpu")
     steps = {line.split()[0] for line in cross.splitlines() if "for stable210" in line}
     kinds = ("venv", "wheel", "conda", "conda-test", "prefix")
     assert {"root", "toolkit/runtime-13.0", *(f"{kind}/{CELL}" for kind in kinds)} <= steps
     assert not [step for step in steps if step.startswith(("digits/", "fat-run/"))]
-    assert "root " not in here and "aarch64" not in here
+    assert "root " not in native and "aarch64" not in native
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(NATIVE != X86, reason="the cross build is tried on x86-64")
 @crosses
 def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu(tmp_path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         ["scripts/build_all.sh", CELL, "--channel", "bootstrap"],
         cwd=REPO,
         env={name: value for name, value in os.environ.items() if name != "RELEASE_PLATFORM"}
@@ -249,25 +253,27 @@ def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu(tmp_path) -> None
         capture_output=True,
         text=True,
     )
-    if done.returncode and "root: `apt-get" in done.stdout:
+    if process.returncode and "root: `apt-get" in process.stdout:
         pytest.skip("Debian's arm64 packages are not in reach: build/linux-aarch64/logs/root.log")
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    made = json.loads((REPO / "dist" / ARM / "manifest.json").read_text("utf-8"))
-    cell = made["cells"][CELL]
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-2000:]
+    manifest = json.loads((REPO / "dist" / ARM / "manifest.json").read_text("utf-8"))
+    cell = manifest["cells"][CELL]
     assert cell["state"] == "done"
     assert {run["kind"]: run["ran"] for run in cell["runs"]} == {"venv": True, "conda": True}
     assert all(run["facts"]["failed"] == 0 for run in cell["runs"])
     assert "channel/linux-aarch64/" in cell["conda"]
     assert cell["wheel"].endswith("_aarch64.whl")
-    (host,) = made["hosts"].values()
+    (host,) = manifest["hosts"].values()
     assert "runs under qemu-aarch64" in host["system"]
-    records = [made["binaries"][name]["record"] for name in cell["binaries"]]
+    records = [manifest["binaries"][name]["record"] for name in cell["binaries"]]
     assert {record["platform"] for record in records} == {ARM}
     # The same bytes in another folder.
     torch = find_torch(next((REPO / "build" / ARM / "envs").glob("torch-*")))
     project = SETTINGS.project
     env = {**os.environ, "CXX": "aarch64-linux-gnu-g++"}
-    request = BuildRequest(tmp_path, project, "stable210", torch, (), env)
+    request = BuildRequest(
+        out_dir=tmp_path, project=project, glue="stable210", torch=torch, kernels=(), env=env
+    )
     execute(plan(request), tmp_path / "objects")
     again = hashlib.sha256((tmp_path / "glue-stable210.so").read_bytes()).hexdigest()
-    assert again == made["binaries"]["glue-stable210.so"]["sha256"]
+    assert again == manifest["binaries"]["glue-stable210.so"]["sha256"]

@@ -23,25 +23,25 @@ HOW = "run scripts/build_all.sh host first"
 SMOKE = REPO / "scripts" / "engine_smoke.py"
 
 
-def the(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
-    if not found:
+def newest(folder: Path, pattern: str) -> Path:
+    paths = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+    if not paths:
         pytest.skip(f"no {pattern} in {folder.relative_to(REPO)}: {HOW}")
-    return found[-1]
+    return paths[-1]
 
 
-def run(python: Path, *words: object, cwd: Path, **more: str) -> str:
+def run(python: Path, *arguments: object, cwd: Path, **more: str) -> str:
     dropped = ("PYTHONPATH", "LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT")
     env = {key: value for key, value in os.environ.items() if key not in dropped}
-    command = [str(word) for word in (python, *words)]
-    done = subprocess.run(command, cwd=cwd, env=env | more, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    command = [str(word) for word in (python, *arguments)]
+    process = subprocess.run(command, cwd=cwd, env=env | more, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 @pytest.fixture
 def wheel() -> Path:
-    return the(SETTINGS.thin_wheels, "lltm-*+stable.cpu-*.whl")
+    return newest(SETTINGS.thin_wheels, "lltm-*+stable.cpu-*.whl")
 
 
 def test_the_wheel_serves_every_python_of_a_true_platform(wheel) -> None:
@@ -54,9 +54,9 @@ def test_the_wheel_asks_no_newer_glibc_than_its_tag_says(wheel, tmp_path) -> Non
     tag = wheel.name.removesuffix(".whl").split("-")[-1].split(".")[0]
     with ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    needed = [read_binary(p).floors.get("GLIBC", (0,)) for p in tmp_path.rglob("*.so")]
+    floors = [read_binary(p).floors.get("GLIBC", (0,)) for p in tmp_path.rglob("*.so")]
     assert tag.startswith("manylinux_")
-    assert max(needed) <= tuple(int(part) for part in tag.split("_")[1:3])
+    assert max(floors) <= tuple(int(part) for part in tag.split("_")[1:3])
 
 
 def test_the_wheel_holds_binaries_without_python_symbols_or_rpaths(wheel, tmp_path) -> None:
@@ -80,7 +80,7 @@ def test_the_wheel_names_its_variant_in_its_version(wheel) -> None:
 
 @pytest.fixture
 def manifest() -> Manifest:
-    path = the(SETTINGS.dist, "manifest.json")
+    path = newest(SETTINGS.dist, "manifest.json")
     return parse(path)
 
 
@@ -102,14 +102,14 @@ def test_the_fat_wheel_is_small_and_says_what_it_lacks(manifest) -> None:
 def test_the_fat_wheel_holds_what_the_manifest_says(manifest, tmp_path) -> None:
     with ZipFile(SETTINGS.dist / manifest.fat.path) as archive:
         archive.extractall(tmp_path)
-    found = {path.name: digest(path) for path in tmp_path.rglob("*.so")}
+    digests = {path.name: digest(path) for path in tmp_path.rglob("*.so")}
     cells = [manifest.cells[name] for name in manifest.fat.cells]
-    assert found.keys() == {name for cell in cells for name in cell.binaries}
-    assert found == {name: manifest.binaries[name].sha256 for name in found}
+    assert digests.keys() == {name for cell in cells for name in cell.binaries}
+    assert digests == {name: manifest.binaries[name].sha256 for name in digests}
 
 
 def test_pip_installs_the_fat_wheel_and_it_runs(manifest, tmp_path) -> None:
-    python = the(SETTINGS.envs, "stable210-cpu-venv/bin/python")
+    python = newest(SETTINGS.envs, "stable210-cpu-venv/bin/python")
     if "stable210-cpu" not in manifest.fat.cells:
         pytest.skip(f"the fat wheel lacks stable210-cpu: {HOW}")
     site = tmp_path / "site"
@@ -120,14 +120,14 @@ def test_pip_installs_the_fat_wheel_and_it_runs(manifest, tmp_path) -> None:
 
 
 def test_the_sdist_holds_the_sources_and_no_binary() -> None:
-    with tarfile.open(the(SETTINGS.dist, "lltm-*.tar.gz")) as archive:
+    with tarfile.open(newest(SETTINGS.dist, "lltm-*.tar.gz")) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
     assert {"setup.py", "pyproject.toml", "csrc/ops/operands.h", "LICENSE"} <= set(names)
     assert not [name for name in names if name.endswith((".so", ".o", ".pyc"))]
 
 
 def test_the_conda_package_serves_every_python_and_needs_no_exact_torch(manifest) -> None:
-    index = json.loads(the(SETTINGS.dist, "channel/linux-64/repodata.json").read_text())
+    index = json.loads(newest(SETTINGS.dist, "channel/linux-64/repodata.json").read_text())
     facts = index["packages.conda"][Path(manifest.cells["stable210-cpu"].conda).name]
     needs = {need for need in facts["depends"] if not need.startswith("__glibc ")}
     assert needs == {"python >=3.10", "pytorch >=2.10.0 *_py*"}  # any build, CUDA ones too
@@ -137,22 +137,25 @@ def test_the_conda_package_serves_every_python_and_needs_no_exact_torch(manifest
 
 @pytest.mark.parametrize("kind", ["venv", "conda"])
 def test_the_installed_artefact_runs(kind, tmp_path) -> None:
-    python = the(SETTINGS.envs, f"stable210-cpu-{kind}/bin/python")
+    python = newest(SETTINGS.envs, f"stable210-cpu-{kind}/bin/python")
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
     report = tmp_path / "smoke.json"
-    run(python, SMOKE, "--outside", REPO / "lltm_conda", "--json", report, cwd=tmp_path)
+    options = ["--outside", REPO / "lltm_conda", "--json", report]
+    run(python, SMOKE, *options, cwd=tmp_path)
     facts = json.loads(report.read_text())
     assert facts["failed"] == 0 and facts["gradcheck"] and len(facts["comparisons"]) >= 16
 
 
 def test_the_conda_package_leaves_no_trace_of_its_build() -> None:
-    prefix = the(SETTINGS.envs, "stable210-cpu-conda")
+    prefix = newest(SETTINGS.envs, "stable210-cpu-conda")
     files = [path for path in prefix.rglob("*lltm*") if path.is_file()]
     assert files and not list(prefix.glob("lib/python*/site-packages/lltm-*/direct_url.json"))
 
 
 def test_the_digits_were_learned() -> None:
-    facts = json.loads(the(SETTINGS.build / "digits" / "stable210-cpu", "metrics.json").read_text())
+    facts = json.loads(
+        newest(SETTINGS.build / "digits" / "stable210-cpu", "metrics.json").read_text()
+    )
     assert facts["held_out_accuracy"] >= 0.95
     assert facts["held_out_images"] > 300
 
@@ -160,7 +163,7 @@ def test_the_digits_were_learned() -> None:
 @pytest.mark.slow
 def test_the_sdist_installs_and_runs(tmp_path) -> None:
     """Compiled anew by pip, against the torch of the environment that runs the tests."""
-    sdist = the(SETTINGS.dist, "lltm-*.tar.gz")
+    sdist = newest(SETTINGS.dist, "lltm-*.tar.gz")
     target = tmp_path / "site"
     pip = ["-m", "pip", "install", "--no-deps", "--no-build-isolation", "--no-index"]
     run(Path(sys.executable), *pip, "--target", target, sdist, cwd=tmp_path, DEBUG="1")  # quicker
@@ -170,9 +173,9 @@ def test_the_sdist_installs_and_runs(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_a_second_run_with_nothing_changed_does_nothing() -> None:
-    the(SETTINGS.thin_wheels, "lltm-*+stable.cpu-*.whl")
+    newest(SETTINGS.thin_wheels, "lltm-*+stable.cpu-*.whl")
     command = [str(REPO / "scripts" / "build_all.sh"), "stable210-cpu", "--channel", "bootstrap"]
     subprocess.run(command, check=True, capture_output=True)
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    lines = [line for line in process.stdout.splitlines() if line.startswith("[")]
     assert len(lines) >= 10 and all("unchanged" in line for line in lines)

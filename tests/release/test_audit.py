@@ -85,17 +85,17 @@ def cell(matrix, name: str):
 
 @pytest.mark.parametrize("what", BAD)
 def test_a_gate_stops(what, matrix, log, tmp_path) -> None:
-    name, file, how, said = BAD[what]
+    name, file, how, message = BAD[what]
     path = shared_object(tmp_path / file, **how)
     problems = gates(log, path, cell(matrix, name), folders=[tmp_path])
-    assert any(said in problem for problem in problems), problems
+    assert any(message in problem for problem in problems), problems
 
 
 def test_a_library_outside_the_allowed_ones_is_stopped(matrix, log, tmp_path) -> None:
     other = shared_object(tmp_path / "libother.so", defined=["other"], soname="libother.so.3")
     path = shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD, libraries=[other])
     problems = gates(log, path, cell(matrix, STABLE), folders=[tmp_path])
-    assert any("needs libother.so.3, which is outside" in text for text in problems), problems
+    assert any("needs libother.so.3, which is outside" in problem for problem in problems), problems
 
 
 def test_nothing_is_said_of_a_good_object(matrix, log, tmp_path) -> None:
@@ -107,9 +107,9 @@ def test_the_installed_binaries_pass(matrix, log) -> None:
     torch = pytest.importorskip("torch")
     lib = Path(lltm_conda.__file__).parent / "lib"
     (glue,) = lib.glob("glue-*.so")
-    found = [c for c in all_cells(matrix) if c.glue == glue.stem.removeprefix("glue-")]
+    cells = [c for c in all_cells(matrix) if c.glue == glue.stem.removeprefix("glue-")]
     for path in (glue, lib / "kernels-cpu.so"):
-        assert gates(log, path, found[0], folders=[Path(torch.__file__).parent / "lib"]) == []
+        assert gates(log, path, cells[0], folders=[Path(torch.__file__).parent / "lib"]) == []
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="torch-abi-audit needs Python 3.11")
@@ -118,11 +118,11 @@ def test_torch_abi_audit_refuses_an_object_of_the_other_lane(matrix, log, tmp_pa
         pytest.skip("torch-abi-audit is not installed")
     path = shared_object(tmp_path / "glue-stable210.so", record=GLUE_RECORD, undefined=[ERROR_NEW])
     problems = gates(log, path, cell(matrix, STABLE), folders=[tmp_path])
-    assert any("torch-abi-audit refuses it" in text for text in problems), problems
+    assert any("torch-abi-audit refuses it" in problem for problem in problems), problems
 
 
 @pytest.mark.parametrize(
-    ("floors", "said"),
+    ("floors", "message"),
     [
         ({"GLIBC": (2, 38)}, "needs GLIBC_2.38, manylinux_2_34_x86_64 has at most GLIBC_2.34"),
         ({"GLIBCXX": (3, 4, 30)}, "needs GLIBCXX_3.4.30"),
@@ -131,10 +131,10 @@ def test_torch_abi_audit_refuses_an_object_of_the_other_lane(matrix, log, tmp_pa
     ],
     ids=str,
 )
-def test_newer_symbols_than_the_policy_has_are_stopped(floors, said, tmp_path) -> None:
+def test_newer_symbols_than_the_policy_has_are_stopped(floors, message, tmp_path) -> None:
     record = read_binary(shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD))
     problems = too_new(record._replace(floors=floors), "2.34", "x86_64")
-    assert (said is None and problems == []) or said in problems[0]
+    assert (message is None and problems == []) or message in problems[0]
 
 
 def test_the_policy_of_the_matrix_is_one_that_auditwheel_knows(matrix, tmp_path) -> None:

@@ -17,29 +17,31 @@ class Compiling:
     """Two sources, "compiled" by a command that counts, and "linked" into one object."""
 
     def __init__(self, root: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.root, self.out = root, root / "out"
+        self.root = root
+        self.out = root / "out"
         self.settings = settings
         for name in ("a", "b"):
             (root / f"{name}.cpp").write_text(name, encoding="utf-8")
         monkeypatch.setattr(build_steps, "plan", lambda _: self.steps())
 
     def steps(self) -> list[Step]:
-        made = []
+        steps = []
         for name in ("a", "b"):
-            source, target = self.root / f"{name}.cpp", self.out / "objects" / f"{name}.o"
-            words = f"echo {name} >>{self.root}/runs; cp {source} {target}"
-            made.append(Step(name, (source,), target, ("sh", "-c", words)))
-        objects = tuple(step.output for step in made)
+            source = self.root / f"{name}.cpp"
+            target = self.out / "objects" / f"{name}.o"
+            script = f"echo {name} >>{self.root}/runs; cp {source} {target}"
+            steps.append(Step(name, (source,), target, ("sh", "-c", script)))
+        objects = tuple(step.output for step in steps)
         link = ("sh", "-c", f"cat {self.out}/objects/*.o >{self.out}/x.so")
-        return [*made, Step("link", objects, self.out / "x.so", link)]
+        return [*steps, Step("link", objects, self.out / "x.so", link)]
 
     def run(self) -> list[str]:
         """Builds; which sources were compiled."""
         (self.root / "runs").write_text("", encoding="utf-8")
         request = BuildRequest(self.out, self.settings.project, kernels=())
         context = Context(Log(self.root / "log", self.settings), self.settings)
-        (made,) = build_steps.build(context, request)
-        assert made.read_text(encoding="utf-8") == "".join(
+        (output,) = build_steps.build(context, request)
+        assert output.read_text(encoding="utf-8") == "".join(
             (self.root / f"{name}.cpp").read_text(encoding="utf-8") for name in ("a", "b")
         )
         return (self.root / "runs").read_text(encoding="utf-8").split()

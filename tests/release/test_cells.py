@@ -63,12 +63,12 @@ def test_both_abi_flavours_exist_up_to_2_6(matrix) -> None:
 
 def test_optional_is_what_no_torch_on_pypi_loads(matrix) -> None:
     flavours = {(minor, torch.abi.pypi) for minor, torch in matrix.torch.items()}
-    found = [c for c in all_cells(matrix) if c.optional]
-    assert [c.name for c in found] == [
+    optional = [c for c in all_cells(matrix) if c.optional]
+    assert [c.name for c in optional] == [
         f"aten2{minor}-abi1-{device}" for minor in (4, 5, 6) for device in ("cpu", "cu12")
     ]
-    assert not flavours & {(c.torch_minor, c.cxx11_abi) for c in found}
-    assert len(required(matrix)) == len(all_cells(matrix)) - len(found) == 15
+    assert not flavours & {(c.torch_minor, c.cxx11_abi) for c in optional}
+    assert len(required(matrix)) == len(all_cells(matrix)) - len(optional) == 15
 
 
 def test_a_pattern_selects_in_the_matrix_order(matrix) -> None:
@@ -86,7 +86,7 @@ def test_without_torch_the_host_gets_the_stable_cpu_cell(matrix, settings) -> No
 
 
 @pytest.mark.parametrize(
-    ("found", "name"),
+    ("installed", "name"),
     [
         (torch("2.13.0+cpu"), "stable210-cpu"),
         (torch("2.10.0", "12.8"), "stable210-cu12"),
@@ -95,8 +95,8 @@ def test_without_torch_the_host_gets_the_stable_cpu_cell(matrix, settings) -> No
         (torch("2.9.1", "12.8"), "aten29-abi1-cu12"),
     ],
 )
-def test_the_host_cell_fits_the_torch_that_is_there(matrix, found, name, settings) -> None:
-    assert host_cell(replace(HOST, torch=found), settings).name == name
+def test_the_host_cell_fits_the_torch_that_is_there(matrix, installed, name, settings) -> None:
+    assert host_cell(replace(HOST, torch=installed), settings).name == name
 
 
 def test_a_torch_that_nothing_serves_is_refused(matrix, settings) -> None:
@@ -137,12 +137,12 @@ def test_a_python_without_a_wheel_of_torch_is_an_obstacle(matrix, settings) -> N
 
 
 def test_a_torch_of_the_other_abi_at_hand_is_built_against(matrix, settings) -> None:
-    wanted = cell(matrix, "aten24-abi1-cpu")
+    target = cell(matrix, "aten24-abi1-cpu")
     at_hand = replace(HOST, torch=torch("2.4.1", abi=1))
-    assert obstacle(wanted, at_hand, settings) is None
-    tasks = Plan(settings, at_hand, [wanted]).tasks
+    assert obstacle(target, at_hand, settings) is None
+    tasks = Plan(settings, at_hand, [target]).tasks
     env = tasks["env/torch-2.4.1-abi1"]
     assert env.env.borrowed == Path("/nowhere")
     assert env in tasks["glue/aten24-abi1"].needs
     for other in (torch("2.5.1", abi=1), torch("2.4.1", abi=0), torch("2.4.0a0+git1", abi=1)):
-        assert obstacle(wanted, replace(HOST, torch=other), settings) is not None
+        assert obstacle(target, replace(HOST, torch=other), settings) is not None

@@ -27,12 +27,12 @@ def settings() -> dict:
 def test_the_identifiers_are_those_of_the_matrix(matrix, tmp_path) -> None:
     pytest.importorskip("cibuildwheel")
     command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers"]
-    result = subprocess.run(
+    process = subprocess.run(
         [*command, "--platform", "linux", REPO], cwd=tmp_path, capture_output=True, text=True
     )
-    assert result.returncode == 0, result.stderr
+    assert process.returncode == 0, process.stderr
     tag = "cp" + cibuildwheel.python(matrix).replace(".", "")
-    assert result.stdout.split() == [f"{tag}-manylinux_x86_64", f"{tag}-manylinux_aarch64"]
+    assert process.stdout.split() == [f"{tag}-manylinux_x86_64", f"{tag}-manylinux_aarch64"]
 
 
 def test_every_torch_has_a_wheel_for_the_python_that_builds(matrix) -> None:
@@ -62,21 +62,23 @@ def test_every_step_is_the_script(name) -> None:
 
 
 def test_an_unknown_step_is_refused() -> None:
-    result = subprocess.run([STEPS, "after-all"], capture_output=True, text=True)
-    assert result.returncode == 2
-    assert "after-all" in result.stderr
+    process = subprocess.run([STEPS, "after-all"], capture_output=True, text=True)
+    assert process.returncode == 2
+    assert "after-all" in process.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.network
 def test_the_steps_make_a_wheel_that_runs(tmp_path) -> None:
     """Everything but the container: the same commands in the same order, for one cell."""
-    tree, out = tmp_path / "project", tmp_path / "out"
+    tree = tmp_path / "project"
+    out = tmp_path / "out"
     names = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=REPO, capture_output=True
     ).stdout.split(b"\0")
     for name in filter(None, names):
-        source, target = REPO / os.fsdecode(name), tree / os.fsdecode(name)
+        source = REPO / os.fsdecode(name)
+        target = tree / os.fsdecode(name)
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
@@ -86,16 +88,18 @@ def test_the_steps_make_a_wheel_that_runs(tmp_path) -> None:
     script = tree / "scripts" / "cibuildwheel.sh"
 
     def run(*command: object) -> str:
-        result = subprocess.run(
+        process = subprocess.run(
             [str(word) for word in command], cwd=tree, env=env, capture_output=True, text=True
         )
-        assert result.returncode == 0, result.stdout + result.stderr
-        return result.stdout
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
 
     run(script, "before-all", "stable210-cpu")
     assert {p.name for p in prebuilt.iterdir()} == {"glue-stable210.so", "kernels-cpu.so"}
     run(script, "before-build")
-    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", out, ".")
+    pip = [sys.executable, "-m", "pip"]
+    wheel_options = ["--no-deps", "--no-build-isolation", "-w", out]
+    run(*pip, "wheel", *wheel_options, ".")
     (wheel,) = out.glob("*.whl")
     run(script, "repair", wheel, tmp_path / "repaired")
     (final,) = (tmp_path / "repaired").glob("*.whl")
@@ -104,7 +108,8 @@ def test_the_steps_make_a_wheel_that_runs(tmp_path) -> None:
         packed = {n for n in archive.namelist() if n.endswith(".so")}
     assert {Path(n).name for n in packed} == {"glue-stable210.so", "kernels-cpu.so"}
     site = tmp_path / "site"
-    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", site, final)
+    install_options = ["-q", "--no-deps", "--target", site]
+    run(*pip, "install", *install_options, final)
     env["PYTHONPATH"] = str(site)
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     assert "0 failed" in run(script, "test")

@@ -28,10 +28,10 @@ requirements: {{run: [{need}]}}
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> Path:
     """A shared object that needs glibc."""
-    made = tmp_path_factory.mktemp("object") / "x.so"
-    made.with_suffix(".c").write_text('#include <stdio.h>\nvoid f(void) { puts("a"); }\n')
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", made, made.with_suffix(".c")], check=True)
-    return made
+    path = tmp_path_factory.mktemp("object") / "x.so"
+    path.with_suffix(".c").write_text('#include <stdio.h>\nvoid f(void) { puts("a"); }\n')
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", path, path.with_suffix(".c")], check=True)
+    return path
 
 
 @pytest.mark.parametrize("sysroot", ["", '"__glibc >=2.1,<3.0.a0"', "__glibc >=2.99"])
@@ -45,9 +45,9 @@ def test_a_package_asks_for_the_glibc_of_its_objects(
     variants.write_text("variant_glue: [x]\n")
     channel = write_channel(tmp_path / "channel", []).as_uri()
     conda_worker(conda_commands.build(variants, out, channels=[channel], recipe=recipe))
-    (made,) = out.glob("*/*.conda")
+    (package,) = out.glob("*/*.conda")
     need = dotted(read_binary(library).floors["GLIBC"])
-    assert rattler_build.Package.from_file(str(made)).depends == [f"__glibc >={need}"]
+    assert rattler_build.Package.from_file(str(package)).depends == [f"__glibc >={need}"]
 
 
 def test_beside_the_bootstrap_channel_the_hosts_glibc_is_asked_for() -> None:

@@ -34,14 +34,14 @@ class Channels:
         self.folder = folder
 
     def chosen(self, spec: str, driver: str | None) -> dict[str, str]:
-        found = solve(
+        solution = solve(
             self.urls,
             [spec],
             machine(driver),
             subdir="linux-64",
             cache=self.folder / "repodata",
         )
-        return {name: record.file_name for name, record in found.items()}
+        return {name: record.file_name for name, record in solution.items()}
 
 
 @pytest.fixture
@@ -50,24 +50,24 @@ def cuda_build(tmp_path) -> Channels:
 
 
 def test_a_cuda_build_brings_its_cuda_version_and_needs_a_driver(cuda_build) -> None:
-    found = cuda_build.chosen("pytorch 2.9.* cuda*", "12.0")
-    assert found["pytorch"] == "pytorch-2.9.1-cuda128_linked_py311_0.tar.bz2"
-    assert found["cuda-version"].startswith("cuda-version-12.8-")
+    solution = cuda_build.chosen("pytorch 2.9.* cuda*", "12.0")
+    assert solution["pytorch"] == "pytorch-2.9.1-cuda128_linked_py311_0.tar.bz2"
+    assert solution["cuda-version"].startswith("cuda-version-12.8-")
     for driver in (None, "11.8"):
         with pytest.raises(ReleaseError, match="cuda"):
             cuda_build.chosen("pytorch 2.9.* cuda*", driver)
 
 
 def test_a_cuda_build_that_stands_in_for_a_cpu_one_says_so(cuda_build) -> None:
-    found = cuda_build.chosen("pytorch * cpu*", None)
-    assert found["pytorch"] == "pytorch-2.9.1-cpu_linked_cu128_py311_0.tar.bz2"
-    assert "cuda-version" not in found
+    solution = cuda_build.chosen("pytorch * cpu*", None)
+    assert solution["pytorch"] == "pytorch-2.9.1-cpu_linked_cu128_py311_0.tar.bz2"
+    assert "cuda-version" not in solution
 
 
 def test_a_cpu_build_is_none_with_cuda(tmp_path) -> None:
     channels = Channels(tmp_path, "2.13.0+cpu", None)
-    found = channels.chosen("pytorch", "13.0")
-    assert found["pytorch"] == "pytorch-2.13.0-cpu_linked_py311_0.tar.bz2"
+    solution = channels.chosen("pytorch", "13.0")
+    assert solution["pytorch"] == "pytorch-2.13.0-cpu_linked_py311_0.tar.bz2"
     with pytest.raises(ReleaseError, match="No candidates"):
         channels.chosen("pytorch * cuda*", "13.0")
 
@@ -91,6 +91,6 @@ def test_installed_it_is_the_torch_of_the_environment(cuda_build, conda_worker) 
     site = prefix / "lib" / f"python{PYTHON}" / "site-packages"
     code = f"import site; site.addsitedir({str(site)!r}); import torch; print(torch.__file__)"
     # Without the Python's own site-packages, where another torch may lie.
-    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
+    process = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
     env = cuda_build.folder / "env"
-    assert done.stdout.strip() == str(env / site.relative_to(prefix) / "torch" / "__init__.py")
+    assert process.stdout.strip() == str(env / site.relative_to(prefix) / "torch" / "__init__.py")

@@ -44,7 +44,7 @@ chmod 755 "$PREFIX/bin/program"
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory, conda_worker) -> list[Path]:
     """One recipe, built in two places beside two channels."""
-    found = []
+    paths = []
     for name in ("a", "much/deeper/b"):
         root = tmp_path_factory.mktemp("clone") / name
         (root / "recipe").mkdir(parents=True)
@@ -60,13 +60,13 @@ def packages(tmp_path_factory, conda_worker) -> list[Path]:
             recipe=root / "recipe" / "recipe.yaml",
         )
         conda_worker(command)
-        found += out.glob("*/*.conda")
-    return found
+        paths += out.glob("*/*.conda")
+    return paths
 
 
 def members(package: Path) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
     """Everything in both archives of a package."""
-    found = {}
+    contents = {}
     with zipfile.ZipFile(package) as outer:
         for name in outer.namelist():
             if name.endswith(".tar.zst"):
@@ -74,8 +74,8 @@ def members(package: Path) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
                 with tarfile.open(fileobj=io.BytesIO(data)) as inner:
                     for entry in inner:
                         file = inner.extractfile(entry) if entry.isreg() else None
-                        found[entry.name] = (entry, file.read() if file else b"")
-    return found
+                        contents[entry.name] = (entry, file.read() if file else b"")
+    return contents
 
 
 def test_two_clones_make_the_same_bytes(packages) -> None:
@@ -99,26 +99,29 @@ def test_it_is_compressed_as_conda_forges_are(packages) -> None:
 
 
 def test_it_is_as_old_as_its_commit(packages) -> None:
-    words = ["git", "log", "-1", "--format=%ct"]
-    done = subprocess.run(words, cwd=REPO, capture_output=True, text=True)
-    if done.returncode:
+    command = ["git", "log", "-1", "--format=%ct"]
+    process = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    if process.returncode:
         pytest.skip("this is no checkout")
-    epoch, found = int(done.stdout), members(packages[0])
-    assert {entry.mtime for entry, _ in found.values()} == {epoch}
-    assert json.loads(found["info/index.json"][1])["timestamp"] == 1000 * epoch
+    epoch = int(process.stdout)
+    contents = members(packages[0])
+    assert {entry.mtime for entry, _ in contents.values()} == {epoch}
+    assert json.loads(contents["info/index.json"][1])["timestamp"] == 1000 * epoch
 
 
 def test_nothing_else_is_lost(packages, conda_worker) -> None:
-    found = members(packages[0])
-    assert found["bin/program"][1] == b"echo said\n" and found["bin/program"][0].mode == 0o755
-    index = json.loads(found["info/index.json"][1])
+    contents = members(packages[0])
+    assert contents["bin/program"][1] == b"echo said\n" and contents["bin/program"][0].mode == 0o755
+    index = json.loads(contents["info/index.json"][1])
     assert index["depends"] == ["aa", "kk >=2", "mm", "zz"]
-    about = json.loads(found["info/about.json"][1])
-    assert about["extra"] == {"commit": "abc"} and about["summary"] == "A program"
-    kept = {name for name in found if name.startswith("info/recipe/")}
-    assert kept == {f"info/recipe/{n}" for n in ("recipe.yaml", "build.sh", "variant_config.yaml")}
-    paths = {entry["_path"] for entry in json.loads(found["info/paths.json"][1])["paths"]}
-    assert paths == {"bin/program"} and "info/tests/tests.yaml" in found
+    metadata = json.loads(contents["info/about.json"][1])
+    assert metadata["extra"] == {"commit": "abc"} and metadata["summary"] == "A program"
+    recipe_files = {name for name in contents if name.startswith("info/recipe/")}
+    assert recipe_files == {
+        f"info/recipe/{n}" for n in ("recipe.yaml", "build.sh", "variant_config.yaml")
+    }
+    paths = {entry["_path"] for entry in json.loads(contents["info/paths.json"][1])["paths"]}
+    assert paths == {"bin/program"} and "info/tests/tests.yaml" in contents
 
 
 def test_a_new_package_drives_an_older_one_of_its_name_out_of_the_cache(

@@ -32,31 +32,32 @@ def scripts(make_channels, tmp_path_factory) -> dict[str, list[str]]:
 
     folder = tmp_path_factory.mktemp("scripts")
     make_channels(folder / "matrix")
-    found = {}
+    commands_by_build = {}
     for path in (folder / "matrix" / "channel").rglob("*.conda"):
         out = folder / path.stem
         rattler.package_streaming.extract(path, out)
         build = json.loads((out / "info" / "index.json").read_text())["build"]
-        text = (out / "info" / "tests" / "tests.yaml").read_text(encoding="utf-8")
-        found[build] = commands(text)
-    return found
+        content = (out / "info" / "tests" / "tests.yaml").read_text(encoding="utf-8")
+        commands_by_build[build] = commands(content)
+    return commands_by_build
 
 
-def commands(text: str) -> list[str]:
+def commands(content: str) -> list[str]:
     from ruamel.yaml import YAML
 
-    tests = YAML(typ="safe").load(text)
+    tests = YAML(typ="safe").load(content)
     (script,) = [test["script"] for test in tests if "script" in test]
-    content = script["content"] if isinstance(script, dict) else script
-    return [content] if isinstance(content, str) else list(content)
+    lines = script["content"] if isinstance(script, dict) else script
+    return [lines] if isinstance(lines, str) else list(lines)
 
 
 def run(lines: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """A package's test, where `folder` is before the installed packages."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("LLTM_")}
     env |= {"PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "PYTHONPATH": str(folder)}
-    wanted = [line for text in lines for line in text.splitlines() if "pip check" not in line]
-    command = ["bash", "-ec", "\n".join(wanted)]
+    every_line = [line for script in lines for line in script.splitlines()]
+    runnable = [line for line in every_line if "pip check" not in line]
+    command = ["bash", "-ec", "\n".join(runnable)]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 
 
@@ -96,15 +97,15 @@ def test_every_package_asks_for_its_own_variant(scripts) -> None:
 
 
 def test_it_passes_where_that_variant_is_chosen(scripts, tmp_path) -> None:
-    done = run(scripts["cpu_stable210_100"], tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = run(scripts["cpu_stable210_100"], tmp_path)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_without_a_gpu_it_passes_where_the_cuda_kernels_are_accepted(scripts, tmp_path) -> None:
     cuda_environment(tmp_path)
-    done = run(scripts["cuda130_stable210_300"], tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "kernels-cuda13.so" in done.stdout
+    process = run(scripts["cuda130_stable210_300"], tmp_path)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "kernels-cuda13.so" in process.stdout
 
 
 REFUSED = {"damaged": {"cuda_archs": ["sm_90"]}, "kernel table": {"kernel_abi": 99}}
@@ -115,12 +116,12 @@ def test_it_fails_where_they_are_refused(scripts, tmp_path, record) -> None:
     """The CPU's kernels still compute, so the report alone would say that the package works."""
     cuda_environment(tmp_path, **record)
     assert run(["python -m lltm_conda"], tmp_path).returncode == 0
-    done = run(scripts["cuda130_stable210_300"], tmp_path)
-    assert done.returncode != 0 and "kernels-cuda13.so" in done.stdout
+    process = run(scripts["cuda130_stable210_300"], tmp_path)
+    assert process.returncode != 0 and "kernels-cuda13.so" in process.stdout
 
 
 def test_the_last_line_alone_tells_another_variant(scripts, tmp_path) -> None:
-    lines = [x for text in scripts["cuda130_stable210_300"] for x in text.splitlines()]
+    lines = [x for script in scripts["cuda130_stable210_300"] for x in script.splitlines()]
     (chosen,) = [line for line in lines if "chosen" in line]
     assert run([chosen], tmp_path).returncode == 1
 
@@ -141,14 +142,15 @@ def test_a_built_package_is_tested_so(matrix, tmp_path, conda_worker, record, pa
     linked = link_torch(tmp_path / "linked", tmp_path / "env", python).as_uri()
     prebuilt = shutil.copytree(PACKAGE / "lib", tmp_path / "prebuilt")
     with_cuda_kernels(prebuilt, **record)
-    variants, out = tmp_path / "variants.yaml", tmp_path / "out"
+    variants = tmp_path / "variants.yaml"
+    out = tmp_path / "out"
     variants.write_text(render(select(all_cells(matrix), ["stable210-cu13"]), matrix))
     channels = [linked, SETTINGS.bootstrap_channel.as_uri()]
     driver = {"CONDA_OVERRIDE_CUDA": "13.0"}
     env = {**driver, "LLTM_CONDA_PREBUILT": str(prebuilt)}
     conda_worker(conda_commands.build(variants, out, channels=channels), env)
-    (made,) = out.glob("linux-64/lltm-*.conda")
-    command = conda_commands.test(made, channels=[out.as_uri(), *channels])
+    (package,) = out.glob("linux-64/lltm-*.conda")
+    command = conda_commands.test(package, channels=[out.as_uri(), *channels])
     test = partial(conda_worker, command, driver)
     if passes:
         assert "2 package test(s) passed" in test()

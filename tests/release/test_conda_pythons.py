@@ -25,10 +25,10 @@ SMOKE = REPO / "scripts" / "engine_smoke.py"
 
 @pytest.fixture
 def package() -> Path:
-    found = sorted(SETTINGS.channel.glob("linux-64/lltm-*-cpu_stable*.conda"))
-    if not found:
+    packages = sorted(SETTINGS.channel.glob("linux-64/lltm-*-cpu_stable*.conda"))
+    if not packages:
         pytest.skip("no stable package in dist/channel: run scripts/build_all.sh host first")
-    return found[-1]
+    return packages[-1]
 
 
 def other_python(matrix) -> tuple[str, str]:
@@ -36,18 +36,20 @@ def other_python(matrix) -> tuple[str, str]:
     host = f"{sys.version_info[0]}.{sys.version_info[1]}"
     built_with = matrix.torch[matrix.stable.built_with].pythons
     for minor in ("3.12", "3.10", "3.13"):
-        found = interpreter(minor)
-        if found and minor != host and minor in built_with:
-            return minor, found
+        path = interpreter(minor)
+        if path and minor != host and minor in built_with:
+            return minor, path
     pytest.skip("there is one Python here; install another (uv python install, pyenv install)")
 
 
-def run(*words: object, cwd: Path, **extra: str) -> str:
+def run(*command: object, cwd: Path, **extra: str) -> str:
     dropped = ("PYTHONPATH", "LLTM_CONDA_LOAD", "LLTM_CONDA_PREBUILT", "PYTHONDONTWRITEBYTECODE")
     env = {key: value for key, value in os.environ.items() if key not in dropped} | extra
-    done = subprocess.run([str(w) for w in words], cwd=cwd, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(
+        [str(w) for w in command], cwd=cwd, env=env, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def test_a_package_built_on_one_python_runs_on_another(
@@ -73,7 +75,8 @@ def test_a_package_built_on_one_python_runs_on_another(
     )
     # conda-forge's pytorch in name only: its content comes from PyPI below.
     pytorch = write_channel(tmp_path / "stubs", stubs(matrix))
-    prefix, torch = tmp_path / "prefix", matrix.torch[matrix.stable.built_with].release
+    prefix = tmp_path / "prefix"
+    torch = matrix.torch[matrix.stable.built_with].release
     _, version, build = package.name.removesuffix(".conda").rsplit("-", 2)
     (python_package,) = pythons.glob("linux-64/*.conda")
     conda_worker(conda_commands.index(tmp_path / "base", [python_package]))
@@ -82,14 +85,15 @@ def test_a_package_built_on_one_python_runs_on_another(
     conda_worker(conda_commands.install(prefix, specs, channels=channels))
     python = prefix / "bin" / "python"
     settings = uv_settings(find_links=False) | {"UV_CACHE_DIR": str(tmp_path / "uv")}
-    wanted = [f"torch=={torch}", "numpy"]
+    requirements = [f"torch=={torch}", "numpy"]
     uv = [tool("uv"), "pip", "install", "--python", python, "--break-system-packages"]
-    run(*uv, *wanted, cwd=tmp_path, **settings)
+    run(*uv, *requirements, cwd=tmp_path, **settings)
     site = prefix / "lib" / f"python{minor}" / "site-packages" / "lltm_conda"
     assert (site / "lib" / "glue-stable210.so").is_file()
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
     report = tmp_path / "smoke.json"
-    run(python, SMOKE, "--outside", REPO / "lltm_conda", "--json", report, cwd=tmp_path)
-    found = json.loads(report.read_text())
-    assert found["failed"] == 0 and found["gradcheck"]
-    assert found["python"].startswith(f"{minor}.") and str(prefix) in found["package"]
+    options = ["--outside", REPO / "lltm_conda", "--json", report]
+    run(python, SMOKE, *options, cwd=tmp_path)
+    report_facts = json.loads(report.read_text())
+    assert report_facts["failed"] == 0 and report_facts["gradcheck"]
+    assert report_facts["python"].startswith(f"{minor}.") and str(prefix) in report_facts["package"]

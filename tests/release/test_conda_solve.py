@@ -48,10 +48,10 @@ def ask(channels, folder):
 
     def ask(driver: str | None, *specs: str, **other: str) -> dict[str, str]:
         facts = machine(driver, **other)
-        found = solve(
+        solution = solve(
             channels, ["lltm", *specs], facts, subdir="linux-64", cache=folder / "repodata"
         )
-        return {name: record.file_name for name, record in found.items()}
+        return {name: record.file_name for name, record in solution.items()}
 
     return ask
 
@@ -60,8 +60,8 @@ def depends(folder: Path) -> dict[str, set[str]]:
     """Build string and dependencies of every package that was built."""
     from rattler_build import Package
 
-    made = (Package.from_file(str(path)) for path in (folder / "channel").rglob("*.conda"))
-    return {package.build_string: set(package.depends) for package in made}
+    packages = (Package.from_file(str(path)) for path in (folder / "channel").rglob("*.conda"))
+    return {package.build_string: set(package.depends) for package in packages}
 
 
 def build_of(file_name: str) -> str:
@@ -77,40 +77,42 @@ def test_a_package_says_whose_it_is_and_of_which_commit(matrix, channels, folder
 
     package = next((folder / "matrix" / "channel").glob("linux-64/*.conda"))
     rattler.package_streaming.extract(package, folder / "extracted")
-    about = json.loads((folder / "extracted" / "info" / "about.json").read_text())
-    assert about["home"] == about["dev_url"] == matrix.project.url
-    assert about["doc_url"].startswith(matrix.project.url)
+    metadata = json.loads((folder / "extracted" / "info" / "about.json").read_text())
+    assert metadata["home"] == metadata["dev_url"] == matrix.project.url
+    assert metadata["doc_url"].startswith(matrix.project.url)
     extra = {"recipe-maintainers": matrix.project.maintainers, "commit": "c" * 40}
-    assert about["extra"] == extra and about["channels"] == []
+    assert metadata["extra"] == extra and metadata["channels"] == []
 
 
 def test_there_is_one_package_for_each_variant(matrix, channels, folder) -> None:
-    wanted = set()
+    expected = set()
     for cell in all_cells(matrix):
         if for_conda(cell):
-            device, number = "cpu", 100 * cell.stable
+            device = "cpu"
+            number = 100 * cell.stable
             if cell.cuda_major:
                 toolkit = matrix.kernels[f"cuda{cell.cuda_major}"].toolkit
-                device, number = "cuda" + toolkit.replace(".", ""), number + 200
-            wanted.add(f"{device}_{cell.glue.replace('-', '_')}_{number}")
-    assert set(depends(folder / "matrix")) == wanted
+                device = "cuda" + toolkit.replace(".", "")
+                number = number + 200
+            expected.add(f"{device}_{cell.glue.replace('-', '_')}_{number}")
+    assert set(depends(folder / "matrix")) == expected
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_stable_packages_bound_pytorch_below_only(matrix, channels, folder, device) -> None:
-    found = depends(folder / "matrix")
-    names = [name for name in found if name.startswith(device) and "stable" in name]
+    dependencies = depends(folder / "matrix")
+    names = [name for name in dependencies if name.startswith(device) and "stable" in name]
     assert len(names) == (1 if device == "cpu" else 2)
     for name in names:
-        (pytorch,) = [text for text in found[name] if text.startswith("pytorch")]
+        (pytorch,) = [need for need in dependencies[name] if need.startswith("pytorch")]
         assert pytorch == f"pytorch >={matrix.stable.target}.0 {BUILDS[device]}"
 
 
 def test_aten_packages_pin_the_minor_of_pytorch(matrix, channels, folder) -> None:
-    found = {k: v for k, v in depends(folder / "matrix").items() if "aten" in k}
-    assert len(found) >= 12
-    for name, needs in found.items():
-        (pytorch,) = [text for text in needs if text.startswith("pytorch")]
+    dependencies = {k: v for k, v in depends(folder / "matrix").items() if "aten" in k}
+    assert len(dependencies) >= 12
+    for name, needs in dependencies.items():
+        (pytorch,) = [need for need in needs if need.startswith("pytorch")]
         minor = next(m for m in matrix.minors() if f"aten{m.replace('.', '')}_" in name)
         device = "cuda" if name.startswith("cuda") else "cpu"
         assert pytorch == f"pytorch {matrix.torch[minor].conda} {BUILDS[device]}"
@@ -118,10 +120,10 @@ def test_aten_packages_pin_the_minor_of_pytorch(matrix, channels, folder) -> Non
 
 def test_cuda_packages_bind_cuda_version_to_their_major(channels, folder) -> None:
     for name, needs in depends(folder / "matrix").items():
-        bounds = {text for text in needs if "cuda" in text and not text.startswith("pytorch")}
+        bounds = {need for need in needs if "cuda" in need and not need.startswith("pytorch")}
         major = int(name[4:6]) if name.startswith("cuda") else None
-        wanted = {f"cuda-version >={major},<{major + 1}", f"__cuda >={major}"} if major else set()
-        assert bounds == wanted
+        expected = {f"cuda-version >={major},<{major + 1}", f"__cuda >={major}"} if major else set()
+        assert bounds == expected
 
 
 def test_no_package_is_for_one_python(channels, folder) -> None:
@@ -133,10 +135,11 @@ def test_no_package_is_for_one_python(channels, folder) -> None:
 
 def test_without_ignoring_run_exports_the_minor_would_be_pinned(make_channels, tmp_path) -> None:
     """The stubs export what conda-forge's pytorch does, so the tests above do not pass in vain."""
-    text = RECIPE.read_text(encoding="utf-8")
-    start, end = text.index("  ignore_run_exports:"), text.index("tests:\n")
+    content = RECIPE.read_text(encoding="utf-8")
+    start = content.index("  ignore_run_exports:")
+    end = content.index("tests:\n")
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(text[:start] + text[end:], encoding="utf-8")
+    recipe.write_text(content[:start] + content[end:], encoding="utf-8")
     make_channels(tmp_path / "matrix", recipe)
     needs = depends(tmp_path / "matrix")["cuda130_stable210_300"]
     assert "pytorch >=2.13.0,<2.14.0a0" in needs
@@ -149,8 +152,9 @@ def test_every_pytorch_on_every_python_gets_its_package(matrix, ask, driver) -> 
     for python, minor in itertools.product(PYTHONS, matrix.minors()):
         if not fitting(matrix, python, minor):
             continue
-        found = ask(driver, f"python {python}.*", f"pytorch {minor}.*")
-        ours, theirs = build_of(found["lltm"]), build_of(found["pytorch"])
+        solution = ask(driver, f"python {python}.*", f"pytorch {minor}.*")
+        ours = build_of(solution["lltm"])
+        theirs = build_of(solution["pytorch"])
         lane = f"aten{minor.replace('.', '')}" if matrix.torch[minor].aten else "stable210"
         device = "cpu" if driver is None else "cuda"
         good = lane in ours and ours.startswith(device) and theirs.startswith(device)
@@ -163,27 +167,27 @@ def test_every_pytorch_on_every_python_gets_its_package(matrix, ask, driver) -> 
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("python", PYTHONS)
 def test_who_asks_for_nothing_else_gets_the_newest_pytorch(matrix, ask, driver, python) -> None:
-    found = ask(driver, f"python {python}.*")
+    solution = ask(driver, f"python {python}.*")
     newest = max((m for m in matrix.minors() if fitting(matrix, python, m)), key=Version)
-    assert found["pytorch"].startswith(f"pytorch-{newest}.")
-    assert found["lltm"].split("-")[2].startswith("cpu" if driver is None else "cuda")
+    assert solution["pytorch"].startswith(f"pytorch-{newest}.")
+    assert solution["lltm"].split("-")[2].startswith("cpu" if driver is None else "cuda")
 
 
 @pytest.mark.parametrize(("driver", "major"), [("12.4", 12), ("12.9", 12), ("13.0", 13)])
 def test_the_cuda_major_is_that_of_the_driver(ask, driver, major) -> None:
-    found = ask(driver, "python 3.12.*")
-    assert build_of(found["lltm"]).startswith(f"cuda{major}")
-    assert build_of(found["pytorch"]).startswith(f"cuda{major}")
+    solution = ask(driver, "python 3.12.*")
+    assert build_of(solution["lltm"]).startswith(f"cuda{major}")
+    assert build_of(solution["pytorch"]).startswith(f"cuda{major}")
 
 
 def test_an_older_pytorch_of_cuda_12_runs_on_a_newer_driver(ask) -> None:
-    found = ask("13.2", "pytorch 2.12.* cuda129*")
-    assert build_of(found["lltm"]).startswith("cuda128_stable210")
+    solution = ask("13.2", "pytorch 2.12.* cuda129*")
+    assert build_of(solution["lltm"]).startswith("cuda128_stable210")
 
 
 def test_a_cpu_pytorch_is_served_beside_a_gpu(ask) -> None:
-    found = ask("13.0", "pytorch * cpu*")
-    assert build_of(found["lltm"]).startswith("cpu_")
+    solution = ask("13.0", "pytorch * cpu*")
+    assert build_of(solution["lltm"]).startswith("cpu_")
 
 
 REFUSALS = {
@@ -211,8 +215,8 @@ def test_the_stubs_have_the_shape_of_conda_forge(matrix) -> None:
     assert len(gpu) >= len(pytorch) / 2
     assert all("__cuda" in s.depends and any("cuda-version" in d for d in s.depends) for s in gpu)
     assert not [s.build for s in pytorch if s not in gpu and "__cuda" in s.depends]
-    exports = [text for stub in pytorch for text in stub.run_exports["weak"]]
-    assert all("<" in text for text in exports)
+    exports = [export for stub in pytorch for export in stub.run_exports["weak"]]
+    assert all("<" in export for export in exports)
     releases = {torch.release for torch in matrix.torch.values()}
     assert {stub.version for stub in pytorch} == {*releases, OLDER[0]}
 
@@ -220,5 +224,5 @@ def test_the_stubs_have_the_shape_of_conda_forge(matrix) -> None:
 @pytest.mark.parametrize("minor", ["2.8", "2.9"])
 def test_the_stubs_have_no_build_that_conda_forge_never_made(matrix, minor) -> None:
     """conda-forge began with CUDA 13.0 at pytorch 2.10."""
-    found = [s.build for s in stubs(matrix) if s.name == "pytorch" and s.version.startswith(minor)]
-    assert {build.split("_")[0] for build in found} == {"cpu", "cuda129"}
+    builds = [s.build for s in stubs(matrix) if s.name == "pytorch" and s.version.startswith(minor)]
+    assert {build.split("_")[0] for build in builds} == {"cpu", "cuda129"}

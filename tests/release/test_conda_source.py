@@ -34,9 +34,9 @@ def test_a_package_compiled_beside_a_pytorch_does_not_take_its_pin(
     channels = [linked.as_uri(), SETTINGS.bootstrap_channel.as_uri()]
     out = tmp_path / "out"
     conda_worker(conda_commands.build(variants, out, channels=channels))
-    (made,) = out.glob("linux-64/lltm-*.conda")
-    streaming.extract(made, tmp_path / "package")
+    (package,) = out.glob("linux-64/lltm-*.conda")
+    streaming.extract(package, tmp_path / "package")
     floors = [read_binary(path).floors["GLIBC"] for path in (tmp_path / "package").rglob("*.so")]
     needs = {"python >=3.10", "pytorch >=2.10.0 *_py*", f"__glibc >={dotted(max(floors))}"}
-    assert {*rattler_build.Package.from_file(str(made)).depends} == needs
-    conda_worker(conda_commands.test(made, channels=[out.as_uri(), *channels]))
+    assert {*rattler_build.Package.from_file(str(package)).depends} == needs
+    conda_worker(conda_commands.test(package, channels=[out.as_uri(), *channels]))

@@ -54,9 +54,9 @@ def stamped(folder: Path) -> set[str]:
 
 
 def all_is_well(folder: Path) -> bool:
-    wanted = {name: (name.encode() * 300_000)[:300_000] for name in NAMES}
-    found = {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
-    return found == wanted
+    expected = {name: (name.encode() * 300_000)[:300_000] for name in NAMES}
+    contents = {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
+    return contents == expected
 
 
 @pytest.mark.parametrize("moment", ["begin a0", "end a1", "begin b0", "begin b3"])
@@ -64,11 +64,12 @@ def test_a_killed_run_is_taken_up_where_it_was(moment, tmp_path) -> None:
     process = start(tmp_path)
     wait_until(lambda: moment in lines(tmp_path))
     kill(process)
-    done, before = stamped(tmp_path), lines(tmp_path)
+    finished = stamped(tmp_path)
+    before = lines(tmp_path)
     assert start(tmp_path).wait() == 0
     after = lines(tmp_path)[len(before) :]
-    assert {line.split()[1] for line in after if line.startswith("unchanged")} == done
-    assert not {f"begin {name}" for name in done} & set(after)
+    assert {line.split()[1] for line in after if line.startswith("unchanged")} == finished
+    assert not {f"begin {name}" for name in finished} & set(after)
     assert all_is_well(tmp_path)
     # What the killed run had started was ended: it would write now.
     assert "which a killed run left behind" in " ".join((tmp_path / "said.txt").read_text().split())
@@ -81,14 +82,15 @@ def test_a_killed_run_is_taken_up_where_it_was(moment, tmp_path) -> None:
 def test_a_run_that_is_killed_again_and_again_ends_well(seed, tmp_path) -> None:
     moments = random.Random(seed)
     for attempt in range(60):
-        done, before = stamped(tmp_path), len(lines(tmp_path))
+        finished = stamped(tmp_path)
+        before = len(lines(tmp_path))
         process = start(tmp_path, pause=0.03)
         wait_until(lambda n=before, p=process: len(lines(tmp_path)) > n or p.poll() is not None)
         try:
             process.wait(timeout=moments.uniform(0.05, 0.4 + attempt / 10))
         except subprocess.TimeoutExpired:
             kill(process)
-        assert done <= stamped(tmp_path), "what was finished was lost"
+        assert finished <= stamped(tmp_path), "what was finished was lost"
         if process.returncode == 0:
             break
     assert process.returncode == 0
@@ -115,15 +117,15 @@ def test_a_second_run_beside_the_first_is_refused(tmp_path, settings) -> None:
 
     from torchship.release import run
 
-    here = replace(settings, build=tmp_path)
-    with run.only_run(here, Console()):
+    own_settings = replace(settings, build=tmp_path)
+    with run.only_run(own_settings, Console()):
         code = f"{IN_FOLDER}\nwith run.only_run(settings, Console()): pass"
         env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path)], env=env, capture_output=True, text=True
         )
-        assert done.returncode and "another run is going on" in done.stderr
-    with run.only_run(here, Console()):
+        assert process.returncode and "another run is going on" in process.stderr
+    with run.only_run(own_settings, Console()):
         pass
 
 
@@ -133,7 +135,7 @@ def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, settings
     from torchship.release import run
     from torchship.release.processes import MARK
 
-    here = replace(settings, build=tmp_path / "build")
+    own_settings = replace(settings, build=tmp_path / "build")
     (tmp_path / "build").mkdir()
     sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
     envs = [{MARK: str(tmp_path / name)} for name in ("build", "another")]
@@ -142,7 +144,7 @@ def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, settings
     )
     for process in (left, other):
         process.stdout.readline()  # it runs, under the environment that it was given
-    with run.only_run(here, Console(quiet=True)):
+    with run.only_run(own_settings, Console(quiet=True)):
         assert left.poll() is not None
         assert other.poll() is None
         assert os.environ[MARK] == str(tmp_path / "build")
@@ -165,16 +167,16 @@ def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> 
     look = psutil.process_iter
 
     def look_late(attributes):
-        found = list(look(attributes))
+        children = list(look(attributes))
         if len(started) == 1:
             start_one()
-        return found
+        return children
 
     start_one()
     monkeypatch.setattr(processes.psutil, "process_iter", look_late)
-    said: list[str] = []
-    processes.end_leftovers(tmp_path, said.append)
-    assert len(said) == 2
+    log: list[str] = []
+    processes.end_leftovers(tmp_path, log.append)
+    assert len(log) == 2
     assert all(process.poll() is not None for process in started)
 
 
@@ -194,7 +196,8 @@ def test_the_daemon_of_a_compiler_cache_lives_on(tmp_path, settings) -> None:
 
     from torchship.release import run
 
-    build, cache = tmp_path / "build", tmp_path / "sccache"
+    build = tmp_path / "build"
+    cache = tmp_path / "sccache"
     build.mkdir()
     (build / "x.o").touch()
     shutil.copy(shutil.which("cat"), cache)
@@ -302,7 +305,8 @@ def plain(folder: Path, ran: list[str], name: str, needs: tuple[Step, ...] = ())
 
 
 def test_a_full_disk_stops_the_run_and_the_next_one_resumes(tmp_path, settings) -> None:
-    target, ran = tmp_path / "big", []
+    target = tmp_path / "big"
+    ran = []
     target.symlink_to("/dev/full")
     before = plain(tmp_path, ran, "before")
     big = full(target, ran, "big", needs=(before,))
@@ -370,8 +374,8 @@ def test_what_a_kill_amid_a_write_left_is_gone_after_the_next(tmp_path) -> None:
         "    os.kill(os.getpid(), signal.SIGKILL)"
     )
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
-    done = subprocess.run([sys.executable, "-c", code], env=env)
-    assert done.returncode == -signal.SIGKILL
+    process = subprocess.run([sys.executable, "-c", code], env=env)
+    assert process.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 1, "nothing was torn"
     write_atomically(tmp_path / "artefact", "whole")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"artefact": "whole"}

@@ -23,9 +23,9 @@ NAME = "lltm-0.1.0-py3-none-any.whl"
 class Index(BaseHTTPRequestHandler):
     """An index with one wheel, which is served wrong as often as it is told to."""
 
-    def __init__(self, state: dict, *words) -> None:
+    def __init__(self, state: dict, *arguments) -> None:
         self.state = state
-        super().__init__(*words)
+        super().__init__(*arguments)
 
     def do_GET(self) -> None:
         if self.path.endswith(".whl"):
@@ -71,11 +71,11 @@ def index(tmp_path, monkeypatch):
 
 
 def install(program: str, state: dict, log, target: Path) -> None:
-    words = ["install", "--no-deps", "--target", target, "--index-url", state["url"], "lltm"]
+    command = ["install", "--no-deps", "--target", target, "--index-url", state["url"], "lltm"]
     if program == "uv":
-        environments.uv(log, ["pip", *words, "--python-version", "3.11"])
+        environments.uv(log, ["pip", *command, "--python-version", "3.11"])
     else:
-        environments.pip(log, words)
+        environments.pip(log, command)
 
 
 @pytest.mark.parametrize("program", ["uv", "pip"])
@@ -115,20 +115,20 @@ def test_passwords_of_an_index_reach_no_log(index, log, monkeypatch) -> None:
         echo.run(["echo", f"looking in {secret}"])
         assert "pa55word" not in echo.tail()
         echo.write(f"then in {secret}")
-    texts = [path.read_text() for path in log.path.parent.glob("*.log")]
-    assert len(texts) == 2 and not any("pa55word" in text for text in texts)
-    assert "http://***@127.0.0.1" in texts[0] + texts[1]
+    logs = [path.read_text() for path in log.path.parent.glob("*.log")]
+    assert len(logs) == 2 and not any("pa55word" in content for content in logs)
+    assert "http://***@127.0.0.1" in logs[0] + logs[1]
 
 
 def test_the_bootstrap_channel_gets_the_setuptools_of_the_tool(
     log, own_settings, monkeypatch
 ) -> None:
     """Every package names the setuptools that made it: with the newest one, bytes would change."""
-    asked: list[object] = []
-    monkeypatch.setattr(conda_steps, "pip", lambda _, words: asked.extend(words))
+    arguments: list[object] = []
+    monkeypatch.setattr(conda_steps, "pip", lambda _, command: arguments.extend(command))
     step = conda_steps.DownloadWheels(
         name="wheelhouse", release="2.13.0", python="python3", python_minor="3.11"
     )
     step.run(Context(log, own_settings))
-    named = [str(word) for word in asked if str(word).startswith("setuptools")]
+    named = [str(word) for word in arguments if str(word).startswith("setuptools")]
     assert named == [f"setuptools=={version('setuptools')}"]

@@ -132,16 +132,16 @@ def test_an_import_of_the_tool_has_no_effect(small_checkout) -> None:
     env = {k: v for k, v in os.environ.items() if k != "LLTM_CONDA_LOAD"}
     env |= {"PYTHONPATH": str(small_checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", IMPORT_ALL]
-    result = subprocess.run(command, env=env, cwd=small_checkout, capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
+    process = subprocess.run(command, env=env, cwd=small_checkout, capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (0, "")
     assert sorted(small_checkout.rglob("*")) == files
 
 
 def test_the_record_in_the_package_is_that_of_the_tool(matrix) -> None:
     namespace: dict[str, object] = {}
-    content = project_record(matrix).replace("from ._version import __version__", "")
-    content = content.replace("from .engine.doctor", "from torchship.doctor")
-    exec(content, namespace | {"__version__": __version__, "__file__": "x"}, namespace)
+    record = project_record(matrix).replace("from ._version import __version__", "")
+    record = record.replace("from .engine.doctor", "from torchship.doctor")
+    exec(record, namespace | {"__version__": __version__, "__file__": "x"}, namespace)
     tools = make_project(matrix)
     assert namespace["PROJECT"]._replace(folder=tools.folder) == tools
 
@@ -169,16 +169,16 @@ def test_the_recipe_renders_one_package_for_each_variant(matrix) -> None:
     variants = rb.VariantConfig.from_file(str(REPO / "recipe" / "variants.yaml"))
     platform = rb.PlatformConfig(target_platform="linux-64")
     recipe = rb.Stage0Recipe.from_file(str(RECIPE))
-    variants_of_recipe = recipe.render(variants, rb.RenderConfig(platform=platform))
-    assert len(variants_of_recipe) == len([c for c in all_cells(matrix) if for_conda(c)])
+    rendered = recipe.render(variants, rb.RenderConfig(platform=platform))
+    assert len(rendered) == len([c for c in all_cells(matrix) if for_conda(c)])
 
 
 def test_the_recipe_names_the_project(matrix) -> None:
     recipe = read(RECIPE)
-    about_section = recipe["about"]
+    metadata = recipe["about"]
     assert recipe["context"]["url"] == matrix.project.url
-    assert about_section["homepage"] == about_section["repository"] == "${{ url }}"
-    assert about_section["documentation"].startswith("${{ url }}/")
+    assert metadata["homepage"] == metadata["repository"] == "${{ url }}"
+    assert metadata["documentation"].startswith("${{ url }}/")
     assert recipe["extra"]["recipe-maintainers"] == matrix.project.maintainers
 
 
@@ -193,8 +193,8 @@ def test_pyproject_names_the_project(matrix) -> None:
 
 def test_environment_yml_has_the_default_torch(matrix) -> None:
     lines = read(REPO / "environment.yml")["dependencies"]
-    conda_lines = [line for line in lines if isinstance(line, str)]
-    assert f"pytorch {matrix.package.default_torch}.*" in conda_lines
+    packages = [line for line in lines if isinstance(line, str)]
+    assert f"pytorch {matrix.package.default_torch}.*" in packages
 
 
 def test_environment_yml_has_the_pythons_of_the_matrix(matrix) -> None:
@@ -215,18 +215,18 @@ def test_environment_yml_lists_what_the_build_needs() -> None:
 def test_environment_yml_lists_every_tool_of_the_tests() -> None:
     lines = read(REPO / "environment.yml")["dependencies"]
     (pip,) = [line["pip"] for line in lines if isinstance(line, dict)]
-    conda_lines = [*(line for line in lines if isinstance(line, str)), *pip]
-    listed = {re.split(r"[ <>=]", content)[0] for content in conda_lines} | {
+    packages = [*(line for line in lines if isinstance(line, str)), *pip]
+    installed = {re.split(r"[ <>=]", package)[0] for package in packages} | {
         "build"
     }  # conda: python-build
     requirements = (REPO / "requirements" / "dev.in").read_text(encoding="utf-8")
     names = {
         re.split(r"[ <>=;]", line)[0] for line in requirements.splitlines() if line[:1] not in "# "
     }
-    assert names - listed == set()
+    assert names - installed == set()
     # conda's own build tools, and what pip finds without a name here.
     more = {"python", "pytorch", "pip", "conda-build", "cxx-compiler", "python-build", "build"}
-    assert listed - names == more
+    assert installed - names == more
 
 
 def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
@@ -234,7 +234,7 @@ def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
     (pip,) = [
         x["pip"] for x in read(REPO / "environment.yml")["dependencies"] if isinstance(x, dict)
     ]
-    names = {re.split(r"[<>=]", content)[0] for content in pip}
+    names = {re.split(r"[<>=]", package)[0] for package in pip}
     assert names == {
         "axe-playwright-python",
         "kubernetes-validate",

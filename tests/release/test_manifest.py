@@ -47,8 +47,8 @@ def entry(cell, state: str = "done", **more) -> CellEntry:
 def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more) -> Manifest:
     """A dist folder with thin wheels and logs of these cells, and its manifest."""
     cells, artefacts = {}, []
-    every = all_cells(matrix)
-    for cell in (c for c in every if c.name in states):
+    matrix_cells = all_cells(matrix)
+    for cell in (c for c in matrix_cells if c.name in states):
         state = states[cell.name]
         reason = "" if state == "done" else f"<{state}> because"
         fields: dict = {"reason": reason, "steps": {f"wheel/{cell.name}": 1.5}}
@@ -68,9 +68,9 @@ def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more)
     sdist = folder / "lltm-0.1.0.tar.gz"
     sdist.write_bytes(b"sources")
     artefacts.append(artefact(folder, sdist.name, "sdist", []))
-    made = {name for cell in cells.values() for name in cell.binaries}
-    binaries = {name: binary(objects[name]) for name in sorted(made)}
-    found = Manifest(
+    binary_names = {name for cell in cells.values() for name in cell.binaries}
+    binaries = {name: binary(objects[name]) for name in sorted(binary_names)}
+    manifest = Manifest(
         package="lltm",
         version="0.1.0",
         commit="c" * 40,
@@ -80,16 +80,16 @@ def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more)
         base_channel="https://conda.anaconda.org/conda-forge",
         made="2026-01-01T00:00:00Z",
         seconds=3.0,
-        total=len(every),
-        missing={c.name: "not selected" for c in every if states.get(c.name) != "done"},
-        optional=[c.name for c in every if c.optional],
+        total=len(matrix_cells),
+        missing={c.name: "not selected" for c in matrix_cells if states.get(c.name) != "done"},
+        optional=[c.name for c in matrix_cells if c.optional],
         cells=cells,
         binaries=binaries,
         artefacts=artefacts,
         hosts={"h": HOST},
     ).model_copy(update=more)
-    write(found, folder / "manifest.json")
-    return found
+    write(manifest, folder / "manifest.json")
+    return manifest
 
 
 def binary(data: bytes) -> Binary:
@@ -130,12 +130,12 @@ def record_of(file: str, **changes) -> dict:
 def objects(matrix, tmp_path_factory) -> dict[str, bytes]:
     """A small real shared object for every name of the matrix."""
     folder = tmp_path_factory.mktemp("objects")
-    found = {}
+    contents = {}
     for name in sorted({name for cell in all_cells(matrix) for name in names(cell)}):
         symbols = [TORCH_SYMBOLS[int(name[-4])]] if name.startswith("glue-aten") else []
         path = shared_object(folder / name, record=record_of(name), undefined=symbols)
-        found[name] = path.read_bytes()
-    return found
+        contents[name] = path.read_bytes()
+    return contents
 
 
 @pytest.fixture
@@ -151,8 +151,8 @@ def dist(own_settings) -> Path:
 
 
 def test_a_manifest_survives_the_way_to_disk_and_back(matrix, objects, tmp_path) -> None:
-    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
-    assert parse(tmp_path / "manifest.json") == made
+    manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    assert parse(tmp_path / "manifest.json") == manifest
 
 
 def test_a_run_names_its_image(monkeypatch) -> None:
@@ -188,23 +188,23 @@ def test_the_schema_beside_it_holds_for_it(matrix, objects, tmp_path) -> None:
 def test_what_is_not_whole_is_set_aside(damage, matrix, objects, tmp_path) -> None:
     make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
     path = tmp_path / "manifest.json"
-    text = path.read_text()
+    content = path.read_text()
     damaged = {
-        "half": text[: len(text) // 2].encode(),
+        "half": content[: len(content) // 2].encode(),
         "empty": b"",
         "binary": b"\xff\xfe\x00",
-        "other schema": text.replace('"schema": 1', '"schema": 2').encode(),
-        "unknown key": text.replace('"clean"', '"colour": 1, "clean"').encode(),
-        "missing key": text.replace('"total"', '"sum"').encode(),
-        "text for a number": re.sub(r'"total": (\d+)', r'"total": "\1"', text).encode(),
+        "other schema": content.replace('"schema": 1', '"schema": 2').encode(),
+        "unknown key": content.replace('"clean"', '"colour": 1, "clean"').encode(),
+        "missing key": content.replace('"total"', '"sum"').encode(),
+        "text for a number": re.sub(r'"total": (\d+)', r'"total": "\1"', content).encode(),
         "list": b"[]",
     }[damage]
     path.write_bytes(damaged)
-    said: list[str] = []
-    assert read_or_set_aside(path, said.append) is None
+    log: list[str] = []
+    assert read_or_set_aside(path, log.append) is None
     assert not path.exists()
     assert (tmp_path / "manifest.json.set-aside-1").read_bytes() == damaged
-    assert "set aside as manifest.json.set-aside-1" in said[0]
+    assert "set aside as manifest.json.set-aside-1" in log[0]
 
 
 def test_an_earlier_one_that_was_set_aside_is_kept(tmp_path) -> None:
@@ -220,11 +220,11 @@ def test_no_manifest_is_nothing_to_tell(tmp_path) -> None:
 
 def test_files_that_are_not_what_was_made_are_named(matrix, objects, tmp_path) -> None:
     states = {"stable210-cpu": "done", "stable210-cu13": "done"}
-    made = make_manifest(tmp_path, matrix, states, objects)
-    assert wrong_files(made.artefacts, tmp_path) == []
-    (tmp_path / made.cells["stable210-cpu"].wheel).write_bytes(b"other")
-    (tmp_path / made.cells["stable210-cu13"].wheel).unlink()
-    first, second = wrong_files(made.artefacts, tmp_path)
+    manifest = make_manifest(tmp_path, matrix, states, objects)
+    assert wrong_files(manifest.artefacts, tmp_path) == []
+    (tmp_path / manifest.cells["stable210-cpu"].wheel).write_bytes(b"other")
+    (tmp_path / manifest.cells["stable210-cu13"].wheel).unlink()
+    first, second = wrong_files(manifest.artefacts, tmp_path)
     assert "stable.cpu" in first and "hash differs" in first
     assert "stable.cu13" in second and "missing" in second
 
@@ -234,24 +234,24 @@ def test_files_that_are_not_what_was_made_are_named(matrix, objects, tmp_path) -
 
 def test_good_cells_of_the_same_sources_are_kept(matrix, objects, tmp_path) -> None:
     states = {"stable210-cpu": "done", "stable210-cu13": "partial", "aten29-abi1-cpu": "failed"}
-    made = make_manifest(tmp_path, matrix, states, objects)
-    assert set(carried(made, SOURCES, tmp_path)) == {"stable210-cpu", "stable210-cu13"}
+    manifest = make_manifest(tmp_path, matrix, states, objects)
+    assert set(carried(manifest, SOURCES, tmp_path)) == {"stable210-cpu", "stable210-cu13"}
     # Packed, and then found not to run.
-    failed = made.cells["stable210-cpu"].model_copy(update={"state": "failed"})
-    made = made.model_copy(update={"cells": {**made.cells, "stable210-cpu": failed}})
-    assert set(carried(made, SOURCES, tmp_path)) == {"stable210-cu13"}
+    failed = manifest.cells["stable210-cpu"].model_copy(update={"state": "failed"})
+    manifest = manifest.model_copy(update={"cells": {**manifest.cells, "stable210-cpu": failed}})
+    assert set(carried(manifest, SOURCES, tmp_path)) == {"stable210-cu13"}
 
 
 def test_nothing_is_kept_of_other_sources(matrix, objects, tmp_path) -> None:
-    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
-    assert carried(made, "t" * 64, tmp_path) == {}
+    manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    assert carried(manifest, "t" * 64, tmp_path) == {}
     assert carried(None, SOURCES, tmp_path) == {}
 
 
 def test_a_cell_whose_wheel_was_damaged_is_not_kept(matrix, objects, tmp_path) -> None:
-    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
-    (tmp_path / made.cells["stable210-cpu"].wheel).write_bytes(b"torn")
-    assert carried(made, SOURCES, tmp_path) == {}
+    manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    (tmp_path / manifest.cells["stable210-cpu"].wheel).write_bytes(b"torn")
+    assert carried(manifest, SOURCES, tmp_path) == {}
 
 
 # Merging shards.
@@ -265,11 +265,11 @@ def test_shards_become_one_wheel_and_one_manifest(
     for number, half in enumerate(halves):
         make_manifest(tmp_path / str(number), matrix, dict.fromkeys(half, "done"), objects)
     assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
-    found = parse(dist / "manifest.json")
-    assert not found.partial and list(found.cells) == cells
-    assert found.fat is not None and "+" not in found.fat.path
-    assert wrong_files(found.artefacts, dist) == []
-    assert {a.kind for a in found.artefacts} == {"fat", "sdist", "thin"}
+    manifest = parse(dist / "manifest.json")
+    assert not manifest.partial and list(manifest.cells) == cells
+    assert manifest.fat is not None and "+" not in manifest.fat.path
+    assert wrong_files(manifest.artefacts, dist) == []
+    assert {a.kind for a in manifest.artefacts} == {"fat", "sdist", "thin"}
     assert (dist / "logs" / f"{cells[0]}.log").exists() and (dist / "report.html").exists()
     assert len(list((dist / "simple" / "lltm").glob("*.whl"))) == len(cells)
 
@@ -281,9 +281,9 @@ def test_a_wheel_is_whole_without_what_no_torch_on_pypi_loads(
     make_manifest(tmp_path / "0", matrix, dict.fromkeys(required(matrix), "done"), objects)
     make_manifest(tmp_path / "1", matrix, dict.fromkeys(optional, "skipped"), objects)
     assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
-    found = parse(dist / "manifest.json")
-    assert not found.partial and found.fat is not None and "+" not in found.fat.path
-    assert list(found.missing) == found.optional == optional
+    manifest = parse(dist / "manifest.json")
+    assert not manifest.partial and manifest.fat is not None and "+" not in manifest.fat.path
+    assert list(manifest.missing) == manifest.optional == optional
     assert ", ".join(f"{name} (optional)" for name in optional) in console.export_text()
     page = " ".join((dist / "report.html").read_text().split())
     assert "it is partial" not in page and "aten24-abi1-cpu (optional)" in page
@@ -295,8 +295,8 @@ def test_a_wheel_that_lacks_a_torch_on_pypi_is_partial_whatever_else_it_has(
     names = [cell.name for cell in all_cells(matrix) if cell.name != "aten24-abi0-cpu"]
     make_manifest(tmp_path / "0", matrix, dict.fromkeys(names, "done"), objects)
     assert merge([tmp_path / "0"], console, own_settings) == 0
-    found = parse(dist / "manifest.json")
-    assert found.partial and "+partial.14of15-" in found.fat.path
+    manifest = parse(dist / "manifest.json")
+    assert manifest.partial and "+partial.14of15-" in manifest.fat.path
     assert "lacks aten24-abi0-cpu" in console.export_text()
 
 
@@ -306,8 +306,10 @@ def test_what_no_shard_built_makes_it_partial(
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
     make_manifest(tmp_path / "1", matrix, {"stable210-cu12": "skipped"}, objects)
     assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
-    found = parse(dist / "manifest.json")
-    assert "+partial.1of" in found.fat.path and found.missing["stable210-cu12"].startswith("<sk")
+    manifest = parse(dist / "manifest.json")
+    assert "+partial.1of" in manifest.fat.path and manifest.missing["stable210-cu12"].startswith(
+        "<sk"
+    )
     assert "lacks stable210-cu12" in console.export_text()
 
 
@@ -361,10 +363,10 @@ def test_the_hash_of_a_binary_is_that_of_the_packed_one(
     states = {"aten29-abi1-cpu": "failed"}
     make_manifest(tmp_path / "1", matrix, states, objects, binaries=other)
     assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 1
-    found = parse(dist / "manifest.json").binaries
+    binaries = parse(dist / "manifest.json").binaries
     data = objects["kernels-cpu.so"]
-    assert found["kernels-cpu.so"].sha256 == hashlib.sha256(data).hexdigest()
-    assert found["kernels-cpu.so"].record == record_of("kernels-cpu.so")
+    assert binaries["kernels-cpu.so"].sha256 == hashlib.sha256(data).hexdigest()
+    assert binaries["kernels-cpu.so"].record == record_of("kernels-cpu.so")
 
 
 def test_a_binary_that_no_manifest_knows_is_refused(
@@ -380,8 +382,8 @@ def test_a_binary_that_no_manifest_knows_is_refused(
 def test_a_shard_with_a_changed_wheel_is_refused(
     matrix, objects, tmp_path, dist, console, own_settings
 ) -> None:
-    made = make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
-    (tmp_path / "0" / made.cells["stable210-cpu"].wheel).write_bytes(b"torn")
+    manifest = make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    (tmp_path / "0" / manifest.cells["stable210-cpu"].wheel).write_bytes(b"torn")
     with pytest.raises(ReleaseError, match="hash differs"):
         merge([tmp_path / "0"], console, own_settings)
 
@@ -418,9 +420,9 @@ class Balance(HTMLParser):
         self.links: set[str] = set()
 
     def handle_starttag(self, tag, attrs) -> None:
-        found = dict(attrs)
-        self.ids |= {found["id"]} if "id" in found else set()
-        self.links |= {found["href"]} if "href" in found else set()
+        attributes = dict(attrs)
+        self.ids |= {attributes["id"]} if "id" in attributes else set()
+        self.links |= {attributes["href"]} if "href" in attributes else set()
         if tag not in ("meta", "br"):
             self.open.append(tag)
 
@@ -438,12 +440,12 @@ def test_the_page_is_sound_html_and_its_links_lead_somewhere(matrix, objects, tm
 
 def test_seconds_of_a_step_that_serves_two_cells_count_once(matrix, objects, tmp_path) -> None:
     states = dict.fromkeys(("stable210-cpu", "stable210-cu12"), "done")
-    made = make_manifest(tmp_path, matrix, states, objects)
+    manifest = make_manifest(tmp_path, matrix, states, objects)
     cells = {
         name: cell.model_copy(update={"steps": {**cell.steps, "glue/stable210": 40.0}})
-        for name, cell in made.cells.items()
+        for name, cell in manifest.cells.items()
     }
-    page = render(made.model_copy(update={"cells": cells}), tmp_path)
+    page = render(manifest.model_copy(update={"cells": cells}), tmp_path)
     totals = re.findall(r'<span class="soft">([\d.]+) s</span></summary>', page)
     assert sorted(map(float, totals)) == [1.5, 41.5]
     assert page.count("40.0 s") == 1 and "in stable210-c" in page
@@ -469,8 +471,8 @@ def test_the_page_holds_logs_and_timings_as_text(matrix, objects, tmp_path) -> N
 
 
 def test_the_grid_has_a_place_for_every_cell_of_the_matrix(matrix, objects, tmp_path) -> None:
-    made = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
-    rows, columns = grid(made)
+    manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    rows, columns = grid(manifest)
     assert {name for row in rows.values() for name in row.values()} == {
         cell.name for cell in all_cells(matrix)
     }

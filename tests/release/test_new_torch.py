@@ -54,9 +54,9 @@ def test_it_has_cells(matrix, grown) -> None:
 
 def test_the_list_shows_it_for_people_and_programs(grown) -> None:
     listed = json.loads(json_list(all_cells(grown), HOST, make_settings(grown)))["cells"]
-    found = {cell["cell"]: cell for cell in listed if cell["cell"] in NEW}
-    assert {*found} == NEW and all(cell["buildable"] for cell in found.values())
-    assert found["aten216-abi1-cu13"]["torch"] == "2.16.0"
+    new_cells = {cell["cell"]: cell for cell in listed if cell["cell"] in NEW}
+    assert {*new_cells} == NEW and all(cell["buildable"] for cell in new_cells.values())
+    assert new_cells["aten216-abi1-cu13"]["torch"] == "2.16.0"
 
 
 def test_github_builds_it(grown) -> None:
@@ -90,8 +90,8 @@ def test_the_support_table_shows_it(matrix, grown) -> None:
 def test_the_wheel_in_the_container_is_tested_with_it_as_the_default(
     matrix, matrix_text, tmp_path
 ) -> None:
-    text = matrix_text.replace('default_torch: "2.13"', 'default_torch: "2.16"')
-    text = text.replace('built_with: "2.13"', 'built_with: "2.16"')
+    content = matrix_text.replace('default_torch: "2.13"', 'default_torch: "2.16"')
+    content = content.replace('built_with: "2.13"', 'built_with: "2.16"')
     path = tmp_path / "build_matrix.yaml"
-    path.write_text(text.rstrip("\n") + ENTRY, encoding="utf-8")
+    path.write_text(content.rstrip("\n") + ENTRY, encoding="utf-8")
     assert "torch==2.16.0" in added(matrix, load(path), PYPROJECT)

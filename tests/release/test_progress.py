@@ -35,9 +35,9 @@ def failed(tmp_path) -> Outcome:
 
 
 def test_a_log_gets_plain_lines() -> None:
-    text = show([Outcome("wheel/a", Status.DONE, 1.25), Outcome("wheel/b", Status.REUSED, 0.0)])
-    assert "\x1b" not in text and "\r" not in text
-    assert text.splitlines() == [
+    output = show([Outcome("wheel/a", Status.DONE, 1.25), Outcome("wheel/b", Status.REUSED, 0.0)])
+    assert "\x1b" not in output and "\r" not in output
+    assert output.splitlines() == [
         "           wheel/a ...",
         "[  1/2]  done         1.2 s  wheel/a",
         "           wheel/b ...",
@@ -46,17 +46,17 @@ def test_a_log_gets_plain_lines() -> None:
 
 
 def test_a_person_sees_what_is_running_and_how_far_it_is() -> None:
-    text = show([Outcome("wheel/a", Status.DONE, 1.25)], terminal=True)
-    assert "━" in text and "0/1" in text and "wheel/a" in text and "\x1b" in text
-    assert "wheel/a ..." not in text
+    output = show([Outcome("wheel/a", Status.DONE, 1.25)], terminal=True)
+    assert "━" in output and "0/1" in output and "wheel/a" in output and "\x1b" in output
+    assert "wheel/a ..." not in output
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_failure_shows_its_reason_and_the_end_of_its_log(failed, terminal) -> None:
-    text = show([failed], terminal=terminal)
-    assert "no compiler; install one" in text and str(failed.log) in text.replace("\n", "")
-    assert "| line 199" in text and f"| line {200 - TAIL}" in text
-    assert f"| line {200 - TAIL - 1}\n" not in text
+    output = show([failed], terminal=terminal)
+    assert "no compiler; install one" in output and str(failed.log) in output.replace("\n", "")
+    assert "| line 199" in output and f"| line {200 - TAIL}" in output
+    assert f"| line {200 - TAIL - 1}\n" not in output
 
 
 def test_verbose_shows_the_whole_log(failed) -> None:
@@ -64,14 +64,14 @@ def test_verbose_shows_the_whole_log(failed) -> None:
 
 
 def test_what_is_skipped_says_why() -> None:
-    text = show([Outcome("wheel/a", Status.SKIPPED, 0.0, reason="needs an nvcc 12.8")])
-    assert "skipped" in text and "needs an nvcc 12.8" in text
+    output = show([Outcome("wheel/a", Status.SKIPPED, 0.0, reason="needs an nvcc 12.8")])
+    assert "skipped" in output and "needs an nvcc 12.8" in output
 
 
 def test_a_cell_has_one_log_of_all_its_steps(tmp_path) -> None:
     step = tmp_path / "step.log"
     step.write_text("compiler says\n")
     bad = Outcome("wheel/a", Status.FAILED, 1.0, reason="no wheel")
-    text = "".join(map(log_of, [Outcome("glue/x", Status.DONE, 1.0, log=step), bad]))
-    assert text.startswith("=== glue/x: done, 1.0 s\ncompiler says\n\n=== wheel/a: FAILED")
-    assert "no wheel" in text
+    log = "".join(map(log_of, [Outcome("glue/x", Status.DONE, 1.0, log=step), bad]))
+    assert log.startswith("=== glue/x: done, 1.0 s\ncompiler says\n\n=== wheel/a: FAILED")
+    assert "no wheel" in log

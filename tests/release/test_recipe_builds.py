@@ -31,8 +31,8 @@ def conda(tmp_path, monkeypatch) -> Path:
     program = tmp_path / "bin" / "conda"
     program.write_text(CONDA)
     program.chmod(0o755)
-    said = {"SAID": str(tmp_path / "said"), "BUILDS": "0", "FAILS": "0"}
-    for name, value in {**said, "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}.items():
+    variables = {"SAID": str(tmp_path / "said"), "BUILDS": "0", "FAILS": "0"}
+    for name, value in {**variables, "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}.items():
         monkeypatch.setenv(name, value)
     return tmp_path / "said"
 
@@ -49,28 +49,28 @@ def test_conda_builds_the_one_variant_with_a_driver_if_it_needs_one(
 ) -> None:
     monkeypatch.setenv("LLTM_CONDA_PREBUILT", "/elsewhere")
     build(name, own_settings)
-    asked, seen = conda.read_text().splitlines()
+    command, environment = conda.read_text().splitlines()
     out = tmp_path / "build" / "recipe" / name
     variants = out / "variants.yaml"
-    words = f"build recipe -m {variants} -c {CHANNEL} --override-channels --output-folder {out}"
-    assert asked == words
+    expected = f"build recipe -m {variants} -c {CHANNEL} --override-channels --output-folder {out}"
+    assert command == expected
     (cell,) = [cell for cell in all_cells(matrix) if cell.name == name]
     cuda = driver(cell).get("CONDA_OVERRIDE_CUDA", "")
-    assert seen == f"cuda={cuda} commit={commit(own_settings)} prebuilt="
+    assert environment == f"cuda={cuda} commit={commit(own_settings)} prebuilt="
     assert YAML(typ="safe").load(variants)["variant_glue"] == [cell.glue]
     assert "[" not in variants.read_text(), "conda-build takes a list in brackets for a selector"
 
 
 def test_a_machine_without_a_gpu_pretends_to_have_a_driver(matrix, monkeypatch) -> None:
     monkeypatch.setattr(Path, "exists", lambda _path: False)
-    found = {c.device: driver(c).get("CONDA_OVERRIDE_CUDA") for c in all_cells(matrix)}
-    assert found == {"cpu": "", "cu12": "12.0", "cu13": "13.0"}
+    drivers = {c.device: driver(c).get("CONDA_OVERRIDE_CUDA") for c in all_cells(matrix)}
+    assert drivers == {"cpu": "", "cu12": "12.0", "cu13": "13.0"}
 
 
 def test_a_pattern_builds_every_package_that_it_names(matrix, conda, own_settings) -> None:
     build("aten2[45]*", own_settings)
-    wanted = [c for c in all_cells(matrix) if for_conda(c) and c.torch_minor in ("2.4", "2.5")]
-    assert conda.read_text().count("build recipe") == len(wanted) == 4
+    cells = [c for c in all_cells(matrix) if for_conda(c) and c.torch_minor in ("2.4", "2.5")]
+    assert conda.read_text().count("build recipe") == len(cells) == 4
 
 
 def test_a_failure_names_the_variant_and_the_channel(
@@ -98,6 +98,6 @@ def test_without_conda_build_it_is_rattler_build(
     channel = write_channel(tmp_path / "stubs", stubs(matrix)).as_uri()
     with pytest.raises(ReleaseError, match="stable210-cu13: not built"):
         build("stable210-cu13", own_settings, channel)
-    said = capfd.readouterr()
-    assert "build.sh" in said.out + said.err or "Script failed" in said.out + said.err
+    output = capfd.readouterr()
+    assert "build.sh" in output.out + output.err or "Script failed" in output.out + output.err
     assert not conda.exists()

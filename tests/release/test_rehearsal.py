@@ -14,7 +14,7 @@ import pytest
 from checkout import SETTINGS
 from rich.console import Console
 from ruamel.yaml import YAML
-from test_upload import made
+from test_upload import make_release
 
 from torchship.release import conda_commands
 from torchship.release.manifest import parse
@@ -50,22 +50,25 @@ def account(index: str) -> dict[str, str]:
     return {f"TWINE_{name}": value for name, value in facts.items()}
 
 
-def run(*words: object, cwd: Path, **env: str) -> str:
-    command = [str(word) for word in words]
-    done = subprocess.run(command, cwd=cwd, env=environment(**env), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def run(*arguments: object, cwd: Path, **env: str) -> str:
+    command = [str(word) for word in arguments]
+    process = subprocess.run(
+        command, cwd=cwd, env=environment(**env), capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def pip_install(index: str, site: Path, cwd: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir"]
-    run(*pip, "--index-url", f"{index}/simple/", "--target", site, "lltm", cwd=cwd)
+    places = ["--index-url", f"{index}/simple/", "--target", site]
+    run(*pip, *places, "lltm", cwd=cwd)
 
 
 def test_pip_installs_by_name_what_was_uploaded(index, tmp_path, monkeypatch, own_settings) -> None:
     for name, value in account(index).items():
         monkeypatch.setenv(name, value)
-    made(tmp_path / "dist")
+    make_release(tmp_path / "dist")
     assert upload("pypi", own_settings, Console(quiet=True), dry_run=False) == 0
     pip_install(index, tmp_path / "site", tmp_path)
     assert (tmp_path / "site" / "lltm_conda" / "lib" / "kernels-cpu.so").read_bytes() == b"x"
@@ -74,7 +77,8 @@ def test_pip_installs_by_name_what_was_uploaded(index, tmp_path, monkeypatch, ow
 def small_checkout(root: Path) -> Path:
     """A clone whose matrix has one cell, so that a run of every cell is whole and short."""
     run("git", "clone", "--quiet", REPO, root, cwd=REPO)
-    yaml, path = YAML(), root / "build_matrix.yaml"
+    yaml = YAML()
+    path = root / "build_matrix.yaml"
     tree = yaml.load(path)
     tree["stable"]["devices"] = ["cpu"]
     for minor in [minor for minor, torch in tree["torch"].items() if "aten" in torch]:
@@ -85,7 +89,8 @@ def small_checkout(root: Path) -> Path:
         yaml.dump(tree, file)
     run(root / "scripts" / "build_all.sh", "--write-generated", cwd=root)
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-    run("git", *identity, "commit", "--quiet", "--all", "-m", "A matrix of one cell", cwd=root)
+    commit = ["commit", "--quiet", "--all", "-m", "A matrix of one cell"]
+    run("git", *identity, *commit, cwd=root)
     return root
 
 

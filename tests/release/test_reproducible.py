@@ -58,8 +58,8 @@ def start(root: Path) -> subprocess.Popen[str]:
         # Else g++ writes the shorter of a header's paths, which may be the same for both.
         CXXFLAGS="-fno-canonical-system-headers",
     )
-    words = [str(root / "lib"), str(root / "site" / "torch")]
-    command = [sys.executable, "-c", BUILD, *words]
+    arguments = [str(root / "lib"), str(root / "site" / "torch")]
+    command = [sys.executable, "-c", BUILD, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(command, cwd=root, env=env, text=True, **pipes)
 
@@ -69,8 +69,8 @@ def test_shared_objects_do_not_know_where_they_were_built(tmp_path) -> None:
     roots = tmp_path / "a", tmp_path / "elsewhere" / "much deeper" / "b"
     running = [start(root) for root in roots]
     for process in running:
-        said, _ = process.communicate()
-        assert process.returncode == 0, said
+        output, _ = process.communicate()
+        assert process.returncode == 0, output
     first, second = (hashes(root / "lib", "*.so") for root in roots)
     assert set(first) >= {"kernels-cpu.so"} and len(first) == 2
     assert first == second
@@ -78,12 +78,12 @@ def test_shared_objects_do_not_know_where_they_were_built(tmp_path) -> None:
         assert b"much deeper" not in path.read_bytes()
 
 
-def made(root: Path) -> dict[str, str]:
+def hash_outputs(root: Path) -> dict[str, str]:
     """The hashes of what a run of the release tool left."""
-    found = hashes(root / "build" / "binaries", "*.so")
+    digests = hashes(root / "build" / "binaries", "*.so")
     for pattern in ("*.whl", "*.conda", "*.tar.gz"):
-        found |= hashes(root / "dist", pattern)
-    return found
+        digests |= hashes(root / "dist", pattern)
+    return digests
 
 
 def make(root: Path) -> dict[str, str]:
@@ -98,24 +98,29 @@ def make(root: Path) -> dict[str, str]:
     channel = base.as_uri() if base.is_dir() else "bootstrap"
     command = [root / "scripts" / "build_all.sh", CELL, "--channel", channel]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
     shutil.rmtree(root / "build" / "envs")
-    return made(root)
+    return hash_outputs(root)
 
 
 def is_made_here() -> bool:
     """Whether this checkout holds a run of just this cell, of the sources that lie here."""
     if not SETTINGS.manifest.is_file():
         return False
-    found, here = manifest.parse(SETTINGS.manifest), identity(package_sources(REPO), SETTINGS)
-    same = (found.commit, found.clean, found.sources) == (here.head, here.clean, here.sources)
-    return same and here.clean and [*found.cells] == [CELL]
+    stored = manifest.parse(SETTINGS.manifest)
+    current = identity(package_sources(REPO), SETTINGS)
+    same = (stored.commit, stored.clean, stored.sources) == (
+        current.head,
+        current.clean,
+        current.sources,
+    )
+    return same and current.clean and [*stored.cells] == [CELL]
 
 
 @pytest.mark.slow
 def test_two_runs_of_the_release_tool_make_the_same_files(tmp_path) -> None:
     """In two folders: objects, wheels, conda package, source distribution."""
-    first = made(REPO) if is_made_here() else make(tmp_path / "a" / "lltm")
+    first = hash_outputs(REPO) if is_made_here() else make(tmp_path / "a" / "lltm")
     assert len(first) == 6
     assert make(tmp_path / "elsewhere" / "lltm") == first

@@ -32,27 +32,29 @@ class World:
     """A checkout of its own, in which cells are packed without being compiled."""
 
     def __init__(self, settings: Settings, objects: dict[str, bytes]) -> None:
-        self.settings, self.objects = settings, objects
-        self.root, self.dist = settings.build.parent, settings.dist
+        self.settings = settings
+        self.objects = objects
+        self.root = settings.build.parent
+        self.dist = settings.dist
         self.total = len(required(settings.matrix))
         self.bad: dict[str, Exception] = {}
         self.ran: list[str] = []
         self.out = io.StringIO()
 
     def plan(self, settings, host, cells, channel, carried, pack) -> Plan:
-        found = Plan(settings, host, channel=channel, carried=carried, pack=pack)
-        found.cells = cells
+        plan = Plan(settings, host, channel=channel, carried=carried, pack=pack)
+        plan.cells = cells
         for cell in cells:
-            own = found.of[cell.name] = CellTasks()
+            own = plan.of[cell.name] = CellTasks()
             own.wheel = Step(name=f"wheel/{cell}", act=self._step("wheel", cell))
-            found.add(own.wheel, cell)
+            plan.add(own.wheel, cell)
             own.venv = Step(name=f"venv/{cell}", act=self._step("venv", cell), after=(own.wheel,))
-            found.add(own.venv, cell)
-        found.add_fat_wheel()
-        for name in list(found.tasks):
+            plan.add(own.venv, cell)
+        plan.add_fat_wheel()
+        for name in list(plan.tasks):
             if name.startswith("fat-run"):
-                del found.tasks[name]
-        return found
+                del plan.tasks[name]
+        return plan
 
     def _step(self, step, cell):
         name = f"{step}/{cell.name}"
@@ -78,11 +80,12 @@ class World:
         return Release(selectors, self.settings, host, console, channel="bootstrap", **options)
 
     def run(self, *selectors: str, **options) -> int:
-        self.ran, self.out = [], io.StringIO()
+        self.ran = []
+        self.out = io.StringIO()
         return self.release(*selectors, **options).run()
 
     @property
-    def text(self) -> str:
+    def output(self) -> str:
         return self.out.getvalue()
 
     @property
@@ -105,10 +108,10 @@ def world(tmp_path, own_settings, monkeypatch) -> World:
     glue = shared_object(tmp_path / "o" / "glue.so", record=GLUE_RECORD)
     kernels = shared_object(tmp_path / "o" / "kernels.so", record=KERNELS_RECORD)
     objects = {"glue": glue.read_bytes(), "kernels": kernels.read_bytes()}
-    made = World(own_settings, objects)
-    monkeypatch.setattr(run, "Plan", made.plan)
+    new_world = World(own_settings, objects)
+    monkeypatch.setattr(run, "Plan", new_world.plan)
     monkeypatch.setattr(run, "obstacle", lambda cell, *_: self_obstacle(cell))
-    return made
+    return new_world
 
 
 def self_obstacle(cell) -> str | None:
@@ -117,11 +120,11 @@ def self_obstacle(cell) -> str | None:
 
 def test_a_run_leaves_a_wheel_a_manifest_a_report_and_logs(world) -> None:
     assert world.run("stable210-cpu") == 0
-    found = world.manifest
-    assert found.cells["stable210-cpu"].state == "done"
-    assert wrong_files(found.artefacts, world.dist) == []
-    assert found.fat.cells == ["stable210-cpu"] and "+partial.1of" in found.fat.path
-    assert found.cells["stable210-cpu"].runs[0].facts["comparisons"] == 2
+    manifest = world.manifest
+    assert manifest.cells["stable210-cpu"].state == "done"
+    assert wrong_files(manifest.artefacts, world.dist) == []
+    assert manifest.fat.cells == ["stable210-cpu"] and "+partial.1of" in manifest.fat.path
+    assert manifest.cells["stable210-cpu"].runs[0].facts["comparisons"] == 2
     assert "doing venv/stable210-cpu" in (world.dist / "logs" / "stable210-cpu.log").read_text()
     assert (world.dist / "report.html").exists()
     assert (world.dist / "simple" / "lltm" / "index.html").exists()
@@ -136,16 +139,18 @@ def test_one_failing_cell_stops_no_other_and_fails_the_run(world) -> None:
         "stable210-cu12": "done",
         "stable210-cu13": "done",
     }
-    assert "auditwheel finds no tag" in world.text and "| doing wheel/stable210-cpu" in world.text
+    assert (
+        "auditwheel finds no tag" in world.output and "| doing wheel/stable210-cpu" in world.output
+    )
     assert world.manifest.fat.cells == ["stable210-cu12", "stable210-cu13"]
     assert "auditwheel finds no tag" in world.manifest.missing["stable210-cpu"]
 
 
 def test_the_table_shows_the_begin_of_a_long_reason(world) -> None:
-    words = "\n".join(f"error {number}" for number in range(50))
-    world.bad["wheel/stable210-cpu"] = ReleaseError(words)
+    reason = "\n".join(f"error {number}" for number in range(50))
+    world.bad["wheel/stable210-cpu"] = ReleaseError(reason)
     world.run("stable210-cpu")
-    table = world.text[world.text.index("lltm release") :]
+    table = world.output[world.output.index("lltm release") :]
     assert "error 3" in table and "error 4" not in table and "its log has the rest" in table
     assert "error 49" in world.manifest.cells["stable210-cpu"].reason
 
@@ -162,7 +167,7 @@ def test_a_fat_wheel_that_cannot_be_made_fails_the_run(world, matrix) -> None:
     small = matrix.model_copy(update={"project": project})
     world.settings = replace(world.settings, matrix=small)
     assert world.run("stable210-cpu") == 1
-    assert world.manifest.fat is None and "at most 10 are allowed" in world.text
+    assert world.manifest.fat is None and "at most 10 are allowed" in world.output
 
 
 def test_what_a_machine_cannot_build_is_named_and_fails_only_who_asked_for_it(world) -> None:
@@ -176,7 +181,7 @@ def test_what_a_machine_cannot_run_is_partial(world) -> None:
     world.bad["venv/stable210-cu13"] = SkipTask("needs a GPU")
     assert world.run("stable210-cu*") == 0
     assert world.manifest.cells["stable210-cu13"].state == "partial"
-    assert "stable210-cu13" in world.manifest.fat.cells and "needs a GPU" in world.text
+    assert "stable210-cu13" in world.manifest.fat.cells and "needs a GPU" in world.output
     assert world.run("stable210-cu13") == 1
 
 
@@ -184,7 +189,7 @@ def test_cuda_kernels_that_no_gpu_has_run_are_said_to_be_so(world) -> None:
     world.run("stable210-cu13", "stable210-cpu")
     runs = {name: cell.runs[-1] for name, cell in world.manifest.cells.items()}
     assert runs["stable210-cpu"].ran
-    assert not runs["stable210-cu13"].ran and "no run had a GPU" in world.text
+    assert not runs["stable210-cu13"].ran and "no run had a GPU" in world.output
 
 
 def test_a_second_run_does_nothing_again(world) -> None:
@@ -226,7 +231,7 @@ def test_nothing_is_kept_of_a_torn_manifest(world) -> None:
     path.write_text(path.read_text()[:300])
     assert world.run("stable210-cu13") == 0
     assert world.manifest.fat.cells == ["stable210-cu13"]
-    assert "set aside as manifest.json.set-aside-1" in world.text
+    assert "set aside as manifest.json.set-aside-1" in world.output
 
 
 def test_nothing_is_kept_of_other_sources(world, monkeypatch) -> None:
@@ -242,20 +247,20 @@ def checkout(tmp_path, settings, monkeypatch):
     root = tmp_path / "checkout"
     root.mkdir()
 
-    def git(*words: str) -> str:
+    def git(*arguments: str) -> str:
         identity = ["-c", "user.name=n", "-c", "user.email=e"]
-        command = ["git", *identity, *words]
+        command = ["git", *identity, *arguments]
         return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
 
     git("init", "--quiet")
-    for text in ("first", "second"):
-        (root / "op.cpp").write_text(text)
+    for content in ("first", "second"):
+        (root / "op.cpp").write_text(content)
         git("add", ".")
-        git("commit", "--quiet", "-m", text)
+        git("commit", "--quiet", "-m", content)
     git("checkout", "--quiet", "HEAD~1")
     inner = store.identity
-    there = replace(settings, repo=root)
-    monkeypatch.setattr(run, "identity", lambda files, _settings: inner(files, there))
+    other_settings = replace(settings, repo=root)
+    monkeypatch.setattr(run, "identity", lambda files, _settings: inner(files, other_settings))
     monkeypatch.setattr(run, "package_sources", lambda _repo: (root / "op.cpp",))
     return git
 
@@ -269,14 +274,15 @@ MOVES = {
 
 @pytest.mark.parametrize("how", MOVES)
 def test_what_is_built_from_a_checkout_that_changes_is_not_certified(world, checkout, how) -> None:
-    (words, says), step = MOVES[how], world._step
+    git_command, says = MOVES[how]
+    step = world._step
 
     def moving(name, cell):
         do = step(name, cell)
 
         def act(context):
             if not world.ran:
-                checkout(*words)
+                checkout(*git_command)
                 if how == "moved and back":
                     checkout("reset", "--quiet", "--hard")
             return do(context)
@@ -285,10 +291,10 @@ def test_what_is_built_from_a_checkout_that_changes_is_not_certified(world, chec
 
     world._step = moving
     assert world.run("stable210-cpu") == 1
-    found = world.manifest
-    assert found.changed.startswith(f"during the run, {says}")
-    assert (found.clean, found.artefacts) == (False, [])
-    assert says in world.text
+    manifest = world.manifest
+    assert manifest.changed.startswith(f"during the run, {says}")
+    assert (manifest.clean, manifest.artefacts) == (False, [])
+    assert says in world.output
     with pytest.raises(ReleaseError, match=says):
         upload("./x", world.settings, Console(file=world.out), dry_run=True)
     world._step = step
@@ -302,25 +308,25 @@ def test_a_checkout_that_is_left_alone_is_certified(world, checkout) -> None:
 
 
 def test_shards_share_the_cells(world) -> None:
-    seen: list[str] = []
+    cells: list[str] = []
     for number in (1, 2, 3):
         assert world.run("stable210-*", shard=f"{number}/3") == 0
         assert world.manifest.shard == f"{number}/3"
-        seen += [name.removeprefix("wheel/") for name in world.ran if name.startswith("wheel/")]
-    assert sorted(seen) == ["stable210-cpu", "stable210-cu12", "stable210-cu13"]
+        cells += [name.removeprefix("wheel/") for name in world.ran if name.startswith("wheel/")]
+    assert sorted(cells) == ["stable210-cpu", "stable210-cu12", "stable210-cu13"]
 
 
 def test_a_dry_run_makes_nothing(world, tmp_path) -> None:
     before = sorted(tmp_path.rglob("*"))
     world.release("stable210-cpu").show()
     assert sorted(tmp_path.rglob("*")) == before
-    assert "wheel/stable210-cpu" in world.text and world.ran == []
+    assert "wheel/stable210-cpu" in world.output and world.ran == []
 
 
 def test_a_full_disk_fails_the_run_and_the_next_one_goes_on(world) -> None:
     world.bad["venv/stable210-cpu"] = OSError(28, "No space left on device", str(world.root))
     assert world.run("stable210-cpu", "stable210-cu13") == 1
-    assert "MB are free" in world.text and "what is finished is kept" in world.text
+    assert "MB are free" in world.output and "what is finished is kept" in world.output
     world.bad.clear()
     assert world.run("stable210-cpu", "stable210-cu13") == 0
     assert "wheel/stable210-cpu" not in world.ran and "venv/stable210-cpu" in world.ran

@@ -48,13 +48,13 @@ def checkout(tmp_path) -> Path:
     (root / "scripts" / "build_all.sh").write_text(TOOL)
     (root / "scripts" / "build_all.sh").chmod(0o755)
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-    for git_arguments in (
+    for arguments in (
         ["init", "-q"],
         ["add", "."],
         [*identity, "commit", "-qm", "x"],
         ["tag", "v0.1.0"],
     ):
-        subprocess.run(["git", "-C", root, *git_arguments], check=True)
+        subprocess.run(["git", "-C", root, *arguments], check=True)
     return root
 
 

@@ -35,12 +35,12 @@ def test_few_cells_of_one_glue_are_parted(count, matrix) -> None:
     assert sum(map(len, glues)) <= len({cell.glue for cell in cells}) + count - 1
 
 
-@pytest.mark.parametrize("text", ["0/8", "9/8", "2", "2/0", "a/b", "-1/2", "2/8/3", ""])
-def test_what_is_no_shard_is_refused(text) -> None:
+@pytest.mark.parametrize("shard", ["0/8", "9/8", "2", "2/0", "a/b", "-1/2", "2/8/3", ""])
+def test_what_is_no_shard_is_refused(shard) -> None:
     with pytest.raises(ReleaseError, match="needs k/n"):
-        part_of([], text)
+        part_of([], shard)
 
 
 def test_folders_to_merge_may_be_named_one_by_one_or_together() -> None:
-    asked = read_options(["--merge", "a", "--merge", "b", "c"])
-    assert list(asked.merge) == [Path("a"), Path("b"), Path("c")]
+    arguments = read_options(["--merge", "a", "--merge", "b", "c"])
+    assert list(arguments.merge) == [Path("a"), Path("b"), Path("c")]

@@ -57,34 +57,34 @@ def test_every_kind_of_second_runtime_is_seen(other) -> None:
 
 def test_a_second_openmp_runtime_in_the_process_fails(tmp_path) -> None:
     torch = pytest.importorskip("torch")
-    mapped = [
+    runtimes = [
         Path(match)
         for match in re.findall(r"(/\S*libgomp[^\s/]*)", Path("/proc/self/maps").read_text())
     ]
-    if not mapped:
+    if not runtimes:
         pytest.skip(f"torch {torch.__version__} has loaded no libgomp")
     second = tmp_path / "libgomp-second.so.1"
-    shutil.copy(mapped[0], second)
+    shutil.copy(runtimes[0], second)
     # Under its old name it would serve torch as well, and be the only one.
     subprocess.run([tool("patchelf"), "--set-soname", second.name, second], check=True)
-    result = smoke(tmp_path, LD_PRELOAD=str(second))
-    assert result.returncode == 1
-    assert "FAILED OpenMP runtimes" in result.stdout and second.name in result.stdout
+    process = smoke(tmp_path, LD_PRELOAD=str(second))
+    assert process.returncode == 1
+    assert "FAILED OpenMP runtimes" in process.stdout and second.name in process.stdout
 
 
 def test_another_glue_than_the_one_meant_fails(tmp_path) -> None:
-    result = smoke(tmp_path, "--glue", "aten23-abi0")
-    assert result.returncode == 1 and "needed aten23-abi0" in result.stdout
+    process = smoke(tmp_path, "--glue", "aten23-abi0")
+    assert process.returncode == 1 and "needed aten23-abi0" in process.stdout
 
 
 def test_the_source_tree_is_not_what_is_meant(tmp_path) -> None:
-    result = smoke(tmp_path, "--outside", Path(lltm_conda.__file__).parent)
-    assert result.returncode == 1 and "not the installed one" in result.stdout
+    process = smoke(tmp_path, "--outside", Path(lltm_conda.__file__).parent)
+    assert process.returncode == 1 and "not the installed one" in process.stdout
 
 
 def test_what_is_installed_passes(tmp_path) -> None:
-    result = smoke(tmp_path, "--json", tmp_path / "facts.json")
-    assert result.returncode == 0, result.stdout
+    process = smoke(tmp_path, "--json", tmp_path / "facts.json")
+    assert process.returncode == 0, process.stdout
     assert (tmp_path / "facts.json").exists()
 
 
@@ -101,6 +101,6 @@ def test_under_an_emulator_the_live_run_is_its_own(tmp_path, allowed, code) -> N
     site = Path(lltm_conda.__file__).parents[1]
     env = {**os.environ, "PYTHONPATH": str(site), "EMULATED": "1"}
     command = [sys.executable, "-c", start, SMOKE]
-    result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert result.returncode == code, result.stdout + result.stderr
-    assert f"{'FAILED' if code else 'ok    '} live run on cpu: " in result.stdout
+    process = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert process.returncode == code, process.stdout + process.stderr
+    assert f"{'FAILED' if code else 'ok    '} live run on cpu: " in process.stdout

@@ -18,7 +18,7 @@ from torchship.release.settings import REPO
 @pytest.fixture
 def elsewhere(tmp_path) -> Path:
     """A folder whose modules would be found before ours, if one looked there."""
-    for name in ("release", "lltm_conda"):
+    for name in ("torchship", "lltm_conda"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong one')\n")
     return tmp_path
@@ -27,8 +27,8 @@ def elsewhere(tmp_path) -> Path:
 def test_the_folder_that_it_is_started_in_does_not_matter(elsewhere) -> None:
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     command = [sys.executable, REPO / "scripts" / "release_tool.py", "torchship.release", "--help"]
-    result = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
-    assert result.returncode == 0 and "build_matrix.yaml" in result.stdout, result.stderr
+    process = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
+    assert process.returncode == 0 and "build_matrix.yaml" in process.stdout, process.stderr
 
 
 @pytest.fixture
@@ -64,21 +64,22 @@ def tree(tmp_path) -> Path:
 def test_both_scripts_start_it_so(name, arguments, means, tree, elsewhere) -> None:
     env = {**os.environ, "PYTHON": sys.executable}
     command = [tree / "scripts" / name, *arguments]
-    result = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
+    process = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
     scripts = tree / "scripts"
-    assert result.stdout == f"{tree} {scripts / 'release_tool.py'} {means}\n", result.stderr
+    assert process.stdout == f"{tree} {scripts / 'release_tool.py'} {means}\n", process.stderr
 
 
 def test_the_environment_is_not_replaced_while_a_tool_runs_in_it(tree) -> None:
     """A start with other requirements waits, and says so."""
     (tree / "build" / "tools" / ".complete").write_text("for other requirements\n")
-    command, env = [tree / "scripts" / "build_all.sh"], {**os.environ, "PYTHON": sys.executable}
+    command = [tree / "scripts" / "build_all.sh"]
+    env = {**os.environ, "PYTHON": sys.executable}
     with (tree / "build" / "tools.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)  # as a tool that runs
         with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as second:
-            first_output = second.stderr.readline()
+            message = second.stderr.readline()
             second.kill()
-    assert "waiting for another build_all.sh" in first_output
+    assert "waiting for another build_all.sh" in message
     assert (tree / "build" / "tools" / "bin" / "python").exists()
 
 
@@ -104,10 +105,10 @@ def test_of_two_first_starts_one_makes_the_environment_and_one_waits(tree, tmp_p
     env["MADE"] = str(tmp_path / "made")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     both = [subprocess.Popen([tree / "scripts" / "build_all.sh"], env=env, **pipes) for _ in "ab"]
-    first_lines, outputs = zip(*(process.communicate(timeout=60) for process in both), strict=True)
-    assert first_lines == ("started\n", "started\n"), outputs
+    outputs, errors = zip(*(process.communicate(timeout=60) for process in both), strict=True)
+    assert outputs == ("started\n", "started\n"), errors
     assert (tmp_path / "made").read_text() == "begun\n"
-    assert any("waiting for another build_all.sh" in output for output in outputs)
+    assert any("waiting for another build_all.sh" in error for error in errors)
 
 
 @pytest.mark.parametrize("script", ["build_all.sh", "cibuildwheel.sh"])
@@ -116,9 +117,9 @@ def test_a_checkout_that_cannot_be_named_is_refused_in_one_sentence(tmp_path, na
     scripts = tmp_path / name / "scripts"
     scripts.mkdir(parents=True)
     shutil.copy(REPO / "scripts" / script, scripts)
-    result = subprocess.run([scripts / script, "--list"], capture_output=True, text=True)
-    assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
-    assert result.stderr.endswith("; rename or move it\n")
+    process = subprocess.run([scripts / script, "--list"], capture_output=True, text=True)
+    assert (process.returncode, process.stderr.count("\n")) == (2, 1), process.stderr
+    assert process.stderr.endswith("; rename or move it\n")
     assert list((tmp_path / name).iterdir()) == [scripts]
 
 
@@ -129,9 +130,9 @@ def test_a_checkout_that_cannot_be_written_is_refused_with_what_to_do(tree, name
     (tree / name).touch()
     env = {**os.environ, "PYTHON": sys.executable}
     command = [tree / "scripts" / "build_all.sh", "--list"]
-    result = subprocess.run(command, env=env, capture_output=True, text=True)
-    *_, last = result.stderr.splitlines()
-    assert result.returncode == 2
+    process = subprocess.run(command, env=env, capture_output=True, text=True)
+    *_, last = process.stderr.splitlines()
+    assert process.returncode == 2
     assert last.startswith("error: ") and last.endswith(
         "; make them writable, or clone it elsewhere"
     )
@@ -141,6 +142,6 @@ def test_a_checkout_in_an_odd_folder_starts(tree, elsewhere) -> None:
     odd = tree.rename(tree.with_name('a b|c\'d "e" $f'))
     env = {**os.environ, "PYTHON": sys.executable}
     command = [odd / "scripts" / "build_all.sh", "--list"]
-    result = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
+    process = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
     program = odd / "scripts" / "release_tool.py"
-    assert result.stdout == f"{odd} {program} torchship.release --list\n", result.stderr
+    assert process.stdout == f"{odd} {program} torchship.release --list\n", process.stderr

@@ -22,7 +22,8 @@ class World:
     """A folder with an input and tasks that count how often they ran."""
 
     def __init__(self, root: Path, settings: Settings) -> None:
-        self.root, self.settings = root, settings
+        self.root = root
+        self.settings = settings
         self.runs: list[str] = []
         self.input = root / "input.txt"
         self.input.write_text("one")
@@ -113,10 +114,10 @@ def test_a_damaged_output_is_not_reused(world, damage) -> None:
     assert world.runs == ["a"] and out.read_text() == "one"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"key": 1}', '{"unknown": 2}'])
-def test_a_torn_stamp_is_not_trusted(world, text) -> None:
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"key": 1}', '{"unknown": 2}'])
+def test_a_torn_stamp_is_not_trusted(world, content) -> None:
     world.run(world.copy("a"))
-    (world.root / "stamps" / "a.json").write_text(text)
+    (world.root / "stamps" / "a.json").write_text(content)
     world.run(world.copy("a"))
     assert world.runs == ["a"]
 
@@ -153,8 +154,8 @@ def test_every_task_runs_once_whatever_the_number_of_workers(world) -> None:
 
 
 def test_a_full_disk_is_explained() -> None:
-    text = explain(OSError(errno.ENOSPC, "No space left on device", "/big/file"), Path("/"))
-    assert "/big/file" in text and "free some" in text
+    message = explain(OSError(errno.ENOSPC, "No space left on device", "/big/file"), Path("/"))
+    assert "/big/file" in message and "free some" in message
 
 
 def test_the_digest_of_a_folder_ignores_byte_code(tmp_path) -> None:
@@ -201,11 +202,11 @@ def test_a_changed_byte_in_a_folder_is_made_again(world) -> None:
 
     task = Step(name="kept", act=run, inputs=(world.input,))
     world.run(task)
-    text = (folder / "library").read_text()
-    (folder / "library").write_text("!" + text[1:])
+    content = (folder / "library").read_text()
+    (folder / "library").write_text("!" + content[1:])
     world.run(task)
     assert world.runs == ["kept"]
-    assert (folder / "library").read_text() == text
+    assert (folder / "library").read_text() == content
 
 
 def test_a_stamp_survives_the_way_to_disk_and_back(tmp_path) -> None:
@@ -287,11 +288,11 @@ def test_what_a_temporary_output_is_made_of_stays_as_long(world) -> None:
         (middle / "library").write_text((world.root / "big.folder" / "library").read_text())
         return [middle]
 
-    made = Step(name="middle", act=run, after=(big,), temporary=(middle,))
+    middle_task = Step(name="middle", act=run, after=(big,), temporary=(middle,))
     for flag in (1, 2):
         first = reader(world, "first", big, flag=flag)
-        last = reader(world, "last", made, flag=flag)
-        outcomes = world.run(big, made, first, last)
+        last = reader(world, "last", middle_task, flag=flag)
+        outcomes = world.run(big, middle_task, first, last)
         assert outcomes["last"].status is Status.DONE
     assert world.runs == ["big", "first", "middle", "last"]
     assert not list(world.root.glob("*.folder"))
@@ -300,32 +301,35 @@ def test_what_a_temporary_output_is_made_of_stays_as_long(world) -> None:
 def test_a_task_that_only_waits_for_another_does_not_keep_its_output(world) -> None:
     big = large(world)
     one = reader(world, "one", big)
-    there = []
+    existed = []
 
     def look(context):
-        there.append((world.root / "big.folder").exists())
+        existed.append((world.root / "big.folder").exists())
         return []
 
     world.run(big, one, Step(name="look", act=look, after=(one, big), anyway=True))
-    assert there == [False]
+    assert existed == [False]
 
 
 def test_a_task_that_waits_learns_what_failed_and_gets_the_rest(world) -> None:
-    good, bad = world.copy("good"), world.copy("bad", fail=ReleaseError("no"))
-    seen = []
+    good = world.copy("good")
+    bad = world.copy("bad", fail=ReleaseError("no"))
+    observed = []
 
     def look(context):
-        seen.extend((o.status, o.outputs) for o in context.outcomes.values())
+        observed.extend((o.status, o.outputs) for o in context.outcomes.values())
         return []
 
     outcomes = world.run(good, bad, Step(name="look", act=look, after=(good, bad), anyway=True))
     assert outcomes["look"].status is Status.DONE
-    assert seen == [(Status.DONE, (world.root / "good.out",)), (Status.FAILED, ())]
+    assert observed == [(Status.DONE, (world.root / "good.out",)), (Status.FAILED, ())]
 
 
 def test_temporary_outputs_that_need_too_much_room_wait_for_others_to_go(world) -> None:
     """Two of three fit: the first two run together, the third after one of them is read."""
-    both, tasks, events = Barrier(2, timeout=60), [], []
+    both = Barrier(2, timeout=60)
+    tasks = []
+    events = []
     for name in ("a", "b", "c"):
         big = large(world, name, disk=6, first=both.wait if name != "c" else None)
         tasks += [big, reader(world, f"{name}-reader", big)]

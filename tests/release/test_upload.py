@@ -30,7 +30,7 @@ def dist(own_settings) -> Path:
     return own_settings.dist
 
 
-def made(dist: Path, *, fat_version: str = "0.1.0", tag: str = TAG, **changes) -> Manifest:
+def make_release(dist: Path, *, fat_version: str = "0.1.0", tag: str = TAG, **changes) -> Manifest:
     """A dist folder that may be uploaded, but for `changes` of its manifest."""
     fat = make_wheel(dist, {"kernels-cpu.so": b"x"}, version=fat_version, tag=tag)
     thin = make_wheel(dist / "simple" / "lltm", {}, version="0.1.0+stable.cpu", tag=TAG)
@@ -73,13 +73,13 @@ def made(dist: Path, *, fat_version: str = "0.1.0", tag: str = TAG, **changes) -
 class Repository(BaseHTTPRequestHandler):
     """Takes uploads as PyPI does."""
 
-    def __init__(self, got: list[str], *words) -> None:
-        self.got = got
-        super().__init__(*words)
+    def __init__(self, uploads: list[str], *arguments) -> None:
+        self.uploads = uploads
+        super().__init__(*arguments)
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.got += [name.decode() for name in re.findall(rb'filename="([^"]+)"', body)]
+        self.uploads += [name.decode() for name in re.findall(rb'filename="([^"]+)"', body)]
         self.send_response(200)
         self.end_headers()
 
@@ -89,13 +89,13 @@ class Repository(BaseHTTPRequestHandler):
 @pytest.fixture
 def repository(monkeypatch):
     """The names of what was uploaded to it; twine finds it through its own variables."""
-    got: list[str] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Repository, got))
+    uploads: list[str] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Repository, uploads))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/legacy/"
     for name, value in (("REPOSITORY_URL", url), ("USERNAME", "me"), ("PASSWORD", "secret")):
         monkeypatch.setenv(f"TWINE_{name}", value)
-    yield got
+    yield uploads
     server.shutdown()
 
 
@@ -104,32 +104,33 @@ def console() -> Console:
 
 
 def test_a_whole_wheel_reaches_the_repository(dist, repository, own_settings) -> None:
-    manifest = made(dist)
+    manifest = make_release(dist)
     assert upload("pypi", own_settings, console(), dry_run=False) == 0
     assert repository == [manifest.fat.path]
 
 
 def test_what_no_torch_on_pypi_loads_stops_no_upload(dist, repository, own_settings) -> None:
     optional = {"missing": {"aten24-abi1-cpu": "no such torch"}, "optional": ["aten24-abi1-cpu"]}
-    manifest = made(dist, **optional)
+    manifest = make_release(dist, **optional)
     assert upload("pypi", own_settings, console(), dry_run=False) == 0
     assert repository == [manifest.fat.path]
 
 
 def test_a_dry_run_checks_and_uploads_nothing(dist, repository, own_settings) -> None:
-    manifest, out = made(dist), console()
+    manifest = make_release(dist)
+    out = console()
     assert upload("pypi", own_settings, out, dry_run=True) == 0
     assert repository == []
-    text = out.export_text()
-    assert f"would upload {manifest.fat.path}" in text and "nothing was uploaded" in text
-    assert "secret" not in text
+    output = out.export_text()
+    assert f"would upload {manifest.fat.path}" in output and "nothing was uploaded" in output
+    assert "secret" not in output
 
 
 def test_a_dry_run_fails_where_twine_finds_fault(
     dist, repository, monkeypatch, own_settings
 ) -> None:
     monkeypatch.setattr("wheel_makers.METADATA", "Metadata-Version: 2.4\nName: lltm\nVersion: {}\n")
-    made(dist)
+    make_release(dist)
     with pytest.raises(ReleaseError, match="exit code 1"):
         upload("pypi", own_settings, console(), dry_run=True)
 
@@ -152,15 +153,15 @@ REFUSED = {
 @pytest.mark.parametrize("dry_run", [True, False])
 @pytest.mark.parametrize("what", REFUSED)
 def test_pypi_is_refused(what, dry_run, dist, repository, own_settings) -> None:
-    changes, said = REFUSED[what]
-    made(dist, **changes)
-    with pytest.raises(ReleaseError, match=re.escape(said)):
+    changes, message = REFUSED[what]
+    make_release(dist, **changes)
+    with pytest.raises(ReleaseError, match=re.escape(message)):
         upload("pypi", own_settings, console(), dry_run=dry_run)
     assert repository == []
 
 
 def test_an_artefact_that_was_changed_since_is_refused(dist, repository, own_settings) -> None:
-    manifest = made(dist)
+    manifest = make_release(dist)
     (dist / manifest.fat.path).write_bytes(b"other")
     with pytest.raises(ReleaseError, match="its hash differs"):
         upload("pypi", own_settings, console(), dry_run=False)
@@ -175,7 +176,7 @@ def test_a_torn_manifest_is_refused(dist, own_settings) -> None:
 
 
 def test_an_unknown_target_is_refused(dist, own_settings) -> None:
-    made(dist)
+    make_release(dist)
     with pytest.raises(ReleaseError, match="needs one of pypi, testpypi"):
         upload("pypy", own_settings, console(), dry_run=True)
 
@@ -193,7 +194,7 @@ def test_a_file_that_the_index_has_with_other_bytes_is_refused(
     dist, tmp_path, monkeypatch, own_settings
 ) -> None:
     """PyPI would keep its file, and twine would skip ours without a word."""
-    manifest = made(dist)
+    manifest = make_release(dist)
     serve_hashes(monkeypatch, {manifest.fat.path: "0" * 64}, tmp_path)
     with pytest.raises(ReleaseError, match="with other bytes"):
         upload("pypi", own_settings, console(), dry_run=True)
@@ -202,7 +203,7 @@ def test_a_file_that_the_index_has_with_other_bytes_is_refused(
 
 
 def test_a_failed_optional_cell_stops_no_upload(dist, repository, own_settings) -> None:
-    manifest = made(dist)
+    manifest = make_release(dist)
     failed = CellEntry(state="failed", torch="2.4.1")
     cells = {**manifest.cells, "aten24-abi1-cpu": failed}
     optional = ["aten24-abi1-cpu"]
@@ -229,27 +230,27 @@ def test_anaconda_gets_the_conda_packages_of_its_owner(
     dist, tmp_path, monkeypatch, own_settings
 ) -> None:
     calls = fake_anaconda(tmp_path / "bin", monkeypatch)
-    made(dist, missing={"aten24-abi1-cpu": "no such torch"})
+    make_release(dist, missing={"aten24-abi1-cpu": "no such torch"})
     assert upload("anaconda:me", own_settings, console(), dry_run=True) == 0
     assert not calls.exists()
     assert upload("anaconda:me", own_settings, console(), dry_run=False) == 0
-    words = calls.read_text().split()
-    assert words[:4] == ["upload", "--skip-existing", "--user", "me"]
-    assert [Path(word).name for word in words[4:]] == ["lltm-0.1.0-cpu_0.conda"]
+    command = calls.read_text().split()
+    assert command[:4] == ["upload", "--skip-existing", "--user", "me"]
+    assert [Path(word).name for word in command[4:]] == ["lltm-0.1.0-cpu_0.conda"]
 
 
 def test_packages_from_a_bootstrap_channel_are_refused(
     dist, tmp_path, monkeypatch, own_settings
 ) -> None:
     calls = fake_anaconda(tmp_path / "bin", monkeypatch)
-    made(dist, base_channel=None)
+    make_release(dist, base_channel=None)
     with pytest.raises(ReleaseError, match="bootstrap channel, which is for tests only"):
         upload("anaconda", own_settings, console(), dry_run=False)
     assert not calls.exists()
 
 
 def test_a_missing_anaconda_is_named(dist, monkeypatch, own_settings) -> None:
-    made(dist)
+    make_release(dist)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ReleaseError, match="pip install anaconda-client"):
         upload("anaconda", own_settings, console(), dry_run=True)
@@ -259,7 +260,7 @@ def test_a_missing_anaconda_is_named(dist, monkeypatch, own_settings) -> None:
 
 
 def test_a_folder_gets_an_index_of_the_thin_wheels(dist, tmp_path, own_settings) -> None:
-    made(dist, base_channel=None)
+    make_release(dist, base_channel=None)
     out = console()
     assert upload(f"{tmp_path}/public", own_settings, out, dry_run=False) == 0
     (wheel,) = (tmp_path / "public" / "simple" / "lltm").glob("*.whl")
@@ -272,7 +273,7 @@ def test_a_folder_gets_an_index_of_the_thin_wheels(dist, tmp_path, own_settings)
 def test_a_file_in_the_folder_with_other_bytes_is_not_replaced(
     dist, tmp_path, own_settings
 ) -> None:
-    made(dist, base_channel=None)
+    make_release(dist, base_channel=None)
     target = f"{tmp_path}/public"
     assert upload(target, own_settings, console(), dry_run=False) == 0
     assert upload(target, own_settings, console(), dry_run=False) == 0, "the same bytes may stay"
@@ -284,14 +285,15 @@ def test_a_file_in_the_folder_with_other_bytes_is_not_replaced(
 
 
 def test_a_dry_run_makes_no_folder(dist, tmp_path, own_settings) -> None:
-    made(dist)
+    make_release(dist)
     assert upload(f"{tmp_path}/public", own_settings, console(), dry_run=True) == 0
     assert not (tmp_path / "public").exists()
 
 
 def test_a_folder_gets_the_conda_packages_of_a_true_channel(dist, tmp_path, own_settings) -> None:
-    manifest, out = made(dist), console()
+    manifest = make_release(dist)
+    out = console()
     assert upload(f"{tmp_path}/public", own_settings, out, dry_run=True) == 0
     lines = [line for line in out.export_text().splitlines() if line.startswith("would upload ")]
-    wanted = [a.path for a in manifest.artefacts if a.kind in ("thin", "conda")]
-    assert lines == [f"would upload {path}" for path in wanted]
+    expected = [a.path for a in manifest.artefacts if a.kind in ("thin", "conda")]
+    assert lines == [f"would upload {path}" for path in expected]

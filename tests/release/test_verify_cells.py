@@ -26,9 +26,9 @@ def arm(matrix):
 @pytest.fixture
 def arm_settings(arm, tmp_path):
     """A run for Arm on x86-64, in folders of the test's own."""
-    made = make_settings(arm)
+    defaults = make_settings(arm)
     folders = {"build": tmp_path / "build", "dist": tmp_path / "dist"}
-    return replace(made, native="linux-x86_64", **folders)
+    return replace(defaults, native="linux-x86_64", **folders)
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def world(tmp_path, arm_settings, monkeypatch) -> list:
     """A fat wheel; what is tried is only pretended. The newest torch crashes without the wheel."""
     tried = []
 
-    def pretended(_verification, wanted):
-        tried.extend(wanted)
-        seen = {"state": "ran", "variant": "stable210-cpu", "date": DATE}
-        found = {t: Environment(torch=t.torch, python=t.python, **seen) for t in wanted}
-        return {**found, wanted[0]: None}
+    def pretended(_verification, targets):
+        tried.extend(targets)
+        result = {"state": "ran", "variant": "stable210-cpu", "date": DATE}
+        environments = {t: Environment(torch=t.torch, python=t.python, **result) for t in targets}
+        return {**environments, targets[0]: None}
 
     glue = shared_object(tmp_path / "glue-stable210.so", record=GLUE_RECORD)
     wheel = make_wheel(arm_settings.dist, {glue.name: glue.read_bytes()})
@@ -64,18 +64,18 @@ def test_every_torch_is_tried_on_one_python_and_what_has_a_result_is_stored(
     assert verified(arm_settings) == 1, "one torch could not be tried"
     assert [t.torch for t in world] == arm.minors()[::-1]
     assert {t.interpreter for t in world} == {str(verify_full.emulation.python_of(arm_settings))}
-    found = evidence.load(evidence.results_of(ARM))
-    assert found is not None and "runs under qemu-aarch64 7.2" in found.machine
-    assert found.command == "scripts/build_all.sh '*-aarch64' --verify full"
-    rows = {row.torch: row for row in found.environments if row.state == "ran"}
+    stored = evidence.load(evidence.results_of(ARM))
+    assert stored is not None and "runs under qemu-aarch64 7.2" in stored.machine
+    assert stored.command == "scripts/build_all.sh '*-aarch64' --verify full"
+    rows = {row.torch: row for row in stored.environments if row.state == "ran"}
     assert [*rows] == arm.minors()[:-1]
     assert {row.python for row in rows.values()} == {"3.11"}
-    table = support_table.full(arm, found, {})
+    table = support_table.full(arm, stored, {})
     assert "| Python 3.11 |" in table and "Python 3.12" not in table
     assert "runs under qemu" in table and "run under qemu" in table and "untried" in table
 
 
 def test_nothing_is_stored_where_nothing_ran(world, arm_settings, monkeypatch) -> None:
-    monkeypatch.setattr(verify_full, "try_all", lambda _, wanted: dict.fromkeys(wanted))
+    monkeypatch.setattr(verify_full, "try_all", lambda _, targets: dict.fromkeys(targets))
     assert verified(arm_settings) == 1
     assert evidence.load(evidence.results_of(ARM)) is None

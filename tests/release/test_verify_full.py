@@ -51,7 +51,8 @@ class World:
     """verify() with environments that are only pretended; counts what was tried."""
 
     def __init__(self, settings: Settings, console: Console, monkeypatch) -> None:
-        self.settings, self.console = settings, console
+        self.settings = settings
+        self.console = console
         self.tried: list[str] = []
         self.state, self.error = "ran", None
         self.work = settings.verify_full
@@ -67,9 +68,9 @@ class World:
             raise self.error
         return Findings(state=self.state, gradcheck=True, comparisons=16)
 
-    def verify(self, wheel: Path, wanted: list[Target], **options: bool) -> int:
+    def verify(self, wheel: Path, targets: list[Target], **options: bool) -> int:
         verification = Verification(wheel, self.settings, self.console)
-        return verify_full.verify(verification, wanted, **options)
+        return verify_full.verify(verification, targets, **options)
 
 
 @pytest.fixture
@@ -77,17 +78,17 @@ def world(own_settings, console, monkeypatch) -> World:
     return World(own_settings, console, monkeypatch)
 
 
-def some(matrix, *names: str) -> list[Target]:
+def select_targets(matrix, *names: str) -> list[Target]:
     """The environments of a torch (`2.4`), or one (`2.4@3.10`)."""
-    every = targets(matrix)
-    return [t for t in every if t.torch in names or f"{t.torch}@{t.python}" in names]
+    all_targets = targets(matrix)
+    return [t for t in all_targets if t.torch in names or f"{t.torch}@{t.python}" in names]
 
 
 def test_every_torch_meets_every_python_that_it_has_a_wheel_for(matrix) -> None:
-    found = {(target.torch, target.python) for target in targets(matrix)}
-    assert found >= {(m, p) for m, torch in matrix.torch.items() for p in torch.pythons}
-    assert found <= {(m, p) for m, torch in matrix.torch.items() for p in torch.every_python}
-    assert len(found) >= 46
+    pairs = {(target.torch, target.python) for target in targets(matrix)}
+    assert pairs >= {(m, p) for m, torch in matrix.torch.items() for p in torch.pythons}
+    assert pairs <= {(m, p) for m, torch in matrix.torch.items() for p in torch.every_python}
+    assert len(pairs) >= 46
 
 
 def test_the_newest_torch_comes_first(matrix) -> None:
@@ -96,9 +97,11 @@ def test_the_newest_torch_comes_first(matrix) -> None:
 
 def test_a_missing_interpreter_is_known(matrix, monkeypatch) -> None:
     monkeypatch.setattr(verify_full, "interpreter", lambda python: None)
-    found = targets(matrix)
-    assert {target.interpreter for target in found} == {None}
-    assert not any(target.python.endswith("t") for target in found), "files alone prove nothing"
+    all_targets = targets(matrix)
+    assert {target.interpreter for target in all_targets} == {None}
+    assert not any(target.python.endswith("t") for target in all_targets), (
+        "files alone prove nothing"
+    )
 
 
 @pytest.fixture
@@ -117,9 +120,9 @@ def free_threaded(tmp_path) -> Path:
 
 
 def test_a_free_threaded_python_has_a_name_of_its_own(free_threaded) -> None:
-    here = ".".join(map(str, sys.version_info[:2]))
-    assert python_facts(sys.executable)["minor"] == here
-    assert python_facts(str(free_threaded))["minor"] == f"{here}t"
+    minor = ".".join(map(str, sys.version_info[:2]))
+    assert python_facts(sys.executable)["minor"] == minor
+    assert python_facts(str(free_threaded))["minor"] == f"{minor}t"
 
 
 def named(monkeypatch, python: str) -> Path:
@@ -130,10 +133,10 @@ def named(monkeypatch, python: str) -> Path:
 @pytest.mark.parametrize("python", ["3.14", "3.13t"])
 def test_a_named_python_is_tried_alone(matrix, monkeypatch, python) -> None:
     path = named(monkeypatch, python)
-    found = targets(matrix, [path])
-    wanted = {minor for minor, torch in matrix.torch.items() if python in torch.every_python}
-    assert {target.torch for target in found} == wanted
-    assert {(target.python, target.interpreter) for target in found} == {(python, str(path))}
+    all_targets = targets(matrix, [path])
+    expected = {minor for minor, torch in matrix.torch.items() if python in torch.every_python}
+    assert {target.torch for target in all_targets} == expected
+    assert {(target.python, target.interpreter) for target in all_targets} == {(python, str(path))}
 
 
 def test_a_python_without_a_torch_is_refused(matrix, monkeypatch) -> None:
@@ -181,39 +184,39 @@ def test_what_is_no_wheel_is_refused(world, matrix, console, tmp_path) -> None:
 
 
 def test_a_wheel_without_build_records_is_refused(settings, tmp_path) -> None:
-    known = [Environment(torch="2.4", python="3.10", state="ran", date=DATE)]
+    results = [Environment(torch="2.4", python="3.10", state="ran", date=DATE)]
     with pytest.raises(ReleaseError, match="has no binaries, or one has no build record"):
-        verify_full.gathered(Verification(make_wheel(tmp_path, {}), settings, Console()), known)
+        verify_full.gathered(Verification(make_wheel(tmp_path, {}), settings, Console()), results)
 
 
 def test_a_second_run_tries_nothing_again(world, matrix, wheel, console) -> None:
-    assert world.verify(wheel, some(matrix, "2.4")) == 0
+    assert world.verify(wheel, select_targets(matrix, "2.4")) == 0
     assert len(world.tried) == 3
-    assert world.verify(wheel, some(matrix, "2.4")) == 0
+    assert world.verify(wheel, select_targets(matrix, "2.4")) == 0
     assert len(world.tried) == 3
 
 
 def test_another_wheel_is_tried_anew(world, matrix, wheel, console, tmp_path) -> None:
-    world.verify(wheel, some(matrix, "2.4"))
+    world.verify(wheel, select_targets(matrix, "2.4"))
     other = make_wheel(tmp_path / "other", {"glue-stable210.so": b"other"})
-    world.verify(other, some(matrix, "2.4"))
+    world.verify(other, select_targets(matrix, "2.4"))
     assert len(world.tried) == 6
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1, "result": {}}'])
 def test_a_torn_result_is_tried_again(world, matrix, wheel, console, damage) -> None:
-    world.verify(wheel, some(matrix, "2.4@3.10"))
+    world.verify(wheel, select_targets(matrix, "2.4@3.10"))
     (file,) = world.work.glob("results/*.json")
     file.write_text(damage)
-    world.verify(wheel, some(matrix, "2.4@3.10"))
+    world.verify(wheel, select_targets(matrix, "2.4@3.10"))
     assert len(world.tried) == 2
 
 
 def test_what_could_not_be_installed_is_tried_again(world, matrix, wheel, console) -> None:
     world.error = SkipTask("no such index")
-    assert world.verify(wheel, some(matrix, "2.4@3.10")) == 1
+    assert world.verify(wheel, select_targets(matrix, "2.4@3.10")) == 1
     world.error = None
-    assert world.verify(wheel, some(matrix, "2.4@3.10")) == 0
+    assert world.verify(wheel, select_targets(matrix, "2.4@3.10")) == 0
 
 
 @pytest.mark.parametrize(
@@ -245,20 +248,20 @@ def test_a_program_that_was_stopped_proves_nothing(
         with pytest.raises(SkipTask, match=skipped):
             step.run(context)
         return
-    (made,) = step.run(context)
-    assert Environment.model_validate_json(made.read_text()).state == state
+    (path,) = step.run(context)
+    assert Environment.model_validate_json(path.read_text()).state == state
 
 
 @pytest.mark.parametrize("state", ["failed", "rejected"])
 def test_an_environment_that_does_not_work_makes_the_exit_code(world, matrix, wheel, state) -> None:
     world.state = state
-    assert world.verify(wheel, some(matrix, "2.4@3.10")) == 1
+    assert world.verify(wheel, select_targets(matrix, "2.4@3.10")) == 1
 
 
 def test_the_cache_goes_with_its_torch_whatever_happens(world, matrix, wheel, console) -> None:
     world.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        world.verify(wheel, some(matrix, "2.4@3.10"))
+        world.verify(wheel, select_targets(matrix, "2.4@3.10"))
     assert not cache_of(world.settings).exists()
     assert not list(world.work.glob("torch-*"))
 
@@ -277,20 +280,20 @@ def test_a_python_that_is_missing_is_named_with_what_to_do(
     world, matrix, wheel, console, monkeypatch
 ) -> None:
     monkeypatch.setattr(verify_full, "interpreter", lambda python: None)
-    assert world.verify(wheel, some(matrix, "2.4@3.10")) == 1
+    assert world.verify(wheel, select_targets(matrix, "2.4@3.10")) == 1
     assert "no Python 3.10 on PATH or in pyenv; install one" in console.file.getvalue()
     assert world.tried == []
 
 
 def test_only_a_whole_set_is_stored(world, matrix, wheel, console) -> None:
-    world.verify(wheel, some(matrix, "2.4"))
+    world.verify(wheel, select_targets(matrix, "2.4"))
     assert not world.results.exists()
     world.verify(wheel, targets(matrix))
-    found = evidence.load(world.results)
-    assert found is not None and found.commit == "c" * 40
-    assert found.sha256 == digest(wheel) and found.binaries == ["glue-stable210.so"]
-    assert len(found.environments) == len(matrix.torch) * len(matrix.every_python())
-    states = {(e.torch, e.python): e.state for e in found.environments}
+    stored = evidence.load(world.results)
+    assert stored is not None and stored.commit == "c" * 40
+    assert stored.sha256 == digest(wheel) and stored.binaries == ["glue-stable210.so"]
+    assert len(stored.environments) == len(matrix.torch) * len(matrix.every_python())
+    states = {(e.torch, e.python): e.state for e in stored.environments}
     assert states["2.4", "3.10"] == "ran" and states["2.4", "3.13"] == "unsupported"
 
 
@@ -301,7 +304,7 @@ def test_a_damaged_store_is_named(tmp_path) -> None:
         evidence.load(path)
 
 
-def made(matrix, wheel, **states: str):
+def make_results(matrix, wheel, **states: str):
     """The stored results of a run with these states, `ran` for all others."""
     rows = [
         Environment(torch=minor, python=python, state=state, date=DATE)
@@ -318,8 +321,8 @@ def cells(table: str, minor: str) -> list[str]:
 
 
 def test_the_table_says_what_was_seen(matrix, wheel) -> None:
-    found = made(matrix, wheel, **{"torch-2.9-py3.13": "failed"})
-    table = support_table.full(matrix, found, {"2.4": "7 passed"})
+    results = make_results(matrix, wheel, **{"torch-2.9-py3.13": "failed"})
+    table = support_table.full(matrix, results, {"2.4": "7 passed"})
     assert cells(table, "2.9") == ["ran", "ran", "ran", "**fails** (failed)", *["ran"] * 3]
     assert cells(table, "2.4") == ["ran", "ran", "ran", "no", "no", "no", "no"]
     assert table.count("| 7 passed |") == 1
@@ -332,15 +335,15 @@ def test_a_new_torch_is_untried_until_it_is_tried(matrix, matrix_text, wheel, tm
     entry = releases[releases.index('  "2.15":') :].replace("2.15", "2.16")
     path = tmp_path / "matrix.yaml"
     path.write_text(matrix_text + entry, encoding="utf-8")
-    table = support_table.full(load(path), made(matrix, wheel), {})
+    table = support_table.full(load(path), make_results(matrix, wheel), {})
     assert cells(table, "2.16") == ["no", *["untried"] * 4, "no", "untried"]
 
 
 def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:
-    found = evidence.load(REPO / evidence.results_of(FIRST))
-    if found is None:
+    stored = evidence.load(REPO / evidence.results_of(FIRST))
+    if stored is None:
         pytest.skip("nothing is stored: run scripts/build_all.sh --verify full")
-    rows = {(e.torch, e.python): e for e in found.environments}
+    rows = {(e.torch, e.python): e for e in stored.environments}
     assert set(rows) >= {(m, p) for m in matrix.torch for p in matrix.package.pythons}
     free = {(m, p) for m in matrix.torch for p in matrix.torch[m].free_threaded}
     no = {key for key, row in rows.items() if row.state == "unsupported"}

@@ -72,8 +72,8 @@ def test_a_joined_wheel_holds_every_object_once(thin) -> None:
 
 
 def test_only_the_version_of_the_metadata_changes(thin) -> None:
-    text = join(thin, local="partial.2of21", platform=PLATFORM).info["METADATA"].decode()
-    assert "\nVersion: 0.1.0+partial.2of21\n" in text and text.endswith("\nVersion: no\n")
+    metadata = join(thin, local="partial.2of21", platform=PLATFORM).info["METADATA"].decode()
+    assert "\nVersion: 0.1.0+partial.2of21\n" in metadata and metadata.endswith("\nVersion: no\n")
 
 
 def test_objects_of_two_builds_are_not_joined(thin, tmp_path) -> None:
@@ -108,25 +108,28 @@ def test_a_damaged_wheel_is_refused(damage, thin, tmp_path) -> None:
 
 
 def test_the_same_content_makes_the_same_bytes(thin, tmp_path) -> None:
-    made = []
+    wheels = []
     for name, order in (("a", list(thin)), ("b", list(reversed(thin)))):
         (tmp_path / name).mkdir()
         joined = join({n: thin[n] for n in sorted(order)}, local=None, platform=PLATFORM)
-        made.append(joined.write(tmp_path / name, epoch=EPOCH))
+        wheels.append(joined.write(tmp_path / name, epoch=EPOCH))
         os.utime(thin["stable210-cpu"], (0, 0))
-    assert made[0].read_bytes() == made[1].read_bytes()
+    assert wheels[0].read_bytes() == wheels[1].read_bytes()
 
 
 def test_files_in_a_wheel_are_as_old_as_the_sources(thin) -> None:
     with ZipFile(thin["stable210-cpu"]) as archive:
         dates = {item.date_time for item in archive.infolist()}
     (date,) = dates
-    wanted = time.gmtime(EPOCH)[:6]
-    assert date == (*wanted[:5], wanted[5] - wanted[5] % 2)  # zip counts in steps of two seconds
+    expected = time.gmtime(EPOCH)[:6]
+    assert date == (
+        *expected[:5],
+        expected[5] - expected[5] % 2,
+    )  # zip counts in steps of two seconds
 
 
 def test_two_source_distributions_of_the_same_files_are_the_same(tmp_path) -> None:
-    made = []
+    archives = []
     for name, umask, when in (("a", 0o022, 1_600_000_000), ("b", 0o077, 1_700_000_000)):
         tree = tmp_path / name / "lltm-0.1.0"
         tree.mkdir(parents=True)
@@ -138,12 +141,12 @@ def test_two_source_distributions_of_the_same_files_are_the_same(tmp_path) -> No
         with tarfile.open(archive, "w:gz") as tar:
             tar.add(tree, "lltm-0.1.0")
         (tmp_path / name / "out").mkdir()
-        made.append(repack(archive, tmp_path / name / "out", 1_750_000_000))
-    assert made[0].read_bytes() == made[1].read_bytes()
-    with tarfile.open(made[0]) as tar:
+        archives.append(repack(archive, tmp_path / name / "out", 1_750_000_000))
+    assert archives[0].read_bytes() == archives[1].read_bytes()
+    with tarfile.open(archives[0]) as tar:
         modes = {m.name: (m.mode, m.mtime, tar.extractfile(m)) for m in tar if m.isfile()}
-        found = {name: (mode, when, data.read()) for name, (mode, when, data) in modes.items()}
-    assert found == {
+        contents = {name: (mode, when, data.read()) for name, (mode, when, data) in modes.items()}
+    assert contents == {
         "lltm-0.1.0/run.sh": (0o755, 1_750_000_000, b"run.sh"),
         "lltm-0.1.0/setup.py": (0o644, 1_750_000_000, b"setup.py"),
     }
@@ -182,12 +185,12 @@ def test_a_wheel_may_need_the_openmp_runtime_of_torch(tmp_path) -> None:
     assert true_tag(wheel, MACHINE).startswith("py3-none-manylinux")
 
 
-@pytest.mark.parametrize("given", [{"kernels-cpu.so": GLUE}, {**THIN["stable210-cpu"]}, {}])
-def test_a_changed_or_lost_or_added_object_is_stopped(given, tmp_path) -> None:
+@pytest.mark.parametrize("expected", [{"kernels-cpu.so": GLUE}, {**THIN["stable210-cpu"]}, {}])
+def test_a_changed_or_lost_or_added_object_is_stopped(expected, tmp_path) -> None:
     packed = read_wheel(make_wheel(tmp_path, {"kernels-cpu.so": CPU}))
     check_binaries(packed, {"kernels-cpu.so": CPU}, "lltm_conda")
     with pytest.raises(ReleaseError, match="is missing, was changed or was added"):
-        check_binaries(packed, given, "lltm_conda")
+        check_binaries(packed, expected, "lltm_conda")
 
 
 def test_a_wheel_that_no_manylinux_policy_allows_is_stopped(real, tmp_path, monkeypatch) -> None:
@@ -208,8 +211,8 @@ def test_a_wheel_that_no_manylinux_policy_allows_is_stopped(real, tmp_path, monk
 )
 def test_a_fat_wheel_says_whether_it_is_whole(required, version, real, log, tmp_path) -> None:
     wheel = make_wheel(tmp_path / "in", {"kernels-cpu.so": real}, version="0.1.0+stable.cpu")
-    made = make_fat_wheel(log, {"stable210-cpu": wheel}, required=required, limit=LIMIT)
-    assert made.name.startswith(f"lltm-{version}-py3-none-manylinux")
+    fat_wheel = make_fat_wheel(log, {"stable210-cpu": wheel}, required=required, limit=LIMIT)
+    assert fat_wheel.name.startswith(f"lltm-{version}-py3-none-manylinux")
 
 
 def test_a_fat_wheel_above_the_limit_is_stopped(real, log, tmp_path, matrix) -> None:
@@ -241,8 +244,8 @@ def test_pip_installs_a_variant_from_the_index(way, thin, tmp_path) -> None:
     command += [*index, way, place.as_uri(), "lltm==0.1.0+stable.cu13"]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
     env["PIP_CONFIG_FILE"] = os.devnull
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert process.returncode == 0, process.stderr
     assert (tmp_path / "site" / "lltm_conda" / "lib" / "kernels-cuda13.so").read_bytes() == CUDA
 
 
@@ -255,5 +258,5 @@ def test_pip_refuses_what_the_index_did_not_mean(tmp_path) -> None:
     command += ["--index-url", root.as_uri(), "lltm==0.1.0+stable.cpu"]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
     env["PIP_CONFIG_FILE"] = os.devnull
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode and "HASHES" in done.stderr.upper()
+    process = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert process.returncode and "HASHES" in process.stderr.upper()

