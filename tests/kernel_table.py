@@ -30,7 +30,7 @@ def interface() -> cffi.FFI:
 
 
 @cache
-def table(path: Path) -> Any:
+def table(path: Path) -> Any:  # noqa: ANN401 - cffi makes the type from the header
     """The functions of a kernels object."""
     library = interface().dlopen(str(path))  # which stays loaded: the package has it open
     return interface().cast("lltm_kernel_functions*", library.lltm_kernel_table())

@@ -397,3 +397,39 @@ def test_every_file_says_its_topic_in_a_docstring() -> None:
     python = [path for path in tracked() if path.suffix == ".py"]
     docstrings = {path: ast.get_docstring(ast.parse(path.read_text("utf-8"))) for path in python}
     assert [name_of(path) for path, docstring in docstrings.items() if not docstring] == []
+
+
+@pytest.mark.parametrize("rule", ["tuples", "torn"])
+def test_no_statement_assigns_unrelated_values_and_no_error_text_is_torn(rule: str) -> None:
+    """One statement says one thing, and all of it; measurements/count_clarity.py has the rules."""
+    program = REPO / "measurements" / "count_clarity.py"
+    command = [sys.executable, str(program), str(REPO), "--list", rule]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == []
+
+
+ANY_WITH_A_REASON = 20
+
+
+def allowed_any(content: str) -> list[str]:
+    """What stands behind each comment that allows `Any` in a signature."""
+    return re.findall(r"#\s*noqa:\s*ANN401\b(.*)", content)
+
+
+def test_any_in_a_signature_is_rare_and_has_a_reason() -> None:
+    places = [
+        (name_of(path), reason)
+        for path in tracked()
+        if path.suffix == ".py"
+        for reason in allowed_any(path.read_text(encoding="utf-8"))
+    ]
+    assert [place for place in places if not re.match(r" - \S+", place[1])] == []
+    assert len(places) <= ANY_WITH_A_REASON, places
+
+
+def test_a_comment_that_allows_any_is_seen_with_its_reason() -> None:
+    comment = "# noqa" + ": ANN401"
+    assert allowed_any(f"def f(a: Any):  {comment} - torch's\ng(b)  {comment}\n") == [
+        " - torch's",
+        "",
+    ]

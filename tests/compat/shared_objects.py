@@ -58,7 +58,7 @@ def c_string(content: str) -> str:
     return json.dumps(content)
 
 
-def shared_object(
+def shared_object(  # noqa: PLR0913 - a test sets one or two of an object's properties
     path: Path,
     *,
     record: Mapping[str, Any] | str | None = None,
@@ -123,7 +123,7 @@ def gpu_object(
     return shared_object(path, record=record, flags=[str(source)])  # type: ignore[arg-type]
 
 
-def fake_torch(
+def fake_torch(  # noqa: PLR0913 - a test sets one or two of a torch's properties
     root: Path,
     version: str = "2.13.0+cpu",
     *,
