@@ -100,7 +100,7 @@ def _belongs_to(owners: set[int], *folders: Path) -> bool:
 
 
 def _installed_by_conda(places: list[tuple[Path, Path]]) -> tuple[Path, Path]:
-    """The metadata that counts: conda's, if conda has installed what the first one describes."""
+    """The metadata that counts: conda's, if conda installed the package."""
     installer = b""
     with suppress(OSError):
         installer = read_regular(places[0][0] / "INSTALLER", 100).strip()
@@ -142,7 +142,7 @@ def shared_objects(folder: Path) -> list[Path]:
 
 @cache
 def _index(folder: Path) -> _Index:
-    """The index of a site folder; empty for one that others may write to or that is closed."""
+    """The index of a folder; empty for one that is closed, or open for others to write."""
     with suppress(OSError, ValueError):
         if folder.stat().st_mode & stat.S_IWOTH:
             return _EMPTY
@@ -269,7 +269,7 @@ def _conda_facts(place: Path) -> tuple[str, str, list[str]]:
 
 
 def _wheel_facts(place: Path) -> tuple[str, str, list[str]]:
-    """Name, version and requirements on torch in a metadata folder; errors like those of `next`."""
+    """Name, version and requirements on torch in a metadata folder. Raises StopIteration."""
     lines = _metadata(place)
     name = next(line.removeprefix("Name: ") for line in lines if line.startswith("Name: "))
     version = next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))
@@ -314,7 +314,7 @@ def _minors_released(
 
 @lru_cache(maxsize=1024)
 def _clauses(pin: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The comparisons of a requirement, each a sign and a version; none for an endless text."""
+    """The comparisons of a requirement, each a sign and a version."""
     if len(pin) > _MAX_PIN:
         return ()
     explicit = re.sub(r"^[\s(]*(?=\d)", "==", pin)  # conda's `2.9.* cuda*`
