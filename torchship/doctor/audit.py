@@ -39,7 +39,7 @@ class WheelError(ValueError):
 
 
 class Service(Record, kw_only=True):
-    """What an object serves (torch, Python, GPUs) and needs (CUDA, glibc), and its problems."""
+    """What an object serves and needs, and its problems."""
 
     object: str  #: its path in the wheel
     torch: tuple[str, ...]  #: minors; a question mark follows one that cannot be told
@@ -235,7 +235,7 @@ def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int], budge
 
 
 def _broken(service: Service, wheel: str, pins: list[str]) -> Iterator[str]:
-    """The problems of this object, and the promises of the wheel that it breaks, as sentences."""
+    """The problems of this object, and the promises that it breaks, as sentences."""
     yield from (f"{service.object}: {problem}" for problem in service.problems)
     yield from _broken_requirement(service, pins)
     tags = wheel.removesuffix(".whl").split("-")[-3:]

@@ -44,11 +44,11 @@ class Budget:
 
     @classmethod
     def for_file(cls, size: int, outer: "Budget | None" = None) -> "Budget":
-        """The budget of one file of `size` bytes; `add_file` adds a library of its package."""
+        """The budget of a file of `size` bytes; `add_file` adds a library."""
         return cls(_lookups_of(size), outer=outer)
 
     def add_file(self, size: int) -> None:
-        """Allow the lookups of one more file, as far as those of all files stay in the bounds."""
+        """Allow the lookups of one more file, within the bounds for all."""
         more = min(_lookups_of(size), _MAX_LOOKUPS - self.lookups)
         self.lookups += more
         self._lookups_left += more

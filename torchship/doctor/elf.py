@@ -51,7 +51,7 @@ _SHT_NOBITS, _SHT_DYNSYM = 8, 11
 
 
 class ElfError(ValueError):
-    """The reader refuses the file, which is damaged, implausible or no 64-bit ELF shared object."""
+    """The file is damaged, implausible or no 64-bit ELF shared object."""
 
 
 class Elf:
@@ -324,7 +324,7 @@ class Elf:
 
     @cached_property
     def _bloom(self) -> bytes:
-        """The Bloom filter, which tells of most symbols that the library does not export them."""
+        """The Bloom filter, which rules out most symbols that are not exported."""
         assert self._gnu is not None
         _, _, bloom, _, bloom_at, _, _ = self._gnu
         if bloom * 8 > _MAX_BLOOM:

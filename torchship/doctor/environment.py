@@ -113,7 +113,7 @@ def _torch(place_or_version: str | None) -> TorchInstall | None:
 
 
 def _files(names: list[str], torch: TorchInstall | None) -> Iterator[Path]:
-    """The shared objects named by the user, by default all installed but those of `_TORCHS_OWN`."""
+    """The shared objects that the user names; by default all but those of `_TORCHS_OWN`."""
     sites = [Path(entry) for entry in dict.fromkeys((*sys.path, sys.prefix)) if entry]
     owned = [files for site in sites for files in distributions(site).values()]
     if not names:
@@ -140,7 +140,7 @@ def _installed_files(
 
 
 def _named_files(name: str, owned: list[list[Path]]) -> list[Path]:
-    """The shared objects of a package, or a file or folder; a package of the name comes first."""
+    """The shared objects of a package, else a file, or those of a folder."""
     files: list[Path] = []
     if os.sep not in name:
         files = [file for group in owned if _is_named(group, name) for file in group]

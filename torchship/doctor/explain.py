@@ -191,7 +191,7 @@ def _compare(package: Path, record: Path) -> list[str]:
 
 
 def _is_altered(path: Path, digest: str, size: str) -> bool:
-    """Whether a file has another size than RECORD lists or, for a shared object, another hash."""
+    """Whether a file has not the size, or a shared object not the hash, of RECORD."""
     status = path.stat()
     if size.isdecimal() and size != str(status.st_size):
         return True

@@ -1,4 +1,4 @@
-"""Probe: the libraries (indirect ones, too) and symbols that the dynamic linker would not find."""
+"""Probe: the libraries and symbols that the dynamic linker would not find."""
 
 import os
 import re
@@ -93,7 +93,7 @@ def link(
 
 
 def _is_among(path: Path, libraries: Mapping[str, Path]) -> bool:
-    """Whether a file is one of a package's libraries, by this name or by that of its target."""
+    """Whether a file, or the target of a link, is one of a package's libraries."""
     target = path.resolve()
     named_alike = (libraries.get(name) for name in {path.name, target.name})
     return any(library is not None and library.resolve() == target for library in named_alike)

@@ -69,11 +69,10 @@ def find_owner(path: Path, sites: Iterable[Path] = ()) -> Owner | None:
         path = Path(os.path.normpath(path.absolute()))
         searched = [*map(Path, sys.path), *sites]
         own_sites = [Path(os.path.normpath(site)) for site in searched if site.is_absolute()]
-        names = [(folder, path.relative_to(folder).as_posix()) for folder in _sites_above(path)]
-        for site in dict.fromkeys(own_sites):
-            if site in path.parents:
-                names.append((site, path.relative_to(site).as_posix()))
-            names.append((site, str(path)))  # of a source folder
+        counting = {*own_sites, *_sites_above(path)}
+        above = [folder for folder in path.parents if folder in counting]
+        names = [(folder, path.relative_to(folder).as_posix()) for folder in above]
+        names += [(site, str(path)) for site in own_sites]  # of a source folder
         places = []
         for folder, name in names:
             place = _index(folder).place_of.get(name)
@@ -90,22 +89,18 @@ def _sites_above(path: Path) -> Iterator[Path]:
     with suppress(OSError):
         owners.add(path.lstat().st_uid)
     for folder in path.parents:
-        candidates: list[Path] = []
-        if folder.name in _SITE_NAMES:
-            candidates.append(folder)
-            if folder.parent.name.startswith("python"):
-                prefix = folder.parents[2]  # of PREFIX/lib/python3.11/site-packages
-                candidates.append(prefix)
-        elif is_file(folder / "conda-meta" / "history"):
-            candidates.append(folder)
-        for candidate in candidates:
-            with suppress(OSError):
-                if candidate.stat().st_uid in owners:
-                    yield candidate
+        metadata = folder if folder.name in _SITE_NAMES else folder / "conda-meta"
+        with suppress(OSError):
+            if stat.S_ISDIR(metadata.stat().st_mode) and _belongs_to(owners, folder, metadata):
+                yield folder
+
+
+def _belongs_to(owners: set[int], *folders: Path) -> bool:
+    return all(folder.stat().st_uid in owners for folder in folders)
 
 
 def _installed_by_conda(places: list[tuple[Path, Path]]) -> tuple[Path, Path]:
-    """The metadata that counts: conda's, if conda has installed what the first one describes."""
+    """The metadata that counts: conda's, if conda installed the package."""
     installer = b""
     with suppress(OSError):
         installer = read_regular(places[0][0] / "INSTALLER", 100).strip()
@@ -147,7 +142,7 @@ def shared_objects(folder: Path) -> list[Path]:
 
 @cache
 def _index(folder: Path) -> _Index:
-    """The index of a site folder; empty for one that others may write to or that is closed."""
+    """The index of a folder; empty for one that is closed, or open for others to write."""
     with suppress(OSError, ValueError):
         if folder.stat().st_mode & stat.S_IWOTH:
             return _EMPTY
@@ -274,7 +269,7 @@ def _conda_facts(place: Path) -> tuple[str, str, list[str]]:
 
 
 def _wheel_facts(place: Path) -> tuple[str, str, list[str]]:
-    """Name, version and requirements on torch in a metadata folder; errors like those of `next`."""
+    """Name, version and requirements on torch in a metadata folder. Raises StopIteration."""
     lines = _metadata(place)
     name = next(line.removeprefix("Name: ") for line in lines if line.startswith("Name: "))
     version = next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))
@@ -319,7 +314,7 @@ def _minors_released(
 
 @lru_cache(maxsize=1024)
 def _clauses(pin: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The comparisons of a requirement, each a sign and a version; none for an endless text."""
+    """The comparisons of a requirement, each a sign and a version."""
     if len(pin) > _MAX_PIN:
         return ()
     explicit = re.sub(r"^[\s(]*(?=\d)", "==", pin)  # conda's `2.9.* cuda*`

@@ -38,7 +38,7 @@ def shorten(message: str) -> str:
 
 
 def print_to_the_end(command: Callable[[], int]) -> int:
-    """The exit code of a command that prints; 1 if the reader of a pipe, such as `head`, leaves."""
+    """The exit code of a command; 1 if the reader of its output, such as `head`, leaves."""
     try:
         code = command()
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The support facts: the variants that exist, and the versions of torch and Python that they serve.
+"""The support facts: the variants that exist, and which torch and Python they serve.
 
 The file `support.json` beside the project's Python files holds them;
 `scripts/build_all.sh --write-generated` generates `support.json` from build_matrix.yaml.

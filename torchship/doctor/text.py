@@ -1,4 +1,4 @@
-"""Text and small files from outside: names, paths and metadata, made safe to read and to print."""
+"""Names, paths and small files from outside, made safe to read and to print."""
 
 import errno
 import json

@@ -85,7 +85,7 @@ def _torch_without_cuda(torch: TorchInstall, runtime: Runtime, dimension: str) -
 def _kernels_newer_than_torch(
     binary: BinaryRecord, runtime: Runtime, dimension: str, major: int
 ) -> Finding:
-    """The driver decides: one that serves the kernels' CUDA runs them beside an older torch."""
+    """A driver that serves the kernels' CUDA runs them beside an older torch."""
     torch_cuda = runtime.torch.cuda if runtime.torch else None
     served = driver_cuda(runtime.driver)
     observed = f"CUDA {torch_cuda}, driver for CUDA {dotted(served)}"

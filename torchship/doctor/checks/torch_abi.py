@@ -1,4 +1,4 @@
-"""Checks of torch: that it is there and whole, and that its ABI is the one the binary expects."""
+"""Checks of torch: it is there, it is whole, and its ABI is the one the binary expects."""
 
 from __future__ import annotations
 
