@@ -15,4 +15,7 @@ lock "$@" requirements/dev.in -o requirements/dev.txt
 for name in release cibuildwheel sbom; do
   lock -c requirements/dev.txt "requirements/$name.in" -o "requirements/$name.txt"
 done
+# The libraries are installed beside the torch of the tests, so the lock has no torch.
+lock -c requirements/dev.txt --override <(echo 'torch; python_version < "3"') \
+  requirements/libraries.in -o requirements/libraries.txt
 python=3.11 lock "$@" requirements/docs.in -o requirements/docs.txt

@@ -163,3 +163,13 @@ def test_vmap_of_the_raw_layer_op(device, mapped, reverse, stacked) -> None:
         one = [t[k] if lanes else t for t, lanes in zip(tensors, is_mapped, strict=True)]
         for lane, want in zip([result[k] for result in actual], op(*one), strict=True):
             torch.testing.assert_close(lane, want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@since("2.6", "dynamo's tracing of all transforms")
+def test_checkpointed_layers_under_transforms(device, compiled) -> None:
+    layer = LLTMLayer(2, 3, checkpoint=2, device=device, dtype=torch.float64)
+    x = torch.randn(5, 2, 2, device=device, dtype=torch.float64)
+    call = grad(loss(first_result(layer)))
+    got = (torch.compile(call, backend="aot_eager") if compiled else call)(x)
+    torch.testing.assert_close(got, grad(loss(plain(layer)))(x))

@@ -1,0 +1,69 @@
+"""Small programs of libraries that build on torch.nn: each trains, stores or explains a layer.
+
+The libraries of requirements/libraries.txt are installed into a folder of their own, beside the
+torch of the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = sorted((Path(__file__).parent / "library_programs").glob("*.py"))
+LOCK = ROOT / "requirements" / "libraries.txt"
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        pytest.skip("the environment of the tests has no uv; make it with scripts/test_env.sh")
+    folder = tmp_path_factory.mktemp("libraries")
+    install = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", folder]
+    done = subprocess.run(
+        [*install, "--require-hashes", "--no-deps", "-r", LOCK], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        pytest.skip(f"the libraries cannot be installed: {done.stderr[-500:]}")
+    return folder
+
+
+def with_path(libraries: Path) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(libraries)]))
+    return os.environ | {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_library_program(libraries: Path, program: Path, tmp_path: Path) -> None:
+    shutil.copy(program, tmp_path)  # a program's folder comes first on sys.path
+    done = subprocess.run(
+        [sys.executable, program.name],
+        cwd=tmp_path,
+        env=with_path(libraries),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+
+def test_onnxruntime(libraries: Path) -> None:
+    tests = Path(__file__).with_name("test_layer_onnx.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n0", "-q", "-k", "onnxruntime", tests],
+        cwd=ROOT,
+        env=with_path(libraries),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "skipped" not in done.stdout, done.stdout[-4000:]
