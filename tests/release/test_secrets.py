@@ -83,7 +83,7 @@ def test_a_run_leaves_no_secret(world, monkeypatch) -> None:
     monkeypatch.setattr("torchship.release.run.base_channel", lambda *_: channel)
     assert world.run("stable210-cpu") == 1
     assert leaks(world.dist, world.root / "build" / "logs") == []
-    assert "me:" not in world.text
+    assert "me:" not in world.output
     assert "TWINE_PASSWORD is ***" in (world.dist / "logs" / "stable210-cpu.log").read_text()
 
 
