@@ -55,15 +55,16 @@ def test_library_program(libraries: Path, program: Path, tmp_path: Path) -> None
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
 
 
-def test_onnxruntime(libraries: Path) -> None:
+def test_onnxruntime(libraries: Path, tmp_path: Path) -> None:
     tests = Path(__file__).with_name("test_layer_onnx.py")
+    settings = ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n0", "-q", "-k", "onnxruntime", tests],
-        cwd=ROOT,
+        [sys.executable, "-m", "pytest", *settings, "-n0", "-q", "-k", "onnxruntime", tests],
+        cwd=tmp_path,  # in the repository, the sources would shadow the installed package
         env=with_path(libraries),
         capture_output=True,
         text=True,
         timeout=600,
     )
-    assert done.returncode == 0, done.stdout[-4000:]
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert "skipped" not in done.stdout, done.stdout[-4000:]

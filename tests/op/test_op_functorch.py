@@ -21,6 +21,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import lltm_conda
+from lltm_conda import functions
 
 RESULTS = ("new_h", "new_cell")
 DIFFERENTIABLE = [through_function, through_apply]
@@ -324,3 +325,17 @@ def test_vmap_over_an_empty_batch(device) -> None:
     tensors, in_dims = lanes(LANES, [True] * 5, device=device, batch=0)
     for result in vmap(through_function, in_dims=in_dims)(*tensors):
         assert result.shape == (LANES, 0, 5)
+
+
+@pytest.mark.parametrize("transform", [grad, jacrev, hessian], ids=lambda t: t.__name__)
+def test_the_function_of_older_torches(monkeypatch, device, transform) -> None:
+    """Before torch 2.6 an autograd Function serves torch.func; newer ones have it still."""
+    monkeypatch.setattr(functions, "_RAW_OP_HAS_VMAP", False)
+    inputs = make_inputs(2, 2, 2, device=device)
+    got = transform(scalar(lltm_conda.lltm), argnums=1)(*inputs)
+    want = transform(scalar(lltm_conda.reference), argnums=1)(*inputs)
+    assert_agree([got], [want], 1e-11, [transform.__name__])
+    tensors, in_dims = lanes(LANES, [True, False, False, True, True], device=device)
+    mapped = vmap(lltm_conda.lltm, in_dims=in_dims)(*tensors)
+    looped_over = looped(lltm_conda.reference, tensors, in_dims, LANES)
+    assert_agree(mapped, looped_over, 1e-12, RESULTS)
