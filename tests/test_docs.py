@@ -91,14 +91,14 @@ def options(page: str, heading: str) -> set[str]:
 
 def test_commands_page_lists_every_option_of_the_package() -> None:
     from lltm_conda._project import PROJECT
-    from lltm_conda.engine.doctor import environment
+    from lltm_conda.engine.doctor import command
     from lltm_conda.engine.runtime import build_command, command_line
 
     page = (REPO / "docs" / "use" / "commands.md").read_text()
     parsers = {
         f"{PROJECT.command}`": command_line.make_parser(PROJECT),
         f"{PROJECT.command} build": build_command.make_parser(PROJECT),
-        f"{PROJECT.command} doctor": environment._parser(PROJECT),
+        f"{PROJECT.command} doctor": command.make_parser(PROJECT),
     }
     for heading, parser in parsers.items():
         parser_options = {name for action in parser._actions for name in action.option_strings}

@@ -37,7 +37,7 @@ def make_runtime(torch: TorchInstall | None = None, **facts: object) -> Runtime:
         "torch": torch if torch is not None else make_torch(),
         "package_version": PROJECT.version,
         "project": PROJECT,
-        "missing": {str(make_glue().path): (), str(make_aten().path): ()},
+        "missing_symbols": {str(make_glue().path): (), str(make_aten().path): ()},
     }
     return Runtime(**{**defaults, **facts})
 

@@ -23,7 +23,7 @@ from lltm_conda.engine.doctor import (
     probe_runtime,
     read_binary,
 )
-from lltm_conda.engine.doctor.environment import main as doctor
+from lltm_conda.engine.doctor.command import main as doctor
 from lltm_conda.engine.doctor.records import REJECTED, UNKNOWN, Runtime, Verdict
 from lltm_conda.engine.extension import FOLDER
 

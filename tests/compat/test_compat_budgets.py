@@ -18,7 +18,7 @@ from shared_objects import fake_torch, shared_object
 
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.doctor import Runtime, find_torch, judge_file, owner, probe_runtime
-from lltm_conda.engine.doctor.environment import main as doctor
+from lltm_conda.engine.doctor.command import main as doctor
 from lltm_conda.engine.doctor.records import UNKNOWN
 from lltm_conda.engine.doctor.text import read_json, read_regular
 from lltm_conda.engine.doctor.torch_probe import TorchNotFoundError
@@ -183,9 +183,8 @@ def test_5_a_report_on_many_hostile_files_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is left when the processor time is spent is said to be unknown, file by file."""
-    from lltm_conda.engine.doctor import environment
 
-    monkeypatch.setattr(environment, "_SECONDS", 0.0)
+    monkeypatch.setattr(command, "_SECONDS", 0.0)
     for number in range(3):
         shared_object(tmp_path / f"lib{number}.so", undefined=[SYMBOL])
     assert doctor(PROJECT, ["--json", str(tmp_path)]) == 0
@@ -351,7 +350,7 @@ def test_6_a_closed_folder_on_the_path_is_no_crash(tmp_path: Path, public_folder
     (closed / "inner" / "conda-meta").mkdir(parents=True)
     closed.chmod(0)
     program = (
-        "import sys; from lltm_conda.engine.doctor.environment import main;"
+        "import sys; from lltm_conda.engine.doctor.command import main;"
         "from lltm_conda.engine.doctor.project import NOBODY; sys.exit(main(NOBODY, ['--json']))"
     )
     repository = Path(__file__).resolve().parents[2]

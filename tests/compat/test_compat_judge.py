@@ -128,7 +128,7 @@ REJECTIONS: list[tuple[str, Callable[[], tuple[BinaryRecord, Runtime]], str, int
         "missing symbols",
         lambda: (
             make_glue(),
-            make_runtime(missing={str(make_glue().path): ("aoti_torch_get_dim",)}),
+            make_runtime(missing_symbols={str(make_glue().path): ("aoti_torch_get_dim",)}),
         ),
         "torch symbols",
         1,
@@ -188,7 +188,7 @@ REJECTIONS: list[tuple[str, Callable[[], tuple[BinaryRecord, Runtime]], str, int
             make_cuda("12.8", needed=("libcudart.so.12",)),
             make_runtime(
                 make_torch(cuda="13.0"),
-                libraries={str(make_cuda("12.8").path): ("libcudart.so.12",)},
+                missing_libraries={str(make_cuda("12.8").path): ("libcudart.so.12",)},
             ),
         ),
         "libraries",
@@ -250,7 +250,7 @@ def test_aten_accepts_its_own_minor() -> None:
         abi = 1 if minor >= (2, 7) else 0
         path = str(make_aten(minor, abi).path)
         verdict = judge(
-            make_aten(minor, abi), make_runtime(make_torch(version), missing={path: ()})
+            make_aten(minor, abi), make_runtime(make_torch(version), missing_symbols={path: ()})
         )
         assert verdict.accepted, version
 
@@ -260,7 +260,7 @@ def test_aten_accepts_another_minor_exactly_when_no_layout_that_matters_differs(
     for built, installed in itertools.permutations(LAYOUTS, 2):
         binary = make_aten(built, abi=1)
         torch = make_torch(f"{installed[0]}.{installed[1]}.0", cxx11_abi=1)
-        verdict = judge(binary, make_runtime(torch, missing={str(binary.path): ()}))
+        verdict = judge(binary, make_runtime(torch, missing_symbols={str(binary.path): ()}))
         pair = tuple(sorted((built[1], installed[1])))
         assert verdict.accepted == (pair in same), (built, installed)
 
@@ -269,7 +269,7 @@ def test_aten_built_against_this_very_nightly_is_accepted() -> None:
     version = "2.99.0.dev20270101+cpu"
     binary = make_aten((2, 99), built=version)
     torch = make_torch(version)
-    assert judge(binary, make_runtime(torch, missing={str(binary.path): ()})).accepted
+    assert judge(binary, make_runtime(torch, missing_symbols={str(binary.path): ()})).accepted
 
 
 def test_a_lying_abi_record_is_refused() -> None:
@@ -280,7 +280,7 @@ def test_a_lying_abi_record_is_refused() -> None:
 
 
 def test_symbols_that_were_not_looked_up_are_no_yes() -> None:
-    verdict = judge(make_glue(), make_runtime(missing={}))
+    verdict = judge(make_glue(), make_runtime(missing_symbols={}))
     assert not verdict.accepted
     assert verdict.cause is not None
     assert verdict.cause.status == UNKNOWN
@@ -382,7 +382,7 @@ def foreign(**facts: object) -> BinaryRecord:
 
 def judge_foreign(binary: BinaryRecord, **facts: object) -> Verdict:
     missing = facts.pop("missing", ())
-    return judge(binary, make_runtime(missing={str(binary.path): missing}, **facts))
+    return judge(binary, make_runtime(missing_symbols={str(binary.path): missing}, **facts))
 
 
 def test_an_aten_extension_for_which_nothing_vouches_is_unknown() -> None:
@@ -457,7 +457,9 @@ def test_each_missing_library_is_mended_by_whoever_provides_it(
     missing: str, status: int, says: str, cure: str
 ) -> None:
     binary = owned("0.28.0", (2, 13))
-    runtime = make_runtime(missing={str(binary.path): ()}, libraries={str(binary.path): (missing,)})
+    runtime = make_runtime(
+        missing_symbols={str(binary.path): ()}, missing_libraries={str(binary.path): (missing,)}
+    )
     cause = judge(binary, runtime).cause
     assert cause is not None
     assert cause.fault == status
@@ -481,7 +483,7 @@ def test_another_cuda_major_is_mended_by_the_release_that_goes_with_this_torch(
     binary = owned(version, (2, 13))
     torch = make_torch("2.13.0", cuda=cuda)
     libraries = {str(binary.path): ("libcudart.so.12",)}
-    facts = make_runtime(torch, missing={str(binary.path): ()}, libraries=libraries)
+    facts = make_runtime(torch, missing_symbols={str(binary.path): ()}, missing_libraries=libraries)
     cause = judge(binary, facts).cause
     assert cause is not None
     assert cause.fix.startswith(cure)
@@ -530,7 +532,8 @@ def test_somebody_elses_missing_symbols_are_named() -> None:
 def test_somebody_elses_cuda_extension_on_a_cpu_torch() -> None:
     binary = foreign(needed=("libtorch_cuda.so", "libc10_cuda.so"))
     runtime = make_runtime(
-        missing={str(binary.path): ()}, libraries={str(binary.path): ("libtorch_cuda.so",)}
+        missing_symbols={str(binary.path): ()},
+        missing_libraries={str(binary.path): ("libtorch_cuda.so",)},
     )
     cause = judge(binary, runtime).cause
     assert cause is not None

@@ -204,7 +204,7 @@ def test_a_user_without_a_home_folder_gets_a_report(monkeypatch: pytest.MonkeyPa
 
 
 def test_tables_fit_a_terminal_and_end_in_no_blanks() -> None:
-    verdict = judge(make_glue(), make_runtime(make_torch("2.9.1"), missing={}))
+    verdict = judge(make_glue(), make_runtime(make_torch("2.9.1"), missing_symbols={}))
     table = render.verdict_text(verdict)
     assert all(line == line.rstrip() for line in table.splitlines())
     rows = [("a", "b " * 200)]

@@ -45,7 +45,7 @@ def judge_one(path: Path, runtime: Runtime) -> Verdict:
 
 
 def choose(torch: TorchInstall, paths: list[Path] = PATHS, **options: object) -> Selection:
-    runtime = make_runtime(torch, missing={str(path): () for path in PATHS})
+    runtime = make_runtime(torch, missing_symbols={str(path): () for path in PATHS})
     return select(paths, runtime, judge_one, **options)
 
 
@@ -82,7 +82,7 @@ def test_only_candidates_are_read_at_import() -> None:
         read.append(path.name)
         return judge_one(path, runtime)
 
-    runtime = make_runtime(missing={str(path): () for path in PATHS})
+    runtime = make_runtime(missing_symbols={str(path): () for path in PATHS})
     select(PATHS, runtime, reader)
     assert read == ["glue-stable210.so", "kernels-cpu.so"]
 
@@ -136,7 +136,7 @@ def test_kernels_of_another_table_are_not_attached() -> None:
             return judge(make_binary(other, needed=()), runtime)
         return judge_one(path, runtime)
 
-    runtime = make_runtime(missing={str(path): () for path in PATHS})
+    runtime = make_runtime(missing_symbols={str(path): () for path in PATHS})
     selection = select(PATHS, runtime, reader)
     assert selection.glue is not None
     assert selection.cpu is None

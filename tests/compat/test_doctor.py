@@ -55,7 +55,7 @@ def site(tmp_path: Path) -> Path:
 def doctor(site: Path) -> Doctor:
     def run(*arguments: str, nobody: bool = False) -> subprocess.CompletedProcess[str]:
         code = (
-            "import sys; from lltm_conda.engine.doctor.environment import main;"
+            "import sys; from lltm_conda.engine.doctor.command import main;"
             "from lltm_conda.engine.doctor.project import NOBODY;"
             "code = main(NOBODY, sys.argv[1:]); assert 'torch' not in sys.modules; sys.exit(code)"
         )
@@ -281,7 +281,7 @@ def test_two_hundred_extensions_take_at_most_twenty_seconds(doctor: Doctor, site
 
 def test_a_pipe_that_closes_early_is_no_error(site: Path) -> None:
     code = f"import sys; sys.path[:0] = ['{site}', '{REPO}']; " + (
-        "from lltm_conda.engine.doctor.environment import main;"
+        "from lltm_conda.engine.doctor.command import main;"
         "from lltm_conda.engine.doctor.project import NOBODY;"
         "sys.exit(main(NOBODY, ['--json']))"
     )

@@ -87,6 +87,25 @@ def test_a_changed_field_is_done_again(world) -> None:
     assert world.runs == ["a"]
 
 
+@dataclass(frozen=True)
+class Named:
+    """As a cell of the matrix: its text is its name, which does not tell all of it."""
+
+    name: str
+    abi: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def test_a_field_counts_with_all_that_it_holds_not_with_its_name_alone(world) -> None:
+    world.run(world.copy("a", flag=Named("cell", abi=0)))
+    world.run(world.copy("a", flag=Named("cell", abi=0)))
+    assert world.runs == []
+    world.run(world.copy("a", flag=Named("cell", abi=1)))
+    assert world.runs == ["a"]
+
+
 @pytest.mark.parametrize("edited", ["torchship/release/wheels.py", "torchship/doctor/elf.py"])
 def test_changed_code_is_done_again(world, monkeypatch, edited) -> None:
     """The tool's code, and the engine's, which it calls."""

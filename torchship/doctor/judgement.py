@@ -88,18 +88,18 @@ def _judge_ours(
     if runtime.torch and runtime.torch.root == NOWHERE:
         return _judge_by_version(binary, runtime)
     key = str(binary.path)
-    if binary.kind == "glue" and runtime.torch and key not in runtime.missing:
+    if binary.kind == "glue" and runtime.torch and key not in runtime.missing_symbols:
         try:
             missing = torch_probe.missing_symbols(binary, runtime.torch, budget)
         except (ElfError, OSError) as error:
             return judge(binary, _damaged(runtime, runtime.torch, error))
-        runtime = runtime._replace(missing={**runtime.missing, key: missing})
+        runtime = runtime._replace(missing_symbols={**runtime.missing_symbols, key: missing})
     unsure = any(f.status == UNKNOWN and f.dimension == "libraries" for f in verdict.findings)
-    if key not in runtime.libraries and (unsure or not light):
+    if key not in runtime.missing_libraries and (unsure or not light):
         from . import linking  # not needed by an ordinary import of the package
 
         libraries = linking.missing_libraries(binary, runtime.torch, budget)
-        runtime = runtime._replace(libraries={**runtime.libraries, key: libraries})
+        runtime = runtime._replace(missing_libraries={**runtime.missing_libraries, key: libraries})
     return judge(binary, runtime)
 
 
@@ -133,6 +133,7 @@ def _judge_one_of_others(
     torch = runtime.torch
     sites = [torch.root.parent] if torch is not None else []
     binary = binary._replace(owner=owner.find_owner(binary.path, sites))
+    # Before its symbols are looked up, this verdict is only to stop at what cannot be linked.
     verdict = judge(binary, runtime)
     if verdict.rejection and verdict.rejection.dimension in ("file", "platform", "package"):
         return verdict, []
@@ -140,21 +141,22 @@ def _judge_one_of_others(
         return _judge_by_version(binary, runtime), []
     whole = torch if torch is not None and not torch.problems else None
     links = linking.link(binary, whole, opened, budget)
-    unresolved = links.unresolved
-    if whole is not None and (links.missing or unresolved):
+    unresolved = links.missing_symbols
+    if whole is not None and (links.missing_libraries or unresolved):
+        # Also where the linker's answer stands: only here a damaged torch shows.
         try:
             of_torch = torch_probe.missing_symbols(binary, whole, budget)
         except (ElfError, OSError) as error:
             return judge(binary, _damaged(runtime, whole, error)), []
-        if links.missing:
+        if links.missing_libraries:
             # Symbols of a missing GPU library say nothing about torch's version.
             device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
             unresolved = tuple(name for name in of_torch if not device.search(name))
     unresolved += linking.absent_imports(binary, whole)
     key = str(binary.path)
     facts = runtime._replace(
-        missing={**runtime.missing, key: unresolved},
-        libraries={**runtime.libraries, key: links.missing},
+        missing_symbols={**runtime.missing_symbols, key: unresolved},
+        missing_libraries={**runtime.missing_libraries, key: links.missing_libraries},
     )
     return judge(binary, facts), links.siblings
 
@@ -168,5 +170,9 @@ def _judge_by_version(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """Judge for a torch that is not installed: only `symbols.json` tells its symbols."""
     minor = runtime.torch.version_tuple if runtime.torch else (0, 0)
     missing = tuple(name for name in binary.torch_symbols if minor not in minors_with([name]))
-    facts = {**runtime.missing, str(binary.path): missing} if missing else runtime.missing
-    return judge(binary, runtime._replace(missing=facts))
+    facts = (
+        {**runtime.missing_symbols, str(binary.path): missing}
+        if missing
+        else runtime.missing_symbols
+    )
+    return judge(binary, runtime._replace(missing_symbols=facts))

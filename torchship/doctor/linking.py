@@ -55,9 +55,10 @@ class Closure(Record):
 class Links(Record, kw_only=True):
     """What the dynamic linker would find and miss for one object."""
 
-    missing: tuple[str, ...]  #: the needed libraries that were not found, indirect ones included
+    #: The needed libraries that were not found, indirect ones included.
+    missing_libraries: tuple[str, ...]
     #: The strong undefined symbols that no library defines; empty if a library was not found.
-    unresolved: tuple[str, ...]
+    missing_symbols: tuple[str, ...]
     siblings: list[Path]  #: the libraries of the same package that load with it and need torch
 
 
@@ -82,14 +83,16 @@ def link(
         if _is_among(path, libraries) and any(map(is_torch_library, _head(path).needed))
     ]
     if closure.missing:
-        return Links(missing=tuple(closure.missing), unresolved=(), siblings=siblings)
+        return Links(
+            missing_libraries=tuple(closure.missing), missing_symbols=(), siblings=siblings
+        )
     scope = list(closure.files)
     if opened is not None:
         scope += _close([opened], process, libraries, budget).files
     scope += _process(None).values()
     scope += _global_libraries(torch.lib_dir) if torch else []
     unresolved = _unresolved(binary.path, dict.fromkeys(scope), budget)
-    return Links(missing=(), unresolved=unresolved, siblings=siblings)
+    return Links(missing_libraries=(), missing_symbols=unresolved, siblings=siblings)
 
 
 def _is_among(path: Path, libraries: Mapping[str, Path]) -> bool:

@@ -79,7 +79,7 @@ class Project(Record, kw_only=True):
     #: without kernels, the operators call only torch.
     kernels: tuple[str, ...] = ()
     definition: str = ""  #: the dotted name of the operator in plain PyTorch; "" if there is none
-    cache: Path | None = None  #: the folder of local builds; None for that of `compat.cache.root`
+    cache: Path | None = None  #: the folder of local builds; None for that of `cache.root`
 
     @property
     def command(self) -> str:

@@ -396,9 +396,9 @@ class Runtime(Record, kw_only=True):
     environment: Environment = Environment()
     #: The symbols that were looked up and not found, by the binary's path; `import NAME`
     #: stands for a Python package that the binary imports.
-    missing: Mapping[str, tuple[str, ...]] = NOTHING
+    missing_symbols: Mapping[str, tuple[str, ...]] = NOTHING
     #: The needed libraries that were looked for and not found, by the binary's path.
-    libraries: Mapping[str, tuple[str, ...]] = NOTHING
+    missing_libraries: Mapping[str, tuple[str, ...]] = NOTHING
     project: Project = NOBODY  #: its binaries are "ours"; all others belong to other packages
     page_size: int = 0
     l4t: str = ""

@@ -107,7 +107,7 @@ def select(
     Args:
         paths: shared objects, in order of preference among files of the same name.
         runtime: the process and machine that would load the files.
-        judge_one: gives the verdict on one file, such as `compat.judge_file`.
+        judge_one: gives the verdict on one file, such as `judgement.judge_file`.
         forced: the name of the only variant that may be chosen; None allows all.
         exhaustive: judge every file, even if it can no longer be chosen.
 

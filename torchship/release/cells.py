@@ -43,7 +43,8 @@ class Cell:
     @property
     def name(self) -> str:
         """The cell's name, which ends in the platform unless the platform is FIRST."""
-        return self.names[self.platform != FIRST]
+        short, full = self.names
+        return short if self.platform == FIRST else full
 
     def __str__(self) -> str:
         return self.name

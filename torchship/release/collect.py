@@ -133,10 +133,7 @@ def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, s
 
 
 def _artefacts_of(run: Finished, cells: Mapping[str, CellEntry]) -> list[Artefact]:
-    """The artefacts of a run.
-
-    None if the checkout changed, as their sources are not known.
-    """
+    """The artefacts of a run; none if the checkout changed, as their sources are not known."""
     if run.changed:
         return []
     return artefacts(

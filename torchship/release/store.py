@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -54,13 +55,17 @@ def sources(repo: Path, pattern: str) -> tuple[Path, ...]:
     return tuple(sorted(path for path in repo.glob(pattern) if path.is_file()))
 
 
-def relative(value: object, repo: Path) -> str:
-    """The value as text.
+def relative(path: Path, repo: Path) -> str:
+    """The path as text; in the checkout it is relative, so that stamps survive its move."""
+    return str(path.relative_to(repo) if path.is_relative_to(repo) else path)
 
-    A path in the checkout is relative, so that stamps survive its move.
-    """
-    if isinstance(value, Path) and value.is_relative_to(repo):
-        return str(value.relative_to(repo))
+
+def _to_json(value: object, repo: Path) -> object:
+    """What stands for a value in a key: all fields of a dataclass, not only its name."""
+    if isinstance(value, Path):
+        return relative(value, repo)
+    if is_dataclass(value):
+        return {entry.name: getattr(value, entry.name) for entry in fields(value)}
     return str(value)
 
 
@@ -76,7 +81,7 @@ def tool_digest(repo: Path) -> str:
 
 def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, object], repo: Path) -> str:
     """The hash of a task's name, inputs and facts, and of the tool's code."""
-    facts_text = json.dumps(facts, sort_keys=True, default=partial(relative, repo=repo))
+    facts_text = json.dumps(facts, sort_keys=True, default=partial(_to_json, repo=repo))
     lines = [name, tool_digest(repo), facts_text]
     lines += [f"{relative(path, repo)}\0{digest(path)}" for path in inputs]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()

@@ -102,6 +102,15 @@ class Task(ABC):
         return self.name
 
 
+def _without_tasks(value: object) -> object:
+    """The value with the names of tasks in the place of tasks, whose results count instead."""
+    if isinstance(value, Task):
+        return value.name
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return [_without_tasks(inner) for inner in value]
+    return value
+
+
 def _tasks_in(values: Iterable[object]) -> Iterator[Task]:
     for value in values:
         if isinstance(value, Task):
@@ -293,8 +302,9 @@ class _Run:
         """A hash of all that decides the result of the task."""
         before = [self.outcomes[need.name] for need in self._needs[task]]
         facts = {
-            "fields": task.own_fields,
+            "fields": {name: _without_tasks(value) for name, value in task.own_fields.items()},
             "project": self.settings.project._asdict(),
+            # Only a task that runs `anyway` comes after one that failed.
             "read": {o.task: [o.status is Status.FAILED, *o.digests] for o in before},
         }
         return key_of(task.name, task.inputs, facts, self.settings.repo)

@@ -5,7 +5,7 @@ import io
 import sys
 from pathlib import Path
 
-from ..doctor import environment, judge_file, probe_runtime
+from ..doctor import command, judge_file, probe_runtime
 from ..doctor.project import Project
 from . import build_command
 from .report import explain_variant, print_verdicts, report
@@ -25,7 +25,7 @@ def main(project: Project, arguments: list[str] | None = None) -> int:
         parser.error(f"the options of {options.command} follow it: {arguments[0]} stands before")
     if options.command == "build":
         return build_command.run(project, options)
-    return environment.main(project, arguments[1:])
+    return command.main(project, arguments[1:])
 
 
 def make_parser(project: Project) -> argparse.ArgumentParser:
@@ -53,7 +53,7 @@ def make_parser(project: Project) -> argparse.ArgumentParser:
         commands, "build", build_command.make_parser(project), "compile what fits this torch"
     )
     _add_command(
-        commands, "doctor", environment._parser(project), "judge every package's torch extensions"
+        commands, "doctor", command.make_parser(project), "judge every package's torch extensions"
     )
     return parser
 

@@ -12,7 +12,8 @@ from . import cuda, host, libraries, torch_abi
 
 Check = Callable[[BinaryRecord, Runtime], Finding | None]
 
-#: The cheap dimensions come first. The first rejection is the cause.
+#: The first rejection is the cause that a user reads, so this order also ranks the causes: the
+#: machine and its Python, torch, CUDA, libraries.
 ALL: tuple[Check, ...] = (
     host.check_platform,
     host.check_page_size,

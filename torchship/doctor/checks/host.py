@@ -170,7 +170,7 @@ def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
 
 def _absent_of_python(binary: BinaryRecord, runtime: Runtime) -> list[str]:
     """The symbols of Python that were not found, and `import NAME` for a missing package."""
-    missing = runtime.missing.get(str(binary.path), ())
+    missing = runtime.missing_symbols.get(str(binary.path), ())
     return [name for name in missing if name.startswith(_STARTS_OF_PYTHON_SYMBOLS)]
 
 

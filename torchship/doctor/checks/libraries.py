@@ -21,7 +21,7 @@ _OF_PYTHON = ("Py", "_Py", "import ")
 
 
 def check_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
-    missing = runtime.libraries.get(str(binary.path))
+    missing = runtime.missing_libraries.get(str(binary.path))
     if missing is None:
         return _not_looked_for(binary)
     if not missing:
@@ -133,7 +133,7 @@ def cuda_major(libraries: Sequence[str]) -> str:
 
 def check_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Are there missing symbols that neither torch nor Python should define?"""
-    missing = runtime.missing.get(str(binary.path), ())
+    missing = runtime.missing_symbols.get(str(binary.path), ())
     others = [name for name in missing if not name.startswith(_OF_PYTHON)]
     absent = [name for name in others if not is_torch_symbol(name.encode())]
     if not absent:

@@ -294,7 +294,7 @@ def check_torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | Non
         return None
     count = len(binary.torch_symbols)
     requirement = f"{count} symbols"
-    not_found = runtime.missing.get(str(binary.path))
+    not_found = runtime.missing_symbols.get(str(binary.path))
     if not_found is None:
         return Finding(
             dimension="torch symbols",

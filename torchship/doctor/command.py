@@ -39,7 +39,7 @@ class UsageError(ValueError):
 
 def main(project: Project, arguments: list[str]) -> int:
     """Runs `doctor`; returns 1 if an extension, audit or pipe fails, 2 for bad usage, else 0."""
-    options = _parser(project).parse_args(arguments)
+    options = make_parser(project).parse_args(arguments)
     return render.print_to_the_end(lambda: _run(options, project))
 
 
@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace, project: Project) -> int:
     return 1 if any(_state(verdict) == "fails" for verdict in verdicts) else 0
 
 
-def _parser(project: Project) -> argparse.ArgumentParser:
+def make_parser(project: Project) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"{project.command} doctor",
         description="Say for every torch extension of this environment, of any package, whether "
@@ -218,6 +218,9 @@ def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
 
 
 def _owner(verdict: Verdict, runtime: Runtime) -> Owner | None:
+    """The owner of a file; the binaries of the project, and unread files, come without one."""
+    if verdict.binary.owner is not None:
+        return verdict.binary.owner
     sites = [runtime.torch.root.parent] if runtime.torch else []
     return find_owner(verdict.binary.path, sites)
 
