@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ._context import BackwardOpContext, Context
 from ._tensors import CellGradients, SavedCell
 from ._torch_private import forward_mode_is_active
 
@@ -28,7 +29,7 @@ Op = Callable[..., tuple[Tensor, ...]]
 
 
 def setup_context(
-    ctx: Any,
+    ctx: Context,
     inputs: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
     output: tuple[Tensor, Tensor, Tensor],
 ) -> None:
@@ -40,7 +41,7 @@ def setup_context(
 
 
 def backward(
-    ctx: Any,
+    ctx: Context,
     grad_h: Tensor | None,
     grad_cell: Tensor | None,
     grad_gates: Tensor | None,
@@ -178,14 +179,16 @@ def gradients_through(
     return tuple(gradients.get(k) for k in range(len(views)))
 
 
-def save_backward_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def save_backward_inputs(
+    ctx: BackwardOpContext, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
+) -> None:
     """Saves the inputs of ``torch.ops.lltm.backward``, for its derivative."""
     *tensors, ctx.needs = inputs
     ctx.save_for_backward(*tensors)
 
 
 def backward_of_backward(
-    ctx: Any,
+    ctx: BackwardOpContext,
     grad_of_input: Tensor | None,
     grad_of_weights: Tensor | None,
     grad_of_bias: Tensor | None,

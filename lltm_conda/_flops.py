@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
 
 import torch
 
@@ -21,7 +20,13 @@ _COUNTER = "torch.utils.flop_counter"
 
 
 def forward_flops(
-    input: Shape, weights: Shape, bias: Shape, old_h: Shape, old_cell: Shape, *, out_shape: Any
+    input: Shape,
+    weights: Shape,
+    bias: Shape,
+    old_h: Shape,
+    old_cell: Shape,
+    *,
+    out_shape: object,
 ) -> int:
     return 2 * input[0] * weights[0] * weights[1]
 
@@ -38,7 +43,7 @@ def backward_flops(
     gates: Shape | None,
     needs: int,
     *,
-    out_shape: Any,
+    out_shape: object,
 ) -> int:
     batch, features = input
     rows, columns = weights
@@ -62,7 +67,7 @@ def layer_forward_flops(
     keep_cells: bool,
     allow_tf32: bool,
     *,
-    out_shape: Any,
+    out_shape: object,
 ) -> int:
     steps, batch, _features = input
     return 2 * steps * batch * weights[0] * weights[1]
@@ -85,7 +90,7 @@ def layer_backward_flops(
     reverse: bool,
     allow_tf32: bool,
     *,
-    out_shape: Any,
+    out_shape: object,
 ) -> int:
     steps, batch, features = input
     rows, columns = weights

@@ -30,7 +30,7 @@ def apply_at_one_level(function: type[torch.autograd.Function]) -> Callable[...,
     """
     apply = apply_in_c(function)
 
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: object) -> object:
         with enable_single_level_autograd_function():
             return apply(*arguments)
 
@@ -46,7 +46,7 @@ def lower_levels_record() -> Iterator[None]:
     if not functorch_is_active():
         yield
         return
-    with torch.enable_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(True):
+    with torch.enable_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(mode=True):
         yield
 
 
@@ -56,9 +56,10 @@ def below_autograd(op: torch._ops.OpOverload) -> Callable[..., Any]:
     Inside an autograd Function these rules record nothing, but take as long as a tiny step. Dynamo
     cannot trace the result.
     """
-    call, context = op._op, torch._C._AutoDispatchBelowAutograd
+    call = op._op
+    context = torch._C._AutoDispatchBelowAutograd
 
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: object) -> object:
         with context():
             return call(*arguments)
 

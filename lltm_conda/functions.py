@@ -31,8 +31,9 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from . import _derivatives, _plain
+from ._context import Context, VmapInfo
 from ._fake import fake_backward, fake_forward
-from ._registration import Rules, batching_rule, register
+from ._registration import BatchedCell, Rules, batching_rule, register
 from ._tensors import CellGradients, CellInputs, SavedCell
 from ._torch_private import (
     apply_in_c,
@@ -173,7 +174,12 @@ class LLTMFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+        ctx: Context,
+        input: Tensor,
+        weights: Tensor,
+        bias: Tensor,
+        old_h: Tensor,
+        old_cell: Tensor,
     ) -> tuple[Tensor, Tensor]:
         if is_compiling():
             # With tensor.contiguous() here and in backward, torch 2.4's dynamo would use the same
@@ -198,7 +204,7 @@ class LLTMFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(
-        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
+        ctx: Context, grad_h: Tensor | None, grad_cell: Tensor | None
     ) -> _derivatives.Gradients:
         op = None if is_compiling() else _eager_backward
         return _derivatives.backward(ctx, grad_h, grad_cell, None, op=op)
@@ -223,7 +229,7 @@ class FunctorchLLTMFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(
-        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
+        ctx: Context, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
     ) -> _derivatives.Gradients:
         # Under functorch a gradient may be mapped or differentiated again. PyTorch's own operations
         # have rules for both.
@@ -232,7 +238,7 @@ class FunctorchLLTMFunction(torch.autograd.Function):
         return _derivatives.differentiable(grads, saved, ctx.needs_input_grad)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
+    def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], *inputs: Tensor) -> BatchedCell:
         apply = FunctorchLLTMFunction.apply
         return batching_rule(apply, info, in_dims, CellInputs(*inputs))
 
@@ -243,7 +249,9 @@ class FunctorchLLTMFunction(torch.autograd.Function):
 _RAW_OP_HAS_VMAP = torch.__version__ >= "2.6"
 if _RAW_OP_HAS_VMAP:
 
-    def _forward_under_vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
+    def _forward_under_vmap(
+        info: VmapInfo, in_dims: tuple[int | None, ...], *inputs: Tensor
+    ) -> BatchedCell:
         return batching_rule(_forward_op, info, in_dims, CellInputs(*inputs))
 
     torch.library.register_vmap("lltm::forward", _forward_under_vmap)

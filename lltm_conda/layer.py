@@ -257,7 +257,11 @@ class LLTMLayer(Recurrent):
 
     @classmethod
     def from_cells(
-        cls, cells: Sequence[LLTM], *, bidirectional: bool = False, **options: Any
+        cls,
+        cells: Sequence[LLTM],
+        *,
+        bidirectional: bool = False,
+        **options: Any,  # noqa: ANN401 - the constructor checks them
     ) -> "LLTMLayer":
         """A layer with copies of the parameters of `cells`.
 
@@ -421,7 +425,10 @@ class LLTMLayer(Recurrent):
     ) -> tuple[Tensor, State]:
         """Runs all layers on ``(T, B, I)``; `rectangle` is None except for a PackedSequence."""
         if self.num_layers == 1 and not self.bidirectional:  # quicker: no splits and no copies
-            output, h, cell = self._direction(input, "_l0", state or NO_STATE, False, rectangle)
+            start = state or NO_STATE
+            output, h, cell = self._direction(
+                input, "_l0", start, reverse=False, rectangle=rectangle
+            )
             if h.dim() == 3:
                 return output, (h, cell)
             # Truncated backpropagation calls `detach_`, which refuses views, so make none. Compiled
@@ -438,7 +445,9 @@ class LLTMLayer(Recurrent):
             for reverse in (False, True) if self.bidirectional else (False,):
                 suffix = self._suffix(layer, reverse)
                 start = starts[len(finals)]
-                output, h, cell = self._direction(input, suffix, start, reverse, rectangle)
+                output, h, cell = self._direction(
+                    input, suffix, start, reverse=reverse, rectangle=rectangle
+                )
                 outputs.append(output)
                 finals.append((h, cell))
             input = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
@@ -448,7 +457,13 @@ class LLTMLayer(Recurrent):
         return input, (h_n, c_n)
 
     def _direction(
-        self, input: Tensor, suffix: str, start: Start, reverse: bool, rectangle: Rectangle | None
+        self,
+        input: Tensor,
+        suffix: str,
+        start: Start,
+        *,
+        reverse: bool,
+        rectangle: Rectangle | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Runs one cell over ``(T, B, I)``; returns its output and final states."""
         weights = parameter(self, "weights" + suffix)

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from . import _flops, _plain
+from ._context import Context, LayerContext, VmapInfo
 from ._derivatives import (
     NO_GRADIENTS,
     Gradients,
@@ -52,7 +53,9 @@ LayerTensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None
 
 
 def _setup_context(
-    ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+    ctx: LayerContext,
+    inputs: tuple[Any, ...],
+    output: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
 ) -> None:
     """Saves the inputs, the hidden states, the gates and, with `keep_cells`, the cell states."""
     *tensors, ctx.reverse, keep_cells, ctx.allow_tf32 = inputs
@@ -66,7 +69,7 @@ def _setup_context(
 
 
 def _backward(
-    ctx: Any,
+    ctx: LayerContext,
     grad_output: Tensor | None,
     grad_final_h: Tensor | None,
     grad_final_cell: Tensor | None,
@@ -114,7 +117,7 @@ def _backward(
     return (*select_gradients(results, needs), *options)
 
 
-def _refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
+def _refuse_backward_of_backward(ctx: Context, *grads: Tensor | None) -> Gradients:
     """Refuses to differentiate the raw backward op: its inputs do not determine the derivative."""
     raise NotImplementedError(
         "lltm: torch.ops.lltm.layer_backward has no derivative of its own; differentiate "
@@ -187,7 +190,7 @@ _eager_backward = below_autograd(torch.ops.lltm.layer_backward.default)
 
 
 def _forward_under_vmap(
-    info: Any,
+    info: VmapInfo,
     in_dims: tuple[int | None, ...],
     input: Tensor,
     weights: Tensor,
@@ -309,7 +312,7 @@ class _LayerFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: LayerContext,
         input: Tensor,
         weights: Tensor,
         bias: Tensor | None,
@@ -336,7 +339,7 @@ class _LayerFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(
-        ctx: Any,
+        ctx: LayerContext,
         grad_output: Tensor | None,
         grad_final_h: Tensor | None,
         grad_final_cell: Tensor | None,

@@ -31,7 +31,7 @@ class Recurrent(nn.Module):
         for tensor in self.parameters():
             nn.init.uniform_(tensor, -bound, bound)
 
-    def _record_call(self, input: Any, state: Any) -> Any:
+    def _record_call(self, input: object, state: object) -> Any:  # noqa: ANN401 - a Proxy of results
         """Records one call of this module in ``torch.fx.symbolic_trace``; refuses other inputs.
 
         In ``torch.nn``'s modules the tracer does not step, either.
@@ -79,7 +79,7 @@ class LLTM(Recurrent):
         ValueError: a size is negative, or ``state_size`` is zero.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - as nn.LSTMCell
         self,
         input_features: int | None = None,
         state_size: int | None = None,
@@ -188,7 +188,7 @@ class LLTM(Recurrent):
         return sizes if self.bias is not None else f"{sizes}, bias=False"
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+        self, state_dict: dict[str, Any], prefix: str, *args: object, **kwargs: object
     ) -> None:
         bias = state_dict.get(prefix + "bias")
         if isinstance(bias, Tensor) and bias.shape == (1, 3 * self.state_size):
