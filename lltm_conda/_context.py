@@ -1,7 +1,7 @@
 """The types of what torch hands to autograd Functions and to rules of ``torch.vmap``.
 
-Torch itself leaves them untyped. Its objects fit these protocols as they are, in eager mode and
-under Dynamo, so nothing is made at run time.
+Torch itself leaves them untyped. Its objects fit these protocols as they are, in eager mode
+and under Dynamo, so nothing is made at run time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class Context(Protocol):
     """The `ctx` of an autograd Function: what it saves for backward, and what backward needs."""
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:  # a tensor, or None where None was saved
-        ...
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What `save_for_backward` got: tensors, and None where it got None."""
 
     @property
     def needs_input_grad(self) -> tuple[bool, ...]: ...

@@ -1,8 +1,8 @@
 """Derivatives of the LLTM cell and layer.
 
-`backward` calls the raw backward op of the cell (``torch.ops.lltm.backward``). `differentiable` has
-the formulas of the cell in PyTorch's own operations, for a caller that differentiates the gradients
-again. `gradients_through` differentiates any function.
+`backward` calls the raw backward op of the cell (``torch.ops.lltm.backward``).
+`differentiable` has the formulas of the cell in PyTorch's own operations, for a caller that
+differentiates the gradients again. `gradients_through` differentiates any function.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def backward(
     `op` calls the raw backward op with less overhead; None stands for the raw op itself.
     """
     input, weights, bias, old_h, new_cell, gates = ctx.saved_tensors
-    # With create_graph=True, the gradients may be differentiated again. In forward mode, incoming
-    # gradients may have tangents, which the raw op does not know.
+    # With create_graph=True, the gradients may be differentiated again. In forward mode,
+    # incoming gradients may have tangents, which the raw op does not know.
     if torch.is_grad_enabled() or forward_mode_is_active():
         grads = CellGradients(grad_h, grad_cell, grad_gates)
         # Gates that a Function saved but did not return have no graph, so recompute them.
@@ -157,7 +157,8 @@ def gradients_through(
 ) -> Gradients:
     """Gradients of some `inputs`, by running `function` and differentiating its outputs.
 
-    `grads` are the gradients of the outputs. In grad mode, the result can be differentiated again.
+    `grads` are the gradients of the outputs. In grad mode, the result can be differentiated
+    again.
     """
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():

@@ -1,7 +1,7 @@
 """The raw ops for fake and meta tensors: shapes, dtypes and refusals, but no data.
 
-`fake_NAME` has the arguments of ``torch.ops.lltm.NAME``, which ``csrc/ops`` declares, and returns
-uninitialised results. Its refusals have the texts of ``csrc/ops/operands.h``.
+`fake_NAME` has the arguments of ``torch.ops.lltm.NAME``, which ``csrc/ops`` declares, and
+returns uninitialised results. Its refusals have the texts of ``csrc/ops/operands.h``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The operations that ``torch.utils.flop_counter.FlopCounterMode`` counts for the raw ops.
 
-As for torch's own operators, a product of matrices counts two operations for each multiplication,
-and element-wise work counts nothing. The functions get shapes where the ops have tensors.
+As for torch's own operators, a product of matrices counts two operations for each
+multiplication, and element-wise work counts nothing. The functions get shapes where the ops
+have tensors.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ def register_formulas(counter: ModuleType) -> None:
 class _WhenImported(MetaPathFinder, Loader):
     """Registers the formulas when somebody imports the counter.
 
-    The counter imports triton where it is installed, which takes longer than all of this package,
-    and nearly nobody counts operations.
+    The counter imports triton where it is installed, which takes longer than all of this
+    package, and nearly nobody counts operations.
     """
 
     def find_spec(

@@ -1,8 +1,8 @@
 """The four raw ops in PyTorch's own operations.
 
-They have the arguments and the results of ``torch.ops.lltm``. Forward mode runs them, since the
-kernels know no tangents. `lltm_conda.decompositions` hands them to programs that load without the
-package. `steps_of_cells` is the loop over a cell that stands for a layer.
+They have the arguments and the results of ``torch.ops.lltm``. Forward mode runs them, since
+the kernels know no tangents. `lltm_conda.decompositions` hands them to programs that load
+without the package. `steps_of_cells` is the loop over a cell that stands for a layer.
 """
 
 from __future__ import annotations

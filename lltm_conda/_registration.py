@@ -27,9 +27,10 @@ _library = implementations("lltm")
 class Rules(NamedTuple):
     """The rules of ``torch.ops.lltm.<name>``; `fake` and `plain` have the op's arguments.
 
-    `fake` is the op for meta and fake tensors. `plain` is the op in PyTorch's own operations, for
-    forward mode. `setup_context` and `backward` are those of ``torch.library.register_autograd``.
-    `under_transforms`, if there is one, runs instead of the op where ``torch.func`` differentiates.
+    `fake` is the op for meta and fake tensors. `plain` is the op in PyTorch's own operations,
+    for forward mode. `setup_context` and `backward` are those of
+    ``torch.library.register_autograd``. `under_transforms`, if there is one, runs instead of
+    the op where ``torch.func`` differentiates.
     """
 
     fake: Callable[..., Any]
@@ -59,8 +60,8 @@ def register(name: str, rules: Rules) -> None:
 def autograd_kernel(op: torch._ops.OpOverload, rules: Rules) -> Callable[..., Any]:
     """The kernel of an op's Autograd key, in eager mode and under all transforms.
 
-    ``torch.library.register_autograd`` does not do: without a gradient to record it drops tangents,
-    and under ``torch.func`` it raises an error.
+    ``torch.library.register_autograd`` does not do: without a gradient to record it drops
+    tangents, and under ``torch.func`` it raises an error.
     """
     below = below_autograd(op)
 
@@ -115,9 +116,9 @@ def batching_rule(
 ) -> BatchedCell:
     """Results of the cell under ``torch.vmap``, and the mapped dimension of each result.
 
-    `cell` computes the cell without this mapping. Torch gives the other arguments. If weights and
-    bias are not mapped, the mapped dimension joins the batch in one call of `cell`. Otherwise this
-    function computes the cell in PyTorch's own operations, with a batched GEMM.
+    `cell` computes the cell without this mapping. Torch gives the other arguments. If weights
+    and bias are not mapped, the mapped dimension joins the batch in one call of `cell`.
+    Otherwise this function computes the cell in PyTorch's own operations, with a batched GEMM.
     """
     dims = CellInputs(*in_dims)
     lanes = info.batch_size
