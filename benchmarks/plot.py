@@ -1,5 +1,5 @@
-"""Draws a stored grid as heat maps (the fastest baseline's time over ours, by batch and state size)
-and a stored run of random draws as points (torch's time over ours, by state size)."""
+"""Draws a stored grid as heat maps (the fastest baseline's time over ours, by batch and state
+size) and a stored run of random draws as points (torch's time over ours, by state size)."""
 
 from __future__ import annotations
 

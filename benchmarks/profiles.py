@@ -20,11 +20,11 @@ GEMM = re.compile(
     r"gemm|cutlass|nvjet|xmma|splitk|cublas|gemv|forward_step|backward_columns|backward_rows",
     re.IGNORECASE,
 )
-"""Matches the kernels of matrix products, the kernels that add up a split product, and our kernels
-that compute a step's products themselves."""
+"""Matches the kernels of matrix products, the kernels that add up a split product, and our
+kernels that compute a step's products themselves."""
 JOIN = re.compile(r"CatArray|copy_all")
-"""Matches the kernels, torch's and ours, that join h and x for the product. The pointwise time
-excludes them."""
+"""Matches the kernels, torch's and ours, that join h and x for the product. The pointwise
+time excludes them."""
 REPEATS = 10
 LOOP_STEPS = 256
 

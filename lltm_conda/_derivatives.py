@@ -1,8 +1,8 @@
 """Derivatives of the LLTM cell and layer.
 
-`backward` calls the raw backward op of the cell (``torch.ops.lltm.backward``). `differentiable` has
-the formulas of the cell in PyTorch's own operations, for a caller that differentiates the gradients
-again. `gradients_through` differentiates any function.
+`backward` calls the raw backward op of the cell (``torch.ops.lltm.backward``).
+`differentiable` has the formulas of the cell in PyTorch's own operations, for a caller that
+differentiates the gradients again. `gradients_through` differentiates any function.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ._context import BackwardOpContext, Context
 from ._tensors import CellGradients, SavedCell
 from ._torch_private import forward_mode_is_active
 
@@ -28,7 +29,7 @@ Op = Callable[..., tuple[Tensor, ...]]
 
 
 def setup_context(
-    ctx: Any,
+    ctx: Context,
     inputs: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
     output: tuple[Tensor, Tensor, Tensor],
 ) -> None:
@@ -40,7 +41,7 @@ def setup_context(
 
 
 def backward(
-    ctx: Any,
+    ctx: Context,
     grad_h: Tensor | None,
     grad_cell: Tensor | None,
     grad_gates: Tensor | None,
@@ -52,8 +53,8 @@ def backward(
     `op` calls the raw backward op with less overhead; None stands for the raw op itself.
     """
     input, weights, bias, old_h, new_cell, gates = ctx.saved_tensors
-    # With create_graph=True, the gradients may be differentiated again. In forward mode, incoming
-    # gradients may have tangents, which the raw op does not know.
+    # With create_graph=True, the gradients may be differentiated again. In forward mode,
+    # incoming gradients may have tangents, which the raw op does not know.
     if torch.is_grad_enabled() or forward_mode_is_active():
         grads = CellGradients(grad_h, grad_cell, grad_gates)
         # Gates that a Function saved but did not return have no graph, so recompute them.
@@ -156,7 +157,8 @@ def gradients_through(
 ) -> Gradients:
     """Gradients of some `inputs`, by running `function` and differentiating its outputs.
 
-    `grads` are the gradients of the outputs. In grad mode, the result can be differentiated again.
+    `grads` are the gradients of the outputs. In grad mode, the result can be differentiated
+    again.
     """
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad():
@@ -178,14 +180,16 @@ def gradients_through(
     return tuple(gradients.get(k) for k in range(len(views)))
 
 
-def save_backward_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def save_backward_inputs(
+    ctx: BackwardOpContext, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
+) -> None:
     """Saves the inputs of ``torch.ops.lltm.backward``, for its derivative."""
     *tensors, ctx.needs = inputs
     ctx.save_for_backward(*tensors)
 
 
 def backward_of_backward(
-    ctx: Any,
+    ctx: BackwardOpContext,
     grad_of_input: Tensor | None,
     grad_of_weights: Tensor | None,
     grad_of_bias: Tensor | None,

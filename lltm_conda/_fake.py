@@ -1,7 +1,7 @@
 """The raw ops for fake and meta tensors: shapes, dtypes and refusals, but no data.
 
-`fake_NAME` has the arguments of ``torch.ops.lltm.NAME``, which ``csrc/ops`` declares, and returns
-uninitialised results. Its refusals have the texts of ``csrc/ops/operands.h``.
+`fake_NAME` has the arguments of ``torch.ops.lltm.NAME``, which ``csrc/ops`` declares, and
+returns uninitialised results. Its refusals have the texts of ``csrc/ops/operands.h``.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def check_layer(
     return sizes, checks
 
 
-def new_gradients(needs: int, *inputs: Tensor | None) -> tuple[Tensor, ...]:
+def new_gradients(needs: int, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
     """Uninitialised gradients of the five `inputs`, the first of which is the op's input.
 
     A gradient is empty where its input is None or its bit is not in `needs`.
@@ -212,7 +212,7 @@ def fake_backward(
     checks.operand("grad_h", grad_h, sizes.hidden())
     checks.operand("grad_cell", grad_cell, sizes.hidden())
     checks.operand("grad_gates", grad_gates, sizes.gates())
-    return new_gradients(needs, input, weights, bias, old_h, new_cell)
+    return new_gradients(needs, (input, weights, bias, old_h, new_cell))
 
 
 def fake_layer_forward(
@@ -261,4 +261,4 @@ def fake_layer_backward(
     checks.operand("grad_cells", grad_cells, sizes.states())
     checks.operand("grad_final_h", grad_final_h, *sizes.initial())
     checks.operand("grad_final_cell", grad_final_cell, *sizes.initial())
-    return new_gradients(needs, input, weights, bias, initial_h, initial_cell)
+    return new_gradients(needs, (input, weights, bias, initial_h, initial_cell))

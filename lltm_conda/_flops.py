@@ -1,7 +1,8 @@
 """The operations that ``torch.utils.flop_counter.FlopCounterMode`` counts for the raw ops.
 
-As for torch's own operators, a product of matrices counts two operations for each multiplication,
-and element-wise work counts nothing. The functions get shapes where the ops have tensors.
+As for torch's own operators, a product of matrices counts two operations for each
+multiplication, and element-wise work counts nothing. The functions get shapes where the ops
+have tensors.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
 
 import torch
 
@@ -21,7 +21,13 @@ _COUNTER = "torch.utils.flop_counter"
 
 
 def forward_flops(
-    input: Shape, weights: Shape, bias: Shape, old_h: Shape, old_cell: Shape, *, out_shape: Any
+    input: Shape,
+    weights: Shape,
+    bias: Shape,
+    old_h: Shape,
+    old_cell: Shape,
+    *,
+    out_shape: object,
 ) -> int:
     return 2 * input[0] * weights[0] * weights[1]
 
@@ -38,7 +44,7 @@ def backward_flops(
     gates: Shape | None,
     needs: int,
     *,
-    out_shape: Any,
+    out_shape: object,
 ) -> int:
     batch, features = input
     rows, columns = weights
@@ -62,7 +68,7 @@ def layer_forward_flops(
     keep_cells: bool,
     allow_tf32: bool,
     *,
-    out_shape: Any,
+    out_shape: object,
 ) -> int:
     steps, batch, _features = input
     return 2 * steps * batch * weights[0] * weights[1]
@@ -85,7 +91,7 @@ def layer_backward_flops(
     reverse: bool,
     allow_tf32: bool,
     *,
-    out_shape: Any,
+    out_shape: object,
 ) -> int:
     steps, batch, features = input
     rows, columns = weights
@@ -111,8 +117,8 @@ def register_formulas(counter: ModuleType) -> None:
 class _WhenImported(MetaPathFinder, Loader):
     """Registers the formulas when somebody imports the counter.
 
-    The counter imports triton where it is installed, which takes longer than all of this package,
-    and nearly nobody counts operations.
+    The counter imports triton where it is installed, which takes longer than all of this
+    package, and nearly nobody counts operations.
     """
 
     def find_spec(

@@ -1,8 +1,8 @@
 """The four raw ops in PyTorch's own operations.
 
-They have the arguments and the results of ``torch.ops.lltm``. Forward mode runs them, since the
-kernels know no tangents. `lltm_conda.decompositions` hands them to programs that load without the
-package. `steps_of_cells` is the loop over a cell that stands for a layer.
+They have the arguments and the results of ``torch.ops.lltm``. Forward mode runs them, since
+the kernels know no tangents. `lltm_conda.decompositions` hands them to programs that load
+without the package. `steps_of_cells` is the loop over a cell that stands for a layer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._derivatives import NEEDS, differentiable
+from ._derivatives import NEEDS, NEEDS_ALL, differentiable
 from ._tensors import CellGradients, LayerResults, SavedCell
 from .reference import reference
 
@@ -43,7 +43,14 @@ def backward(
         grad_h = torch.zeros_like(new_cell)
     gradients = differentiable(
         CellGradients(grad_h, grad_cell, grad_gates),
-        SavedCell(input, weights, bias, old_h, new_cell, gates),
+        SavedCell(
+            input=input,
+            weights=weights,
+            bias=bias,
+            old_h=old_h,
+            new_cell=new_cell,
+            gates=gates,
+        ),
         [bool(needs & bit) for bit in NEEDS],
     )
     return tuple(input.new_empty(0) if grad is None else grad for grad in gradients)
@@ -109,9 +116,8 @@ def layer_forward(
     keep_cells: bool,
     allow_tf32: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    results = steps_of_cells(
-        reference, input, weights, bias, initial_h, initial_cell, reverse=reverse
-    )
+    tensors = (input, weights, bias, initial_h, initial_cell)
+    results = steps_of_cells(reference, *tensors, reverse=reverse)
     return with_gates(
         results, input, weights, bias, initial_h, reverse=reverse, keep_cells=keep_cells
     )
@@ -180,16 +186,16 @@ def layer_backward(
         if grad_cells is not None:
             d_cell = d_cell + grad_cells[t]
         d_x, d_weights, d_bias, d_h, d_cell = backward(
-            d_h,
-            d_cell,
-            None,
-            input[t],
-            weights,
-            flat_bias,
-            h_before[t],
-            cells[t],
-            gates[t],
-            sum(NEEDS),
+            grad_h=d_h,
+            grad_cell=d_cell,
+            grad_gates=None,
+            input=input[t],
+            weights=weights,
+            bias=flat_bias,
+            old_h=h_before[t],
+            new_cell=cells[t],
+            gates=gates[t],
+            needs=NEEDS_ALL,
         )
         d_inputs[t] = d_x
         sums = _Sums(sums.weights + d_weights, sums.bias + d_bias)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ._context import Context, VmapInfo
 from ._tensors import CellInputs
 from ._torch_private import (
     apply_at_one_level,
@@ -26,9 +27,10 @@ _library = implementations("lltm")
 class Rules(NamedTuple):
     """The rules of ``torch.ops.lltm.<name>``; `fake` and `plain` have the op's arguments.
 
-    `fake` is the op for meta and fake tensors. `plain` is the op in PyTorch's own operations, for
-    forward mode. `setup_context` and `backward` are those of ``torch.library.register_autograd``.
-    `under_transforms`, if there is one, runs instead of the op where ``torch.func`` differentiates.
+    `fake` is the op for meta and fake tensors. `plain` is the op in PyTorch's own operations,
+    for forward mode. `setup_context` and `backward` are those of
+    ``torch.library.register_autograd``. `under_transforms`, if there is one, runs instead of
+    the op where ``torch.func`` differentiates.
     """
 
     fake: Callable[..., Any]
@@ -47,9 +49,10 @@ def register(name: str, rules: Rules) -> None:
     _library.impl(name, autograd_kernel(op, rules), "Autograd")
 
     # Torch's own fallback passes on one expanded zero, but most operands must be contiguous.
-    def with_memory(value: Any) -> Any:
-        is_zero = isinstance(value, Tensor) and is_zero_tensor(value)
-        return value.new_zeros(value.shape) if is_zero else value
+    def with_memory(value: object) -> object:
+        if isinstance(value, Tensor) and is_zero_tensor(value):
+            return value.new_zeros(value.shape)
+        return value
 
     _library.impl(name, lambda *arguments: op(*map(with_memory, arguments)), "ZeroTensor")
 
@@ -57,8 +60,8 @@ def register(name: str, rules: Rules) -> None:
 def autograd_kernel(op: torch._ops.OpOverload, rules: Rules) -> Callable[..., Any]:
     """The kernel of an op's Autograd key, in eager mode and under all transforms.
 
-    ``torch.library.register_autograd`` does not do: without a gradient to record it drops tangents,
-    and under ``torch.func`` it raises an error.
+    ``torch.library.register_autograd`` does not do: without a gradient to record it drops
+    tangents, and under ``torch.func`` it raises an error.
     """
     below = below_autograd(op)
 
@@ -66,7 +69,7 @@ def autograd_kernel(op: torch._ops.OpOverload, rules: Rules) -> Callable[..., An
         """The op with its gradients, at one level of transforms."""
 
         @staticmethod
-        def forward(ctx: Any, *arguments: Any) -> Any:
+        def forward(ctx: Context, *arguments: object) -> object:
             with lower_levels_record():
                 results = below(*arguments)
             if rules.setup_context is not None:
@@ -77,7 +80,7 @@ def autograd_kernel(op: torch._ops.OpOverload, rules: Rules) -> Callable[..., An
 
     apply = apply_at_one_level(Recorded)
 
-    def kernel(*arguments: Any) -> Any:
+    def kernel(*arguments: object) -> object:
         in_transforms = functorch_is_active()
         if (in_transforms or forward_mode_is_active()) and has_tangent(arguments):
             return rules.plain(*arguments)
@@ -90,8 +93,12 @@ def autograd_kernel(op: torch._ops.OpOverload, rules: Rules) -> Callable[..., An
     return kernel
 
 
-def requires_grad(argument: Any) -> bool:
+def requires_grad(argument: object) -> bool:
     return isinstance(argument, Tensor) and argument.requires_grad
+
+
+#: The results of the cell under ``torch.vmap``, and the mapped dimension of each result.
+BatchedCell = tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]
 
 
 def mapped_first(tensor: Tensor, dim: int | None, lanes: int) -> Tensor:
@@ -103,15 +110,15 @@ def mapped_first(tensor: Tensor, dim: int | None, lanes: int) -> Tensor:
 
 def batching_rule(
     cell: Callable[..., tuple[Tensor, Tensor, Tensor]],
-    info: Any,
+    info: VmapInfo,
     in_dims: tuple[int | None, ...],
     inputs: CellInputs,
-) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
+) -> BatchedCell:
     """Results of the cell under ``torch.vmap``, and the mapped dimension of each result.
 
-    `cell` computes the cell without this mapping. Torch gives the other arguments. If weights and
-    bias are not mapped, the mapped dimension joins the batch in one call of `cell`. Otherwise this
-    function computes the cell in PyTorch's own operations, with a batched GEMM.
+    `cell` computes the cell without this mapping. Torch gives the other arguments. If weights
+    and bias are not mapped, the mapped dimension joins the batch in one call of `cell`.
+    Otherwise this function computes the cell in PyTorch's own operations, with a batched GEMM.
     """
     dims = CellInputs(*in_dims)
     lanes = info.batch_size

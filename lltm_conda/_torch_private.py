@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 
-# Whether torch.func or torch.vmap runs. If so, an autograd Function without `setup_context` raises
-# an error, so `lltm` must ask first. Torch has no public function for this question.
+# Whether torch.func or torch.vmap runs. If so, an autograd Function without `setup_context`
+# raises an error, so `lltm` must ask first. Torch has no public function for this question.
 functorch_is_active = torch._C._are_functorch_transforms_active
 
 
 def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without its Python part, for calls while functorch is not active.
 
-    The Python part takes 2 µs to unwrap dead functorch tensors, which the dispatcher unwraps, too.
+    The Python part takes 2 µs to unwrap dead functorch tensors, which the dispatcher unwraps,
+    too.
     """
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
@@ -24,13 +25,13 @@ def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 def apply_at_one_level(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` for a kernel of the Autograd key.
 
-    Under ``torch.func``, the dispatcher calls this kernel once for each level of transforms, and
-    what `function` calls below autograd reaches the next level. So `function` differentiates one
-    level, and needs no ``setup_context``.
+    Under ``torch.func``, the dispatcher calls this kernel once for each level of transforms,
+    and what `function` calls below autograd reaches the next level. So `function`
+    differentiates one level, and needs no ``setup_context``.
     """
     apply = apply_in_c(function)
 
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: object) -> object:
         with enable_single_level_autograd_function():
             return apply(*arguments)
 
@@ -46,27 +47,28 @@ def lower_levels_record() -> Iterator[None]:
     if not functorch_is_active():
         yield
         return
-    with torch.enable_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(True):
+    with torch.enable_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(mode=True):
         yield
 
 
 def below_autograd(op: torch._ops.OpOverload) -> Callable[..., Any]:
     """``op`` without the autograd rules of `register`, and without its Python part for dynamo.
 
-    Inside an autograd Function these rules record nothing, but take as long as a tiny step. Dynamo
-    cannot trace the result.
+    Inside an autograd Function these rules record nothing, but take as long as a tiny step.
+    Dynamo cannot trace the result.
     """
-    call, context = op._op, torch._C._AutoDispatchBelowAutograd
+    call = op._op
+    context = torch._C._AutoDispatchBelowAutograd
 
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: object) -> object:
         with context():
             return call(*arguments)
 
     return run
 
 
-# Whether autocast is on for any device. `torch.is_autocast_enabled` tells this of one device only,
-# and takes a thousand instructions to parse the device's name.
+# Whether autocast is on for any device. `torch.is_autocast_enabled` tells this of one device
+# only, and takes a thousand instructions to parse the device's name.
 autocast_is_active = torch._C._is_any_autocast_enabled
 
 # Whether ``torch.jit.trace`` runs.
@@ -78,8 +80,8 @@ _libraries = ExitStack()
 def implementations(namespace: str) -> torch.library.Library:
     """A ``torch.library.Library`` of kind "IMPL", which lives as long as the process.
 
-    ``Library(...)`` passes the name of its caller's file to C++, which refuses a path that is not
-    UTF-8. ``_scoped_library`` makes torch itself the caller.
+    ``Library(...)`` passes the name of its caller's file to C++, which refuses a path that is
+    not UTF-8. ``_scoped_library`` makes torch itself the caller.
     """
     library = torch.library._scoped_library(namespace, "IMPL")
     return _libraries.enter_context(library)  # type: ignore[no-any-return]

@@ -17,14 +17,15 @@ __all__ = ["decompositions"]
 def decompositions(*, scan: bool = False) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """A table for ``torch.export.ExportedProgram.run_decompositions``.
 
-    A program that was decomposed with this table has no operator of this package any more, so it
-    runs where the package is not installed, and can be converted to ONNX. It computes the same
-    values up to rounding, by PyTorch's own operators and so more slowly.
+    A program that was decomposed with this table has no operator of this package any more, so
+    it runs where the package is not installed, and can be converted to ONNX. It computes the
+    same values up to rounding, by PyTorch's own operators and so more slowly.
 
     Args:
-        scan: how a layer loops over its steps. False writes the steps out, so the program runs
-            sequences of one length. True uses ``torch.scan``, which ``torch.onnx`` converts to
-            ONNX's ``Scan``, for sequences of any length. That was tried with torch 2.13.
+        scan: how a layer loops over its steps. False writes the steps out, so the program
+            runs sequences of one length. True uses ``torch.scan``, which ``torch.onnx``
+            converts to ONNX's ``Scan``, for sequences of any length. That was tried with
+            torch 2.13.
 
     Returns:
         a function for each of the four raw operators.

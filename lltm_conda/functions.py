@@ -5,21 +5,22 @@ In eager mode, on CPU and CUDA devices, `lltm` does this (the other modes are be
     forward    lltm -> LLTMFunction.forward -> torch.ops.lltm.forward
     backward   LLTMFunction.backward -> torch.ops.lltm.backward
 
-These raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask the
-device's kernels (``csrc/kernels``) for the quickest way to compute a step of these sizes, allocate
-the results, and call either kernels that compute a whole step, or both torch's GEMM and kernels.
+These raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask
+the device's kernels (``csrc/kernels``) for the quickest way to compute a step of these sizes,
+allocate the results, and call either kernels that compute a whole step, or both torch's GEMM
+and kernels.
 
-Torch has three ways to ask for derivatives, so there are three ways from a caller to the raw ops.
-All three use the derivatives of `_derivatives`:
+Torch has three ways to ask for derivatives, so there are three ways from a caller to the raw
+ops. All three use the derivatives of `_derivatives`:
 
-* `LLTMFunction` serves eager mode. Its ``forward`` takes ``ctx``: with a ``setup_context``, a tiny
-  step would take twice the time. Its ``apply`` is `lltm`. For a call of ``apply``,
+* `LLTMFunction` serves eager mode. Its ``forward`` takes ``ctx``: with a ``setup_context``, a
+  tiny step would take twice the time. Its ``apply`` is `lltm`. For a call of ``apply``,
   ``torch.compile`` does not run `lltm`, but traces ``forward`` and ``backward``.
-* The rules that `register` gives torch for the raw ops serve callers of ``torch.ops.lltm.forward``,
-  and ``torch.compile``, ``torch.export``, ``torch.jit.trace`` and ``torch.func``, for which `lltm`
-  is one operator.
-* `FunctorchLLTMFunction` serves ``torch.func`` and ``torch.vmap`` before torch 2.6, where the raw
-  op has no rule for ``vmap``.
+* The rules that `register` gives torch for the raw ops serve callers of
+  ``torch.ops.lltm.forward``, and ``torch.compile``, ``torch.export``, ``torch.jit.trace`` and
+  ``torch.func``, for which `lltm` is one operator.
+* `FunctorchLLTMFunction` serves ``torch.func`` and ``torch.vmap`` before torch 2.6, where the
+  raw op has no rule for ``vmap``.
 
 In forward mode, where a tangent is present, all of them run `reference`.
 """
@@ -31,8 +32,9 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from . import _derivatives, _plain
+from ._context import Context, VmapInfo
 from ._fake import fake_backward, fake_forward
-from ._registration import Rules, batching_rule, register
+from ._registration import BatchedCell, Rules, batching_rule, register
 from ._tensors import CellGradients, CellInputs, SavedCell
 from ._torch_private import (
     apply_in_c,
@@ -71,11 +73,11 @@ _eager_forward = below_autograd(_forward_op)
 _eager_backward = below_autograd(torch.ops.lltm.backward.default)
 
 
-# On a GPU in eager mode, a step with at most this many multiplications does not save the gates, and
-# backward recomputes them in less than a microsecond. The gates are three fifths of the elements
-# that a step returns (new_h, new_cell, gates). If the kernels of the backward pass cannot recompute
-# the gates, the raw backward op runs forward again; asking the kernels here would take one more
-# operator call per step.
+# On a GPU in eager mode, a step with at most this many multiplications does not save the
+# gates, and backward recomputes them in less than a microsecond. The gates are three fifths
+# of the elements that a step returns (new_h, new_cell, gates). If the kernels of the backward
+# pass cannot recompute the gates, the raw backward op runs forward again; asking the kernels
+# here would take one more operator call per step.
 _MOST_WORK_TO_RECOMPUTE = 2_000_000
 
 
@@ -84,12 +86,12 @@ def lltm(
 ) -> tuple[Tensor, Tensor]:
     """One step of the LLTM cell, as :func:`lltm_conda.reference` defines it, by compiled kernels.
 
-    The function copies non-contiguous arguments, and under ``torch.autocast`` casts all arguments
-    except float64 ones to the autocast dtype.
+    The function copies non-contiguous arguments, and under ``torch.autocast`` casts all
+    arguments except float64 ones to the autocast dtype.
 
     Args:
-        input: ``(B, I)``; float32, float64, float16 or bfloat16, on the CPU or a CUDA device. All
-            other arguments have its dtype and device.
+        input: ``(B, I)``; float32, float64, float16 or bfloat16, on the CPU or a CUDA device.
+            All other arguments have its dtype and device.
         weights: ``(3S, S + I)``; the columns of ``h`` come first, the rows in the order i, o, c.
         bias: ``(3S,)`` or ``(1, 3S)``.
         old_h: ``(B, S)``, the previous hidden state.
@@ -101,8 +103,8 @@ def lltm(
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
-        NotImplementedError: an argument that no kernel takes (sparse, quantised, on MPS, ...);
-            `reference` may take it.
+        NotImplementedError: an argument that no kernel takes (sparse, quantised, on MPS,
+            ...); `reference` may take it.
     """
     if is_compiling() or jit_is_tracing():
         return _by_raw_op(CellInputs(input, weights, bias, old_h, old_cell))
@@ -167,17 +169,22 @@ def refuse(error: Exception, **tensors: Tensor) -> None:
 class LLTMFunction(torch.autograd.Function):
     """The tutorial's autograd Function: ``LLTMFunction.apply(...) -> (new_h, new_cell)``.
 
-    ``apply`` is :func:`lltm`. ``forward`` does not return the gates, because torch would wrap one
-    more output at every step; it saves them for backward, except after small steps on a GPU.
+    ``apply`` is :func:`lltm`. ``forward`` does not return the gates, because torch would wrap
+    one more output at every step; it saves them for backward, except after small steps on a GPU.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, input: Tensor, weights: Tensor, bias: Tensor, old_h: Tensor, old_cell: Tensor
+        ctx: Context,
+        input: Tensor,
+        weights: Tensor,
+        bias: Tensor,
+        old_h: Tensor,
+        old_cell: Tensor,
     ) -> tuple[Tensor, Tensor]:
         if is_compiling():
-            # With tensor.contiguous() here and in backward, torch 2.4's dynamo would use the same
-            # names for the results of both, and pass wrong tensors to backward.
+            # With tensor.contiguous() here and in backward, torch 2.4's dynamo would use the
+            # same names for the results of both, and pass wrong tensors to backward.
             contiguous = torch.ops.aten.contiguous.default
             inputs = (
                 contiguous(input),
@@ -198,7 +205,7 @@ class LLTMFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(
-        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None
+        ctx: Context, grad_h: Tensor | None, grad_cell: Tensor | None
     ) -> _derivatives.Gradients:
         op = None if is_compiling() else _eager_backward
         return _derivatives.backward(ctx, grad_h, grad_cell, None, op=op)
@@ -223,27 +230,29 @@ class FunctorchLLTMFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(
-        ctx: Any, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
+        ctx: Context, grad_h: Tensor | None, grad_cell: Tensor | None, grad_gates: Tensor | None
     ) -> _derivatives.Gradients:
-        # Under functorch a gradient may be mapped or differentiated again. PyTorch's own operations
-        # have rules for both.
+        # Under functorch a gradient may be mapped or differentiated again. PyTorch's own
+        # operations have rules for both.
         grads = CellGradients(grad_h, grad_cell, grad_gates)
         saved = SavedCell(*ctx.saved_tensors)
         return _derivatives.differentiable(grads, saved, ctx.needs_input_grad)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
+    def vmap(info: VmapInfo, in_dims: tuple[int | None, ...], *inputs: Tensor) -> BatchedCell:
         apply = FunctorchLLTMFunction.apply
         return batching_rule(apply, info, in_dims, CellInputs(*inputs))
 
 
-# Torch 2.5 has register_vmap, too, but its own assertions fail when maps are nested, compiled or
-# differentiated. Without a rule, torch calls the op once for each element of the mapped dimension.
-# The next line compares versions, not text: "2.10" is newer.
+# Torch 2.5 has register_vmap, too, but its own assertions fail when maps are nested, compiled
+# or differentiated. Without a rule, torch calls the op once for each element of the mapped
+# dimension. The next line compares versions, not text: "2.10" is newer.
 _RAW_OP_HAS_VMAP = torch.__version__ >= "2.6"
 if _RAW_OP_HAS_VMAP:
 
-    def _forward_under_vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
+    def _forward_under_vmap(
+        info: VmapInfo, in_dims: tuple[int | None, ...], *inputs: Tensor
+    ) -> BatchedCell:
         return batching_rule(_forward_op, info, in_dims, CellInputs(*inputs))
 
     torch.library.register_vmap("lltm::forward", _forward_under_vmap)

@@ -56,10 +56,10 @@ def load(
         them, too.
 
     Raises:
-        BuildError: the build failed, for example because CUDA kernels are demanded and no nvcc
-            fits; or the cache folder cannot be trusted; or ``torch.ops.lltm`` is registered
-            already, by an import of the package, by another library, or by a call with
-            another `with_cuda` or `build_directory`. The text says what to do.
+        BuildError: the build failed, for example because CUDA kernels are demanded and no
+            nvcc fits; or the cache folder cannot be trusted; or ``torch.ops.lltm`` is
+            registered already, by an import of the package, by another library, or by a call
+            with another `with_cuda` or `build_directory`. The text says what to do.
         LLTMImportError: torch cannot be imported, or the compiled binaries cannot be loaded.
     """
     return local_build.load(

@@ -38,10 +38,10 @@ Input = TypeVar("Input", Tensor, PackedSequence)
 class LLTMLayer(Recurrent):
     """LLTM cells over whole sequences, in one or several layers and one or both directions.
 
-    The arguments and results of ``torch.nn.LSTM`` have the same names, order and shapes here. The
-    parameters differ: each layer and direction has the parameters of one
-    :class:`LLTM`. The first layer has ``weights_l0`` ``(3S, S + I)`` and ``bias_l0`` ``(3S,)``, and
-    in its backward direction ``weights_l0_reverse`` and ``bias_l0_reverse``. Later layers have
+    The arguments and results of ``torch.nn.LSTM`` have the same names, order and shapes here.
+    The parameters differ: each layer and direction has the parameters of one :class:`LLTM`.
+    The first layer has ``weights_l0`` ``(3S, S + I)`` and ``bias_l0`` ``(3S,)``, and in its
+    backward direction ``weights_l0_reverse`` and ``bias_l0_reverse``. Later layers have
     ``l1``, ``l2`` and so on in the names of their parameters. A later layer reads the ``S``
     features of the previous layer, or ``2S`` features if bidirectional.
 
@@ -50,24 +50,25 @@ class LLTMLayer(Recurrent):
         hidden_size: ``S``, size of the hidden and of the cell state.
         num_layers: the number of layers; each but the first reads the output of the one before.
         bias: whether the cells have a bias.
-        batch_first: input and output are ``(B, T, ...)`` instead of ``(T, B, ...)``; the shapes of
-            the states stay the same.
-        dropout: probability of dropping an element of a layer's output before the next layer reads
-            it, in training.
+        batch_first: input and output are ``(B, T, ...)`` instead of ``(T, B, ...)``; the
+            shapes of the states stay the same.
+        dropout: probability of dropping an element of a layer's output before the next layer
+            reads it, in training.
         bidirectional: run each layer in both directions and concatenate their outputs.
         proj_size: 0, which is all that is accepted: the kernels have no projections.
         device: the device of the parameters.
         dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
-        keep_cells: keep the cell state of every step for backward. If False, backward computes the
-            cell states again: backward takes longer, but the graph saves a quarter less memory, not
-            counting inputs and outputs. With a ``PackedSequence``, the value counts as True.
+        keep_cells: keep the cell state of every step for backward. If False, backward
+            computes the cell states again: backward takes longer, but the graph saves a
+            quarter less memory, not counting inputs and outputs. With a ``PackedSequence``,
+            the value counts as True.
         checkpoint: keep for backward only the states before each run of this many steps, and
             compute the run again in backward. A run of about √T steps needs the least memory.
         input_features, state_size: :class:`LLTM`'s names for `input_size` and `hidden_size`.
 
     Raises:
-        TypeError: a size is missing or no integer, both of its names are given, or a switch is no
-            bool.
+        TypeError: a size is missing or no integer, both of its names are given, or a switch
+            is no bool.
         ValueError: a size, `dropout` or `checkpoint` is out of range, or `proj_size` is not 0.
     """
 
@@ -138,14 +139,15 @@ class LLTMLayer(Recurrent):
         Args:
             input: ``(T, B, I)``, or ``(B, T, I)`` with `batch_first`, or ``(T, I)`` for one
                 sequence without a batch, or a ``PackedSequence``.
-            hx: ``(h_0, c_0)``, each ``(L·D, B, S)``, or ``(L·D, S)`` without a batch; zeros when
-                None.
+            hx: ``(h_0, c_0)``, each ``(L·D, B, S)``, or ``(L·D, S)`` without a batch; zeros
+                when None.
             state: :class:`LLTM`'s name for `hx`.
 
         Returns:
-            ``(output, (h_n, c_n))``. `output` is the last layer's hidden state of every step, with
-            ``D·S`` features and otherwise in the form of `input`. `h_n` and `c_n` are the states of
-            every layer and direction after its last computed step, in the shape of `hx`.
+            ``(output, (h_n, c_n))``. `output` is the last layer's hidden state of every step,
+            with ``D·S`` features and otherwise in the form of `input`. `h_n` and `c_n` are
+            the states of every layer and direction after its last computed step, in the shape
+            of `hx`.
 
         Raises:
             RuntimeError: a shape, dtype or device does not match; the text names the argument.
@@ -192,9 +194,10 @@ class LLTMLayer(Recurrent):
     def cell(self, layer: int = 0, *, reverse: bool = False) -> LLTM:
         """A cell whose parameters are those of one layer and direction, not copies of them.
 
-        If this module has no bias, the cell gets a bias of zeros that is not trained. Tensors that
-        are computed from parameters (``torch.nn.utils.parametrize``, pruning, ``functional_call``)
-        become attributes of the cell that are no parameters; gradients flow through them.
+        If this module has no bias, the cell gets a bias of zeros that is not trained. Tensors
+        that are computed from parameters (``torch.nn.utils.parametrize``, pruning,
+        ``functional_call``) become attributes of the cell that are no parameters; gradients
+        flow through them.
 
         Raises:
             ValueError: the layer or direction does not exist.
@@ -221,8 +224,8 @@ class LLTMLayer(Recurrent):
         A parametrised tensor gets the value as an assignment does: through ``right_inverse``.
 
         Raises:
-            ValueError: the layer or direction does not exist, the sizes differ, or `cell` has a
-                bias other than zero although this module has no bias.
+            ValueError: the layer or direction does not exist, the sizes differ, or `cell` has
+                a bias other than zero although this module has no bias.
         """
         own = self.cell(layer, reverse=reverse)
         suffix = self._suffix(layer, reverse)
@@ -257,20 +260,24 @@ class LLTMLayer(Recurrent):
 
     @classmethod
     def from_cells(
-        cls, cells: Sequence[LLTM], *, bidirectional: bool = False, **options: Any
+        cls,
+        cells: Sequence[LLTM],
+        *,
+        bidirectional: bool = False,
+        **options: Any,  # noqa: ANN401 - the constructor checks them
     ) -> "LLTMLayer":
         """A layer with copies of the parameters of `cells`.
 
         Args:
-            cells: the cells layer by layer; if bidirectional, each layer's forward cell before its
-                backward cell.
+            cells: the cells layer by layer; if bidirectional, each layer's forward cell
+                before its backward cell.
             bidirectional: as in the constructor.
             options: the constructor's other options: `bias`, `batch_first`, `dropout`,
                 `keep_cells` and `checkpoint`.
 
         Raises:
-            ValueError: the number of cells is wrong, `load_cell` refuses a cell, or an option is
-                out of range.
+            ValueError: the number of cells is wrong, `load_cell` refuses a cell, or an option
+                is out of range.
         """
         directions = 2 if bidirectional else 1
         if not cells or len(cells) % directions:
@@ -421,11 +428,14 @@ class LLTMLayer(Recurrent):
     ) -> tuple[Tensor, State]:
         """Runs all layers on ``(T, B, I)``; `rectangle` is None except for a PackedSequence."""
         if self.num_layers == 1 and not self.bidirectional:  # quicker: no splits and no copies
-            output, h, cell = self._direction(input, "_l0", state or NO_STATE, False, rectangle)
+            start = state or NO_STATE
+            output, h, cell = self._direction(
+                input, "_l0", start, reverse=False, rectangle=rectangle
+            )
             if h.dim() == 3:
                 return output, (h, cell)
-            # Truncated backpropagation calls `detach_`, which refuses views, so make none. Compiled
-            # code would return a view for a change of shape in place.
+            # Truncated backpropagation calls `detach_`, which refuses views, so make none.
+            # Compiled code would return a view for a change of shape in place.
             if is_compiling():
                 return output, (h.unsqueeze(0).clone(), cell.unsqueeze(0).clone())
             return output, (h.unsqueeze_(0), cell.unsqueeze_(0))
@@ -438,7 +448,9 @@ class LLTMLayer(Recurrent):
             for reverse in (False, True) if self.bidirectional else (False,):
                 suffix = self._suffix(layer, reverse)
                 start = starts[len(finals)]
-                output, h, cell = self._direction(input, suffix, start, reverse, rectangle)
+                output, h, cell = self._direction(
+                    input, suffix, start, reverse=reverse, rectangle=rectangle
+                )
                 outputs.append(output)
                 finals.append((h, cell))
             input = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
@@ -448,7 +460,13 @@ class LLTMLayer(Recurrent):
         return input, (h_n, c_n)
 
     def _direction(
-        self, input: Tensor, suffix: str, start: Start, reverse: bool, rectangle: Rectangle | None
+        self,
+        input: Tensor,
+        suffix: str,
+        start: Start,
+        *,
+        reverse: bool,
+        rectangle: Rectangle | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Runs one cell over ``(T, B, I)``; returns its output and final states."""
         weights = parameter(self, "weights" + suffix)

@@ -6,11 +6,11 @@ In eager mode with gradients, on CPU and CUDA devices, `lltm_sequence` does this
     backward   _LayerFunction.backward -> _backward -> torch.ops.lltm.layer_backward
 
 As for the cell (see `functions`), torch asks for derivatives in three ways. Eager mode uses
-`_LayerFunction`. Compilers and callers of the raw op use the rules that `register` gives torch.
-``torch.func``, ``torch.vmap`` and forward mode run a loop over the cell, which has rules for all of
-them. The raw op's output `gates` is not differentiable, nor is `cells` without `keep_cells`. The
-raw backward op computes first derivatives; with ``create_graph=True``, the loop computes all
-derivatives.
+`_LayerFunction`. Compilers and callers of the raw op use the rules that `register` gives
+torch. ``torch.func``, ``torch.vmap`` and forward mode run a loop over the cell, which has
+rules for all of them. The raw op's output `gates` is not differentiable, nor is `cells`
+without `keep_cells`. The raw backward op computes first derivatives; with
+``create_graph=True``, the loop computes all derivatives.
 """
 
 from functools import partial
@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from . import _flops, _plain
+from ._context import Context, LayerContext, VmapInfo
 from ._derivatives import (
     NO_GRADIENTS,
     Gradients,
@@ -52,7 +53,9 @@ LayerTensors = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None
 
 
 def _setup_context(
-    ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+    ctx: LayerContext,
+    inputs: tuple[Any, ...],
+    output: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
 ) -> None:
     """Saves the inputs, the hidden states, the gates and, with `keep_cells`, the cell states."""
     *tensors, ctx.reverse, keep_cells, ctx.allow_tf32 = inputs
@@ -66,7 +69,7 @@ def _setup_context(
 
 
 def _backward(
-    ctx: Any,
+    ctx: LayerContext,
     grad_output: Tensor | None,
     grad_final_h: Tensor | None,
     grad_final_cell: Tensor | None,
@@ -77,14 +80,14 @@ def _backward(
 ) -> Gradients:
     """Gradients of the raw op's five input tensors, and None for each of its three options.
 
-    The arguments are the gradients of the raw op's results, where None stands for zeros. `op` calls
-    the raw backward op with less overhead; None stands for the raw op itself.
+    The arguments are the gradients of the raw op's results, where None stands for zeros. `op`
+    calls the raw backward op with less overhead; None stands for the raw op itself.
     """
     input, weights, bias, initial_h, initial_cell, output, gates, cells = ctx.saved_tensors
     grads = (grad_output, grad_final_h, grad_final_cell, grad_cells)
     options = (None, None, None)
-    # With create_graph=True, the gradients may be differentiated again. In forward mode, incoming
-    # gradients may have tangents, which the raw op does not know.
+    # With create_graph=True, the gradients may be differentiated again. In forward mode,
+    # incoming gradients may have tangents, which the raw op does not know.
     if torch.is_grad_enabled() or forward_mode_is_active():
         steps = partial(steps_of_cells, lltm, reverse=ctx.reverse)
         inputs = (input, weights, bias, initial_h, initial_cell)
@@ -114,7 +117,7 @@ def _backward(
     return (*select_gradients(results, needs), *options)
 
 
-def _refuse_backward_of_backward(ctx: Any, *grads: Tensor | None) -> Gradients:
+def _refuse_backward_of_backward(ctx: Context, *grads: Tensor | None) -> Gradients:
     """Refuses to differentiate the raw backward op: its inputs do not determine the derivative."""
     raise NotImplementedError(
         "lltm: torch.ops.lltm.layer_backward has no derivative of its own; differentiate "
@@ -187,7 +190,7 @@ _eager_backward = below_autograd(torch.ops.lltm.layer_backward.default)
 
 
 def _forward_under_vmap(
-    info: Any,
+    info: VmapInfo,
     in_dims: tuple[int | None, ...],
     input: Tensor,
     weights: Tensor,
@@ -234,8 +237,8 @@ def _forward_under_vmap(
 if torch.__version__ >= "2.6":  # compares versions, not text: "2.10" is newer
     torch.library.register_vmap("lltm::layer_forward", _forward_under_vmap)
 
-# From torch 2.9 on, reading `allow_tf32` raises an error if `fp32_precision` was set. The next line
-# compares versions, not text: "2.10" is newer than "2.9".
+# From torch 2.9 on, reading `allow_tf32` raises an error if `fp32_precision` was set. The
+# next line compares versions, not text: "2.10" is newer than "2.9".
 _NEWER_TF32_FLAG = torch.__version__ >= "2.9"
 _NAMES = ("input", "weights", "bias", "initial_h", "initial_cell")
 
@@ -252,30 +255,31 @@ def lltm_sequence(
 ) -> LayerResults:
     """Runs the LLTM cell over a sequence in one op, instead of a loop over :func:`lltm_conda.lltm`.
 
-    The function copies non-contiguous arguments, and under ``torch.autocast`` casts all arguments
-    except float64 ones to the autocast dtype. Under ``torch.func`` and ``torch.vmap``, a loop over
-    the cell runs instead of the op, always keeps the cell states, and has the same results up to
-    rounding. In 16 bits, the loop is less exact, because it rounds the cell state at every step.
+    The function copies non-contiguous arguments, and under ``torch.autocast`` casts all
+    arguments except float64 ones to the autocast dtype. Under ``torch.func`` and
+    ``torch.vmap``, a loop over the cell runs instead of the op, always keeps the cell states,
+    and has the same results up to rounding. In 16 bits, the loop is less exact, because it
+    rounds the cell state at every step.
 
     Args:
-        input: ``(T, B, I)``, T >= 1; float32, float64, float16 or bfloat16, on the CPU or a CUDA
-            device. All other arguments have its dtype and device.
+        input: ``(T, B, I)``, T >= 1; float32, float64, float16 or bfloat16, on the CPU or a
+            CUDA device. All other arguments have its dtype and device.
         weights: ``(3S, S + I)``; the columns of ``h`` come first, the rows in the order i, o, c.
         bias: ``(3S,)`` or ``(1, 3S)``; None for a cell without a bias.
-        initial_h: ``(B, S)`` or ``(1, B, S)``, the hidden state before the first step; zeros when
-            None.
+        initial_h: ``(B, S)`` or ``(1, B, S)``, the hidden state before the first step; zeros
+            when None.
         initial_cell: the cell state before the first step, like `initial_h`.
         reverse: start at the last step and go back to the first.
-        keep_cells: keep the cell states of all steps for backward. If False, backward computes them
-            again.
+        keep_cells: keep the cell states of all steps for backward. If False, backward
+            computes them again.
 
     Returns:
-        ``(output, final_h, final_cell, cells)``. `output` ``(T, B, S)`` is the hidden state of
-        every step. `final_h` and `final_cell` are the states after the last computed step, in the
-        shape of the initial states, or ``(B, S)`` if these are None. `cells` ``(T, B, S)`` is the
-        cell state of every step, or empty without `keep_cells`. All are differentiable in any order
-        and mode, except an empty `cells`; a loop over the cell computes all but the first
-        derivatives in reverse mode.
+        ``(output, final_h, final_cell, cells)``. `output` ``(T, B, S)`` is the hidden state
+        of every step. `final_h` and `final_cell` are the states after the last computed step,
+        in the shape of the initial states, or ``(B, S)`` if these are None. `cells`
+        ``(T, B, S)`` is the cell state of every step, or empty without `keep_cells`. All are
+        differentiable in any order and mode, except an empty `cells`; a loop over the cell
+        computes all but the first derivatives in reverse mode.
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
@@ -309,7 +313,7 @@ class _LayerFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: LayerContext,
         input: Tensor,
         weights: Tensor,
         bias: Tensor | None,
@@ -336,7 +340,7 @@ class _LayerFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(
-        ctx: Any,
+        ctx: LayerContext,
         grad_output: Tensor | None,
         grad_final_h: Tensor | None,
         grad_final_cell: Tensor | None,

@@ -31,7 +31,7 @@ class Recurrent(nn.Module):
         for tensor in self.parameters():
             nn.init.uniform_(tensor, -bound, bound)
 
-    def _record_call(self, input: Any, state: Any) -> Any:
+    def _record_call(self, input: object, state: object) -> Any:  # noqa: ANN401 - a Proxy
         """Records one call of this module in ``torch.fx.symbolic_trace``; refuses other inputs.
 
         In ``torch.nn``'s modules the tracer does not step, either.
@@ -60,10 +60,11 @@ class Recurrent(nn.Module):
 class LLTM(Recurrent):
     """One step of the LLTM recurrent cell, with its parameters.
 
-    The parameters have the names and shapes of PyTorch's tutorial: ``weights`` ``(3S, S + I)`` with
-    the columns of ``h`` first, and ``bias`` ``(3S,)``. State dicts of the tutorial load unchanged,
-    also those of the tutorial's repository, where ``bias`` is ``(1, 3S)``. Arguments, attributes
-    and results have the names, order and shapes of ``torch.nn.LSTMCell``, too.
+    The parameters have the names and shapes of PyTorch's tutorial: ``weights``
+    ``(3S, S + I)`` with the columns of ``h`` first, and ``bias`` ``(3S,)``. State dicts of
+    the tutorial load unchanged, also those of the tutorial's repository, where ``bias`` is
+    ``(1, 3S)``. Arguments, attributes and results have the names, order and shapes of
+    ``torch.nn.LSTMCell``, too.
 
     Args:
         input_features: ``I``, features of the input.
@@ -74,12 +75,12 @@ class LLTM(Recurrent):
         input_size, hidden_size: the names of ``torch.nn.LSTMCell`` for the two sizes.
 
     Raises:
-        TypeError: a size is missing or no integer, both of its names are given, or `bias` is no
-            bool.
+        TypeError: a size is missing or no integer, both of its names are given, or `bias` is
+            no bool.
         ValueError: a size is negative, or ``state_size`` is zero.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - as nn.LSTMCell
         self,
         input_features: int | None = None,
         state_size: int | None = None,
@@ -188,7 +189,7 @@ class LLTM(Recurrent):
         return sizes if self.bias is not None else f"{sizes}, bias=False"
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+        self, state_dict: dict[str, Any], prefix: str, *args: object, **kwargs: object
     ) -> None:
         bias = state_dict.get(prefix + "bias")
         if isinstance(bias, Tensor) and bias.shape == (1, 3 * self.state_size):

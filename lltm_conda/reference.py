@@ -1,7 +1,7 @@
 """The LLTM cell in plain PyTorch: the definition with which tests compare the compiled op.
 
-The definition runs on every device that PyTorch supports and needs no binary of the package. Where
-no binary fits, import the package with ``LLTM_CONDA_LOAD=0`` and then use this module.
+The definition runs on every device that PyTorch supports and needs no binary of the package.
+Where no binary fits, import the package with ``LLTM_CONDA_LOAD=0`` and then use this module.
 """
 
 import torch
@@ -20,8 +20,8 @@ def reference(
     """One step of the LLTM cell (an LSTM without a forget gate, with ELU for the candidate).
 
     ``X = [h, x]``; ``[z_i, z_o, z_c] = X Wᵀ + b``; ``i = σ(z_i)``, ``o = σ(z_o)``,
-    ``g = elu(z_c)``; ``c' = c + g·i``; ``h' = tanh(c')·o``. This is the cell of PyTorch's tutorial
-    "Custom C++ and CUDA Extensions".
+    ``g = elu(z_c)``; ``c' = c + g·i``; ``h' = tanh(c')·o``. This is the cell of PyTorch's
+    tutorial "Custom C++ and CUDA Extensions".
 
     Args:
         input: ``(B, I)``, floating point.

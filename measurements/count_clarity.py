@@ -380,13 +380,13 @@ def render_table(by_folder: dict[str, Counts]) -> str:
     return "\n".join([heading, *rows])
 
 
-def render_places(sources: Iterable[Source], rule: str, root: Path) -> str:
-    lines = []
+def render_places(sources: Iterable[Source], rule: str, root: Path) -> Iterator[str]:
+    """A line for each place; none where the rule counts nothing."""
     for source in sources:
         path = source.name if root.is_file() else root / source.name
         places = sorted(RULES[rule](source), key=lambda place: place.line)
-        lines += [f"{path}:{place.line}: {place.what}" for place in places]
-    return "\n".join(lines)
+        for place in places:
+            yield f"{path}:{place.line}: {place.what}"
 
 
 def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -407,7 +407,8 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parse_arguments(argv)
     sources = read_sources(arguments.root, arguments.rev)
     if arguments.list:
-        print(render_places(sources, arguments.list, arguments.root))
+        for line in render_places(sources, arguments.list, arguments.root):
+            print(line)
         return
     by_folder = count_by_folder(sources, arguments.depth)
     if arguments.json:

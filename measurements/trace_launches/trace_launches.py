@@ -25,7 +25,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
+
+import cffi
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -104,10 +106,28 @@ class Call(NamedTuple):
     launches: list[str]
 
 
+class FakeRuntime(Protocol):
+    """The functions of fake_cuda.cpp and of the environment that `FAKE` declares."""
+
+    def fake_describe_device(self, mode: int, major: int) -> None: ...
+
+    def fake_set_parameters(self, kernel: bytes, sizes: bytes) -> None: ...
+
+    def fake_recorded(self) -> object: ...
+
+    def fake_forget(self) -> None: ...
+
+    def setenv(self, name: bytes, value: bytes, overwrite: int) -> int: ...
+
+    def unsetenv(self, name: bytes) -> int: ...
+
+
 class Build:
     """The kernels of one build, linked with the fakes."""
 
-    def __init__(self, ffi: Any, fake: Any, objects: Path, library: Path, fakes: Path) -> None:
+    def __init__(
+        self, ffi: cffi.FFI, fake: FakeRuntime, objects: Path, *, library: Path, fakes: Path
+    ) -> None:
         inputs = [*map(str, sorted(objects.glob("*.o"))), str(fakes)]
         subprocess.run(["g++", "-shared", "-o", str(library), *inputs, "-ldl"], check=True)
         self._ffi = ffi
@@ -129,19 +149,19 @@ class Build:
         # The text has them in the order of their numbers.
         return [str(name) for name in listed]
 
-    def call(self, name: str, *arguments: Any) -> Call:
+    def call(self, name: str, *arguments: object) -> Call:
         self._fake.fake_forget()
         error = getattr(self._table, name)(*arguments)
         record = self._ffi.string(self._fake.fake_recorded()).decode()
         lines = [FILE_NAMESPACE.sub("", mask_gaps(line)) for line in record.splitlines()]
         return Call(None if error == self._ffi.NULL else self._ffi.string(error), lines)
 
-    def call_pointwise(self, name: str, *arguments: Any) -> Call:
+    def call_pointwise(self, name: str, *arguments: object) -> Call:
         return self.call(f"pointwise_{name}", *arguments)
 
 
 @contextlib.contextmanager
-def force_step(fake: Any, family: str) -> Iterator[None]:
+def force_step(fake: FakeRuntime, family: str) -> Iterator[None]:
     """Forces a family of a step as long as the context lasts."""
     fake.setenv(b"LLTM_CUDA_CELL", family.encode(), 1)
     try:
@@ -153,7 +173,9 @@ def force_step(fake: Any, family: str) -> Iterator[None]:
 class Comparison:
     """Draws problems, and compares what the two builds do with them."""
 
-    def __init__(self, ffi: Any, fake: Any, old: Build, new: Build, seed: int) -> None:
+    def __init__(
+        self, ffi: cffi.FFI, fake: FakeRuntime, old: Build, new: Build, *, seed: int
+    ) -> None:
         self._ffi = ffi
         self._fake = fake
         self._old = old
@@ -187,7 +209,7 @@ class Comparison:
         size = int(most ** self._random.random())
         return max(multiple, size // multiple * multiple)
 
-    def _pointer(self, absent: float = 0.0) -> Any:
+    def _pointer(self, absent: float = 0.0) -> object:
         """A new address, mostly aligned; NULL with the probability `absent`."""
         if self._random.random() < absent:
             return self._ffi.NULL
@@ -195,7 +217,7 @@ class Comparison:
         shift = self._random.choice((2, 4, 8)) if self._random.random() < 0.05 else 0
         return self._ffi.cast("void*", self._address + shift)
 
-    def _fill_pointers(self, arguments: Any, absent: dict[str, float]) -> None:
+    def _fill_pointers(self, arguments: object, absent: dict[str, float]) -> None:
         for name, field in self._ffi.typeof(arguments).item.fields:
             if field.type.kind == "pointer":
                 setattr(arguments, name, self._pointer(absent.get(name, 0.0)))
@@ -204,7 +226,7 @@ class Comparison:
         if old != new:
             self.differences.append(f"{what}\n  old: {old}\n  new: {new}")
 
-    def _compare_step(self, dtype: int, execution: Any) -> None:
+    def _compare_step(self, dtype: int, execution: object) -> None:
         multiple = self._random.choice((1, 1, 2, 4, 8, 8, 16))
         sizes = {"batch_size": self._size(4096), "state_size": self._size(4500, multiple)}
         if self._random.random() < 0.75:
@@ -223,7 +245,7 @@ class Comparison:
         if family in self._old.step_families:
             self._launch_step(family, problem, sizes)
 
-    def _compare_step_plans(self, named: str, problem: tuple[Any, ...]) -> str:
+    def _compare_step_plans(self, named: str, problem: tuple[object, ...]) -> str:
         """Compares the plans, and returns the new one's family."""
         old = self._ffi.new("lltm_step_plan*")
         new = self._ffi.new("lltm_step_plan*")
@@ -240,7 +262,7 @@ class Comparison:
             self.counts[f"step plans that differ, {old_family} became {new_family}"] += 1
         return str(new_family)
 
-    def _launch_step(self, family: str, problem: tuple[Any, ...], sizes: dict[str, int]) -> None:
+    def _launch_step(self, family: str, problem: tuple[object, ...], sizes: dict[str, int]) -> None:
         dtype, backward, _, _, execution = problem
         name = "backward" if backward else "forward"
         arguments = self._ffi.new(f"lltm_step_{name}_arguments*", {"sizes": sizes})
@@ -267,7 +289,7 @@ class Comparison:
         self._expect_same(f"{family} {name} {dtype} {sizes}", *calls)
         self.counts[f"step launches the same, {family} {name}"] += calls[0] == calls[1]
 
-    def _compare_layer(self, dtype: int, execution: Any) -> None:
+    def _compare_layer(self, dtype: int, execution: object) -> None:
         multiple = self._random.choice((1, 2, 4, 8, 8, 16))
         state = self._size(3300, multiple)
         sizes = {
@@ -283,8 +305,9 @@ class Comparison:
         old = self._ffi.new("lltm_layer_plan*")
         new = self._ffi.new("lltm_layer_plan*")
         layer = self._ffi.new("lltm_layer_sizes*", sizes)
-        self._old.call("layer_plan", dtype, backward, layer, execution, old)
-        self._new.call("layer_plan", dtype, backward, layer, execution, new)
+        problem = (dtype, backward, layer, execution)
+        self._old.call("layer_plan", *problem, old)
+        self._new.call("layer_plan", *problem, new)
         plans = (bytes(self._ffi.buffer(plan)) for plan in (old, new))
         self._expect_same(f"the plan of the layer {named}", *plans)
         padded = " of padded sizes" if new.padded_state else ""
@@ -304,7 +327,7 @@ class Comparison:
             calls[0] == calls[1]
         )
 
-    def _compare_copies(self, dtype: int, execution: Any) -> None:
+    def _compare_copies(self, dtype: int, execution: object) -> None:
         count = self._random.randint(1, 13)
         copies = self._ffi.new("lltm_copy[]", count)
         for copy in copies:
@@ -345,9 +368,9 @@ def main() -> int:
         for objects in (arguments.old, arguments.new):
             for kernel, sizes in read_parameters(objects).items():
                 fake.fake_set_parameters(kernel.encode(), ",".join(map(str, sizes)).encode())
-        old = Build(ffi, fake, arguments.old, folder / "old.so", fakes)
-        new = Build(ffi, fake, arguments.new, folder / "new.so", fakes)
-        comparison = Comparison(ffi, fake, old, new, arguments.seed)
+        old = Build(ffi, fake, arguments.old, library=folder / "old.so", fakes=fakes)
+        new = Build(ffi, fake, arguments.new, library=folder / "new.so", fakes=fakes)
+        comparison = Comparison(ffi, fake, old, new, seed=arguments.seed)
         for _ in range(arguments.count):
             comparison.run()
         for what, count in sorted(comparison.counts.items()):

@@ -249,7 +249,9 @@ def test_a_step_that_reads_another_h_than_it_returns_is_caught() -> None:
         outputs = []
         late = state[0]
         for x_t in x:
-            late, state = state[0], checking.lltm_step(p, x_t, (late, state[1]))
+            new_state = checking.lltm_step(p, x_t, (late, state[1]))
+            late = state[0]
+            state = new_state
             outputs.append(state[0])
         return (torch.stack(outputs), *(s[None] for s in state))
 

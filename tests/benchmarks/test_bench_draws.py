@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bench_samples import SIZE, report, result
@@ -14,7 +13,7 @@ from benchmarks import machine, plot, session, sizes
 from benchmarks.compare import ratios
 from benchmarks.contender import DTYPES
 from benchmarks.report import summary
-from benchmarks.schema import Size, read, write
+from benchmarks.schema import Report, Size, read, write
 from benchmarks.sizes import Draw
 
 
@@ -73,7 +72,7 @@ def test_the_command_measures_what_was_drawn(
 def test_what_is_slower_is_replaced_by_the_median_of_fresh_processes(
     monkeypatch: pytest.MonkeyPatch, times: tuple[float, ...], median: float
 ) -> None:
-    def measured(peer: float) -> Any:
+    def measured(peer: float) -> Report:
         return report(
             result("lstmcell", [peer]),
             result("ours", [10.0]),

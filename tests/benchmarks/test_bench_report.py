@@ -75,7 +75,16 @@ def test_the_tables_say_ratio_skip_and_door() -> None:
 
 
 def target(**changes: object) -> targets.Target:
-    fixed = targets.Target("cell", "cpu", "tutorial", SIZE, "float32", "forward", "cpp", 2.5)
+    fixed = targets.Target(
+        command="cell",
+        device="cpu",
+        protocol="tutorial",
+        size=SIZE,
+        dtype="float32",
+        metric="forward",
+        against="cpp",
+        ratio=2.5,
+    )
     return dataclasses.replace(fixed, **changes)  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import kernel_table
@@ -54,7 +55,11 @@ class OneCopy:
         r, c = map(min, (self.rows, self.columns))
         inside[:, :r, :c] = self.start[:, :r, :c]
 
-    def fill(self, copy: Any, void: Any) -> None:
+    def fill(
+        self,
+        copy: Any,  # noqa: ANN401 - cffi makes the type from the header
+        void: Callable[[int], object],
+    ) -> None:
         copy.to = void(self.end.data_ptr())
         copy.planes = len(self.end)
         setattr(copy, "from", void(self.start.data_ptr()))

@@ -70,7 +70,7 @@ def test_sanitizer_forward_and_backward(gpu, monkeypatch, dtype, path, shape) ->
             assert gradient.isfinite().all()
     torch.ops.lltm.backward(*incoming, *saved, 6)
     expanded = incoming[0][:1, :1].expand_as(incoming[0])
-    torch.ops.lltm.backward(expanded, expanded, None, *saved[:-1], None, 31)
+    torch.ops.lltm.backward(expanded, expanded, None, *saved[:-1], gates=None, needs=31)
     torch.cuda.synchronize()
 
 

@@ -107,7 +107,14 @@ def test_zero_tensors_as_states_and_gradients(device, keep_cells) -> None:
 def test_gates_of_the_raw_op_have_no_derivative(device) -> None:
     weights = torch.randn(9, 5, device=device, requires_grad=True)
     *_, gates, _ = torch.ops.lltm.layer_forward(
-        torch.randn(3, 2, 2, device=device), weights, None, None, None, False, True, False
+        input=torch.randn(3, 2, 2, device=device),
+        weights=weights,
+        bias=None,
+        initial_h=None,
+        initial_cell=None,
+        reverse=False,
+        keep_cells=True,
+        allow_tf32=False,
     )
     assert not gates.requires_grad
 
@@ -116,7 +123,14 @@ def test_the_raw_backward_op_says_where_second_derivatives_are(device) -> None:
     x = torch.randn(3, 2, 2, device=device)
     weights = torch.randn(9, 5, device=device)
     output, _, _, gates, cells = torch.ops.lltm.layer_forward(
-        x, weights, None, None, None, False, True, False
+        input=x,
+        weights=weights,
+        bias=None,
+        initial_h=None,
+        initial_cell=None,
+        reverse=False,
+        keep_cells=True,
+        allow_tf32=False,
     )
     found = torch.ops.lltm.layer_backward(
         torch.ones_like(output).requires_grad_(),

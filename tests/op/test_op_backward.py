@@ -37,7 +37,7 @@ through_outputs = pytest.mark.parametrize(
 GATES_SUBSETS = [s for n in (1, 2, 3) for s in combinations(range(3), n)]
 
 
-def compare_gradients(function, oracle, inputs, used, tolerance, smallest_scale=0.0) -> None:
+def compare_gradients(function, oracle, inputs, used, *, tolerance, smallest_scale=0.0) -> None:
     exact = in_float64(inputs)
     outputs = function(*inputs)
     wanted_outputs = oracle(*exact)
@@ -59,7 +59,14 @@ def compare_gradients(function, oracle, inputs, used, tolerance, smallest_scale=
 @given(shape=shapes(), seed=seeds)
 def test_gradients_agree_with_float64_reference(device, entry, used, dtype, shape, seed) -> None:
     inputs = make_inputs(*shape, dtype=dtype, device=device, seed=seed, requires_grad=True)
-    compare_gradients(entry, lltm_conda.reference, inputs, used, TOLERANCE[dtype], SMALLEST_SCALE)
+    compare_gradients(
+        entry,
+        lltm_conda.reference,
+        inputs,
+        used,
+        tolerance=TOLERANCE[dtype],
+        smallest_scale=SMALLEST_SCALE,
+    )
 
 
 @through_outputs
@@ -67,14 +74,18 @@ def test_gradients_agree_with_float64_reference(device, entry, used, dtype, shap
 @pytest.mark.parametrize("shape", [(16, 32, 128), (33, 17, 29), (257, 3, 31)])
 def test_gradients_relative_norm_at_fixed_shapes(device, used, dtype, shape) -> None:
     inputs = make_inputs(*shape, dtype=dtype, device=device, requires_grad=True)
-    compare_gradients(through_function, lltm_conda.reference, inputs, used, TOLERANCE[dtype])
+    compare_gradients(
+        through_function, lltm_conda.reference, inputs, used, tolerance=TOLERANCE[dtype]
+    )
 
 
 @every_dtype
 @pytest.mark.parametrize("used", GATES_SUBSETS, ids=str)
 def test_gradients_through_all_three_results_of_the_raw_op(device, used, dtype) -> None:
     inputs = make_inputs(33, 17, 29, dtype=dtype, device=device, requires_grad=True)
-    compare_gradients(torch.ops.lltm.forward, reference_with_gates, inputs, used, TOLERANCE[dtype])
+    compare_gradients(
+        torch.ops.lltm.forward, reference_with_gates, inputs, used, tolerance=TOLERANCE[dtype]
+    )
 
 
 @pytest.mark.parametrize("mask", range(1, 32))
@@ -218,7 +229,7 @@ def test_gradients_of_inputs_that_are_all_zero(device, dtype) -> None:
     zeros = [torch.zeros_like(t) for t in make_inputs(3, 4, 37, dtype=dtype, device=device)]
     inputs = [t.requires_grad_() for t in zeros]
     reference = lltm_conda.reference
-    compare_gradients(lltm_conda.lltm, reference, inputs, (0, 1), TOLERANCE[dtype])
+    compare_gradients(lltm_conda.lltm, reference, inputs, (0, 1), tolerance=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])

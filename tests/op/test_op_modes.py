@@ -144,11 +144,11 @@ def test_anomaly_mode(device, entry) -> None:
 
 @contextmanager
 def deterministic_algorithms():
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(mode=True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(False)
+        torch.use_deterministic_algorithms(mode=False)
 
 
 @every_entry

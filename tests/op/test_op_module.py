@@ -252,7 +252,7 @@ def test_the_names_of_lstm_cell(device) -> None:
 def test_the_arguments_are_those_of_lstm_cell_in_their_order() -> None:
     names = list(inspect.signature(nn.LSTMCell.__init__).parameters)[3:]
     assert list(inspect.signature(LLTM).parameters)[2:5] == names
-    module = LLTM(4, 5, False, "meta", torch.float64)
+    module = LLTM(4, 5, False, "meta", torch.float64)  # noqa: FBT003 - the order is tested
     assert module.weights.is_meta and module.weights.dtype == torch.float64
 
 

@@ -103,10 +103,9 @@ def _torch(place_or_version: str | None) -> TorchInstall | None:
         return find_torch(place_or_version)
     minor = parse_minor(place_or_version)
     if minor is None or minor not in LAYOUTS:
-        measured = f"{dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}"
         raise UsageError(
-            f"the class layouts of torch {place_or_version} were not measured; "
-            f"name a torch from {measured}, or a folder"
+            f"the class layouts of torch {place_or_version} were not measured; name a torch "
+            f"from {dotted(min(LAYOUTS))} to {dotted(max(LAYOUTS))}, or a folder"
         )
     is_full = place_or_version.count(".") > 1
     return release(place_or_version if is_full else f"{place_or_version}.0", minor)

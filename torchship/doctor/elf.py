@@ -95,8 +95,10 @@ class Elf:
 
     def _range(self, offset: int, size: int, what: str) -> tuple[int, int]:
         if offset < 0 or size < 0 or offset + size > self.size:
-            end = f"{what} ends at byte {offset + size}, the file at {self.size}"
-            raise ElfError(f"truncated or corrupt: {end}")
+            raise ElfError(
+                f"truncated or corrupt: {what} ends at byte {offset + size}, "
+                f"the file at {self.size}"
+            )
         return offset, size
 
     def read(self, offset: int, size: int, what: str = "a read") -> bytes:

@@ -47,11 +47,7 @@ def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) 
     if name not in KINDS:
         raise ReleaseError(f"--upload: got {target!r}, needs one of {TARGETS}")
     manifest = parse(settings.manifest)
-    artefacts = [artefact for artefact in manifest.artefacts if artefact.kind in KINDS[name]]
-    if name == "folder" and manifest.base_channel is None:
-        if any(artefact.kind == "conda" for artefact in artefacts):
-            console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
-        artefacts = [artefact for artefact in artefacts if artefact.kind != "conda"]
+    artefacts = _select_artefacts(name, manifest, console)
     if refusals := [*_refusals(name, manifest, artefacts, settings.dist)]:
         raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
     if clashes := [*_clashes(name, target, manifest, artefacts)]:
@@ -73,6 +69,16 @@ def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) 
             _send(_command(name, owner), artefacts, log, console, dry_run=dry_run)
     console.print("nothing was uploaded (--dry-run)" if dry_run else f"uploaded to {target}")
     return 0
+
+
+def _select_artefacts(name: str, manifest: Manifest, console: Console) -> list[Artefact]:
+    """What a target takes of a release; a folder takes no conda packages that were bootstrapped."""
+    artefacts = [artefact for artefact in manifest.artefacts if artefact.kind in KINDS[name]]
+    if name != "folder" or manifest.base_channel is not None:
+        return artefacts
+    if any(artefact.kind == "conda" for artefact in artefacts):
+        console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
+    return [artefact for artefact in artefacts if artefact.kind != "conda"]
 
 
 def _clashes(
