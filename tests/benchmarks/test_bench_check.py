@@ -130,11 +130,11 @@ def test_a_tf32_product_rounds_its_operands_in_backward_as_well() -> None:
     weight = r_weight.clone().requires_grad_()  # the formula rounds the weights once
     cotangent = torch.randn(4, 3)
     output = checking.tf32_linear(x, weight, bias)
-    found = torch.autograd.grad(output, (x, weight, bias), cotangent)
+    gradients = torch.autograd.grad(output, (x, weight, bias), cotangent)
     r_cotangent = checking.rounded_to_tf32(cotangent)
     torch.testing.assert_close(output, F.linear(r_x, r_weight, bias))
     want = (r_cotangent @ r_weight, r_cotangent.t() @ r_x, cotangent.sum(0))
-    torch.testing.assert_close(found, want)
+    torch.testing.assert_close(gradients, want)
 
 
 LONG = Size(1, 16, 16, 200)
@@ -249,7 +249,9 @@ def test_a_step_that_reads_another_h_than_it_returns_is_caught() -> None:
         outputs = []
         late = state[0]
         for x_t in x:
-            late, state = state[0], checking.lltm_step(p, x_t, (late, state[1]))
+            next_state = checking.lltm_step(p, x_t, (late, state[1]))
+            late = state[0]
+            state = next_state
             outputs.append(state[0])
         return (torch.stack(outputs), *(s[None] for s in state))
 
