@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import kernel_table
 import pytest
@@ -12,6 +13,9 @@ from kernel_table import CODES
 
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
+
+if TYPE_CHECKING:
+    from _cffi_backend import _CDataBase as CData
 
 pytestmark = pytest.mark.cuda
 MOST = 13  # copies of a launch
@@ -54,7 +58,7 @@ class OneCopy:
         r, c = map(min, (self.rows, self.columns))
         inside[:, :r, :c] = self.start[:, :r, :c]
 
-    def fill(self, copy: Any, void: Any) -> None:
+    def fill(self, copy: CData, void: Callable[[int], CData]) -> None:
         copy.to = void(self.end.data_ptr())
         copy.planes = len(self.end)
         setattr(copy, "from", void(self.start.data_ptr()))

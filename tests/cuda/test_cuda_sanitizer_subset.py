@@ -65,12 +65,13 @@ def test_sanitizer_forward_and_backward(gpu, monkeypatch, dtype, path, shape) ->
     assert_agree(results[:2], want, TOLERANCE[dtype], names, SMALLEST_SCALE)
     incoming = like(results)
     saved = saved_for_backward(inputs, results)
-    for given in (incoming, (incoming[0], None, None), (None, incoming[1], None)):
-        for gradient in torch.ops.lltm.backward(*given, *saved, 31):
+    for subset in (incoming, (incoming[0], None, None), (None, incoming[1], None)):
+        for gradient in torch.ops.lltm.backward(*subset, *saved, 31):
             assert gradient.isfinite().all()
     torch.ops.lltm.backward(*incoming, *saved, 6)
     expanded = incoming[0][:1, :1].expand_as(incoming[0])
-    torch.ops.lltm.backward(expanded, expanded, None, *saved[:-1], None, 31)
+    without_gates = (*saved[:-1], None)
+    torch.ops.lltm.backward(expanded, expanded, None, *without_gates, 31)
     torch.cuda.synchronize()
 
 
@@ -111,9 +112,9 @@ def test_sanitizer_sequence(gpu, monkeypatch, dtype, family, shape) -> None:
     want = results()
     if dtype != torch.float64:  # has no family of its own
         monkeypatch.setenv("LLTM_LAYER_KERNELS", family)
-        needed = (9, 0) if family == "cluster" else (8, 0) if family == "grid" else (0, 0)
-        if torch.cuda.get_device_capability(gpu) < needed:
-            pytest.skip(f"{family} needs compute capability {needed[0]}.{needed[1]}")
+        capability = (9, 0) if family == "cluster" else (8, 0) if family == "grid" else (0, 0)
+        if torch.cuda.get_device_capability(gpu) < capability:
+            pytest.skip(f"{family} needs compute capability {capability[0]}.{capability[1]}")
         actual = results()
         names = ("output", "h_n", "c_n", "d_input", *(name for name, _ in layer.named_parameters()))
         assert_agree(actual, want, 4 * TOLERANCE[dtype], names, SMALLEST_SCALE)

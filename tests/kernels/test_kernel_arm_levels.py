@@ -32,8 +32,8 @@ pytestmark = [
 
 def compiled(compiler: str, folder: Path, *kernels: str | Path) -> Path:
     program = folder / "run_levels"
-    words = [compiler, "-std=c++17", "-O2", "-Wno-psabi", DRIVER, *kernels, "-o", program]
-    subprocess.run(words, check=True)
+    command = [compiler, "-std=c++17", "-O2", "-Wno-psabi", DRIVER, *kernels, "-o", program]
+    subprocess.run(command, check=True)
     return program
 
 
