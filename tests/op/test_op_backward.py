@@ -37,7 +37,7 @@ through_outputs = pytest.mark.parametrize(
 GATES_SUBSETS = [s for n in (1, 2, 3) for s in combinations(range(3), n)]
 
 
-def compare_gradients(function, oracle, inputs, used, tolerance, smallest_scale=0.0) -> None:
+def compare_gradients(function, oracle, inputs, used, *, tolerance, smallest_scale=0.0) -> None:
     exact = in_float64(inputs)
     outputs = function(*inputs)
     wanted_outputs = oracle(*exact)
@@ -59,7 +59,14 @@ def compare_gradients(function, oracle, inputs, used, tolerance, smallest_scale=
 @given(shape=shapes(), seed=seeds)
 def test_gradients_agree_with_float64_reference(device, entry, used, dtype, shape, seed) -> None:
     inputs = make_inputs(*shape, dtype=dtype, device=device, seed=seed, requires_grad=True)
-    compare_gradients(entry, lltm_conda.reference, inputs, used, TOLERANCE[dtype], SMALLEST_SCALE)
+    compare_gradients(
+        entry,
+        lltm_conda.reference,
+        inputs,
+        used,
+        tolerance=TOLERANCE[dtype],
+        smallest_scale=SMALLEST_SCALE,
+    )
 
 
 @through_outputs
@@ -67,14 +74,18 @@ def test_gradients_agree_with_float64_reference(device, entry, used, dtype, shap
 @pytest.mark.parametrize("shape", [(16, 32, 128), (33, 17, 29), (257, 3, 31)])
 def test_gradients_relative_norm_at_fixed_shapes(device, used, dtype, shape) -> None:
     inputs = make_inputs(*shape, dtype=dtype, device=device, requires_grad=True)
-    compare_gradients(through_function, lltm_conda.reference, inputs, used, TOLERANCE[dtype])
+    compare_gradients(
+        through_function, lltm_conda.reference, inputs, used, tolerance=TOLERANCE[dtype]
+    )
 
 
 @every_dtype
 @pytest.mark.parametrize("used", GATES_SUBSETS, ids=str)
 def test_gradients_through_all_three_results_of_the_raw_op(device, used, dtype) -> None:
     inputs = make_inputs(33, 17, 29, dtype=dtype, device=device, requires_grad=True)
-    compare_gradients(torch.ops.lltm.forward, reference_with_gates, inputs, used, TOLERANCE[dtype])
+    compare_gradients(
+        torch.ops.lltm.forward, reference_with_gates, inputs, used, tolerance=TOLERANCE[dtype]
+    )
 
 
 @pytest.mark.parametrize("mask", range(1, 32))
@@ -199,9 +210,9 @@ def test_new_h_may_be_changed_in_place_under_hooks(device) -> None:
 def test_new_h_may_be_changed_in_place_in_a_checkpoint(device) -> None:
     def two_steps(step, change, x, weights, bias, h, cell):
         new_h, new_cell = step(x, weights, bias, h, cell)
-        kept = new_h.clone()
+        h_before = new_h.clone()
         change(new_h)
-        return step(x, weights, bias, kept, new_cell)
+        return step(x, weights, bias, h_before, new_cell)
 
     inputs = make_inputs(device=device, requires_grad=True)
     outputs = checkpoint(two_steps, lltm_conda.lltm, without_grad, *inputs, use_reentrant=False)
@@ -218,7 +229,7 @@ def test_gradients_of_inputs_that_are_all_zero(device, dtype) -> None:
     zeros = [torch.zeros_like(t) for t in make_inputs(3, 4, 37, dtype=dtype, device=device)]
     inputs = [t.requires_grad_() for t in zeros]
     reference = lltm_conda.reference
-    compare_gradients(lltm_conda.lltm, reference, inputs, (0, 1), TOLERANCE[dtype])
+    compare_gradients(lltm_conda.lltm, reference, inputs, (0, 1), tolerance=TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -255,17 +266,17 @@ def test_changing_what_is_saved_is_an_error_each_time(device, entry, changed) ->
 def test_elements_kept_beyond_inputs_and_outputs(entry, dtype) -> None:
     batch, state = 16, 40
     inputs = make_inputs(batch, 8, state, dtype=dtype, requires_grad=True)
-    kept: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
     def pack(tensor):
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
+        sizes[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         outputs = entry(*inputs)
-    known = {t.untyped_storage().data_ptr() for t in (*inputs, *outputs)}
-    beyond = sum(elements for pointer, elements in kept.items() if pointer not in known)
+    outside = {t.untyped_storage().data_ptr() for t in (*inputs, *outputs)}
+    beyond = sum(elements for pointer, elements in sizes.items() if pointer not in outside)
     assert beyond == 3 * batch * state
 
 
@@ -279,8 +290,8 @@ def test_gradients_share_no_memory(device, entry, used) -> None:
     inputs = make_inputs(device=device, requires_grad=True)
     outputs = [entry(*inputs)[i] for i in used]
     incoming = like(outputs)
-    found = torch.autograd.grad(outputs, inputs, incoming)
-    pointers = storages((*found, *incoming, *outputs, *inputs))
+    slopes = torch.autograd.grad(outputs, inputs, incoming)
+    pointers = storages((*slopes, *incoming, *outputs, *inputs))
     assert len(set(pointers)) == len(pointers)
 
 
@@ -289,9 +300,9 @@ def test_gradients_of_the_backward_op_share_no_memory(device, used) -> None:
     inputs = make_inputs(device=device)
     results = torch.ops.lltm.forward(*inputs)
     incoming = [g if i in used else None for i, g in enumerate(like(results))]
-    found = torch.ops.lltm.backward(*incoming, *saved_for_backward(inputs, results), 31)
-    given = [g for g in incoming if g is not None]
-    pointers = storages((*found, *given, *results, *inputs))
+    slopes = torch.ops.lltm.backward(*incoming, *saved_for_backward(inputs, results), 31)
+    present = [g for g in incoming if g is not None]
+    pointers = storages((*slopes, *present, *results, *inputs))
     assert len(set(pointers)) == len(pointers)
 
 

@@ -243,8 +243,8 @@ def test_the_names_of_lstm_cell(device) -> None:
     module = LLTM(input_size=4, hidden_size=5, bias=True, device=device, dtype=torch.float64)
     assert (module.input_size, module.hidden_size) == (4, 5)
     x, state = arguments(device=device)
-    for got, want in zip(module(x, hx=state), module(x, state), strict=True):
-        assert torch.equal(got, want)
+    for actual, want in zip(module(x, hx=state), module(x, state), strict=True):
+        assert torch.equal(actual, want)
     with pytest.raises(TypeError, match="state and hx"):
         module(x, state, hx=state)
 
@@ -252,7 +252,8 @@ def test_the_names_of_lstm_cell(device) -> None:
 def test_the_arguments_are_those_of_lstm_cell_in_their_order() -> None:
     names = list(inspect.signature(nn.LSTMCell.__init__).parameters)[3:]
     assert list(inspect.signature(LLTM).parameters)[2:5] == names
-    module = LLTM(4, 5, False, "meta", torch.float64)
+    in_order = (4, 5, False, "meta", torch.float64)
+    module = LLTM(*in_order)
     assert module.weights.is_meta and module.weights.dtype == torch.float64
 
 
@@ -267,13 +268,13 @@ def test_a_cell_without_bias(device) -> None:
     assert module.weights.grad is not None
 
 
-@pytest.mark.parametrize("given", [False, True], ids=["zeros", "state"])
-def test_one_dimensional_input(device, given) -> None:
+@pytest.mark.parametrize("given_state", [False, True], ids=["zeros", "state"])
+def test_one_dimensional_input(device, given_state) -> None:
     module = cell(device=device)
     x, (h, c) = arguments(1, device=device)
-    got = module(x[0], (h[0], c[0]) if given else None)
-    want = module(x, (h, c) if given else None)
-    for g, w in zip(got, want, strict=True):
+    actual = module(x[0], (h[0], c[0]) if given_state else None)
+    want = module(x, (h, c) if given_state else None)
+    for g, w in zip(actual, want, strict=True):
         assert g.shape == (5,) and torch.equal(g, w[0])
 
 
@@ -355,9 +356,9 @@ def test_jit_trace_with_gradients(make) -> None:
     loaded = torch.jit.load(buffer)
     x = torch.randn(shape)
     assert torch.equal(loaded(x), model(x))
-    got = torch.autograd.grad(traced(x), list(model.parameters()))
+    actual = torch.autograd.grad(traced(x), list(model.parameters()))
     want = torch.autograd.grad(model(x), list(model.parameters()))
-    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(actual, want)
 
 
 @pytest.mark.parametrize("make", [LLTM, lltm_conda.LLTMLayer], ids=lambda m: m.__name__)

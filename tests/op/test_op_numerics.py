@@ -26,7 +26,7 @@ NAN = float("nan")
 EPSILON = {dtype: torch.finfo(dtype).eps for dtype in DTYPES}
 
 
-def chosen(z_i, z_o, z_c, cell, dtype, device) -> Inputs:
+def chosen(z_i, z_o, z_c, cell, *, dtype, device) -> Inputs:
     """Inputs of batch 1 whose pre-activations are the given lists (scalars are broadcast)."""
     z_i, z_o, z_c, cell = torch.broadcast_tensors(
         *(torch.as_tensor(v, dtype=torch.float64) for v in (z_i, z_o, z_c, cell))
@@ -51,7 +51,8 @@ def bias_gradient(inputs: Inputs, through: int) -> tuple[torch.Tensor, ...]:
 
 @every_dtype
 def test_derivative_of_elu_at_zero_is_one(device, dtype) -> None:
-    _, _, dz_c = bias_gradient(chosen(0.0, 0.0, [0.0, -0.0], 0.0, dtype, device), through=1)
+    inputs = chosen(0.0, 0.0, [0.0, -0.0], 0.0, dtype=dtype, device=device)
+    _, _, dz_c = bias_gradient(inputs, through=1)
     assert dz_c.tolist() == [0.5, 0.5]  # sigmoid(0) times one
 
 
@@ -65,7 +66,8 @@ TINY = {
 
 @every_dtype
 def test_tiny_negative_z_has_no_dead_zone_forward(device, dtype) -> None:
-    inputs = chosen(INF, 0.0, TINY[dtype], 0.0, dtype, device)  # i is one: new_cell is elu(z)
+    # i is one: new_cell is elu(z)
+    inputs = chosen(INF, 0.0, TINY[dtype], 0.0, dtype=dtype, device=device)
     new_cell = through_function(*inputs)[1]
     want = torch.expm1(inputs.bias.detach().cpu().double().chunk(3)[2])
     actual = new_cell.detach().cpu().double().flatten()
@@ -76,7 +78,7 @@ def test_tiny_negative_z_has_no_dead_zone_forward(device, dtype) -> None:
 
 @every_dtype
 def test_tiny_negative_z_has_no_dead_zone_backward(device, dtype) -> None:
-    inputs = chosen(0.0, 0.0, TINY[dtype], 0.0, dtype, device)
+    inputs = chosen(0.0, 0.0, TINY[dtype], 0.0, dtype=dtype, device=device)
     _, _, dz_c = bias_gradient(inputs, through=1)
     want = 0.5 * torch.exp(inputs.bias.detach().cpu().double().chunk(3)[2])
     torch.testing.assert_close(dz_c, want, rtol=4 * EPSILON[dtype], atol=0)
@@ -88,7 +90,7 @@ EXTREMES = [-750.0, -90.0, -1.0, 0.0, 1.0, 90.0, 750.0]
 def every_extreme(dtype, device) -> Inputs:
     """All 343 triples of extreme pre-activations, one a column, with a cell state of 0.3."""
     z_i, z_o, z_c = torch.cartesian_prod(*[torch.tensor(EXTREMES)] * 3).unbind(1)
-    return chosen(z_i, z_o, z_c, 0.3, dtype, device)
+    return chosen(z_i, z_o, z_c, 0.3, dtype=dtype, device=device)
 
 
 @every_dtype
@@ -147,11 +149,11 @@ def test_saved_values_keep_the_slope_of_a_saturated_sigmoid(device, dtype, gate)
     # A saved 16-bit sigmoid is 1.0 from |z| of 7 to 9 on, and its slope i (1 - i) is then 0.
     z = torch.tensor([6.0, 8.0, 10.0])
     if gate == "i":
-        inputs = chosen(z, 0.0, 64.0, 0.0, dtype, device)
+        inputs = chosen(z, 0.0, 64.0, 0.0, dtype=dtype, device=device)
         through = 1
         factor = 64.0
     else:
-        inputs = chosen(0.0, z, 0.0, 64.0, dtype, device)
+        inputs = chosen(0.0, z, 0.0, 64.0, dtype=dtype, device=device)
         through = 0
         factor = 1.0
     dz_i, dz_o, _ = bias_gradient(inputs, through)
@@ -164,7 +166,8 @@ def test_saved_values_keep_the_slope_of_a_saturated_sigmoid(device, dtype, gate)
 def test_sigmoid_is_accurate_in_its_lower_tail(device, dtype) -> None:
     lowest = -10.0 if dtype == torch.float16 else -80.0
     z = torch.linspace(lowest, 5.0, 200).to(dtype)
-    inputs = chosen(0.0, z, 0.0, 64.0, dtype, device)  # tanh(64) is one: new_h is o
+    # tanh(64) is one: new_h is o
+    inputs = chosen(0.0, z, 0.0, 64.0, dtype=dtype, device=device)
     actual = through_function(*inputs)[0].detach().cpu().double().flatten()
     rtol = 1e-13 if dtype == torch.float64 else 1e-5 + 2 * EPSILON[dtype]
     torch.testing.assert_close(
@@ -176,7 +179,8 @@ def test_sigmoid_is_accurate_in_its_lower_tail(device, dtype) -> None:
 def test_tanh_of_a_small_cell_is_accurate(device, dtype) -> None:
     smallest = -3.0 if dtype == torch.float16 else -30.0
     cell = torch.logspace(smallest, 1.0, 200, dtype=torch.float64).to(dtype)
-    inputs = chosen(0.0, INF, 0.0, torch.cat([cell, -cell]), dtype, device)  # o is one
+    # o is one
+    inputs = chosen(0.0, INF, 0.0, torch.cat([cell, -cell]), dtype=dtype, device=device)
     actual = through_function(*inputs)[0].detach().cpu().double().flatten()
     want = torch.tanh(torch.cat([cell, -cell]).double())
     rtol = 1e-13 if dtype == torch.float64 else 1e-5 + 2 * EPSILON[dtype]
@@ -196,7 +200,7 @@ def test_infinite_pre_activations_reach_their_limits(device, dtype) -> None:
         (0.0, INF, 0.0, -INF, -1.0, -INF),
     ]
     z_i, z_o, z_c, cell, want_h, want_cell = (list(column) for column in zip(*z, strict=True))
-    new_h, new_cell = through_function(*chosen(z_i, z_o, z_c, cell, dtype, device))
+    new_h, new_cell = through_function(*chosen(z_i, z_o, z_c, cell, dtype=dtype, device=device))
     rtol = max(2 * EPSILON[dtype], 1e-6)
     torch.testing.assert_close(new_h.flatten().tolist(), want_h, rtol=rtol, atol=0)
     torch.testing.assert_close(new_cell.flatten().tolist(), want_cell, rtol=rtol, atol=0)
@@ -204,17 +208,17 @@ def test_infinite_pre_activations_reach_their_limits(device, dtype) -> None:
 
 @every_dtype
 def test_infinity_times_zero_is_nan_as_in_the_reference(device, dtype) -> None:
-    new_h, new_cell = through_function(*chosen(-INF, 0.0, INF, 0.0, dtype, device))
+    new_h, new_cell = through_function(*chosen(-INF, 0.0, INF, 0.0, dtype=dtype, device=device))
     assert new_cell.isnan().all() and new_h.isnan().all()
 
 
 @every_dtype
 def test_infinite_cell_has_finite_gradients(device, dtype) -> None:
-    inputs = chosen([0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [INF, -INF], dtype, device)
+    inputs = chosen([0.5, 0.5], [0.5, 0.5], [0.5, -0.5], [INF, -INF], dtype=dtype, device=device)
     new_h, _ = through_function(*inputs)
-    found = torch.autograd.grad(new_h.sum(), [inputs.bias, inputs.old_cell])
-    assert all(g.isfinite().all() for g in found)
-    assert not found[1].any(), "tanh is flat at infinity"
+    slopes = torch.autograd.grad(new_h.sum(), [inputs.bias, inputs.old_cell])
+    assert all(g.isfinite().all() for g in slopes)
+    assert not slopes[1].any(), "tanh is flat at infinity"
 
 
 @every_dtype
@@ -275,7 +279,7 @@ def test_nan_in_an_incoming_gradient_is_not_swallowed(device, dtype) -> None:
 def test_sixteen_bit_results_are_rounded_once_from_float32(device, dtype) -> None:
     # With exact pre-activations, float32 arithmetic leaves one rounding: half a unit.
     z = torch.linspace(-4, 4, 301).to(dtype)
-    inputs = chosen(z, z.flip(0), z.roll(70), 0.25, dtype, device)
+    inputs = chosen(z, z.flip(0), z.roll(70), 0.25, dtype=dtype, device=device)
     want = lltm_conda.reference(*in_float64(inputs))
     for actual, exact in zip(through_function(*inputs), want, strict=True):
         torch.testing.assert_close(
