@@ -74,12 +74,14 @@ class Case(NamedTuple):
 def cases(draw: st.DrawFn) -> Case:
     """Sizes either side of a register's and a tile's width, and every option."""
     return Case(
-        draw(st.sampled_from((1, 2, 3, 7))),
-        draw(st.sampled_from((1, 2, 3, 5, 8, 9, 17))),
-        draw(st.sampled_from((1, 2, 3, 8, 17, 33))),
-        draw(st.sampled_from((1, 2, 3, 8, 15, 16, 17, 33))),
-        draw(st.integers(1, 3)),
-        *(draw(st.booleans()) for _ in range(3)),
+        steps=draw(st.sampled_from((1, 2, 3, 7))),
+        batch=draw(st.sampled_from((1, 2, 3, 5, 8, 9, 17))),
+        features=draw(st.sampled_from((1, 2, 3, 8, 17, 33))),
+        state=draw(st.sampled_from((1, 2, 3, 8, 15, 16, 17, 33))),
+        layers=draw(st.integers(1, 3)),
+        bidirectional=draw(st.booleans()),
+        bias=draw(st.booleans()),
+        given_state=draw(st.booleans()),
     )
 
 

@@ -107,7 +107,12 @@ def test_zero_tensors_as_states_and_gradients(device, keep_cells) -> None:
 def test_gates_of_the_raw_op_have_no_derivative(device) -> None:
     weights = torch.randn(9, 5, device=device, requires_grad=True)
     *_, gates, _ = torch.ops.lltm.layer_forward(
-        torch.randn(3, 2, 2, device=device), weights, None, None, None, False, True, False
+        torch.randn(3, 2, 2, device=device),
+        weights,
+        *(None, None, None),
+        reverse=False,
+        keep_cells=True,
+        allow_tf32=False,
     )
     assert not gates.requires_grad
 
@@ -116,14 +121,14 @@ def test_the_raw_backward_op_says_where_second_derivatives_are(device) -> None:
     x = torch.randn(3, 2, 2, device=device)
     weights = torch.randn(9, 5, device=device)
     output, _, _, gates, cells = torch.ops.lltm.layer_forward(
-        x, weights, None, None, None, False, True, False
+        x, weights, *(None, None, None), reverse=False, keep_cells=True, allow_tf32=False
     )
-    found = torch.ops.lltm.layer_backward(
+    slopes = torch.ops.lltm.layer_backward(
         torch.ones_like(output).requires_grad_(),
         *(None, None, None, x, weights, None, None, None, output, gates, cells, 3, False, False),
     )
     with pytest.raises(NotImplementedError, match=r"torch\.ops\.lltm\.layer_forward"):
-        found[0].sum().backward()
+        slopes[0].sum().backward()
 
 
 def test_gradients_of_the_mean_penalty_train(device) -> None:
