@@ -59,9 +59,10 @@ def functions(level: str, folder: Path) -> dict[str, list[list[str]]]:
     blocks_of = {}
     assembly = out.read_text(encoding="utf-8")
     function = re.compile(r"^(\w+):\n(.*?)\.cfi_endproc", re.DOTALL | re.MULTILINE)
+    instruction = re.compile(r"^\t([a-z]\w*(?:\.\w+)?)", re.MULTILINE)
     for name, body in function.findall(assembly):
         blocks = re.split(r"^\.L\d+:\n", body, flags=re.MULTILINE)
-        blocks_of[name] = [re.findall(r"^\t([a-z]\w*(?:\.\w+)?)", b, re.MULTILINE) for b in blocks]
+        blocks_of[name] = [instruction.findall(block) for block in blocks]
     return blocks_of
 
 
