@@ -363,8 +363,8 @@ def test_benchmarks_know_of_the_measurements_their_storage_alone(path: Path) -> 
 
 def test_measurements_run_in_no_circle() -> None:
     graph = imported_modules(python_files("benchmarks", "measurements"))
-    found = circles(graph)
-    assert not found, "circles of imports:\n" + "\n".join(found)
+    import_circles = circles(graph)
+    assert not import_circles, "circles of imports:\n" + "\n".join(import_circles)
 
 
 def without_body(log: str) -> list[str]:

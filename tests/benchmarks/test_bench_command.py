@@ -25,10 +25,10 @@ def test_a_cell_is_measured_stored_and_shown(
     path = tmp_path / "cell.json"
     arguments = ["cell", "--device", device, "--sizes", "2,3,4", *QUICK, "--json", str(path)]
     assert command.main([*arguments, "--contenders", "python", "lstmcell"]) == 0
-    found = read(path)
-    assert {r.contender for r in found.results} == {"python", "lstmcell"}
-    assert {r.metric for r in found.results} == {"forward", "backward"}
-    assert all(len(r.rounds) == 2 and r.error is not None for r in found.results)
+    report = read(path)
+    assert {r.contender for r in report.results} == {"python", "lstmcell"}
+    assert {r.metric for r in report.results} == {"forward", "backward"}
+    assert all(len(r.rounds) == 2 and r.error is not None for r in report.results)
     assert str(tmp_path) not in path.read_text(), "the file tells where it was written"
     capsys.readouterr()
     assert command.main(["show", str(path)]) == 0
@@ -76,10 +76,10 @@ def test_a_wrong_contender_is_not_timed_and_fails_the_run(
     monkeypatch.setattr(baselines, "CELLS", contenders)
     path = tmp_path / "wrong.json"
     assert command.main(["cell", "--sizes", "2,3,4", *QUICK, "--json", str(path)]) == 1
-    found = read(path)
-    assert {r.contender for r in found.results} == {"python"}
-    assert [s.contender for s in found.skipped] == ["wrong"]
-    assert found.skipped[0].reason.startswith(session.WRONG)
+    report = read(path)
+    assert {r.contender for r in report.results} == {"python"}
+    assert [s.contender for s in report.skipped] == ["wrong"]
+    assert report.skipped[0].reason.startswith(session.WRONG)
 
 
 def test_one_contender_that_fails_does_not_stop_the_others(
@@ -92,9 +92,9 @@ def test_one_contender_that_fails_does_not_stop_the_others(
     monkeypatch.setattr(baselines, "CELLS", contenders)
     path = tmp_path / "fails.json"
     assert command.main(["cell", "--sizes", "2,3,4", *QUICK, "--json", str(path)]) == 0
-    found = read(path)
-    assert {r.contender for r in found.results} == {"python"}
-    assert "no room" in found.skipped[0].reason
+    report = read(path)
+    assert {r.contender for r in report.results} == {"python"}
+    assert "no room" in report.skipped[0].reason
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_run_all_asks_for_what_the_command_line_knows(device: str, tmp_path: Pat
     assert len(calls) > 5
     for module, name, *arguments in calls:
         assert (module, name) == ("-m", "benchmarks")
-        found = command.parser().parse_args(arguments)
-        is_layer = found.command == "layer" or getattr(found, "what", "cell") == "layer"
-        known = baselines.LAYERS if is_layer else baselines.CELLS
-        assert set(getattr(found, "contenders", ())) <= set(known), " ".join(arguments)
+        options = command.parser().parse_args(arguments)
+        is_layer = options.command == "layer" or getattr(options, "what", "cell") == "layer"
+        contenders = baselines.LAYERS if is_layer else baselines.CELLS
+        assert set(getattr(options, "contenders", ())) <= set(contenders), " ".join(arguments)

@@ -31,8 +31,8 @@ def test_a_fit_finds_the_constants_that_made_the_times(family) -> None:
     rows = torch.tensor([constants.terms(family, size, 2) for size in steps(3)]).double()
     true = torch.tensor(TRUE[family]).double()
     times = constants.predicted(family, true, rows, LAUNCH)
-    found = constants.fit(family, rows, times, LAUNCH)
-    torch.testing.assert_close(found, true, rtol=1e-6, atol=0)
+    fitted = constants.fit(family, rows, times, LAUNCH)
+    torch.testing.assert_close(fitted, true, rtol=1e-6, atol=0)
 
 
 def test_the_command_prints_every_constant_of_the_plan() -> None:

@@ -57,8 +57,8 @@ def test_the_command_measures_what_was_drawn(
     size = Size(2, 3, 4, 5 if what == "layer" else 1)
     monkeypatch.setattr(sizes, "draw", lambda *_: [Draw(size, "float32")])
     path = tmp_path / "random.json"
-    words = ["random", "--what", what, "--seconds", "0.01", "--rounds", "2", "--again", "0"]
-    assert command.main([*words, "--json", str(path)]) == 0
+    arguments = ["random", "--what", what, "--seconds", "0.01", "--rounds", "2", "--again", "0"]
+    assert command.main([*arguments, "--json", str(path)]) == 0
     assert {(r.size, r.metric) for r in ratios(read(path))} == {
         (size, "forward"),
         (size, "backward"),
@@ -80,22 +80,22 @@ def test_what_is_slower_is_replaced_by_the_median_of_fresh_processes(
             command_line="python -m benchmarks random --contenders lstmcell ours",
         )
 
-    found = measured(5.0)
+    first_report = measured(5.0)
     again = iter(times)
     monkeypatch.setattr(session, "_measure", lambda *_: None)
-    monkeypatch.setattr(machine, "describe_software", lambda: found.software)
+    monkeypatch.setattr(machine, "describe_software", lambda: first_report.software)
 
-    def run(words: list[str], **_: object) -> None:
-        assert words[words.index("--contenders") + 1 :][:2] == ["lstmcell", "ours"]
-        write(measured(next(again)), Path(words[words.index("--json") + 1]))
+    def run(command_line: list[str], **_: object) -> None:
+        assert command_line[command_line.index("--contenders") + 1 :][:2] == ["lstmcell", "ours"]
+        write(measured(next(again)), Path(command_line[command_line.index("--json") + 1]))
 
     monkeypatch.setattr(subprocess, "run", run)
-    words = ["random", "--what", "step", "--contenders", "lstmcell", "ours"]
-    words += ["--again", str(len(times))]
-    arguments = command.parser().parse_args(words)
+    command_line = ["random", "--what", "step", "--contenders", "lstmcell", "ours"]
+    command_line += ["--again", str(len(times))]
+    arguments = command.parser().parse_args(command_line)
     settings = command.settings_of(arguments, "python -m benchmarks random")
-    session.run(found, [Draw(SIZE, "float32")], settings)
-    assert [r.value for r in ratios(found)] == [median]
+    session.run(first_report, [Draw(SIZE, "float32")], settings)
+    assert [r.value for r in ratios(first_report)] == [median]
 
 
 def test_the_summary_counts_what_is_slower() -> None:
@@ -111,7 +111,7 @@ def test_the_summary_counts_what_is_slower() -> None:
 
 
 @pytest.mark.parametrize(
-    "words, kept",
+    "options, expected",
     [
         ([], ["bfloat16", "tf32", "float16"]),
         (["--dtype", "tf32", "float16"], ["tf32", "float16"]),
@@ -120,14 +120,14 @@ def test_the_summary_counts_what_is_slower() -> None:
     ],
 )
 def test_dtypes_choose_among_the_draws(
-    words: list[str], kept: list[str], monkeypatch: pytest.MonkeyPatch
+    options: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = [Draw(Size(2, 3, 4), dtype) for dtype in ("bfloat16", "tf32", "float16")]
     monkeypatch.setattr(sizes, "draw", lambda *_: drawn)
     measured: list[str] = []
     monkeypatch.setattr(session, "_measure", lambda report, draw, *_: measured.append(draw.dtype))
-    command.main(["random", "--what", "step", *words])
-    assert measured == kept
+    command.main(["random", "--what", "step", *options])
+    assert measured == expected
 
 
 def test_a_deadline_holds_for_all_draws_together(
@@ -144,5 +144,5 @@ def test_a_deadline_holds_for_all_draws_together(
 
 def test_draws_are_drawn_as_points(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    found = report(result("lstm", [20.0]), result("ours", [10.0]), command="random")
-    assert plot.draw(found, tmp_path / "random").stat().st_size > 1000
+    drawn_report = report(result("lstm", [20.0]), result("ours", [10.0]), command="random")
+    assert plot.draw(drawn_report, tmp_path / "random").stat().st_size > 1000

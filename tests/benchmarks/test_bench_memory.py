@@ -26,8 +26,8 @@ def keeper(rows: int) -> Cell:
 
         @staticmethod
         def backward(ctx: object, gh: Tensor, gc: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-            kept, _, _ = ctx.saved_tensors  # type: ignore[attr-defined]
-            return gh * kept[0], gc, (gh + gc).sum()
+            saved, _, _ = ctx.saved_tensors  # type: ignore[attr-defined]
+            return gh * saved[0], gc, (gh + gc).sum()
 
     module = nn.Module()
     module.weight = nn.Parameter(torch.zeros(()))
@@ -48,8 +48,8 @@ def test_the_peak_of_a_loop_is_what_its_steps_keep() -> None:
     steps = 64
     size = Size(SIZE.batch, SIZE.inputs, SIZE.state, steps)
     peak = profiles.peak_of_loop(keeper(10), make_inputs(size, torch.float32, "cpu", 0))
-    kept = steps * 11 * ROW  # ten rows and h; c is freed once the next one exists
-    assert kept <= peak <= kept * 1.05
+    expected_bytes = steps * 11 * ROW  # ten rows and h; c is freed once the next one exists
+    assert expected_bytes <= peak <= expected_bytes * 1.05
 
 
 def test_more_kept_means_a_higher_peak(device: str) -> None:

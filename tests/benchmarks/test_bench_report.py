@@ -15,9 +15,9 @@ from benchmarks import report as reporting
 from benchmarks.schema import Report, Size
 
 
-def printed(found: Report) -> str:
+def printed(measured: Report) -> str:
     console = Console(file=io.StringIO(), width=200)
-    reporting.show(found, console)
+    reporting.show(measured, console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -48,30 +48,30 @@ def test_the_verdict_allows_five_percent(ours: float, slower: list[str]) -> None
 
 
 def test_no_verdict_without_ours() -> None:
-    text = printed(report(result("python", [1.0]), command="grid"))
-    assert "ours not measured" in text
-    assert "0 of 0 measured" in text
+    output = printed(report(result("python", [1.0]), command="grid"))
+    assert "ours not measured" in output
+    assert "0 of 0 measured" in output
 
 
 def test_the_grid_counts_what_is_slower() -> None:
     slow = Size(1, 4, 16)
-    found = report(
+    grid = report(
         result("python", [2.0] * 3),
         result("ours", [1.0] * 3),
         result("python", [1.0] * 3, size=slow),
         result("ours", [2.0] * 3, size=slow),
         command="grid",
     )
-    text = printed(found)
-    assert "slower than python" in text
-    assert "1 of 2 measured" in text
+    output = printed(grid)
+    assert "slower than python" in output
+    assert "1 of 2 measured" in output
 
 
 def test_the_tables_say_ratio_skip_and_door() -> None:
-    text = printed(report(result("python", [30.0] * 3), result("ours", [10.0] * 3)))
-    assert "3.00" in text
-    assert "skipped cuda: no GPU" in text
-    assert "ours did not load" in text
+    output = printed(report(result("python", [30.0] * 3), result("ours", [10.0] * 3)))
+    assert "3.00" in output
+    assert "skipped cuda: no GPU" in output
+    assert "ours did not load" in output
 
 
 def target(**changes: object) -> targets.Target:
@@ -94,21 +94,21 @@ def ratio(target: targets.Target, reports: list[Report]) -> float | None:
 
 
 def test_a_target_is_looked_up_where_it_was_measured() -> None:
-    found = [report(result("cpp", [30.0] * 3), result("ours", [10.0] * 3))]
-    assert ratio(target(), found) == 3.0
+    reports = [report(result("cpp", [30.0] * 3), result("ours", [10.0] * 3))]
+    assert ratio(target(), reports) == 3.0
     for other in ({"device": "cuda"}, {"metric": "backward"}, {"against": "python"}):
-        assert ratio(target(**other), found) is None
+        assert ratio(target(**other), reports) is None
 
 
 def test_forward_and_backward_are_added_up_round_by_round() -> None:
-    found = report(
+    measured = report(
         *(result("lstm", [10.0, 20.0, 30.0], metric=m) for m in ("forward", "backward")),
         result("ours", [10.0, 20.0, 30.0], metric="forward"),
         result("ours", [2.5, 5.0, 10.0], metric="backward"),
     )
     both = target(metric=targets.TRAINING, against="lstm")
-    assert ratio(both, [found]) == 20.0 / 12.5
-    assert ratio(both, [report(*found.results[:-1])]) is None
+    assert ratio(both, [measured]) == 20.0 / 12.5
+    assert ratio(both, [report(*measured.results[:-1])]) is None
 
 
 def test_threads_are_compared_between_reports_and_mixed_in_none() -> None:
@@ -128,20 +128,20 @@ def test_the_newest_report_decides() -> None:
 
 
 def test_a_miss_stays_in_the_table() -> None:
-    found = report(result("cpp", [20.0] * 3), result("ours", [10.0] * 3))
+    measured = report(result("cpp", [20.0] * 3), result("ours", [10.0] * 3))
     console = Console(file=io.StringIO(), width=200)
-    console.print(targets.table([found]))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert text.count("missed") == 1
-    assert "not measured" in text
+    console.print(targets.table([measured]))
+    output = console.file.getvalue()  # type: ignore[attr-defined]
+    assert output.count("missed") == 1
+    assert "not measured" in output
 
 
 def test_a_picture_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from benchmarks.plot import draw
 
-    found = report(result("python", [2.0] * 3), result("ours", [1.0] * 3), command="grid")
-    path = draw(found, tmp_path / "picture")
+    measured = report(result("python", [2.0] * 3), result("ours", [1.0] * 3), command="grid")
+    path = draw(measured, tmp_path / "picture")
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -151,19 +151,19 @@ def test_a_grid_of_sequences_has_a_row_of_panels_for_each_length() -> None:
 
     short = Size(1, 16, 16, 8)
     long = Size(1, 16, 16, 64)
-    found = [
+    results = [
         result(name, [time] * 3, size=size, metric=metric)
         for size, metric in ((short, "forward"), (short, "backward"), (long, "forward"))
         for name, time in (("lstm", 2.0), ("ours", 1.0))
     ]
-    drawn = figure(report(*found, command="grid"))
+    drawn = figure(report(*results, command="grid"))
     *panels, bar = [panel for panel in drawn.axes if panel.get_visible()]
     assert [panel.get_title() for panel in panels] == [
         "forward of 8 steps, float32",
         "backward of 8 steps, float32",
         "forward of 64 steps, float32",
     ]
-    assert [text.get_text() for text in bar.get_yticklabels()][1] == "level"
+    assert [label.get_text() for label in bar.get_yticklabels()][1] == "level"
     assert "as the fastest of: nn.LSTM\n" in drawn.get_suptitle()
 
 

@@ -56,11 +56,13 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [Size(16, 32, 128), Size(1, 2, 3, 4)])
 def test_sizes_parse_from_what_the_command_line_takes(size: Size) -> None:
-    text = f"{size.batch},{size.inputs},{size.state}"
-    assert Size.parse(text if size.steps == 1 else f"{text},{size.steps}") == size
+    argument = f"{size.batch},{size.inputs},{size.state}"
+    assert Size.parse(argument if size.steps == 1 else f"{argument},{size.steps}") == size
 
 
-@pytest.mark.parametrize("text", ["", "16", "16,32", "16,32,0", "16,32,x", "1,2,3,4,5", "1,2,-3"])
-def test_other_sizes_are_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    "argument", ["", "16", "16,32", "16,32,0", "16,32,x", "1,2,3,4,5", "1,2,-3"]
+)
+def test_other_sizes_are_refused(argument: str) -> None:
     with pytest.raises(ValueError, match="write for example"):
-        Size.parse(text)
+        Size.parse(argument)

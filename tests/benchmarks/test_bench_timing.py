@@ -146,10 +146,10 @@ def test_a_trace_tells_waiting_from_working() -> None:
         profiles.Launch("step", 1.0, 10.0),
         profiles.Launch("step", 3.0, 12.0),
     ]
-    found = profiles.of_layer([call])
-    assert found.rounds == [[10.0]]
-    assert found.detail == {"launches": 3, "before_us": 5.0, "busy_us": 6.0, "waits_us": 4.0}
-    assert found.names == ["gemm", "step", "step"]
+    profile = profiles.of_layer([call])
+    assert profile.rounds == [[10.0]]
+    assert profile.detail == {"launches": 3, "before_us": 5.0, "busy_us": 6.0, "waits_us": 4.0}
+    assert profile.names == ["gemm", "step", "step"]
 
 
 def test_the_kernel_that_joins_h_and_x_is_not_counted_as_pointwise(

@@ -30,7 +30,8 @@ nvcc = find_cuda_toolkit({**os.environ, "PATH": str(Path(sys.argv[1]).parent)})
 # As a cross build does, which takes the static runtime from the build folder.
 nvcc = replace(nvcc, library_dirs=(*nvcc.library_dirs, str(Path("runtime").resolve())))
 name = f"cuda{nvcc.version[0]}"
-execute(plan(BuildRequest(Path("out"), PROJECT, kernels=(name,), cuda=nvcc)), Path("out").resolve())
+request = BuildRequest(Path("out"), PROJECT, kernels=(name,), cuda=nvcc)
+execute(plan(request), Path("out").resolve())
 print(*Path("out").glob("*.so"))
 """
 

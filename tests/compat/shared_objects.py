@@ -111,7 +111,7 @@ def gpu_object(
     """An object with a hand-made `.nv_fatbin`: (kind, architecture, flags) for every entry."""
     entries = b"".join(
         struct.pack("<HHIQ", kind, 0x101, 64, len(code))
-        + struct.pack("<IIHHIIIQQQ", 0, 0, 8, 1, arch, 0, 0, flags, 0, 0)
+        + struct.pack("<8xHHI8xQ16x", 8, 1, arch, flags)
         + code
         for kind, arch, flags in archs
     )

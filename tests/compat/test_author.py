@@ -9,7 +9,6 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from shared_objects import GLUE_RECORD, shared_object
@@ -232,16 +231,16 @@ def test_a_requirement_that_admits_more_than_the_objects_is_a_problem(
 
 
 def service(**facts: object) -> audit.Service:
-    plain: dict[str, Any] = {
-        "object": "_C.so",
-        "torch": ("2.13",),
-        "python": "any",
-        "cuda": "none",
-        "gpus": ("none",),
-        "floors": {"GLIBC": (2, 28)},
-        "platform": "linux-x86_64",
-    }
-    return audit.Service(**{**plain, **facts})
+    plain = audit.Service(
+        object="_C.so",
+        torch=("2.13",),
+        python="any",
+        cuda="none",
+        gpus=("none",),
+        floors={"GLIBC": (2, 28)},
+        platform="linux-x86_64",
+    )
+    return plain._replace(**facts)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +260,7 @@ def service(**facts: object) -> audit.Service:
     ],
 )
 def test_what_a_wheels_name_promises_is_held_against_its_objects(
-    facts: dict[str, Any], tag: str, says: str | None
+    facts: dict[str, object], tag: str, says: str | None
 ) -> None:
     problems = list(audit._broken(service(**facts), f"theirs-1.0-{tag}.whl", ["==2.13"]))
     assert len(problems) == (0 if says is None else len(problems) or 1)

@@ -53,12 +53,12 @@ def test_two_streams_at_once_give_the_bits_of_one(gpu) -> None:
     alone = [d_bias(arguments) for arguments in cases]
     torch.cuda.synchronize()
     start = threading.Barrier(2)
-    found: list[list[torch.Tensor]] = [[], []]
+    gradients: list[list[torch.Tensor]] = [[], []]
 
     def work(k: int) -> None:
         start.wait(60)
         with torch.cuda.stream(torch.cuda.Stream()):
-            found[k] = [d_bias(cases[k]) for _ in range(200)]
+            gradients[k] = [d_bias(cases[k]) for _ in range(200)]
             torch.cuda.current_stream().synchronize()
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(2)]
@@ -67,8 +67,8 @@ def test_two_streams_at_once_give_the_bits_of_one(gpu) -> None:
     for thread in threads:
         thread.join(120)
     for k in range(2):
-        assert len(found[k]) == 200
-        assert all(torch.equal(alone[k], other) for other in found[k])
+        assert len(gradients[k]) == 200
+        assert all(torch.equal(alone[k], other) for other in gradients[k])
 
 
 def test_graph_replays_beside_other_calls_give_the_bits_of_one(gpu) -> None:

@@ -22,7 +22,7 @@ def step_of_training(inputs, incoming):
 def test_captured_step_follows_its_inputs(gpu, dtype) -> None:
     inputs = make_inputs(16, 32, 128, dtype=dtype, device=gpu, requires_grad=True)
     incoming = like(inputs[3:])
-    graph, found = captured(lambda: step_of_training(inputs, incoming))
+    graph, captured_results = captured(lambda: step_of_training(inputs, incoming))
     for seed in (11, 12):
         other = make_inputs(16, 32, 128, dtype=dtype, device=gpu, seed=seed)
         with torch.no_grad():
@@ -35,7 +35,7 @@ def test_captured_step_follows_its_inputs(gpu, dtype) -> None:
             *expected,
             *torch.autograd.grad(expected, exact, [g.cpu().double() for g in incoming]),
         )
-        assert_agree(found, expected, TOLERANCE[dtype], (*RESULTS, *NAMES))
+        assert_agree(captured_results, expected, TOLERANCE[dtype], (*RESULTS, *NAMES))
 
 
 def test_captured_chain_of_steps(gpu) -> None:
@@ -47,9 +47,9 @@ def test_captured_chain_of_steps(gpu) -> None:
             h, c = step(x, w, b, h, c)
         return h, c
 
-    graph, found = captured(lambda: chain(lltm_conda.lltm))
+    graph, last_state = captured(lambda: chain(lltm_conda.lltm))
     graph.replay()
-    assert_agree(found, chain(lltm_conda.reference), 1e-12, RESULTS)
+    assert_agree(last_state, chain(lltm_conda.reference), 1e-12, RESULTS)
 
 
 class Step(torch.nn.Module):

@@ -125,9 +125,9 @@ def test_path_reads_gradients_wherever_they_lie(gpu, path, dtype) -> None:
     }
     for name, grad in layouts.items():
         assert not grad.is_contiguous()
-        for given in ((grad, plane), (plane, grad), (None, grad), (grad, None)):
-            actual = torch.ops.lltm.backward(*given, None, *saved, 31)
-            packed = [None if g is None else g.contiguous() for g in given]
+        for incoming in ((grad, plane), (plane, grad), (None, grad), (grad, None)):
+            actual = torch.ops.lltm.backward(*incoming, None, *saved, 31)
+            packed = [None if g is None else g.contiguous() for g in incoming]
             want = torch.ops.lltm.backward(*packed, None, *saved, 31)
             assert_agree(actual, want, TOLERANCE[dtype], [f"{name}: {n}" for n in NAMES])
 
@@ -141,8 +141,8 @@ def test_path_makes_what_is_wanted_and_no_more(gpu, path, dtype, needs, features
     incoming = like(results)
     saved = saved_for_backward(inputs, results)
     everything = torch.ops.lltm.backward(*incoming, *saved, 31)
-    found = torch.ops.lltm.backward(*incoming, *saved, needs)
-    for bit, actual, want in zip((1, 2, 4, 8, 16), found, everything, strict=True):
+    selected = torch.ops.lltm.backward(*incoming, *saved, needs)
+    for bit, actual, want in zip((1, 2, 4, 8, 16), selected, everything, strict=True):
         if needs & bit:
             assert torch.equal(actual, want)
         else:
@@ -272,10 +272,10 @@ def test_joined_operand_gives_the_weights_gradient(gpu, monkeypatch, dtype, shap
     odd = inputs._replace(input=torch.cat([x.flatten()[:1], x.flatten()])[1:].view(x.shape))
     assert odd.input.data_ptr() % 16, "x must begin where no vector may"
     exact = [t.double().requires_grad_() for t in inputs]
-    for given in (inputs, odd):
-        results = torch.ops.lltm.forward(*given)
+    for step_inputs in (inputs, odd):
+        results = torch.ops.lltm.forward(*step_inputs)
         incoming = like(results)
-        saved = saved_for_backward(given, results)
+        saved = saved_for_backward(step_inputs, results)
         for needs in (2, 2 + 4, 31):
             actual = torch.ops.lltm.backward(*incoming[:2], None, *saved, needs)[1]
             want = torch.autograd.grad(

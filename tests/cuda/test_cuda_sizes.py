@@ -99,10 +99,10 @@ def test_more_gate_elements_than_32_bits_can_index(gpu) -> None:
     incoming = torch.zeros_like(results[0])
     incoming[-TAIL:] = like(small)[3]
     saved = (inputs.input, inputs.weights, inputs.bias, inputs.old_h, results[1], results[2])
-    found = torch.ops.lltm.backward(incoming, None, None, *saved, 31)
+    actual_gradients = torch.ops.lltm.backward(incoming, None, None, *saved, 31)
     saved = (small.input, small.weights, small.bias, small.old_h, want[1], want[2])
     expected = torch.ops.lltm.backward(incoming[-TAIL:], None, None, *saved, 31)
-    for name, actual, exact in zip(NAMES, found, expected, strict=True):
+    for name, actual, exact in zip(NAMES, actual_gradients, expected, strict=True):
         if actual.shape[0] == batch:
             assert not actual[:-TAIL].any(), f"gradient of {name} before the tail"
             actual = actual[-TAIL:]

@@ -55,7 +55,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
     }
     root = tmp_path_factory.mktemp("doors")
     installed = Path(lltm_conda.__file__).parent
-    found = {}
+    door_of = {}
     for door, name in names.items():
         site = root / door
         lib = site / "lltm_conda" / "lib"
@@ -70,5 +70,5 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
             execute(plan(request), root / "build", jobs=2, log=lambda line: None)
             glue = root / "build" / glue.name
         shutil.copy2(glue, lib)
-        found[door] = Door(str(name), site)
-    return found
+        door_of[door] = Door(str(name), site)
+    return door_of

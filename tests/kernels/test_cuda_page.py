@@ -54,8 +54,8 @@ def test_what_the_page_names_is_there() -> None:
     assert tests
     assert [name for name in tests if not (REPO / name).is_file()] == []
     files = re.findall(r"`(?:\w+/)?(\w+\.(?:cu|h|cpp))`", PAGE)
-    known = {path.name for path in SOURCES}
-    assert [name for name in files if name not in known] == []
+    source_names = {path.name for path in SOURCES}
+    assert [name for name in files if name not in source_names] == []
 
 
 def test_bounds_are_in_the_table_alone() -> None:

@@ -56,12 +56,14 @@ def functions(level: str, folder: Path) -> dict[str, list[list[str]]]:
     source.write_text(SOURCE.format(level=level), encoding="utf-8")
     command = [GXX, "-std=c++17", "-O3", "-DNDEBUG", "-fPIC", f"-I{CPU}", "-S", source, "-o", out]
     subprocess.run(command, check=True)
-    found = {}
-    text = out.read_text(encoding="utf-8")
-    for name, body in re.findall(r"^(\w+):\n(.*?)\.cfi_endproc", text, re.DOTALL | re.MULTILINE):
+    blocks_of = {}
+    assembly = out.read_text(encoding="utf-8")
+    function = re.compile(r"^(\w+):\n(.*?)\.cfi_endproc", re.DOTALL | re.MULTILINE)
+    instruction = re.compile(r"^\t([a-z]\w*(?:\.\w+)?)", re.MULTILINE)
+    for name, body in function.findall(assembly):
         blocks = re.split(r"^\.L\d+:\n", body, flags=re.MULTILINE)
-        found[name] = [re.findall(r"^\t([a-z]\w*(?:\.\w+)?)", b, re.MULTILINE) for b in blocks]
-    return found
+        blocks_of[name] = [instruction.findall(block) for block in blocks]
+    return blocks_of
 
 
 def test_the_products_fill_the_registers(tmp_path: Path) -> None:
@@ -103,10 +105,10 @@ def test_a_register_is_converted_by_one_instruction(
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="no nvcc on PATH")
 def test_the_device_code_is_that_of_x86(tmp_path: Path) -> None:
     """The same ptxas makes the same bytes, whatever compiles the host's part."""
-    made = []
+    cubins = []
     for ccbin in ((), ("-ccbin", GXX, "--target-directory", f"{platform.machine()}-linux")):
-        out = tmp_path / f"{len(made)}.cubin"
+        out = tmp_path / f"{len(cubins)}.cubin"
         command = ["nvcc", "-std=c++17", "-O3", "-cubin", "-arch=sm_90", *ccbin, "-o", out]
         subprocess.run([*command, CPU.parent / "cuda" / "pointwise.cu"], check=True)
-        made.append(out.read_bytes())
-    assert made[0] == made[1]
+        cubins.append(out.read_bytes())
+    assert cubins[0] == cubins[1]

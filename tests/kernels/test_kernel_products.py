@@ -75,7 +75,8 @@ def test_a_product_is_that_of_float64(dtype: torch.dtype, seed: int) -> None:
     # terms, and at least 16. The reference is in float64, and so as far from the truth at most.
     precision = torch.finfo(torch.promote_types(dtype, torch.float32)).eps
     bound = (min(depth, 512) + depth / 16 + 2) * precision * size
-    bound += torch.finfo(dtype).eps * want.abs() + torch.finfo(dtype).tiny  # the result, rounded
+    # The result is rounded, too.
+    bound += torch.finfo(dtype).eps * want.abs() + torch.finfo(dtype).tiny
     assert ((to.double() - want).abs() <= bound).all()
     to.copy_(before.as_strided(to.shape, to.stride()))
     assert memory.equal(before)

@@ -45,6 +45,8 @@ def test_a_cpu_kernel_computes_what_the_header_says() -> None:
     assert error == ffi.NULL
     # A product with the identity leaves z as the pre-activations.
     weights = torch.eye(21, 28).roll(7, 1)
-    want = lltm_conda.reference(z.flatten(1), weights, torch.zeros(21), torch.zeros(5, 7), old_cell)
+    bias = torch.zeros(21)
+    old_h = torch.zeros(5, 7)
+    want = lltm_conda.reference(z.flatten(1), weights, bias, old_h, old_cell)
     for actual, expected in zip((new_h, new_cell), want, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)

@@ -95,13 +95,13 @@ def test_two_threads_give_the_bits_of_one() -> None:
     layer = case.layer(dtype=torch.float32)
     inputs = case.inputs(layer)
     threads = torch.get_num_threads()
-    found = []
+    by_threads = []
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
             outputs = run(layer, *inputs)
-            found.append((*outputs, *gradients(outputs, leaves(layer, inputs), like(outputs))))
+            by_threads.append((*outputs, *gradients(outputs, leaves(layer, inputs), like(outputs))))
     finally:
         torch.set_num_threads(threads)
-    for one, two, name in zip(*found, (*RESULTS, *names(layer, inputs)), strict=True):
+    for one, two, name in zip(*by_threads, (*RESULTS, *names(layer, inputs)), strict=True):
         assert torch.equal(one, two), name

@@ -74,8 +74,8 @@ def agrees_with_gemm(monkeypatch, case, place, family, dtype) -> None:
         if "LLTM_LAYER_KERNELS" not in str(refusal) or serves(family, case, dtype):
             raise
         pytest.skip(str(refusal))
-    found = names(layer, case.inputs(layer))
-    assert_agree(actual, want, TOLERANCE[dtype], (*RESULTS, *found), SMALLEST_SCALE)
+    leaf_names = names(layer, case.inputs(layer))
+    assert_agree(actual, want, TOLERANCE[dtype], (*RESULTS, *leaf_names), SMALLEST_SCALE)
 
 
 @families
@@ -87,10 +87,10 @@ def test_family_equals_gemm(monkeypatch, place, family, dtype, sizes) -> None:
 
 
 @families
-@pytest.mark.parametrize("given", [False, True], ids=["zeros", "state"])
+@pytest.mark.parametrize("given_state", [False, True], ids=["zeros", "state"])
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-def test_family_with_every_option(monkeypatch, place, family, given, bias) -> None:
-    case = Case(5, 9, 16, 64, bidirectional=True, bias=bias, given_state=given)
+def test_family_with_every_option(monkeypatch, place, family, given_state, bias) -> None:
+    case = Case(5, 9, 16, 64, bidirectional=True, bias=bias, given_state=given_state)
     agrees_with_gemm(monkeypatch, case, place, family, torch.float32)
 
 

@@ -33,7 +33,7 @@ def test_a_captured_training_step_follows_its_inputs(gpu, monkeypatch, kernels, 
         outputs = run(layer, *inputs)
         return (*outputs, *torch.autograd.grad(outputs, leaves(layer, inputs), incoming))
 
-    graph, found = captured(step)
+    graph, replayed = captured(step)
     exact_layer = case.layer(dtype=torch.float64)
     exact_layer.load_state_dict(layer.state_dict())
     for seed in (11, 12):
@@ -45,7 +45,9 @@ def test_a_captured_training_step_follows_its_inputs(gpu, monkeypatch, kernels, 
         exact = tuple(t.detach().cpu().double().requires_grad_() for t in other)
         expected = loop(exact_layer, *exact)
         want = gradients(expected, leaves(exact_layer, exact), [g.cpu().double() for g in incoming])
-        assert_agree(found, (*expected, *want), TOLERANCE[dtype], (*RESULTS, *names(layer, inputs)))
+        assert_agree(
+            replayed, (*expected, *want), TOLERANCE[dtype], (*RESULTS, *names(layer, inputs))
+        )
 
 
 def test_compiled_with_reduced_overhead(gpu) -> None:

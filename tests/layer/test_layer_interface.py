@@ -35,13 +35,13 @@ def shapes_of(result):
     list(itertools.product((1, 2), *[(False, True)] * 3)),
     ids=str,
 )
-@pytest.mark.parametrize("given", [False, True], ids=["zeros", "state"])
-def test_shapes_are_those_of_lstm(layers, bias, batch_first, bidirectional, given) -> None:
+@pytest.mark.parametrize("given_state", [False, True], ids=["zeros", "state"])
+def test_shapes_are_those_of_lstm(layers, bias, batch_first, bidirectional, given_state) -> None:
     arguments = (3, 4, layers, bias, batch_first, 0.0, bidirectional)
     ours = LLTMLayer(*arguments)
     theirs = nn.LSTM(*arguments)
     count = layers * (2 if bidirectional else 1)
-    state = (torch.randn(count, 2, 4), torch.randn(count, 2, 4)) if given else None
+    state = (torch.randn(count, 2, 4), torch.randn(count, 2, 4)) if given_state else None
     for input in (torch.randn(2, 2, 3), torch.randn(5, 2, 3) if not batch_first else None):
         if input is not None:
             assert shapes_of(ours(input, state)) == shapes_of(theirs(input, state))
@@ -308,8 +308,8 @@ def test_case_without_state_starts_at_zero(device) -> None:
     layer = case.layer(device=device, dtype=torch.float64)
     (input,) = case.inputs(layer)
     zeros = torch.zeros(1, case.batch, case.state, device=device, dtype=torch.float64)
-    given, _ = layer(input, (zeros, zeros))
-    torch.testing.assert_close(layer(input)[0], given)
+    from_zeros, _ = layer(input, (zeros, zeros))
+    torch.testing.assert_close(layer(input)[0], from_zeros)
 
 
 def test_a_call_with_the_names_of_lstm_runs_unchanged() -> None:
@@ -333,7 +333,7 @@ def test_a_call_with_the_names_of_the_cell_is_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda: LLTMLayer(3), "hidden_size and state_size, got none"),
         (lambda: LLTMLayer(3, 4, state_size=4), "got hidden_size and state_size"),
@@ -343,8 +343,8 @@ def test_a_call_with_the_names_of_the_cell_is_the_same() -> None:
         ),
     ],
 )
-def test_a_size_that_is_missing_or_given_twice_is_named(call, said: str) -> None:
-    with pytest.raises(TypeError, match=said):
+def test_a_size_that_is_missing_or_given_twice_is_named(call, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         call()
 
 
@@ -374,7 +374,8 @@ def test_the_arguments_are_those_of_lstm_in_their_order() -> None:
     names = list(inspect.signature(nn.RNNBase.__init__).parameters)[2:]
     ours = list(inspect.signature(LLTMLayer).parameters)
     assert ours[: len(names)] == names
-    layer = LLTMLayer(3, 4, 1, True, False, 0.0, False, 0, "meta", torch.float64)
+    in_order = (3, 4, 1, True, False, 0.0, False, 0, "meta", torch.float64)
+    layer = LLTMLayer(*in_order)
     assert layer.weights_l0.is_meta and layer.weights_l0.dtype == torch.float64
     assert (layer.proj_size, layer.mode) == (0, "LLTM")
 
@@ -445,14 +446,14 @@ def test_truncated_backpropagation_with_detach_in_place(device) -> None:
         output.square().sum().backward()
         for tensor in state:
             tensor.detach_()
-    got = [p.grad.clone() for p in layer.parameters()]
+    truncated = [p.grad.clone() for p in layer.parameters()]
     layer.zero_grad()
     state = None
     for chunk in chunks:
         output, h, c = loop(layer, chunk, *(() if state is None else state))
         output.square().sum().backward()
         state = (h.detach(), c.detach())
-    torch.testing.assert_close(got, [p.grad for p in layer.parameters()])
+    torch.testing.assert_close(truncated, [p.grad for p in layer.parameters()])
 
 
 class Doubled(nn.Module):

@@ -28,11 +28,11 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the environment of the tests has no uv; make it with scripts/test_env.sh")
     folder = tmp_path_factory.mktemp("libraries")
     install = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", folder]
-    done = subprocess.run(
+    process = subprocess.run(
         [*install, "--require-hashes", "--no-deps", "-r", LOCK], capture_output=True, text=True
     )
-    if done.returncode != 0:
-        pytest.skip(f"the libraries cannot be installed: {done.stderr[-500:]}")
+    if process.returncode != 0:
+        pytest.skip(f"the libraries cannot be installed: {process.stderr[-500:]}")
     return folder
 
 
@@ -44,7 +44,7 @@ def with_path(libraries: Path) -> dict[str, str]:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_library_program(libraries: Path, program: Path, tmp_path: Path) -> None:
     shutil.copy(program, tmp_path)  # a program's folder comes first on sys.path
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, program.name],
         cwd=tmp_path,
         env=with_path(libraries),
@@ -52,13 +52,13 @@ def test_library_program(libraries: Path, program: Path, tmp_path: Path) -> None
         text=True,
         timeout=600,
     )
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert process.returncode == 0, f"{process.stdout[-2000:]}\n{process.stderr[-4000:]}"
 
 
 def test_onnxruntime(libraries: Path, tmp_path: Path) -> None:
     tests = Path(__file__).with_name("test_layer_onnx.py")
     settings = ["-c", ROOT / "pyproject.toml", "--rootdir", ROOT, "-p", "no:cacheprovider"]
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", *settings, "-n0", "-q", "-k", "onnxruntime", tests],
         cwd=tmp_path,  # in the repository, the sources would shadow the installed package
         env=with_path(libraries),
@@ -66,5 +66,5 @@ def test_onnxruntime(libraries: Path, tmp_path: Path) -> None:
         text=True,
         timeout=600,
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "skipped" not in done.stdout, done.stdout[-4000:]
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-2000:]
+    assert "skipped" not in process.stdout, process.stdout[-4000:]

@@ -32,17 +32,17 @@ def agrees(call, layer, inputs, tolerance=1e-12) -> None:
     expected = loop(layer, *inputs)
     assert_agree(actual, expected, tolerance, RESULTS)
     incoming = like(actual)
-    found = gradients(actual, leaves(layer, inputs), incoming)
+    slopes = gradients(actual, leaves(layer, inputs), incoming)
     want = gradients(expected, leaves(layer, inputs), incoming)
-    assert_agree(found, want, tolerance, names(layer, inputs))
+    assert_agree(slopes, want, tolerance, names(layer, inputs))
 
 
-@pytest.mark.parametrize("given", [True, False], ids=["state", "zeros"])
+@pytest.mark.parametrize("given_state", [True, False], ids=["state", "zeros"])
 @pytest.mark.parametrize(
     "options", [{}, {"keep_cells": False}, {"checkpoint": 2}], ids=["kept", "again", "checkpoint"]
 )
-def test_compiles_without_a_graph_break(device, given, options) -> None:
-    case = Case(layers=2, bidirectional=True, given_state=given)
+def test_compiles_without_a_graph_break(device, given_state, options) -> None:
+    case = Case(layers=2, bidirectional=True, given_state=given_state)
     layer = case.layer(device=device, dtype=torch.float64, **options)
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     agrees(compiled, layer, case.inputs(layer))

@@ -165,9 +165,9 @@ def test_inputs_and_parameters_that_are_not_contiguous() -> None:
             for parameter in module.parameters():
                 parameter.set_(not_contiguous(parameter))
         args = tree_map(not_contiguous, sample.call.args)
-        got = run(module, common_modules.FunctionInput(*args, **sample.call.kwargs))
-        torch.testing.assert_close(got, want)
-        torch.testing.assert_close(gradients(got, module), slopes)
+        actual = run(module, common_modules.FunctionInput(*args, **sample.call.kwargs))
+        torch.testing.assert_close(actual, want)
+        torch.testing.assert_close(gradients(actual, module), slopes)
 
 
 @pytest.mark.parametrize("check", [gradcheck, gradgradcheck], ids=lambda check: check.__name__)

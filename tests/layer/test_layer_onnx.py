@@ -83,7 +83,7 @@ def test_a_decomposed_program_loads_without_the_package(tmp_path) -> None:
     torch.testing.assert_close(torch.load(tmp_path / "results.pt"), cell(x))
 
 
-def raw_arguments(op: str, *, keep_cells: bool, reverse: bool, given: bool):
+def raw_arguments(op: str, *, keep_cells: bool, reverse: bool, with_optional: bool):
     """Arguments of a raw backward op, from its forward op."""
     if op == "backward":
         shapes = ((2, 3), (12, 7), (12,), (2, 4), (2, 4))
@@ -91,10 +91,10 @@ def raw_arguments(op: str, *, keep_cells: bool, reverse: bool, given: bool):
         results = torch.ops.lltm.forward(input, weights, bias, h, cell)
         grads = [torch.randn_like(result) for result in results]
         _, new_cell, gates = results
-        return (*grads, input, weights, bias, h, new_cell, gates if given else None)
+        return (*grads, input, weights, bias, h, new_cell, gates if with_optional else None)
     shapes = ((5, 2, 3), (12, 7), (12,), (1, 2, 4), (1, 2, 4))
     tensors = [torch.randn(shape).double() for shape in shapes]
-    if not given:
+    if not with_optional:
         tensors[2:] = [None] * 3
     results = torch.ops.lltm.layer_forward(*tensors, reverse, keep_cells, False)
     output, final_h, final_cell, gates, cells = results
@@ -105,16 +105,16 @@ def raw_arguments(op: str, *, keep_cells: bool, reverse: bool, given: bool):
 
 @pytest.mark.parametrize("op", ["backward", "layer_backward"])
 @pytest.mark.parametrize("needs", [31, 6, 9, 0])
-@pytest.mark.parametrize("given", [True, False], ids=["given", "missing"])
+@pytest.mark.parametrize("with_optional", [True, False], ids=["given", "missing"])
 @pytest.mark.parametrize("keep_cells", [True, False], ids=["kept", "again"])
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
-def test_plain_backward_ops(op, needs, given, keep_cells, reverse) -> None:
+def test_plain_backward_ops(op, needs, with_optional, keep_cells, reverse) -> None:
     torch.manual_seed(0)
-    tensors = raw_arguments(op, keep_cells=keep_cells, reverse=reverse, given=given)
+    tensors = raw_arguments(op, keep_cells=keep_cells, reverse=reverse, with_optional=with_optional)
     options = (needs,) if op == "backward" else (needs, reverse, False)
     raw = getattr(torch.ops.lltm, op).default
-    got = decompositions()[raw](*tensors, *options)
-    for result, want in zip(got, raw(*tensors, *options), strict=True):
+    actual = decompositions()[raw](*tensors, *options)
+    for result, want in zip(actual, raw(*tensors, *options), strict=True):
         torch.testing.assert_close(result, want, rtol=1e-10, atol=1e-12)
 
 
@@ -148,16 +148,16 @@ def test_a_cell_under_onnxruntime() -> None:
 
 @scans
 @pytest.mark.parametrize("options", LAYERS, ids=str)
-@pytest.mark.parametrize("given", [True, False], ids=["state", "zeros"])
-def test_a_layer_of_any_length_and_batch_under_onnxruntime(options, given) -> None:
+@pytest.mark.parametrize("given_state", [True, False], ids=["state", "zeros"])
+def test_a_layer_of_any_length_and_batch_under_onnxruntime(options, given_state) -> None:
     layer = LLTMLayer(3, 4, batch_first=True, **options).requires_grad_(False)
     count = layer.num_layers * (2 if layer.bidirectional else 1)
 
     def arguments(steps: int, batch: int):
         state = (torch.randn(count, batch, 4), torch.randn(count, batch, 4))
-        return (torch.randn(batch, steps, 3), *([state] if given else []))
+        return (torch.randn(batch, steps, 3), *([state] if given_state else []))
 
-    shapes = ({0: BATCH, 1: STEPS}, *([({1: BATCH}, {1: BATCH})] if given else []))
+    shapes = ({0: BATCH, 1: STEPS}, *([({1: BATCH}, {1: BATCH})] if given_state else []))
     example = arguments(5, 2)
     call = under_onnxruntime(decomposed(layer, example, shapes, scan=True), example)
     assert_computes(call, layer, example, arguments(9, 7), arguments(1, 1))

@@ -33,8 +33,8 @@ def test_options_change_nothing(device, options, dtype, lengths) -> None:
     lengths = None if lengths is None else torch.tensor(lengths)
     want = results(case, layer, lengths)
     actual = results(case, with_options(case, layer, **options), lengths)
-    found = names(layer, case.inputs(layer))
-    assert_agree(actual, want, TOLERANCE[dtype], (*RESULTS, *found))
+    leaf_names = names(layer, case.inputs(layer))
+    assert_agree(actual, want, TOLERANCE[dtype], (*RESULTS, *leaf_names))
 
 
 @every_dtype
@@ -65,24 +65,26 @@ def test_cells_computed_again_differ_by_rounding_on_cuda(dtype) -> None:
     inputs = case.inputs(layer)
     outputs = run(layer, *inputs)
     grads = like(outputs)
-    kept = gradients(outputs, leaves(layer, inputs), grads)
+    from_kept_cells = gradients(outputs, leaves(layer, inputs), grads)
     other = with_options(case, layer, keep_cells=False)
     again = gradients(run(other, *inputs), leaves(other, inputs), grads)
-    assert_agree(again, kept, AGAIN[dtype], names(layer, inputs))
+    assert_agree(again, from_kept_cells, AGAIN[dtype], names(layer, inputs))
 
 
 def kept_elements(layer, input) -> int:
     """Elements that one call keeps for backward, beyond parameters, inputs and outputs."""
-    kept = {}
+    saved_storages = {}
     with torch.autograd.graph.saved_tensors_hooks(
-        lambda t: kept.setdefault(t.untyped_storage().data_ptr(), t), lambda t: t
+        lambda t: saved_storages.setdefault(t.untyped_storage().data_ptr(), t), lambda t: t
     ):
         output, (h_n, c_n) = layer(input)
-    known = {t.untyped_storage().data_ptr() for t in (input, output, h_n, c_n, *layer.parameters())}
+    outside_storages = {
+        t.untyped_storage().data_ptr() for t in (input, output, h_n, c_n, *layer.parameters())
+    }
     return sum(
         t.untyped_storage().nbytes() // t.element_size()
-        for pointer, t in kept.items()
-        if pointer not in known
+        for pointer, t in saved_storages.items()
+        if pointer not in outside_storages
     )
 
 

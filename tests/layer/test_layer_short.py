@@ -39,16 +39,16 @@ def kernels(case: Case) -> set[str]:
     ids=["few steps", "many steps", "no whole vectors"],
 )
 def test_whole_vectors_are_copied_for_many_steps_alone(steps, state, copies) -> None:
-    found = kernels(Case(steps, 300, 12, state))
-    assert any("copy_all" in name for name in found) == copies, found
+    launched = kernels(Case(steps, 300, 12, state))
+    assert any("copy_all" in name for name in launched) == copies, launched
 
 
 @pytest.mark.parametrize(("steps", "whole"), [(16, True), (17, False)])
 def test_a_short_sequence_of_some_rows_is_one_launch(steps, whole) -> None:
     if torch.cuda.get_device_properties(0).multi_processor_count != 132:
         pytest.skip("the rows of a block depend on the number of multiprocessors")
-    found = kernels(Case(steps, 60, 8, 1208))
-    assert any("grid_kernel" in name for name in found) == whole, found
+    launched = kernels(Case(steps, 60, 8, 1208))
+    assert any("grid_kernel" in name for name in launched) == whole, launched
 
 
 @pytest.mark.parametrize("sizes", [(9, 5, 12, 1100), (5, 20, 4, 1028), (16, 2, 12, 500)], ids=str)

@@ -28,15 +28,15 @@ def loop_on_a_gpu(monkeypatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("given", [False, True], ids=["zeros", "state"])
-def test_sixteen_bits_in_four_planes(dtype, given) -> None:
-    case = Case(5, 17, 8, 544, bidirectional=True, given_state=given)
+@pytest.mark.parametrize("given_state", [False, True], ids=["zeros", "state"])
+def test_sixteen_bits_in_four_planes(dtype, given_state) -> None:
+    case = Case(5, 17, 8, 544, bidirectional=True, given_state=given_state)
     agrees_with_the_loop(case, case.layer(device="cuda", dtype=dtype), tolerance=TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("given", [False, True], ids=["zeros", "state"])
-def test_tf32_in_three_planes(given) -> None:
-    case = Case(4, 65, 8, 520, bidirectional=True, given_state=given)
+@pytest.mark.parametrize("given_state", [False, True], ids=["zeros", "state"])
+def test_tf32_in_three_planes(given_state) -> None:
+    case = Case(4, 65, 8, 520, bidirectional=True, given_state=given_state)
     agrees_with_the_loop(case, case.layer(device="cuda"), tolerance=TF32_TOLERANCE)
 
 

@@ -84,11 +84,11 @@ frozen_or_trained = pytest.mark.parametrize("trained", [False, True], ids=["froz
 
 def make(module, device, *, trained: bool, lanes: bool) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
-    made = module(2, 3, device=device, dtype=torch.float64).requires_grad_(trained)
+    instance = module(2, 3, device=device, dtype=torch.float64).requires_grad_(trained)
     shape = (2, 2) if module is LLTM else (3, 2, 2)
     if lanes:
         shape = (4, *shape)
-    return made, torch.randn(shape, device=device, dtype=torch.float64)
+    return instance, torch.randn(shape, device=device, dtype=torch.float64)
 
 
 def takes_lanes(transform: str) -> bool:
@@ -101,9 +101,11 @@ def takes_lanes(transform: str) -> bool:
 @pytest.mark.parametrize("entry", [first_result, raw_op], ids=lambda e: e.__name__)
 @since("2.6", "register_vmap")
 def test_transforms(device, module, transform, trained, entry) -> None:
-    made, x = make(module, device, trained=trained, lanes=takes_lanes(transform))
+    instance, x = make(module, device, trained=trained, lanes=takes_lanes(transform))
     apply = TRANSFORMS[transform]
-    torch.testing.assert_close(apply(entry(made))(x), apply(plain(made))(x), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        apply(entry(instance))(x), apply(plain(instance))(x), rtol=1e-10, atol=1e-12
+    )
 
 
 @every_module
@@ -111,10 +113,10 @@ def test_transforms(device, module, transform, trained, entry) -> None:
 @frozen_or_trained
 @since("2.6", "dynamo's tracing of all transforms")
 def test_compiled_transforms(device, module, transform, trained) -> None:
-    made, x = make(module, device, trained=trained, lanes=takes_lanes(transform))
+    instance, x = make(module, device, trained=trained, lanes=takes_lanes(transform))
     apply = TRANSFORMS[transform]
-    compiled = torch.compile(apply(first_result(made)), backend="aot_eager")
-    torch.testing.assert_close(compiled(x), apply(plain(made))(x), rtol=1e-10, atol=1e-12)
+    compiled = torch.compile(apply(first_result(instance)), backend="aot_eager")
+    torch.testing.assert_close(compiled(x), apply(plain(instance))(x), rtol=1e-10, atol=1e-12)
 
 
 def tangent_by_dual_numbers(function, x: Tensor) -> Tensor | None:
@@ -125,21 +127,21 @@ def tangent_by_dual_numbers(function, x: Tensor) -> Tensor | None:
 @every_module
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled_code_with_frozen_parameters_passes_tangents_on(device, module, backend) -> None:
-    made, x = make(module, device, trained=False, lanes=False)
-    compiled = torch.compile(first_result(made), backend=backend)
+    instance, x = make(module, device, trained=False, lanes=False)
+    compiled = torch.compile(first_result(instance), backend=backend)
     actual = tangent_by_dual_numbers(compiled, x)
     assert actual is not None
-    torch.testing.assert_close(actual, tangent_by_dual_numbers(plain(made), x))
+    torch.testing.assert_close(actual, tangent_by_dual_numbers(plain(instance), x))
 
 
 @every_module
 @frozen_or_trained
 def test_exported_programs_pass_tangents_on(device, module, trained) -> None:
-    made, x = make(module, device, trained=trained, lanes=False)
-    program = torch.export.export(made, (x,)).module()
+    instance, x = make(module, device, trained=trained, lanes=False)
+    program = torch.export.export(instance, (x,)).module()
     actual = tangent_by_dual_numbers(first_result(program), x)
     assert actual is not None
-    torch.testing.assert_close(actual, tangent_by_dual_numbers(plain(made), x))
+    torch.testing.assert_close(actual, tangent_by_dual_numbers(plain(instance), x))
 
 
 @since("2.6", "register_vmap")
@@ -171,5 +173,5 @@ def test_checkpointed_layers_under_transforms(device, compiled) -> None:
     layer = LLTMLayer(2, 3, checkpoint=2, device=device, dtype=torch.float64)
     x = torch.randn(5, 2, 2, device=device, dtype=torch.float64)
     call = grad(loss(first_result(layer)))
-    got = (torch.compile(call, backend="aot_eager") if compiled else call)(x)
-    torch.testing.assert_close(got, grad(loss(plain(layer)))(x))
+    slope = (torch.compile(call, backend="aot_eager") if compiled else call)(x)
+    torch.testing.assert_close(slope, grad(loss(plain(layer)))(x))

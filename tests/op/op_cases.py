@@ -196,11 +196,11 @@ def gradients(
     create_graph: bool = False,
 ) -> tuple[Tensor, ...]:
     """Gradients of all inputs; zeros for an input that the outputs do not depend on."""
-    found = torch.autograd.grad(
+    slopes = torch.autograd.grad(
         outputs, inputs, incoming, allow_unused=True, create_graph=create_graph
     )
     return tuple(
-        torch.zeros_like(i) if g is None else g for g, i in zip(found, inputs, strict=True)
+        torch.zeros_like(i) if g is None else g for g, i in zip(slopes, inputs, strict=True)
     )
 
 

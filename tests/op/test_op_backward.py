@@ -210,9 +210,9 @@ def test_new_h_may_be_changed_in_place_under_hooks(device) -> None:
 def test_new_h_may_be_changed_in_place_in_a_checkpoint(device) -> None:
     def two_steps(step, change, x, weights, bias, h, cell):
         new_h, new_cell = step(x, weights, bias, h, cell)
-        kept = new_h.clone()
+        h_before = new_h.clone()
         change(new_h)
-        return step(x, weights, bias, kept, new_cell)
+        return step(x, weights, bias, h_before, new_cell)
 
     inputs = make_inputs(device=device, requires_grad=True)
     outputs = checkpoint(two_steps, lltm_conda.lltm, without_grad, *inputs, use_reentrant=False)
@@ -266,17 +266,17 @@ def test_changing_what_is_saved_is_an_error_each_time(device, entry, changed) ->
 def test_elements_kept_beyond_inputs_and_outputs(entry, dtype) -> None:
     batch, state = 16, 40
     inputs = make_inputs(batch, 8, state, dtype=dtype, requires_grad=True)
-    kept: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
     def pack(tensor):
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
+        sizes[storage.data_ptr()] = storage.nbytes() // tensor.element_size()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         outputs = entry(*inputs)
-    known = {t.untyped_storage().data_ptr() for t in (*inputs, *outputs)}
-    beyond = sum(elements for pointer, elements in kept.items() if pointer not in known)
+    outside = {t.untyped_storage().data_ptr() for t in (*inputs, *outputs)}
+    beyond = sum(elements for pointer, elements in sizes.items() if pointer not in outside)
     assert beyond == 3 * batch * state
 
 
@@ -290,8 +290,8 @@ def test_gradients_share_no_memory(device, entry, used) -> None:
     inputs = make_inputs(device=device, requires_grad=True)
     outputs = [entry(*inputs)[i] for i in used]
     incoming = like(outputs)
-    found = torch.autograd.grad(outputs, inputs, incoming)
-    pointers = storages((*found, *incoming, *outputs, *inputs))
+    slopes = torch.autograd.grad(outputs, inputs, incoming)
+    pointers = storages((*slopes, *incoming, *outputs, *inputs))
     assert len(set(pointers)) == len(pointers)
 
 
@@ -300,9 +300,9 @@ def test_gradients_of_the_backward_op_share_no_memory(device, used) -> None:
     inputs = make_inputs(device=device)
     results = torch.ops.lltm.forward(*inputs)
     incoming = [g if i in used else None for i, g in enumerate(like(results))]
-    found = torch.ops.lltm.backward(*incoming, *saved_for_backward(inputs, results), 31)
-    given = [g for g in incoming if g is not None]
-    pointers = storages((*found, *given, *results, *inputs))
+    slopes = torch.ops.lltm.backward(*incoming, *saved_for_backward(inputs, results), 31)
+    present = [g for g in incoming if g is not None]
+    pointers = storages((*slopes, *present, *results, *inputs))
     assert len(set(pointers)) == len(pointers)
 
 

@@ -46,7 +46,8 @@ def test_level_is_accurate(level, in_process) -> None:
         )
     names = ("test_op_accuracy.py", "test_op_numerics.py", "../kernels/test_kernel_products.py")
     files = [str(HERE / name) for name in names]
-    run = in_process(level, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files)
+    options = ["-q", "-p", "no:cacheprovider"]
+    run = in_process(level, "-m", "pytest", *options, *files)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr
 
 
@@ -57,8 +58,8 @@ def test_unknown_level_is_refused_by_name(in_process) -> None:
     run = in_process("sse9", "-c", STEP)
     assert run.returncode != 0
     last = run.stderr.strip().splitlines()[-1]
-    known = "sve" if platform.machine() == "aarch64" else "avx2"
-    assert "LLTM_CPU_CAPABILITY" in last and known in last, run.stderr
+    level = "sve" if platform.machine() == "aarch64" else "avx2"
+    assert "LLTM_CPU_CAPABILITY" in last and level in last, run.stderr
 
 
 def test_a_level_that_the_processor_lacks_falls_back(in_process) -> None:

@@ -42,11 +42,11 @@ def test_out_of_memory_is_an_error_with_its_reason(tmp_path) -> None:
         cwd=tmp_path,  # not the checkout, whose lltm_conda would shadow the installed one
     )
     assert run.returncode == 0, run.stderr
-    text, works_again = json.loads(run.stdout.splitlines()[-1])
-    assert "memory" in text, text
+    message, works_again = json.loads(run.stdout.splitlines()[-1])
+    assert "memory" in message, message
     assert works_again
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if loader.load().glue.lane == "stable":
-        assert text.startswith("lltm: torch's "), text
+        assert message.startswith("lltm: torch's "), message
         if version >= (2, 13):
-            assert "DefaultCPUAllocator" in text, text
+            assert "DefaultCPUAllocator" in message, message

@@ -332,9 +332,9 @@ def test_the_function_of_older_torches(monkeypatch, device, transform) -> None:
     """Before torch 2.6 an autograd Function serves torch.func; newer ones have it still."""
     monkeypatch.setattr(functions, "_RAW_OP_HAS_VMAP", False)
     inputs = make_inputs(2, 2, 2, device=device)
-    got = transform(scalar(lltm_conda.lltm), argnums=1)(*inputs)
+    actual = transform(scalar(lltm_conda.lltm), argnums=1)(*inputs)
     want = transform(scalar(lltm_conda.reference), argnums=1)(*inputs)
-    assert_agree([got], [want], 1e-11, [transform.__name__])
+    assert_agree([actual], [want], 1e-11, [transform.__name__])
     tensors, in_dims = lanes(LANES, [True, False, False, True, True], device=device)
     mapped = vmap(lltm_conda.lltm, in_dims=in_dims)(*tensors)
     looped_over = looped(lltm_conda.reference, tensors, in_dims, LANES)

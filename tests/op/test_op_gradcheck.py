@@ -71,8 +71,8 @@ def test_gradcheck_of_the_backward_op(device, needs) -> None:
     incoming = [g.requires_grad_() for g in like(results)]
 
     def backward(*tensors):
-        found = torch.ops.lltm.backward(*tensors, needs)
-        return tuple(f for bit, f in enumerate(found) if needs & (1 << bit))
+        slopes = torch.ops.lltm.backward(*tensors, needs)
+        return tuple(f for bit, f in enumerate(slopes) if needs & (1 << bit))
 
     assert gradcheck(backward, (*incoming, *saved_for_backward(inputs, results)))
 

@@ -62,7 +62,7 @@ every_backward_tensor = pytest.mark.parametrize("name", BACKWARD_TENSORS)
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "needed"),
+    ("name", "shape", "expected"),
     [
         ("input", (4,), r"\(B, I\)"),
         ("input", (1, 3, 4), r"\(B, I\)"),
@@ -76,15 +76,15 @@ every_backward_tensor = pytest.mark.parametrize("name", BACKWARD_TENSORS)
         ("old_cell", (3, 5, 1), r"\(3, 5\)"),
     ],
 )
-def test_wrong_number_of_dimensions(device, name, shape, needed) -> None:
+def test_wrong_number_of_dimensions(device, name, shape, expected) -> None:
     inputs = make_inputs(device=device)._replace(
         **{name: torch.zeros(shape, dtype=torch.float64, device=device)}
     )
-    assert_says(refusal(torch.ops.lltm.forward, *inputs), name, size(*shape), needed)
+    assert_says(refusal(torch.ops.lltm.forward, *inputs), name, size(*shape), expected)
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "needed"),
+    ("name", "shape", "expected"),
     [
         ("weights", (14, 9), (15, 9)),
         ("weights", (15, 8), (15, 9)),
@@ -101,12 +101,12 @@ def test_wrong_number_of_dimensions(device, name, shape, needed) -> None:
         ("old_cell", (0, 5), (3, 5)),
     ],
 )
-def test_wrong_shape(device, name, shape, needed) -> None:
+def test_wrong_shape(device, name, shape, expected) -> None:
     inputs = make_inputs(device=device)._replace(
         **{name: torch.zeros(shape, dtype=torch.float64, device=device)}
     )
     message = refusal(torch.ops.lltm.forward, *inputs)
-    assert_says(message, name, size(*shape), size(*needed))
+    assert_says(message, name, size(*shape), size(*expected))
 
 
 def test_input_and_weights_that_disagree_on_the_features(device) -> None:

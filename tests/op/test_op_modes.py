@@ -244,19 +244,19 @@ def test_one_graph_can_be_differentiated_from_two_threads(device) -> None:
     outputs = lltm_conda.lltm(*inputs)
     incoming = like(outputs)
     want = torch.autograd.grad(outputs, inputs, incoming, retain_graph=True)
-    found: dict[int, tuple[torch.Tensor, ...]] = {}
+    slopes: dict[int, tuple[torch.Tensor, ...]] = {}
 
     def run(k: int) -> None:
         for _ in range(20):
-            found[k] = torch.autograd.grad(outputs, inputs, incoming, retain_graph=True)
+            slopes[k] = torch.autograd.grad(outputs, inputs, incoming, retain_graph=True)
 
     workers = [threading.Thread(target=run, args=(k,)) for k in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(120)
-    assert sorted(found) == [0, 1]
-    for actual in found.values():
+    assert sorted(slopes) == [0, 1]
+    for actual in slopes.values():
         assert_agree(actual, want, 1e-13, NAMES)
 
 
@@ -286,13 +286,13 @@ def test_parameters_and_subclasses_of_tensor_are_taken(device, entry) -> None:
 def test_the_op_is_visible_to_dispatch_modes(device) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    seen = []
+    dispatched = []
 
     class Recorder(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            seen.append(str(function))
+            dispatched.append(str(function))
             return function(*args, **(kwargs or {}))
 
     with Recorder():
         lltm_conda.lltm(*make_inputs(device=device))
-    assert "lltm.forward.default" in seen, seen
+    assert "lltm.forward.default" in dispatched, dispatched

@@ -59,25 +59,25 @@ class Draw:
         state = choose(STATES)
         self.entry = choose(ENTRIES)
         rows = self.entry is not through_module and choose((False, True))
-        made = make_inputs(
+        inputs = make_inputs(
             batch, features, state, dtype=self.dtype, device=device, seed=seed, bias_rows=rows
         )
-        self.leaves = [t.requires_grad_(choose((True, True, False))) for t in made]
+        self.leaves = [t.requires_grad_(choose((True, True, False))) for t in inputs]
         if not any(t.requires_grad for t in self.leaves):
             self.leaves[1].requires_grad_()
         self.layouts = [choose(list(LAYOUTS)) for _ in NAMES]
         self.alias = choose(("none", "none", "states", "all"))
         self.square = features == state
         self.incoming_layouts = [choose(list(LAYOUTS)) for _ in range(2)]
-        self.given = choose(((0,), (1,), (0, 1)))
+        self.used = choose(((0,), (1,), (0, 1)))
 
     def arguments(self, leaves) -> Inputs:
-        made = Inputs(*(LAYOUTS[name](t) for name, t in zip(self.layouts, leaves, strict=True)))
+        inputs = Inputs(*(LAYOUTS[name](t) for name, t in zip(self.layouts, leaves, strict=True)))
         if self.alias != "none":
-            made = made._replace(old_cell=made.old_h)
+            inputs = inputs._replace(old_cell=inputs.old_h)
         if self.alias == "all" and self.square:
-            made = made._replace(input=made.old_h)
-        return made
+            inputs = inputs._replace(input=inputs.old_h)
+        return inputs
 
 
 @pytest.mark.parametrize("start", range(0, 400, 50))
@@ -91,11 +91,11 @@ def test_any_mixture_of_layouts_and_aliases_agrees_with_the_reference(device, st
         assert_agree(
             outputs, expected, TOLERANCE[draw.dtype], ("new_h", "new_cell"), SMALLEST_SCALE
         )
-        outputs, expected = ([pair[k] for k in draw.given] for pair in (outputs, expected))
+        outputs, expected = ([pair[k] for k in draw.used] for pair in (outputs, expected))
         if not outputs[0].requires_grad:
             continue
         incoming = [LAYOUTS[draw.incoming_layouts[k]](t)
-                    for k, t in zip(draw.given, like(outputs, seed), strict=True)]  # fmt: skip
+                    for k, t in zip(draw.used, like(outputs, seed), strict=True)]  # fmt: skip
         leaves = [t for t in draw.leaves if t.requires_grad]
         actual = gradients(outputs, leaves, incoming)
         want = gradients(

@@ -55,8 +55,8 @@ def checkout(folder: Path, output: str) -> disturb_builds.Checkout:
     ],
 )
 def test_the_word_of_a_run_is_found(output: str, message: str, tmp_path: Path) -> None:
-    found = checkout(tmp_path, output).message()
-    assert found.startswith(message) and bool(found) == bool(message)
+    last_message = checkout(tmp_path, output).message()
+    assert last_message.startswith(message) and bool(last_message) == bool(message)
 
 
 def run_of(row: Disturbance) -> Run:
@@ -112,6 +112,6 @@ def test_a_kind_that_is_disturbed_again_takes_the_old_place(
     new = replace(KILL, message="new")
     for row in (old, full, new):
         disturb_builds.store(run_of(row))
-    kept = [(row.kind, row.message) for run in disturb_builds.stored() for row in run.rows]
-    assert kept == [("full disk", ""), ("kill -9", "new")]
+    rows = [(row.kind, row.message) for run in disturb_builds.stored() for row in run.rows]
+    assert rows == [("full disk", ""), ("kill -9", "new")]
     assert "new" in page.read_text() and "old" not in page.read_text()

@@ -37,12 +37,14 @@ def secrets(monkeypatch) -> None:
 def leaks(*folders: Path) -> list[str]:
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert files
-    texts = {path: path.read_text(errors="replace") for path in files}
-    return [f"{path}: {word}" for path, text in texts.items() for word in LEAKS if word in text]
+    contents = {path: path.read_text(errors="replace") for path in files}
+    return [
+        f"{path}: {word}" for path, content in contents.items() for word in LEAKS if word in content
+    ]
 
 
 @pytest.mark.parametrize(
-    "text",
+    "content",
     [
         "looking in https://me:pa55word@example.org/simple, then elsewhere",
         "https://me:a@b@pa55word@example.org",
@@ -54,13 +56,13 @@ def leaks(*folders: Path) -> list[str]:
         "ghp_t0kenABCDEFGHIJKLMNOPQR",
     ],
 )
-def test_every_kind_of_secret_is_removed(text) -> None:
-    assert not [word for word in LEAKS if word in redacted(text)], redacted(text)
+def test_every_kind_of_secret_is_removed(content) -> None:
+    assert not [word for word in LEAKS if word in redacted(content)], redacted(content)
 
 
 def test_other_text_stays() -> None:
-    text = "https://example.org/a@b git@github.com:x.git user@host -t/tmp/x/ pypi-name"
-    assert redacted(text) == text
+    content = "https://example.org/a@b git@github.com:x.git user@host -t/tmp/x/ pypi-name"
+    assert redacted(content) == content
 
 
 def test_a_run_leaves_no_secret(world, monkeypatch) -> None:
@@ -129,16 +131,16 @@ def test_the_log_of_the_tools_environment_has_no_secret(tmp_path) -> None:
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_bytes((REPO / name).read_bytes())
     env = {**os.environ, "PYTHON": str(python)}
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", tmp_path / "scripts" / "build_all.sh", "--list"],
         env=env,
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 2, done.stderr
+    assert process.returncode == 2, process.stderr
     log = tmp_path / "build" / "logs" / "tools.log"
     assert "PIP_INDEX_URL is https://***@example.org/simple" in log.read_text()
-    assert not [word for word in LEAKS[:3] if word in log.read_text() + done.stderr]
+    assert not [word for word in LEAKS[:3] if word in log.read_text() + process.stderr]
 
 
 def test_a_daemon_that_keeps_the_output_open_holds_nothing_up(
