@@ -17,7 +17,14 @@ import pytest
 from shared_objects import fake_torch, shared_object
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.doctor import Runtime, find_torch, judge_file, owner, probe_runtime
+from lltm_conda.engine.doctor import (
+    Runtime,
+    command,
+    find_torch,
+    judge_file,
+    owner,
+    probe_runtime,
+)
 from lltm_conda.engine.doctor.command import main as doctor
 from lltm_conda.engine.doctor.records import UNKNOWN
 from lltm_conda.engine.doctor.text import read_json, read_regular
@@ -183,7 +190,6 @@ def test_5_a_report_on_many_hostile_files_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is left when the processor time is spent is said to be unknown, file by file."""
-
     monkeypatch.setattr(command, "_SECONDS", 0.0)
     for number in range(3):
         shared_object(tmp_path / f"lib{number}.so", undefined=[SYMBOL])

@@ -10,6 +10,7 @@ import copy
 import io
 import pickle
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
 import torch
@@ -17,11 +18,14 @@ from op_cases import like
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.utils.rnn import PackedSequence
-from torch.testing._internal import common_modules
-from torch.testing._internal.common_modules import ModuleErrorEnum
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lltm_conda import LLTM, LLTMLayer
+
+# Its import would freeze torch's flags for the whole process, and other tests set them.
+with mock.patch.object(torch.backends, "disable_global_flags"):
+    from torch.testing._internal import common_modules
+    from torch.testing._internal.common_modules import ModuleErrorEnum
 
 
 class Sample(NamedTuple):
