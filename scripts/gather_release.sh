@@ -6,7 +6,8 @@
 #
 # Conda packages have the same names on all platforms: those of a platform go into one archive, in
 # the platform's folder. SHA256SUMS has a line for each file, and for each package in an archive.
-# Two files of one name and other bytes are an error.
+# What goes into the release is what the manifests list; a file that is not as listed, or not listed, and
+# two files of one name and other bytes are an error.
 set -euo pipefail
 
 fail() {
@@ -17,6 +18,7 @@ fail() {
 (($# >= 2)) || fail "needs OUT and PLATFORM=DIST, got: $*"
 out=$1
 shift
+[[ -n $out ]] || fail "OUT is empty; name a folder"
 [[ ! -e $out ]] || fail "$out is there already; remove it, or name another folder"
 mkdir -p "$out"
 
@@ -35,13 +37,17 @@ for argument; do
     fail "$argument: needs PLATFORM=DIST, where DIST holds a manifest.json"
   take "$dist/manifest.json" "manifest-$platform.json"
   take "$dist/report.html" "report-$platform.html"
-  while IFS= read -r -d '' file; do
-    take "$file" "${file##*/}"
-  done < <(find "$dist" -type f \( -name '*.whl' -o -name '*.tar.gz' \) -print0 | sort -z)
-  while IFS= read -r -d '' file; do
-    take "$file" "$(basename "$(dirname "$file")")/${file##*/}"
-  done < <(find "$dist/channel" -type f -name '*.conda' -print0 | sort -z)
 done
+# A file, because the exit code of what is read by <() would be lost.
+list=$(mktemp)
+trap 'rm -f "$list"' EXIT
+python3 "$(dirname "$0")/../torchship/release/gathered.py" "$@" >"$list" || exit 2
+while IFS= read -r -d '' platform && IFS= read -r -d '' dist && IFS= read -r -d '' path; do
+  case $path in
+  *.conda) take "$dist/$path" "$(basename "$(dirname "$path")")/${path##*/}" ;;
+  *) take "$dist/$path" "${path##*/}" ;;
+  esac
+done <"$list"
 
 cd "$out"
 for folder in */; do

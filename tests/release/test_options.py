@@ -18,7 +18,9 @@ def nothing_runs(monkeypatch) -> None:
     monkeypatch.setattr(command.generated, "write", fail)
 
 
-@pytest.mark.parametrize("option", ["--upload", "--recipe", "--shard", "--channel"])
+@pytest.mark.parametrize(
+    "option", ["--upload", "--recipe", "--shard", "--channel", "--merge", "--python"]
+)
 @pytest.mark.parametrize("value", ["", " "])
 def test_an_empty_text_is_refused(option, value, capsys) -> None:
     """An unset variable of a script would start a full build."""

@@ -14,7 +14,7 @@ import pytest
 from checkout import SETTINGS
 from rich.console import Console
 from ruamel.yaml import YAML
-from test_upload import make_release
+from test_upload import make_binaries, make_release
 
 from torchship.release import conda_commands
 from torchship.release.manifest import parse
@@ -71,7 +71,8 @@ def test_pip_installs_by_name_what_was_uploaded(index, tmp_path, monkeypatch, ow
     make_release(tmp_path / "dist")
     assert upload("pypi", own_settings, Console(quiet=True), dry_run=False) == 0
     pip_install(index, tmp_path / "site", tmp_path)
-    assert (tmp_path / "site" / "lltm_conda" / "lib" / "kernels-cpu.so").read_bytes() == b"x"
+    installed = tmp_path / "site" / "lltm_conda" / "lib" / "kernels-cpu.so"
+    assert installed.read_bytes() == make_binaries()["kernels-cpu.so"]
 
 
 def small_checkout(root: Path) -> Path:

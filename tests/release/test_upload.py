@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import re
 import threading
-from functools import partial
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from rich.console import Console
+from shared_objects import shared_object
+from test_manifest import binary, record_of
 from wheel_makers import make_wheel
 
 from torchship.release import ReleaseError
 from torchship.release import upload as uploading
+from torchship.release.cells import all_cells
 from torchship.release.manifest import Artefact, CellEntry, HostFacts, Manifest, write
+from torchship.release.matrix import load
 from torchship.release.store import digest
 from torchship.release.upload import upload
+from torchship.release.wheels import read_wheel
 
 pytest.importorskip("twine")
 
@@ -30,9 +36,20 @@ def dist(own_settings) -> Path:
     return own_settings.dist
 
 
+@cache
+def make_binaries() -> dict[str, bytes]:
+    """A small real shared object for every name of the matrix."""
+    contents = {}
+    with TemporaryDirectory() as folder:
+        for name in sorted({name for cell in all_cells(load()) for name in cell.files}):
+            path = shared_object(Path(folder, name), record=record_of(name))
+            contents[name] = path.read_bytes()
+    return contents
+
+
 def make_release(dist: Path, *, fat_version: str = "0.1.0", tag: str = TAG, **changes) -> Manifest:
     """A dist folder that may be uploaded, but for `changes` of its manifest."""
-    fat = make_wheel(dist, {"kernels-cpu.so": b"x"}, version=fat_version, tag=tag)
+    fat = make_wheel(dist, make_binaries(), version=fat_version, tag=tag)
     thin = make_wheel(dist / "simple" / "lltm", {}, version="0.1.0+stable.cpu", tag=TAG)
     conda = dist / "channel" / "linux-64" / "lltm-0.1.0-cpu_0.conda"
     conda.parent.mkdir(parents=True)
@@ -62,7 +79,7 @@ def make_release(dist: Path, *, fat_version: str = "0.1.0", tag: str = TAG, **ch
         total=1,
         missing={},
         cells={"stable210-cpu": cell},
-        binaries={},
+        binaries={name: binary(data) for name, data in make_binaries().items()},
         artefacts=artefacts,
         hosts={"h": HOST},
     ).model_copy(update=changes)
@@ -218,6 +235,10 @@ def test_a_failed_optional_cell_stops_no_upload(dist, repository, own_settings) 
 
 
 def fake_anaconda(folder: Path, monkeypatch) -> Path:
+    """A program `anaconda` that writes down its arguments; anaconda.org has nothing yet."""
+    nothing = folder.with_name("nothing.json")
+    nothing.write_text('{"distributions": []}')
+    monkeypatch.setattr(uploading, "ANACONDA", nothing.as_uri())
     folder.mkdir()
     script = folder / "anaconda"
     script.write_text(f'#!/bin/sh\necho "$@" >> {folder / "calls"}\n')
@@ -235,8 +256,73 @@ def test_anaconda_gets_the_conda_packages_of_its_owner(
     assert not calls.exists()
     assert upload("anaconda:me", own_settings, console(), dry_run=False) == 0
     command = calls.read_text().split()
-    assert command[:4] == ["upload", "--skip-existing", "--user", "me"]
-    assert [Path(word).name for word in command[4:]] == ["lltm-0.1.0-cpu_0.conda"]
+    assert command[:3] == ["upload", "--user", "me"]
+    assert [Path(word).name for word in command[3:]] == ["lltm-0.1.0-cpu_0.conda"]
+
+
+def serve_packages(monkeypatch, tmp_path, sha256: str | None) -> None:
+    """Stands for anaconda.org, which has the package of `make_release` with this hash."""
+    file = {"basename": "linux-64/lltm-0.1.0-cpu_0.conda", "sha256": sha256}
+    answer = tmp_path / "anaconda.json"
+    answer.write_text(json.dumps({"distributions": [file]}))
+    monkeypatch.setattr(uploading, "ANACONDA", answer.as_uri())
+
+
+@pytest.mark.parametrize(
+    ("sha256", "reason"), [("0" * 64, "with other bytes"), (None, "tells no sha256")]
+)
+def test_a_package_that_anaconda_has_with_other_bytes_is_refused(
+    sha256, reason, dist, tmp_path, monkeypatch, own_settings
+) -> None:
+    """`anaconda upload --skip-existing` would pass over ours without a word."""
+    calls = fake_anaconda(tmp_path / "bin", monkeypatch)
+    make_release(dist)
+    serve_packages(monkeypatch, tmp_path, sha256)
+    with pytest.raises(ReleaseError, match=reason):
+        upload("anaconda:me", own_settings, console(), dry_run=False)
+    assert not calls.exists()
+
+
+def test_a_package_that_anaconda_has_is_not_sent_again(
+    dist, tmp_path, monkeypatch, own_settings
+) -> None:
+    calls = fake_anaconda(tmp_path / "bin", monkeypatch)
+    manifest = make_release(dist)
+    (package,) = (a for a in manifest.artefacts if a.kind == "conda")
+    serve_packages(monkeypatch, tmp_path, package.sha256)
+    assert upload("anaconda:me", own_settings, console(), dry_run=False) == 0
+    assert not calls.exists()
+
+
+def forge_fat_wheel(dist: Path, manifest: Manifest, files: dict[str, bytes]) -> None:
+    """Packs other files into the fat wheel, and lists its new hash."""
+    path = dist / manifest.fat.path
+    wheel = read_wheel(path)
+    wheel._replace(files=files).write(dist, epoch=1_700_000_000)
+    changed = manifest.fat.model_copy(update={"sha256": digest(path)})
+    artefacts = [changed if a.kind == "fat" else a for a in manifest.artefacts]
+    write(manifest.model_copy(update={"artefacts": artefacts}), dist / "manifest.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("kernels-cpu.so", None, "lacks lltm_conda/lib/kernels-cpu.so"),
+        ("kernels-evil.so", "kernels-cpu.so", "no cell of the manifest made"),
+        ("kernels-cpu.so", "kernels-cuda12.so", "another lltm_conda/lib/kernels-cpu.so"),
+    ],
+)
+def test_a_fat_wheel_with_other_binaries_than_its_manifest_is_refused(
+    name, data, reason, dist, repository, own_settings
+) -> None:
+    manifest = make_release(dist)
+    files = dict(read_wheel(dist / manifest.fat.path).files)
+    files.pop(f"lltm_conda/lib/{name}", None)
+    if data:
+        files[f"lltm_conda/lib/{name}"] = make_binaries()[data]
+    forge_fat_wheel(dist, manifest, files)
+    with pytest.raises(ReleaseError, match=reason):
+        upload("pypi", own_settings, console(), dry_run=True)
 
 
 def test_packages_from_a_bootstrap_channel_are_refused(

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -238,10 +239,21 @@ def built(dist: Path, subdir: str, machine: str) -> Path:
     package.write_text(machine)
     (dist / "channel" / "noarch").mkdir()
     wheel = f"lltm-0.1.0-py3-none-manylinux_2_28_{machine}.whl"
-    for name in ("manifest.json", "report.html", wheel):
+    for name in ("report.html", wheel):
         (dist / name).write_text(machine)
     (dist / SDIST).write_text("the sources")
+    list_files(dist, {"fat": wheel, "sdist": SDIST, "conda": str(package.relative_to(dist))})
     return package
+
+
+def list_files(dist: Path, files: dict[str, str]) -> None:
+    """Writes a manifest with the hashes of these files, by their kinds."""
+    artefacts = [
+        {"kind": kind, "path": path, "sha256": sha256((dist / path).read_bytes()).hexdigest()}
+        for kind, path in files.items()
+    ]
+    manifest = {"package": "lltm", "version": "0.1.0", "commit": "c" * 40, "artefacts": artefacts}
+    (dist / "manifest.json").write_text(json.dumps(manifest))
 
 
 @pytest.fixture
@@ -274,7 +286,8 @@ def test_a_release_has_the_conda_packages_of_every_platform(merged) -> None:
     for subdir, machine in (("linux-64", "x86_64"), ("linux-aarch64", "aarch64")):
         (package,) = (release / subdir).iterdir()
         assert package.read_text() == machine
-        assert (release / f"manifest-linux-{machine}.json").read_text() == machine
+        manifest = json.loads((release / f"manifest-linux-{machine}.json").read_text())
+        assert any(machine in artefact["path"] for artefact in manifest["artefacts"])
     check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
     result = subprocess.run(check, cwd=release, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
@@ -284,7 +297,11 @@ def test_a_release_has_the_conda_packages_of_every_platform(merged) -> None:
 
 
 def test_two_files_of_one_name_stop_a_release(merged) -> None:
-    (merged / "dist-linux-aarch64" / SDIST).write_text("other sources")
+    dist = merged / "dist-linux-aarch64"
+    (dist / SDIST).write_text("other sources")
+    list_files(dist, {"sdist": SDIST})
+    for path in (*dist.glob("*.whl"), *dist.glob("channel/*/*.conda")):
+        path.unlink()
     result = gather(merged)
     assert result.returncode == 2
     assert f"would replace another file of the release, {SDIST}" in result.stderr

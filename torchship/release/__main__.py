@@ -87,9 +87,9 @@ def make_parser() -> argparse.ArgumentParser:
     add("--verbose", action="store_true", help="show the whole logs of failed steps")
     add("--shard", metavar="K/N", help="only the K-th of N nearly equal parts")
     joined = "join the dist folders of shards, and stop"
-    add("--merge", nargs="+", action="extend", type=Path, default=[], metavar="DIR", help=joined)
+    add("--merge", nargs="+", action="extend", default=[], metavar="DIR", help=joined)
     add("--verify", choices=("one", "full"), default="one", help=VERIFY)
-    add("--python", action="append", type=Path, default=[], metavar="PATH", help=PYTHON)
+    add("--python", action="append", default=[], metavar="PATH", help=PYTHON)
     add("--upload", metavar="TARGET", help="publish dist/ and stop: pypi, anaconda:OWNER, a folder")
     add("--recipe", metavar="VARIANT", help=RECIPE)
     written = "write the files generated from the matrix, and stop"
@@ -109,21 +109,27 @@ def read_options(arguments: Sequence[str] | None) -> Options:
         jobs=parsed.jobs,
         verbose=parsed.verbose,
         shard=parsed.shard,
-        merge=tuple(parsed.merge),
+        merge=to_paths("--merge", parsed.merge),
         verify=parsed.verify,
-        python=tuple(parsed.python),
+        python=to_paths("--python", parsed.python),
         upload=parsed.upload,
         recipe=parsed.recipe,
         write_generated=parsed.write_generated,
     )
 
 
+def to_paths(option: str, values: Sequence[str]) -> tuple[Path, ...]:
+    """The paths that an option names; an empty one would mean the current folder."""
+    if not all(value.strip() for value in values):
+        raise ReleaseError(f"{option}: got an empty text; name a path, or leave out {option}")
+    return tuple(map(Path, values))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = read_options(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     try:
-        return run(options)
+        return run(read_options(arguments))
     except (ReleaseError, OSError) as error:
         return _fail(error)
     except KeyboardInterrupt:

@@ -125,6 +125,11 @@ class BuildPackage(Task):
         return [settings.channel / settings.subdir / package.name]
 
 
+def check_package(log: Log, package: Path, binaries: Sequence[Path]) -> None:
+    """Raises ReleaseError if a package holds other binaries, or a path of its build."""
+    run_worker(log, conda_commands.contents(package, binaries))
+
+
 def index_package(log: Log, package: Path, channel: Path) -> None:
     with _INDEX:
         run_worker(log, conda_commands.index(channel, [package]))

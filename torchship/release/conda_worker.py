@@ -95,7 +95,12 @@ def contents(package: Path, binaries: Sequence[Path], settings: Settings) -> Non
     """Checks that a package holds these binaries unchanged, and no file that names a build path."""
     from rattler import PathsJson
 
-    entries = PathsJson.from_package_archive(package).paths
+    try:
+        entries = PathsJson.from_package_archive(package).paths
+    except Exception as error:  # rattler's own errors have no base class but this
+        raise ReleaseError(
+            f"{package.name}: is no readable conda package ({error}); build it again"
+        ) from error
     for entry in entries:
         name = str(entry.relative_path)
         if name.endswith("direct_url.json") or entry.prefix_placeholder:

@@ -27,6 +27,8 @@ def _inside(path: str) -> str:
     parts = PurePosixPath(path).parts
     if not parts or parts[0] == "/" or ".." in parts or "\0" in path:
         raise ValueError(f"{path!r} does not lie in the manifest's folder")
+    if not path.isprintable():
+        raise ValueError(f"{path!r} has characters that no path of the release tool has")
     return path
 
 
@@ -263,9 +265,16 @@ def wrong_files(artefacts: Iterable[Artefact], folder: Path) -> list[str]:
         path = folder / artefact.path
         if not path.is_file():
             problems.append(f"{artefact.path} is missing")
+        elif leads_out(path, folder):
+            problems.append(f"{artefact.path} is a link to a file outside of {folder}")
         elif digest(path) != artefact.sha256:
             problems.append(f"{artefact.path} is not the file that was made (its hash differs)")
     return problems
+
+
+def leads_out(path: Path, folder: Path) -> bool:
+    """Whether a path below a folder leads out of it by a link."""
+    return not path.resolve().is_relative_to(folder.resolve())
 
 
 def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:

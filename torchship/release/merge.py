@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.console import Console
 from . import ReleaseError
 from .cells import all_cells, required
 from .collect import artefacts, missing
-from .conda_steps import index_package
+from .conda_steps import check_package, index_package
 from .manifest import (
     Binary,
     CellEntry,
@@ -24,7 +25,7 @@ from .pack_steps import make_fat_wheel, write_index
 from .paths import publish, replace_wheel
 from .run import only_run
 from .settings import Settings
-from .shards import check_shards, describe_binaries
+from .shards import check_shards, describe_binaries, unpack_binaries
 from .shell import Log
 from .store import relative
 from .wheels import read_wheel
@@ -76,6 +77,7 @@ def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
             wheel = read_wheel(fat)
             check_hashes(wheel.binaries, shards.manifests.values())
             binaries = describe_binaries(wheel)
+            _check_packages(shards, log)
             for folder, manifest in shards.manifests.items():
                 _publish(folder, manifest, shards.cells_of(folder), log)
             final = replace_wheel(fat, settings.dist, any_version=True)
@@ -104,17 +106,33 @@ def _read_shards(folders: Sequence[Path], settings: Settings) -> Shards:
             folder for folder, manifest in manifests.items() if cell.name in manifest.cells
         ]
         if candidates:
-            origin[cell.name] = min(
-                candidates, key=lambda folder: RANK[manifests[folder].cells[cell.name].state]
-            )
+            entries = {folder: manifests[folder].cells[cell.name] for folder in candidates}
+            origin[cell.name] = min(candidates, key=lambda folder: _rank(entries[folder]))
     return Shards(manifests=manifests, origin=origin)
+
+
+def _rank(entry: CellEntry) -> tuple[int, int]:
+    """How far a shard came with a cell: the lowest counts, and the files that it has decide."""
+    files = (entry.wheel, entry.conda)
+    return RANK[entry.state], files.count(None)
+
+
+def _check_packages(shards: Shards, log: Log) -> None:
+    """Raises ReleaseError if a conda package holds other binaries than the wheel of its cell."""
+    for name, cell in shards.cells.items():
+        if cell.wheel and cell.conda:
+            folder = shards.origin[name]
+            with TemporaryDirectory() as unpacked:
+                binaries = unpack_binaries(read_wheel(folder / cell.wheel), Path(unpacked))
+                check_package(log, folder / cell.conda, binaries)
 
 
 def _join(shards: Shards, fat: Path, binaries: dict[str, Binary], settings: Settings) -> Manifest:
     """The manifest of the joined folder, whose fat wheel is `fat`."""
     manifests = list(shards.manifests.values())
     first = manifests[0]
-    names = [cell.name for cell in all_cells(settings.matrix)]
+    every_cell = all_cells(settings.matrix)
+    names = [cell.name for cell in every_cell]
     cells = shards.cells
     sdists = {
         settings.dist / artefact.path
@@ -135,9 +153,9 @@ def _join(shards: Shards, fat: Path, binaries: dict[str, Binary], settings: Sett
         base_channel=_base_channels(manifests),
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         seconds=max(manifest.seconds for manifest in manifests),
-        total=first.total,
+        total=len(names),
         missing=missing(names, cells),
-        optional=first.optional,
+        optional=[cell.name for cell in every_cell if cell.optional],
         cells=cells,
         binaries=binaries,
         artefacts=artefacts(cells, settings.dist, sdists=sorted(sdists), fat_wheels=[fat]),

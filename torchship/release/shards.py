@@ -4,9 +4,10 @@ What goes into a release is read from the files: each thin wheel must hold the b
 built from the commit that the manifest names.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from ..doctor.binary import read_binary
@@ -15,10 +16,10 @@ from . import ReleaseError
 from .audit import record_problems
 from .cells import Cell, all_cells
 from .collect import describe
-from .manifest import Artefact, Binary, CellEntry, Manifest
+from .manifest import Artefact, Binary, CellEntry, HostFacts, Manifest, leads_out
 from .settings import Settings
 from .store import digest
-from .wheels import Wheel, read_wheel
+from .wheels import Wheel, commits, read_wheel
 
 
 def check_shards(shards: Mapping[Path, Manifest], settings: Settings) -> None:
@@ -29,10 +30,12 @@ def check_shards(shards: Mapping[Path, Manifest], settings: Settings) -> None:
         own_problems = [
             *_project_problems(manifest, settings),
             *_artefact_problems(manifest, settings),
-            *_cell_problems(folder, manifest, cells),
+            *_cell_problems(folder, manifest, cells, settings),
         ]
         problems += [f"{folder}: {problem}" for problem in own_problems]
     problems += _clashes(shards)
+    problems += _clashes_of_cells(shards)
+    problems += _clashes_of_hosts(shards)
     if problems:
         raise ReleaseError("\n".join([*problems, "build these shards again, from one commit"]))
 
@@ -42,6 +45,7 @@ def _project_problems(manifest: Manifest, settings: Settings) -> Iterator[str]:
     for name, value, expected in (
         ("package", manifest.package, project.distribution),
         ("version", manifest.version, project.version),
+        ("total number of cells", manifest.total, len(all_cells(settings.matrix))),
     ):
         if value != expected:
             yield f"its {name} is {value}, this checkout's is {expected}"
@@ -53,12 +57,15 @@ def _artefact_problems(manifest: Manifest, settings: Settings) -> Iterator[str]:
     for artefact in manifest.artefacts:
         if artefact.kind == "sdist" and artefact.path != sdist:
             yield f"{artefact.path} is no source distribution of this version, which is {sdist}"
+        if artefact.kind == "sdist" and artefact.cells:
+            yield f"{artefact.path} is said to be of a cell; a source distribution is of none"
         if artefact.kind in ("thin", "conda") and not _is_of_cell(artefact, manifest):
             yield f"{artefact.path} belongs to no cell of its manifest"
     paths = {artefact.path for artefact in manifest.artefacts}
     for name, entry in manifest.cells.items():
-        if entry.packed and entry.wheel not in paths:
-            yield f"{name}: {entry.wheel} is not among the artefacts, so its hash is unknown"
+        for path in (entry.wheel, entry.conda):
+            if path and path not in paths:
+                yield f"{name}: {path} is not among the artefacts, so its hash is unknown"
 
 
 def _is_of_cell(artefact: Artefact, manifest: Manifest) -> bool:
@@ -69,27 +76,80 @@ def _is_of_cell(artefact: Artefact, manifest: Manifest) -> bool:
     return artefact.path == (entry.wheel if artefact.kind == "thin" else entry.conda)
 
 
-def _cell_problems(folder: Path, manifest: Manifest, cells: Mapping[str, Cell]) -> Iterator[str]:
+def _cell_problems(
+    folder: Path, manifest: Manifest, cells: Mapping[str, Cell], settings: Settings
+) -> Iterator[str]:
     for name, entry in manifest.cells.items():
         if name not in cells:
             yield f"{name} is no cell of build_matrix.yaml"
-        elif entry.packed:
-            for problem in _wheel_problems(folder, entry, cells[name], manifest):
-                yield f"{name}: {problem}"
+            continue
+        problems = list(_place_problems(folder, entry, cells[name], settings))
+        # Also a cell that failed after its wheel was packed leaves the wheel in the index.
+        if entry.wheel and not leads_out(folder / entry.wheel, folder):
+            path = folder / entry.wheel
+            problems += _wheel_problems(path, cells[name], manifest, settings)
+        for problem in problems:
+            yield f"{name}: {problem}"
+
+
+def _place_problems(
+    folder: Path, entry: CellEntry, cell: Cell, settings: Settings
+) -> Iterator[str]:
+    """Finds paths that are not where a run puts the files of a cell.
+
+    A file at another place might be copied over a file of another cell.
+    """
+    for path, pattern in (
+        (entry.wheel, wheel_pattern(cell, settings)),
+        (entry.conda, conda_pattern(settings)),
+        (entry.log, f"logs/{cell.name}.log"),
+    ):
+        if path is None:
+            continue
+        if not is_at(path, pattern):
+            yield f"{path} is not where a run puts it, {pattern}"
+        elif not (folder / path).is_file():
+            yield f"{path} is missing"
+        elif leads_out(folder / path, folder):
+            yield f"{path} is a link to a file outside of the folder"
+
+
+def is_at(path: str, pattern: str) -> bool:
+    """Whether a path in `dist` matches a pattern, whose `*` does not match a `/`."""
+    return PurePosixPath(path).match(pattern) and path.count("/") == pattern.count("/")
+
+
+def wheel_pattern(cell: Cell, settings: Settings) -> str:
+    """Where the thin wheel of a cell lies in `dist`; the tag depends on its binaries."""
+    project = settings.project
+    index = settings.thin_wheels.relative_to(settings.dist)
+    name = project.distribution.replace("-", "_")
+    return f"{index}/{name}-{project.version}+{cell.local_version}-py3-none-*.whl"
+
+
+def conda_pattern(settings: Settings) -> str:
+    """Where conda packages of this version lie in `dist`."""
+    channel = settings.channel.relative_to(settings.dist)
+    project = settings.project
+    return f"{channel}/{settings.subdir}/{project.distribution}-{project.version}-*.conda"
 
 
 def _wheel_problems(
-    folder: Path, entry: CellEntry, cell: Cell, manifest: Manifest
+    path: Path, cell: Cell, manifest: Manifest, settings: Settings
 ) -> Iterator[str]:
     """Finds what a thin wheel holds instead of the binaries of its cell."""
-    wheel = read_wheel(folder / str(entry.wheel))
-    names = sorted(Path(path).name for path in wheel.binaries)
+    wheel = read_wheel(path)
+    names = sorted(Path(name).name for name in wheel.binaries)
     if names != sorted(cell.files):
-        yield f"{entry.wheel} holds {', '.join(names) or 'nothing'}, needs {', '.join(cell.files)}"
+        yield f"{path.name} holds {', '.join(names) or 'nothing'}, needs {', '.join(cell.files)}"
         return
+    if misplaced := sorted(wheel.binaries.keys() - binary_paths([cell], settings)):
+        yield f"{path.name} holds {misplaced[0]}, where no loader looks for it"
+    if f"\nVersion: {wheel.version}\n".encode() not in wheel.info.get("METADATA", b""):
+        yield f"{path.name}: its METADATA has another version than its name"
     with TemporaryDirectory() as unpacked:
-        for path in unpack_binaries(wheel, Path(unpacked)):
-            record = read_binary(path)
+        for binary in unpack_binaries(wheel, Path(unpacked)):
+            record = read_binary(binary)
             yield from record_problems(record, cell)
             yield from _origin_problems(record, manifest)
 
@@ -109,6 +169,27 @@ def _origin_problems(record: BinaryRecord, manifest: Manifest) -> Iterator[str]:
     ):
         if facts.get(name) != expected:
             yield f"{file}: its record has {name} {facts.get(name)}, the manifest {expected}"
+
+
+def binary_paths(cells: Iterable[Cell], settings: Settings) -> set[str]:
+    """The paths of the cells' binaries in a wheel."""
+    return {f"{settings.project.package}/lib/{name}" for cell in cells for name in cell.files}
+
+
+def fat_wheel_problems(wheel: Wheel, manifest: Manifest, settings: Settings) -> Iterator[str]:
+    """Finds what a fat wheel holds instead of the binaries that its manifest names."""
+    cells = [cell for cell in all_cells(settings.matrix) if cell.name not in manifest.missing]
+    expected = binary_paths(cells, settings)
+    for path in sorted(expected - wheel.binaries.keys()):
+        yield f"lacks {path}"
+    for path, data in sorted(wheel.binaries.items()):
+        entry = manifest.binaries.get(Path(path).name)
+        if path not in expected or entry is None:
+            yield f"holds {path}, which no cell of the manifest made"
+        elif hashlib.sha256(data).hexdigest() != entry.sha256:
+            yield f"holds another {path} than the manifest says"
+    if manifest.commit not in (names := commits(wheel)) or len(names) > 1:
+        yield f"holds binaries of commit {', '.join(names)}, the manifest says {manifest.commit}"
 
 
 def unpack_binaries(wheel: Wheel, folder: Path) -> list[Path]:
@@ -140,4 +221,33 @@ def _clashes(shards: Mapping[Path, Manifest]) -> list[str]:
             other, other_sha256 = origin.setdefault(artefact.path, (folder, sha256))
             if sha256 != other_sha256:
                 clashes.append(f"{artefact.path} in {folder} is another file than that in {other}")
+    return clashes
+
+
+def _clashes_of_cells(shards: Mapping[Path, Manifest]) -> list[str]:
+    """Finds cells that two shards packed into files of different names."""
+    origin: dict[tuple[str, str], tuple[Path, str]] = {}
+    clashes = []
+    for folder, manifest in shards.items():
+        for name, entry in manifest.cells.items():
+            for kind, path in (("wheel", entry.wheel), ("conda package", entry.conda)):
+                if path is None:
+                    continue
+                other, other_path = origin.setdefault((name, kind), (folder, path))
+                if path != other_path:
+                    clashes.append(
+                        f"{name}: its {kind} is {path} in {folder}, {other} has {other_path}"
+                    )
+    return clashes
+
+
+def _clashes_of_hosts(shards: Mapping[Path, Manifest]) -> list[str]:
+    """Finds machines of one key, which is a hash of their facts, and other facts."""
+    origin: dict[str, tuple[Path, HostFacts]] = {}
+    clashes = []
+    for folder, manifest in shards.items():
+        for key, facts in manifest.hosts.items():
+            other, other_facts = origin.setdefault(key, (folder, facts))
+            if facts != other_facts:
+                clashes.append(f"the facts of host {key} differ in {folder} and {other}")
     return clashes

@@ -6,19 +6,23 @@ import shutil
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from . import ReleaseError
+from .cells import required
 from .conda_steps import index_package
 from .manifest import Artefact, Kind, Manifest, parse, wrong_files
 from .pack_steps import write_index
 from .paths import publish
 from .settings import Settings
+from .shards import conda_pattern, fat_wheel_problems, is_at
 from .shell import Log
 from .store import digest
+from .wheels import read_wheel
 
 TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
 # The kinds of artefacts for each target.
@@ -33,6 +37,7 @@ RELEASES = {
     "pypi": "https://pypi.org/pypi/{}/{}/json",
     "testpypi": "https://test.pypi.org/pypi/{}/{}/json",
 }
+ANACONDA = "https://api.anaconda.org/release/{}/{}/{}"
 TWINE = (sys.executable, "-m", "twine")
 BOOTSTRAPPED = (
     "conda packages: they were built with a bootstrap channel, which is for tests only; build with "
@@ -47,14 +52,18 @@ def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) 
     if name not in KINDS:
         raise ReleaseError(f"--upload: got {target!r}, needs one of {TARGETS}")
     manifest = parse(settings.manifest)
-    artefacts = _select_artefacts(name, manifest, console)
-    if refusals := [*_refusals(name, manifest, artefacts, settings.dist)]:
+    artefacts = _choose(name, manifest, console)
+    if refusals := [*_refusals(name, manifest, artefacts, settings)]:
         raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
-    if clashes := [*_clashes(name, target, manifest, artefacts)]:
-        raise ReleaseError(
-            f"{target}: refused, as files of these names are there with other bytes; "
-            "give the new ones another version\n- " + "\n- ".join(clashes)
-        )
+    published = _published_at(target, name, manifest, artefacts)
+    _refuse_clashes(target, published, artefacts)
+    if name == "anaconda":
+        # What is there with the same bytes is left out here: `anaconda upload` would have to be
+        # told to skip what has the same name.
+        artefacts = [a for a in artefacts if Path(a.path).name not in published]
+    if not artefacts:
+        console.print(f"nothing was uploaded: {target} has all files", markup=False)
+        return 0
     with Log(settings.logs / "upload.log", settings) as log:
         if name in ("pypi", "testpypi"):
             files = [str(settings.dist / artefact.path) for artefact in artefacts]
@@ -62,59 +71,102 @@ def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) 
         for artefact in artefacts:
             verb = "would upload" if dry_run else "uploading"
             console.print(f"{verb} {artefact.path}", markup=False, soft_wrap=True)
-        if name == "folder":
-            if not dry_run:
-                _copy(artefacts, Path(target), log)
-        else:
+        if name != "folder":
             _send(_command(name, owner), artefacts, log, console, dry_run=dry_run)
+        elif not dry_run:
+            _copy(artefacts, Path(target), log)
     console.print("nothing was uploaded (--dry-run)" if dry_run else f"uploaded to {target}")
     return 0
 
 
-def _select_artefacts(name: str, manifest: Manifest, console: Console) -> list[Artefact]:
-    """What a target takes of a release; a folder takes no conda packages that were bootstrapped."""
+def _choose(name: str, manifest: Manifest, console: Console) -> list[Artefact]:
+    """The artefacts for a target; a folder gets no conda packages of a bootstrap channel."""
     artefacts = [artefact for artefact in manifest.artefacts if artefact.kind in KINDS[name]]
-    if name != "folder" or manifest.base_channel is not None:
-        return artefacts
-    if any(artefact.kind == "conda" for artefact in artefacts):
-        console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
-    return [artefact for artefact in artefacts if artefact.kind != "conda"]
+    if name == "folder" and manifest.base_channel is None:
+        if any(artefact.kind == "conda" for artefact in artefacts):
+            console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
+        artefacts = [artefact for artefact in artefacts if artefact.kind != "conda"]
+    return artefacts
 
 
-def _clashes(
-    name: str, target: str, manifest: Manifest, artefacts: Sequence[Artefact]
-) -> Iterator[str]:
-    """Finds artefacts whose names the target has already, for files of other bytes.
+def _published_at(
+    target: str, name: str, manifest: Manifest, artefacts: Sequence[Artefact]
+) -> dict[str, str]:
+    """The hashes of the files that a target has already, by name; "" for what is no file."""
+    if name == "folder":
+        paths = [Path(target) / artefact.path for artefact in artefacts]
+        return {p.name: digest(p) if p.is_file() else "" for p in paths if os.path.lexists(p)}
+    if name == "anaconda":
+        owner = target.partition(":")[2]
+        if not owner:
+            return {}  # whose packages these become is in the settings of `anaconda`
+        url = ANACONDA.format(owner, manifest.package, manifest.version)
+        return published_packages(url, {Path(a.path).name for a in artefacts})
+    if "TWINE_REPOSITORY_URL" in os.environ:
+        return {}
+    return published_hashes(RELEASES[name].format(manifest.package, manifest.version))
+
+
+def _refuse_clashes(
+    target: str, published: Mapping[str, str], artefacts: Sequence[Artefact]
+) -> None:
+    """Raises ReleaseError if the target has files of these names with other bytes.
 
     An index keeps the old file and says nothing; a copy would replace it.
     """
-    published: dict[str, str] = {}
-    if name == "folder":
-        paths = [Path(target) / artefact.path for artefact in artefacts]
-        published = {path.name: digest(path) for path in paths if path.is_file()}
-    elif name in RELEASES and "TWINE_REPOSITORY_URL" not in os.environ:
-        published = published_hashes(RELEASES[name].format(manifest.package, manifest.version))
+    clashes = []
     for artefact in artefacts:
         sha256 = published.get(Path(artefact.path).name, artefact.sha256)
         if sha256 != artefact.sha256:
-            yield f"{artefact.path}: there it has the hash {sha256[:16]}..."
+            state = f"it has the hash {sha256[:16]}..." if sha256 else "it is no file"
+            clashes.append(f"{artefact.path}: there {state}")
+    if clashes:
+        raise ReleaseError(
+            f"{target}: refused, as files of these names are there with other bytes; "
+            "give the new ones another version\n- " + "\n- ".join(clashes)
+        )
 
 
 def published_hashes(url: str) -> dict[str, str]:
     """The hashes of the files that an index has of a version, by name; {} if it has none."""
+    files = _ask(url, "urls")
+    return {file["filename"]: file["digests"]["sha256"] for file in files}
+
+
+def published_packages(url: str, names: Collection[str]) -> dict[str, str]:
+    """The hashes of the packages of these names that anaconda.org has of a version.
+
+    Raises ReleaseError if it tells no hash of one of them.
+    """
+    hashes = {}
+    for file in _ask(url, "distributions"):
+        name = file["basename"].rpartition("/")[2]
+        if name not in names:
+            continue
+        if not file.get("sha256"):
+            raise ReleaseError(
+                f"{url}: tells no sha256 of {name}, so it is not known whether it is the same "
+                "file; remove it there (anaconda remove), or upload the others by hand"
+            )
+        hashes[name] = file["sha256"]
+    return hashes
+
+
+def _ask(url: str, field: str) -> list[Any]:
+    """A list in the JSON that an index answers; [] if it does not know the release."""
     try:
         with urllib.request.urlopen(url, timeout=30) as answer:
-            files = json.load(answer)["urls"]
+            files = json.load(answer)[field]
     except urllib.error.HTTPError as error:
         if error.code == 404:
-            return {}
+            return []
         raise ReleaseError(f"{url}: {error}; try again later") from error
     except (OSError, ValueError, KeyError) as error:
         raise ReleaseError(
             f"{url}: cannot be read ({error}), so it is not known which files are there; "
             "check the network and try again"
         ) from error
-    return {file["filename"]: file["digests"]["sha256"] for file in files}
+    return list(files)
 
 
 def _send(
@@ -135,7 +187,7 @@ def _send(
 
 
 def _refusals(
-    name: str, manifest: Manifest, artefacts: Sequence[Artefact], dist: Path
+    name: str, manifest: Manifest, artefacts: Sequence[Artefact], settings: Settings
 ) -> Iterator[str]:
     """The reasons why no target, or why this target, may get these artefacts."""
     yield from _refusals_of_sources(manifest)
@@ -143,14 +195,22 @@ def _refusals(
         yield f"this is shard {manifest.shard}; join all shards with --merge first"
     if manifest.failed:
         yield f"{', '.join(manifest.failed)} failed; repair and build again"
-    for problem in wrong_files(artefacts, dist):
-        yield f"{problem}; build again"
+    yield from _refusals_of_files(artefacts, settings)
     if not artefacts:
         yield "there is nothing to upload; build first"
     if name == "anaconda":
         yield from _refusals_of_anaconda(manifest)
     elif name != "folder":
-        yield from _refusals_of_pypi(manifest, artefacts)
+        yield from _refusals_of_pypi(manifest, artefacts, settings)
+
+
+def _refusals_of_files(artefacts: Sequence[Artefact], settings: Settings) -> Iterator[str]:
+    for problem in wrong_files(artefacts, settings.dist):
+        yield f"{problem}; build again"
+    pattern = conda_pattern(settings)
+    for artefact in artefacts:
+        if artefact.kind == "conda" and not is_at(artefact.path, pattern):
+            yield f"{artefact.path} is no package of this version and platform, {pattern}"
 
 
 def _refusals_of_sources(manifest: Manifest) -> Iterator[str]:
@@ -172,10 +232,12 @@ def _refusals_of_anaconda(manifest: Manifest) -> Iterator[str]:
         yield "there is no `anaconda` on PATH; pip install anaconda-client"
 
 
-def _refusals_of_pypi(manifest: Manifest, artefacts: Sequence[Artefact]) -> Iterator[str]:
+def _refusals_of_pypi(
+    manifest: Manifest, artefacts: Sequence[Artefact], settings: Settings
+) -> Iterator[str]:
     if manifest.fat is None:
         yield "there is no fat wheel"
-    elif manifest.partial:
+    elif manifest.partial or manifest.missing.keys() & {*required(settings.matrix)}:
         yield (
             f"the wheel is partial: {manifest.fat.path}{manifest.lacks}; "
             "build what it lacks and join with --merge"
@@ -185,12 +247,17 @@ def _refusals_of_pypi(manifest: Manifest, artefacts: Sequence[Artefact]) -> Iter
             yield f"{artefact.path}: PyPI takes no local version (what follows the +)"
         if artefact.kind == "fat" and "manylinux" not in artefact.path:
             yield f"{artefact.path}: PyPI takes no wheel with a plain linux tag"
+    if manifest.fat and not wrong_files([manifest.fat], settings.dist):
+        wheel = read_wheel(settings.dist / manifest.fat.path)
+        for problem in fat_wheel_problems(wheel, manifest, settings):
+            yield f"{manifest.fat.path}: it {problem}; build again"
 
 
 def _command(name: str, owner: str) -> list[str]:
     """The upload command without the names of the files."""
     if name == "anaconda":
-        command = ["anaconda", "upload", "--skip-existing"]
+        # Without --skip-existing: a file that is there is an error, not passed over.
+        command = ["anaconda", "upload"]
         return [*command, "--user", owner] if owner else command
     command = [*TWINE, "upload", "--non-interactive", "--disable-progress-bar"]
     # The variable may name another index, for which twine refuses --skip-existing.

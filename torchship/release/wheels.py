@@ -4,7 +4,9 @@ import base64
 import csv
 import hashlib
 import json
+import struct
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +18,19 @@ from packaging.version import Version
 
 from ..doctor.binary import read_binary
 from . import ReleaseError
+
+# What a file that is no wheel, or a damaged one, raises while it is read.
+UNREADABLE = (
+    OSError,
+    EOFError,
+    BadZipFile,
+    RuntimeError,
+    LookupError,
+    ValueError,
+    csv.Error,
+    struct.error,
+    zlib.error,
+)
 
 
 class Wheel(NamedTuple):
@@ -33,6 +48,12 @@ class Wheel(NamedTuple):
     @property
     def binaries(self) -> dict[str, bytes]:
         return {name: data for name, data in self.files.items() if ".so" in Path(name).name}
+
+    @property
+    def common_info(self) -> dict[str, bytes]:
+        """`info` without what differs between variants: the local version and the tag."""
+        info = self.renamed(local=None).info
+        return {name: data for name, data in info.items() if name != "WHEEL"}
 
     def renamed(self, *, local: str | None, tag: str | None = None) -> "Wheel":
         """A copy with the local version `local` (None for none), and with `tag` if it is given."""
@@ -79,11 +100,13 @@ def read_wheel(path: Path) -> Wheel:
         inside = f"{name}-{version}.dist-info/"
         with ZipFile(path) as archive:
             entries = {item.filename: archive.read(item) for item in archive.infolist()}
+            if len(entries) != len(archive.infolist()):
+                raise ValueError("it holds two files of one name")
         record = entries.pop(f"{inside}RECORD").decode()
-    except (OSError, BadZipFile, KeyError, ValueError) as error:
+        listed = {name: value for name, value, _ in csv.reader(record.splitlines()) if value}
+    except UNREADABLE as error:
         raise ReleaseError(f"{path}: is no readable wheel ({error}); delete it") from error
     entries = {name: data for name, data in entries.items() if not name.endswith("/")}
-    listed = {row[0]: row[1] for row in csv.reader(record.splitlines()) if row[1]}
     hashes = {name: f"sha256={_hash(data)}" for name, data in entries.items()}
     names = {*listed, *hashes}
     if wrong := sorted(name for name in names if listed.get(name) != hashes.get(name)):
@@ -117,14 +140,17 @@ def join(wheels: Mapping[str, Path], *, local: str | None, platform: str) -> Whe
     """One wheel of local version `local` (None for none) with the files of all `wheels`.
 
     `platform` is that of the binaries, such as `linux-x86_64`. The keys of `wheels` are the
-    names of their variants. Raises ReleaseError if there is no wheel, if a file differs
-    between two wheels, or if a wheel lacks a non-binary file of the first wheel.
+    names of their variants. Raises ReleaseError if there is no wheel, if a file or the metadata
+    differ between two wheels, or if a non-binary file is not in all of them.
     """
     files: dict[str, tuple[str, bytes]] = {}
     first: Wheel | None = None
+    info: dict[str, bytes] = {}
     for label, path in wheels.items():
         wheel = read_wheel(path)
-        first = first or wheel
+        if first is None:
+            first = wheel
+            info = wheel.common_info
         for name, data in wheel.files.items():
             other, other_data = files.setdefault(name, (label, data))
             if other_data != data:
@@ -134,6 +160,17 @@ def join(wheels: Mapping[str, Path], *, local: str | None, platform: str) -> Whe
                 )
         if missing := sorted({*first.files} - {*first.binaries} - {*wheel.files}):
             raise ReleaseError(f"the wheel of {label} lacks {missing[0]}; build it again")
+        if more := sorted({*wheel.files} - {*wheel.binaries} - {*first.files}):
+            raise ReleaseError(
+                f"the wheel of {label} has {more[0]}, which the others lack; build it again"
+            )
+        own_info = wheel.common_info
+        for name in sorted({*info, *own_info}):
+            if own_info.get(name) != info.get(name):
+                raise ReleaseError(
+                    f"{name} of the wheel of {label} differs from that of the others; build them "
+                    "again, from one commit"
+                )
     if first is None:
         raise ReleaseError("no wheel to join: build at least one variant")
     tag = f"py3-none-{platform.replace('-', '_')}"
