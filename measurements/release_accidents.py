@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest import mock
 from zipfile import ZIP_STORED, ZipFile
 
@@ -130,8 +131,9 @@ def write_json(path: Path, document: object) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
 
 
-def read_json(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8"))
+def read_json(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return document
 
 
 def list_again(dist: Path, only: str | None = None) -> None:
@@ -269,7 +271,8 @@ class Scene:
         return self.rng.choice([s for s in self.shards if (s / "manifest.json").is_file()])
 
     def draw_cell(self, shard: Path) -> str:
-        return self.rng.choice(sorted(read_json(shard / "manifest.json")["cells"]))
+        names: list[str] = sorted(read_json(shard / "manifest.json")["cells"])
+        return self.rng.choice(names)
 
     def cell(self, name: str) -> Cell:
         return next(cell for cell in self.cells if cell.name == name)
