@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest import mock
 from zipfile import ZIP_STORED, ZipFile
 
@@ -130,8 +131,9 @@ def write_json(path: Path, document: object) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
 
 
-def read_json(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8"))
+def read_json(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return document
 
 
 def list_again(dist: Path, only: str | None = None) -> None:
@@ -402,7 +404,7 @@ def fail_a_cell(scene: Scene) -> Mishap:
     kept = [a for a in manifest["artefacts"] if a["cells"] != [name]]
     write_json(shard / "manifest.json", {**manifest, "artefacts": kept})
     scene.dropped.add(name)
-    if name in manifest["optional"]:
+    if scene.cell(name).optional:
         return harmless(name, "partial", may_refuse=["pypi"])
     return Mishap(frozenset({"folder", "pypi"}), (name, "partial"))
 
