@@ -405,7 +405,7 @@ def fail_a_cell(scene: Scene) -> Mishap:
     kept = [a for a in manifest["artefacts"] if a["cells"] != [name]]
     write_json(shard / "manifest.json", {**manifest, "artefacts": kept})
     scene.dropped.add(name)
-    if name in manifest["optional"]:
+    if scene.cell(name).optional:
         return harmless(name, "partial", may_refuse=["pypi"])
     return Mishap(frozenset({"folder", "pypi"}), (name, "partial"))
 
