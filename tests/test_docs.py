@@ -173,6 +173,12 @@ def test_security_promises_what_is_measured_and_says_what_is_not_and_how_to_repo
     promised = " ".join(sections[0][1].split())
     assert "**Nothing is loaded unjudged.**" in promised
     stored = json.loads((REPO / "measurements" / "results" / "reader.json").read_text())
-    (seconds, megabytes), (most, _) = stored["limits"].values()
+    (seconds, megabytes), (most, _), (environment, _), (wheel, _) = stored["limits"].values()
     assert f"at most {seconds:g} s of processor time and {megabytes:g} MB" in promised
     assert f"at most {most:g} s for a file of any size" in promised
+    assert f"{environment:g} s for an environment of 200 extensions" in promised
+    assert f"{wheel:g} s and 2 GB unpacked for a wheel" in promised
+    assert stored["mutations"] >= 30_000
+    for case in stored["cases"]:
+        assert case["seconds"] <= case["most seconds"], case["case"]
+        assert case["megabytes"] <= (case["most megabytes"] or 2000), case["case"]

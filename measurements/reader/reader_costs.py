@@ -1,16 +1,17 @@
-"""Measures what hostile shared objects cost the checker's reader.
+"""Measures what hostile files, packages, wheels and environments cost the checker.
 
     python measurements/reader/reader_costs.py [--mutations N]
 
-reads every file of hostile_files.py, prints the worst processor time and memory of each kind,
-and stores the table in measurements/results/reader.json. tests/compat/test_compat_hostile.py
-holds a sample to the limits. The package must be installed.
+judges every file of hostile_files.py and every case of hostile_packages.py, each in a process
+of its own, prints the processor time and the memory of each, and stores them in
+measurements/results/reader.json, which measurements/draw_tables.py shows in
+docs/fails/compat.md. tests/compat/test_compat_hostile.py and test_compat_budgets.py hold a
+sample to the limits. The package must be installed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import random
@@ -18,10 +19,10 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 REPO = Path(__file__).resolve().parents[2]
 # Last, so that the sources do not shadow the installed package.
@@ -31,13 +32,20 @@ from lltm_conda._project import PROJECT  # noqa: E402
 from lltm_conda.engine.doctor import judge_file, probe_runtime, read_binary  # noqa: E402
 from lltm_conda.engine.doctor.elf import Elf, ElfError  # noqa: E402
 from measurements import storage  # noqa: E402
+from measurements.reader.child import in_child  # noqa: E402
 from measurements.reader.hostile_files import (  # noqa: E402
-    MEGABYTES,
     SECONDS,
-    SECONDS_ANY_SIZE,
     mutate,
     real_objects,
     structured,
+)
+from measurements.reader.hostile_packages import (  # noqa: E402
+    ANY_SIZE,
+    ENVIRONMENT,
+    ONE_MEGABYTE,
+    WHEEL,
+    Bound,
+    Cases,
 )
 
 RESULTS = storage.RESULTS / "reader.json"
@@ -66,25 +74,15 @@ class Cost(NamedTuple):
 
 def cost_of(work: Callable[[], float]) -> Cost:
     """What `work` costs in a process of its own; `work` returns its seconds."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            seconds = work()
-            grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-            os.write(writer, json.dumps([seconds, grown / 1024]).encode())
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(writer)
-    with os.fdopen(reader) as file:
-        answer = file.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status != 0:
-        raise RuntimeError(f"reading ended with status {status}")
-    return Cost(*json.loads(answer))
+
+    def measured() -> tuple[float, float]:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        seconds = work()
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        return seconds, grown / 1024
+
+    seconds, megabytes = cast("list[float]", in_child(measured))
+    return Cost(seconds, megabytes)
 
 
 def mutations(originals: list[bytes], path: Path, seeds: range) -> float:
@@ -97,8 +95,23 @@ def mutations(originals: list[bytes], path: Path, seeds: range) -> float:
     return worst
 
 
-def measure(mutation_count: int) -> tuple[dict[str, Cost], bool]:
-    """The cost of each kind of file, and whether all keep the limits."""
+class Row(NamedTuple):
+    """A measured case; the fields of a row in the stored result."""
+
+    group: str
+    case: str
+    cost: Cost
+    bound: Bound
+
+    @property
+    def is_kept(self) -> bool:
+        allowed = self.bound.megabytes
+        is_small = allowed is None or self.cost.megabytes <= allowed
+        return is_small and self.cost.seconds <= self.bound.seconds
+
+
+def measure(mutation_count: int) -> Iterator[Row]:
+    """The cost of each case, as it is known."""
     runtime = probe_runtime(gpu=False, project=PROJECT)
 
     def read_and_judge(path: Path) -> float:
@@ -107,38 +120,58 @@ def measure(mutation_count: int) -> tuple[dict[str, Cost], bool]:
         judge_file(path, runtime)
         return time.process_time() - start
 
-    costs: dict[str, Cost] = {}
-    are_kept = True
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        for case in Cases(folder):
+            yield Row(case.group, case.name, cost_of(case.work), case.bound)
+        for kind, path, limit in structured(folder):
+            group = "objects of 1 MB" if limit == SECONDS else "objects of any size"
+            bound = ONE_MEGABYTE if limit == SECONDS else ANY_SIZE
+            yield Row(group, kind, cost_of(partial(read_and_judge, path)), bound)
         originals = real_objects(folder)
         worst = partial(mutations, originals, folder / "m.so", range(mutation_count))
-        costs[f"{mutation_count} mutations, the worst"] = cost_of(worst)
-        for kind, path, limit in structured(folder):
-            cost = cost_of(partial(read_and_judge, path))
-            costs[kind] = cost
-            is_small = limit == SECONDS
-            are_kept &= cost.seconds <= limit and not (is_small and cost.megabytes > MEGABYTES)
-    return costs, are_kept
+        yield Row(
+            "mutations of real objects", f"{mutation_count} mutations", cost_of(worst), ONE_MEGABYTE
+        )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--mutations", type=int, default=30_000)
     options = parser.parse_args()
-    costs, are_kept = measure(options.mutations)
-    for kind, cost in costs.items():
-        print(f"{kind:45s} {cost.seconds:7.3f} s {cost.megabytes:7.1f} MB")
+    rows = []
+    for row in measure(options.mutations):
+        rows.append(row)
+        mark = "" if row.is_kept else "  TOO MUCH"
+        name = f"{row.group}: {row.case}"
+        print(
+            f"{name:75s} {row.cost.seconds:7.3f} s {row.cost.megabytes:7.1f} MB{mark}", flush=True
+        )
     document = {
         "command": "python measurements/reader/reader_costs.py",
         "python": platform.python_version(),
-        "limits": {"1 MB": [SECONDS, MEGABYTES], "any size": [SECONDS_ANY_SIZE, None]},
-        "seconds and MB": {
-            kind: [round(cost.seconds, 3), round(cost.megabytes, 1)] for kind, cost in costs.items()
+        "machine": f"Linux {platform.machine()}, {os.cpu_count()} cores",
+        "mutations": options.mutations,
+        "limits": {
+            "1 MB": ONE_MEGABYTE,
+            "any size": ANY_SIZE,
+            "environment": ENVIRONMENT,
+            "wheel": WHEEL,
         },
+        "cases": [
+            {
+                "group": row.group,
+                "case": row.case,
+                "seconds": round(row.cost.seconds, 3),
+                "megabytes": round(row.cost.megabytes, 1),
+                "most seconds": row.bound.seconds,
+                "most megabytes": row.bound.megabytes,
+            }
+            for row in rows
+        ],
     }
     storage.save(document, RESULTS)
-    return 0 if are_kept else 1
+    return 0 if all(row.is_kept for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ def test_folders_can_be_used_whatever_the_umask(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_cache_is_named(own_root: Path) -> None:
     own_root.touch(0o600)
-    with pytest.raises(CacheError, match=r"cache is no folder\. To mend it: remove it"):
+    with pytest.raises(CacheError, match=r"cache is no folder\. To mend it: set LLTM_CONDA_CACHE"):
         cache.make(PROJECT, own_root)
 
 
@@ -254,3 +254,47 @@ def test_cuda_kernels_of_the_user_come_first_and_all_else_after_the_packages(
     assert paths[0] == folder / "kernels-cuda13.so"
     assert paths[1:4] == [package / "lib" / name for name in names]
     assert paths[4:] == [folder / name for name in names[:2]]
+
+
+def test_no_fix_touches_a_folder_that_holds_something_else(own_root: Path) -> None:
+    """The user named it by mistake, as `/tmp` or a home folder."""
+    own_root.mkdir(mode=0o755)
+    (own_root / "thesis.tex").touch()
+    with pytest.raises(CacheError, match="has mode 0755") as raised:
+        cache.make(PROJECT, own_root)
+    assert raised.value.fix == "set LLTM_CONDA_CACHE to a folder of your own"
+
+
+@pytest.mark.parametrize("name", [".", "lock"])
+def test_no_fix_removes_what_is_no_cache(name: str, own_root: Path) -> None:
+    """A regular file in place of the cache, and a folder in place of its lock."""
+    if name == "lock":
+        cache.make(PROJECT, own_root)
+        (own_root / name).mkdir()
+    else:
+        own_root.touch()
+    with pytest.raises(CacheError) as raised:
+        cache.make(PROJECT, own_root)
+        with cache.locked(PROJECT):
+            pass
+    assert raised.value.fix == "set LLTM_CONDA_CACHE to a folder of your own"
+
+
+def test_a_source_without_end_is_hashed_by_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_MAX_SOURCE", 1000)
+    sources = tmp_path / "package" / "csrc"
+    sources.mkdir(parents=True)
+    (sources / "project.h").write_text("x" * 1000)
+    before = cache.source_hash(tmp_path / "package")
+    os.truncate(sources / "project.h", 64 << 30)
+    os.mkfifo(sources / "fifo.h")
+    assert cache.source_hash(tmp_path / "package") == before
+
+
+def test_a_build_with_a_fifo_is_not_whole(entry: Path) -> None:
+    cache.write_manifest(entry, cache.Manifest(settings={}, files={}))
+    assert cache.is_whole(entry)
+    os.mkfifo(entry / "glue-stable210.so")
+    assert not cache.is_whole(entry)

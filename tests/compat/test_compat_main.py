@@ -6,6 +6,7 @@ import json
 import pwd
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,3 +210,12 @@ def test_tables_fit_a_terminal_and_end_in_no_blanks() -> None:
     assert all(line == line.rstrip() for line in table.splitlines())
     rows = [("a", "b " * 200)]
     assert max(map(len, render.table(("x", "y"), rows).splitlines())) <= 100
+
+
+@pytest.mark.parametrize("arguments", ["", "--json", "--explain stable210-cpu", "build --list"])
+def test_a_reader_that_leaves_early_gets_no_traceback(arguments: str, tmp_path: Path) -> None:
+    """As `| head` does."""
+    command = f"'{sys.executable}' -P -m lltm_conda {arguments} | true; exit ${{PIPESTATUS[0]}}"
+    process = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path)
+    assert process.returncode == 1
+    assert process.stderr == ""

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 from steps import Step
 
+from torchship.release import __main__, cibuildwheel
 from torchship.release.collect import log_of
 from torchship.release.listing import Reporter
 from torchship.release.shell import TAIL
@@ -75,3 +76,17 @@ def test_a_cell_has_one_log_of_all_its_steps(tmp_path) -> None:
     log = "".join(map(log_of, [Outcome("glue/x", Status.DONE, 1.0, log=step), bad]))
     assert log.startswith("=== glue/x: done, 1.0 s\ncompiler says\n\n=== wheel/a: FAILED")
     assert "no wheel" in log
+
+
+@pytest.mark.parametrize("console", [cibuildwheel.console, __main__.console])
+def test_no_message_becomes_an_emoji(console: Console) -> None:
+    with console.capture() as capture:
+        console.print("a path such as C:x:y", markup=False)
+        console.print("a compiler says [bold] :warning:", markup=False)
+    assert capture.get() == "a path such as C:x:y\na compiler says [bold] :warning:\n"
+
+
+def test_names_of_tasks_are_no_markup() -> None:
+    outcome = Outcome("glue/[bold]", Status.DONE, 1.0)
+    assert "glue/[bold]" in show([outcome])
+    assert "glue/[bold]" in show([outcome], terminal=True)

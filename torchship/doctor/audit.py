@@ -1,5 +1,7 @@
 """`python -m PACKAGE doctor --audit WHEEL`: tells which environments a wheel serves."""
 
+import io
+import os
 import re
 import sys
 import tempfile
@@ -31,6 +33,7 @@ _MAX_LOOKUPS = 10_000_000
 _MAX_UNPACKED = 2_000_000_000
 _MAX_MEMBERS = 100_000
 _MAX_NAME = 1024
+_MAX_DIRECTORY = 20_000_000
 _CHUNK = 1 << 20
 
 
@@ -107,6 +110,22 @@ def _plain(service: Service) -> dict[str, object]:
     }
 
 
+class _WheelFile(io.BufferedReader):
+    """A file that `zipfile` reads. It reads the list of all members at once, which may have
+    the size of the whole file and takes ten times as much memory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+        self._size = os.fstat(self.fileno()).st_size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        rest = max(0, self._size - self.tell())
+        expected = rest if size is None or size < 0 else min(size, rest)
+        if expected > _MAX_DIRECTORY:
+            raise WheelError(f"its list of members has more than {_MAX_DIRECTORY // 10**6} MB")
+        return super().read(size)
+
+
 def _unpack(wheel: Path, place: Path, budget: Budget) -> None:
     """Unpack what the audit reads: shared objects, metadata and version files.
 
@@ -117,7 +136,7 @@ def _unpack(wheel: Path, place: Path, budget: Budget) -> None:
         raise WheelError("there is no such regular file")
     bytes_left = _MAX_UNPACKED
     try:
-        with zipfile.ZipFile(wheel) as file:
+        with _WheelFile(wheel) as content, zipfile.ZipFile(content) as file:
             members = file.infolist()
             if len(members) > _MAX_MEMBERS:
                 raise WheelError(f"it has {len(members)} members, more than {_MAX_MEMBERS}")

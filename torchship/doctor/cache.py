@@ -20,11 +20,15 @@ from pathlib import Path
 from .project import Project, Record
 from .records import REJECTED, Finding, TorchInstall, dotted
 from .runtime_probe import libc, machine
-from .text import printable, read_json
+from .text import is_file, list_names, printable, read_json, read_regular
 
 MANIFEST = "build.json"
 #: The start of the name of an unfinished build's folder; a killed build leaves such a folder.
 UNFINISHED = "building-"
+_LOCK = "lock"
+#: In bytes. A regular file may be a hole of any size.
+_MAX_BINARY = 4 << 30
+_MAX_SOURCE = 64 << 20
 
 
 class CacheError(RuntimeError):
@@ -138,11 +142,16 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def is_whole(folder: Path) -> bool:
     """Whether a build has all shared objects that its manifest lists, as they were built."""
     listed = read_manifest(folder).files
-    return bool(listed) and _hashes(folder.glob("*.so")) == listed
+    with suppress(OSError):  # one that is no regular file is none that was built
+        return bool(listed) and _hashes(folder.glob("*.so")) == listed
+    return False
 
 
 def _hashes(paths: Iterable[Path]) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}
+    return {
+        path.name: hashlib.sha256(read_regular(path, _MAX_BINARY)).hexdigest()
+        for path in sorted(paths)
+    }
 
 
 def distrust(path: Path) -> str | None:
@@ -187,11 +196,16 @@ def _insist(project: Project, paths: Iterable[Path]) -> None:
     base = root(project)
     for path in paths:
         if (reason := distrust(path)) is not None:
-            # The folder may be one that the user named by mistake, so nothing says to remove
-            # it.
-            can_mend = "mode" in reason and base.is_dir()
+            can_mend = "mode" in reason and _holds_builds_alone(base)
             restrict = f"chmod -R go= {base}   (or {_another(project)})"
             raise CacheError(path, reason, restrict if can_mend else _another(project))
+
+
+def _holds_builds_alone(base: Path) -> bool:
+    """Whether nothing but builds is in a folder. The user may have named another one by
+    mistake, such as `/tmp`, of which no fix may say to change or to remove it."""
+    names = list_names(base)
+    return base.is_dir() and all(n.startswith((_LOCK, "torch", UNFINISHED)) for n in names)
 
 
 def make(project: Project, folder: Path) -> None:
@@ -220,8 +234,7 @@ def make(project: Project, folder: Path) -> None:
     _insist(project, chain)
     for path in chain:
         if not path.is_dir():
-            fix = f"remove it: rm {path}   (or {another})"
-            raise CacheError(path, "is no folder", fix)
+            raise CacheError(path, "is no folder", another)
 
 
 @contextmanager
@@ -234,13 +247,13 @@ def locked(project: Project, *, wait: bool = True) -> Iterator[bool | None]:
     """
     import fcntl
 
-    path = root(project) / "lock"
+    path = root(project) / _LOCK
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         reason = distrust(path) or f"cannot be opened ({error.strerror})"
-        raise CacheError(path, reason, f"remove it: rm {path}") from error
+        raise CacheError(path, reason, _another(project)) from error
     try:
         is_locked: bool | None = True
         try:
@@ -319,8 +332,8 @@ def source_hash(package: Path) -> str | None:
         return None
     digest = hashlib.sha256()
     for path in sorted(root.glob("csrc/**/*")):
-        if path.is_file():
-            data = path.read_bytes()
+        if is_file(path):
+            data = read_regular(path, _MAX_SOURCE)
             digest.update(bytes(path.relative_to(root)) + b"\0%d\0" % len(data) + data)
     return digest.hexdigest()[:16]
 

@@ -111,6 +111,7 @@ def _judge_of_others(binary: BinaryRecord, runtime: Runtime, budget: Budget) -> 
     for path in libraries:
         if not verdict.accepted:
             break
+        budget.check_time()
         library = read_binary(path)
         budget.add_file(library.size)
         below, _ = _judge_one_of_others(library, runtime, binary.path, budget)

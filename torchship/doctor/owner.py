@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
@@ -19,17 +20,21 @@ from urllib.parse import unquote
 
 from .project import Record
 from .records import NOTHING, BinaryRecord, Owner, parse_minor, parse_version
-from .text import is_file, list_names, printable, read_json, read_regular
+from .text import is_file, list_names, parse_json, printable, read_json, read_regular
 
 _PAIRS = Path(__file__).with_name("pairs.json")
 _MAX_METADATA = 1 << 20
 _MAX_RECORD = 8 << 20
-#: Of all RECORDs in one folder, in bytes; an environment of 500 packages has about 10 MB.
+_MAX_ORIGIN = 1 << 16
+#: Of all lists of files in one folder, in bytes. An environment of 500 packages has about 10
+#: MB of RECORDs, or 60 MB of conda metadata.
 _MAX_RECORDS = 128 << 20
 _MAX_DISTRIBUTIONS = 10_000
 _MAX_OBJECTS = 20_000
 _MAX_FOLDERS = 1000
 _MAX_SOURCE_FILES = 50_000
+#: Of all source folders that one site folder names.
+_MAX_ALL_SOURCE_FILES = 400_000
 _MAX_PINS = 100
 _MAX_PIN = 1000
 _MAX_PATH = 4096
@@ -56,6 +61,25 @@ class _Index(Record):
 
 
 _EMPTY = _Index(place_of=NOTHING, names_of=NOTHING)
+
+
+@dataclass
+class _Allowance:
+    """What may still be read to index one site folder."""
+
+    bytes_left: int = _MAX_RECORDS  #: of the lists of files
+    files_left: int = _MAX_ALL_SOURCE_FILES  #: in source folders
+
+    def read(self, path: Path) -> bytes:
+        """A list of files, or its start. Raises OSError."""
+        content = read_regular(path, min(_MAX_RECORD, self.bytes_left))
+        self.bytes_left -= len(content)
+        return content
+
+    def look_at(self, files: int) -> bool:
+        """Count files of a source folder; returns whether they are within the allowance."""
+        self.files_left -= files
+        return self.files_left >= 0
 
 
 def find_owner(path: Path, sites: Iterable[Path] = ()) -> Owner | None:
@@ -144,7 +168,7 @@ def shared_objects(folder: Path) -> list[Path]:
 def _index(folder: Path) -> _Index:
     """The index of a folder; empty for one that is closed, or open for others to write."""
     with suppress(OSError, ValueError):
-        if folder.stat().st_mode & stat.S_IWOTH:
+        if not _is_closed_to_others(folder):
             return _EMPTY
         place_of: dict[str, Path] = {}
         for name, place in _listed_objects(folder):
@@ -159,22 +183,29 @@ def _index(folder: Path) -> _Index:
 def _listed_objects(folder: Path) -> Iterator[tuple[str, Path]]:
     """(name, metadata) of each shared object that a site folder's metadata lists."""
     entries = list_names(folder)
-    bytes_left = _MAX_RECORDS
+    allowance = _Allowance()
     infos = [folder / name for name in entries if name.endswith(".dist-info")]
     for place in infos[:_MAX_DISTRIBUTIONS]:
+        if not _is_closed_to_others(place):
+            continue
         with suppress(OSError):
-            record = read_regular(place / "RECORD", min(_MAX_RECORD, bytes_left))
-            bytes_left -= len(record)
-            names = islice(_objects_in_record(record), _MAX_OBJECTS)
+            names = islice(_objects_in_record(allowance.read(place / "RECORD")), _MAX_OBJECTS)
             yield from ((name, place) for name in names)
         source = _source_of_editable(place)
         if source is not None:
-            yield from ((str(path), place) for path in _built_in(source))
+            yield from ((str(path), place) for path in _built_in(source, allowance))
     for name in entries:
         if name.endswith(".egg-link"):  # made by `setup.py develop`
-            yield from _objects_of_egg_link(folder / name)
-    if "conda-meta" in entries:
-        yield from _objects_of_conda(folder / "conda-meta")
+            yield from _objects_of_egg_link(folder / name, allowance)
+    if "conda-meta" in entries and _is_closed_to_others(folder / "conda-meta"):
+        yield from _objects_of_conda(folder / "conda-meta", allowance)
+
+
+def _is_closed_to_others(folder: Path) -> bool:
+    """Whether not everybody may write to a folder, and so say anything in it."""
+    with suppress(OSError):
+        return not folder.stat().st_mode & stat.S_IWOTH
+    return False
 
 
 def _objects_in_record(record: bytes) -> Iterator[str]:
@@ -189,7 +220,7 @@ def _objects_in_record(record: bytes) -> Iterator[str]:
 
 def _source_of_editable(place: Path) -> Path | None:
     """The source folder of a distribution that is installed from it; None for other ones."""
-    origin = read_json(place / "direct_url.json")
+    origin = read_json(place / "direct_url.json", _MAX_ORIGIN)
     details = origin.get("dir_info")
     url = origin.get("url")
     if isinstance(details, dict) and details.get("editable") and isinstance(url, str):
@@ -197,28 +228,38 @@ def _source_of_editable(place: Path) -> Path | None:
     return None
 
 
-def _objects_of_egg_link(link: Path) -> Iterator[tuple[str, Path]]:
+def _objects_of_egg_link(link: Path, allowance: _Allowance) -> Iterator[tuple[str, Path]]:
     with suppress(OSError, ValueError):
         first_line = read_regular(link, _MAX_PATH).decode("utf-8").partition("\n")[0]
         source = Path(first_line)
         start = link.stem.replace("-", "_")
-        for name in list_names(source):
+        names = list_names(source) if allowance.look_at(0) else []
+        if not allowance.look_at(len(names)):
+            return
+        for name in names:
             if name.startswith(start) and name.endswith(".egg-info"):
-                yield from ((str(path), source / name) for path in _built_in(source))
+                objects = _built_in(source, allowance)
+                yield from ((str(path), source / name) for path in objects)
 
 
-def _objects_of_conda(folder: Path) -> Iterator[tuple[str, Path]]:
+def _objects_of_conda(folder: Path, allowance: _Allowance) -> Iterator[tuple[str, Path]]:
     names = [name for name in list_names(folder) if name.endswith(".json")]
     for name in names[:_MAX_DISTRIBUTIONS]:
-        files = read_json(folder / name).get("files")
+        content = b""
+        with suppress(OSError):
+            content = allowance.read(folder / name)
+        # Most packages have no shared object, and need not be parsed.
+        files = parse_json(content).get("files") if b".so" in content else None
         if isinstance(files, list):
             objects = (file for file in files if isinstance(file, str) and ".so" in file)
             yield from ((file, folder / name) for file in objects)
 
 
-def _built_in(source: Path) -> Iterator[Path]:
+def _built_in(source: Path, allowance: _Allowance) -> Iterator[Path]:
     """A source folder's shared objects, except in build, dist, hidden and environment
-    folders. At most 50,000 files are looked at."""
+    folders. At most 50,000 files are looked at, and no more than the allowance has."""
+    if not allowance.look_at(0):
+        return
     files_left = _MAX_SOURCE_FILES
     with suppress(ValueError):  # a name with a zero byte
         for place, folders, files in os.walk(source):
@@ -226,7 +267,8 @@ def _built_in(source: Path) -> Iterator[Path]:
                 folders.clear()
                 continue
             files_left -= len(files) + len(folders)
-            if files_left < 0:
+            is_allowed = allowance.look_at(len(files) + len(folders))
+            if files_left < 0 or not is_allowed:
                 return
             folders[:] = [
                 name for name in folders if name not in ("build", "dist") and name[0] != "."

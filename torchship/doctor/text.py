@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 _MAX_JSON = 8 << 20
+#: Each value takes up to 250 bytes of memory, such as a dict of one entry.
+_MAX_JSON_VALUES = 300_000
 _CHUNK = 1 << 20
 
 
@@ -76,11 +78,21 @@ def list_names(folder: Path) -> list[str]:
     return []
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty if the file cannot be read, is larger than 8 MB or
-    holds no object."""
-    with suppress(OSError, ValueError, RecursionError):
-        content = read_regular(path, _MAX_JSON + 1)
-        parsed = json.loads(content) if len(content) <= _MAX_JSON else None
+def read_json(path: Path, limit: int = _MAX_JSON) -> dict[str, Any]:
+    """The object in a JSON file; empty if the file cannot be read, is larger than `limit`
+    bytes or holds no object."""
+    with suppress(OSError):
+        content = read_regular(path, limit + 1)
+        return parse_json(content) if len(content) <= limit else {}
+    return {}
+
+
+def parse_json(content: bytes) -> dict[str, Any]:
+    """The object that a JSON text holds; empty if the text is malformed, holds no object, or
+    has so many values that they would take more than 100 MB of memory."""
+    if sum(map(content.count, (b",", b":", b"[", b"{"))) > _MAX_JSON_VALUES:
+        return {}
+    with suppress(ValueError, RecursionError):
+        parsed = json.loads(content)
         return parsed if isinstance(parsed, dict) else {}
     return {}

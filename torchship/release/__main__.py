@@ -31,7 +31,8 @@ from .shell import explain, is_disk_full
 from .upload import upload
 from .verify_full import verify_built
 
-console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+# No emoji: `:x:` in a path or in a compiler's message stays what it is.
+console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, emoji=False)
 
 SELECTORS = (
     "cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: this platform's "

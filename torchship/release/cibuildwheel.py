@@ -30,7 +30,8 @@ from .store import source_epoch
 from .tasks import GOOD, Status
 from .wheels import read_wheel
 
-console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+# No emoji: `:x:` in a path or in a compiler's message stays what it is.
+console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, emoji=False)
 # PyTorch's own build images: manylinux_2_28 with one CUDA toolkit in /usr/local/cuda.
 IMAGE = "pytorch/manylinux2_28-builder:cuda{}"
 

@@ -63,7 +63,7 @@ def list_cells(cells: Sequence[Cell], host: Host, settings: Settings, console: C
             str(facts.cxx),
             str(facts.abi),
             ", ".join(facts.kernels),
-            verdict,
+            escape(verdict),
         )
     console.print(table)
 
@@ -133,7 +133,7 @@ class Reporter(AbstractContextManager["Reporter"]):
         self.verbose = verbose
         self._running: list[str] = []
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -165,7 +165,7 @@ class Reporter(AbstractContextManager["Reporter"]):
         state = f"[{style}]{outcome.status.value:9}[/]"
         more = "".join(escape(f"\n           {line}") for line in self._details(outcome))
         # One call prints all lines, so that lines of other threads do not come between them.
-        line = f"{count}  {state} {seconds}  {outcome.task}{more}"
+        line = f"{count}  {state} {seconds}  {escape(outcome.task)}{more}"
         self.console.print(line, highlight=False, soft_wrap=True)
 
     def _details(self, outcome: Outcome) -> list[str]:

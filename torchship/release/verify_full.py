@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rich.console import Console
+from rich.markup import escape
 
 from . import ReleaseError, emulation, evidence
 from .environments import TorchEnv, interpreter, make_venv, python_facts
@@ -179,7 +180,8 @@ def try_all(verification: Verification, chosen: Sequence[Target]) -> dict[Target
     wheel = verification.wheel
     console = verification.console
     read_wheel(wheel)  # raises for a file that is not a wheel
-    console.print(f"{wheel.name} ({digest(wheel)[:12]}): {len(chosen)} environments")
+    heading = f"{wheel.name} ({digest(wheel)[:12]}): {len(chosen)} environments"
+    console.print(heading, markup=False)
     tasks = {
         target: TryWheel(
             name=f"verify/{target.name}",
@@ -243,9 +245,12 @@ def _check_room(folder: Path) -> None:
 def _show(result: Environment, target: Target, console: Console) -> None:
     style = "green" if result.state == "ran" else "bold red"
     console.print(
-        f"[{style}]{result.state:9}[/] torch {result.torch_version or target.release}, "
-        f"Python {result.python_version or target.python}: {result.variant or '-'} "
-        f"({result.seconds:.0f} s)"
+        f"[{style}]{result.state:9}[/] "
+        + escape(
+            f"torch {result.torch_version or target.release}, "
+            f"Python {result.python_version or target.python}: {result.variant or '-'} "
+            f"({result.seconds:.0f} s)"
+        )
     )
     if result.reason:
         console.print(f"        {result.reason}", markup=False, soft_wrap=True)

@@ -5,14 +5,17 @@ import io
 import sys
 from pathlib import Path
 
-from ..doctor import command, judge_file, probe_runtime
+from ..doctor import command, judge_file, probe_runtime, render
 from ..doctor.project import Project
 from . import build_command
 from .report import explain_variant, print_verdicts, report
 
 
 def main(project: Project, arguments: list[str] | None = None) -> int:
-    """Runs a command; returns the exit code: 2 for bad usage, 1 for a failure, else 0."""
+    """Runs a command; returns the exit code: 2 for bad usage, 1 for a failure, else 0.
+
+    If the reader of the output leaves, as `head` does, the command ends with 1.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -20,11 +23,11 @@ def main(project: Project, arguments: list[str] | None = None) -> int:
     parser = make_parser(project)
     options = parser.parse_args(arguments)
     if options.command is None:
-        return _report(project, options)
+        return render.print_to_the_end(lambda: _report(project, options))
     if arguments[0] != options.command:
         parser.error(f"the options of {options.command} follow it: {arguments[0]} stands before")
     if options.command == "build":
-        return build_command.run(project, options)
+        return render.print_to_the_end(lambda: build_command.run(project, options))
     return command.main(project, arguments[1:])
 
 
