@@ -11,6 +11,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from shared_objects import fake_torch, shared_object
 
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.doctor import Runtime, find_torch, judge_file, probe_runtime
-from lltm_conda.engine.doctor.environment import main as doctor
+from lltm_conda.engine.doctor.command import main as doctor
 from measurements.reader import elf_structures as elf
 from measurements.reader.child import in_child
 from measurements.reader.hostile_files import (
@@ -140,7 +141,7 @@ _SMALL_VALUES = "[" + "{}," * 2_700_000 + "1]"
 
 def with_metadata(folder: Path, *, requires: str = "", record: str | None = None) -> Path:
     site = folder / "site-packages"
-    path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])
+    path: Path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])
     info = distribution(site, "theirs", path, requires=requires)
     if record is not None:
         (info / "RECORD").write_text(record)
@@ -297,9 +298,9 @@ HOSTILE_WHEELS: dict[str, Callable[[], bytes]] = {
 }
 
 
-def write_wheel(folder: Path, content: bytes) -> Path:
+def write_wheel(folder: Path, make: Callable[[], bytes]) -> Path:
     wheel = folder / "theirs-1.0-py3-none-any.whl"
-    wheel.write_bytes(content)
+    wheel.write_bytes(make())
     return wheel
 
 
@@ -318,18 +319,17 @@ def zip_bomb(folder: Path) -> Path:
 def wheel_of_many_symbols(folder: Path) -> Path:
     """300 objects of 20,000 symbols of torch."""
     path = many_symbols(SYMBOL.encode(), 20_000).write(folder / "x.so")
-    return write_wheel(
-        folder, zipped({f"theirs/lib{number}.so": path.read_bytes() for number in range(300)})
-    )
+    members = {f"theirs/lib{number}.so": path.read_bytes() for number in range(300)}
+    return write_wheel(folder, lambda: zipped(members))
 
 
 # Environments.
 
 
-def environment_of(folder: Path, image: Image) -> Path:
+def environment_of(folder: Path, make: Callable[[], Image]) -> Path:
     """A site folder with 200 extensions of one package."""
     site = folder / "site-packages"
-    paths = copies(image.write(folder / "x.so"), site / "theirs", 200)
+    paths = copies(make().write(folder / "x.so"), site / "theirs", 200)
     distribution(site, "theirs", *paths, requires=FOR_THIS_TORCH)
     return site
 
@@ -418,20 +418,20 @@ class Cases:
             yield self._judge(
                 group,
                 name,
-                lambda folder, d=distinct: symbols_times_libraries(folder, distinct=d),
+                partial(symbols_times_libraries, distinct=distinct),
             )
         for shape in ("chain", "ring", "clique"):
             for count in (16, 20):
                 yield self._judge(
                     group,
                     f"a {shape} of {count} libraries",
-                    lambda folder, s=shape, c=count: package_of_libraries(folder, s, c),
+                    partial(package_of_libraries, shape=shape, count=count),
                 )
         for count in (80, 400):
             yield self._judge(
                 group,
                 f"{count} libraries of 1 MB of GPU code",
-                lambda folder, c=count: costly_siblings(folder, c),
+                partial(costly_siblings, count=count),
                 ANY_SIZE,
             )
 
@@ -440,13 +440,13 @@ class Cases:
             yield self._judge(
                 "METADATA of 200 kB",
                 name,
-                lambda folder, r=requires: with_metadata(folder, requires=r),
+                partial(with_metadata, requires=requires),
             )
         for name, record in HOSTILE_RECORDS.items():
             yield self._judge(
                 "RECORD of 2.3 MB",
                 name,
-                lambda folder, r=record: with_metadata(folder, record=r),
+                partial(with_metadata, record=record),
                 bound_of(len(record)),
             )
         group = "metadata of a whole site folder"
@@ -455,7 +455,7 @@ class Cases:
             yield self._judge(
                 group,
                 f"conda-meta: {count} of 8 MB",
-                lambda folder, c=count: with_conda_metadata(folder, c),
+                partial(with_conda_metadata, count=count),
                 ANY_SIZE,
             )
         yield self._judge(
@@ -471,13 +471,13 @@ class Cases:
                 yield self._judge(
                     "no regular file as metadata",
                     f"{kind} as {place}",
-                    lambda folder, p=place, k=kind: with_replaced_file(folder, p, k),
+                    partial(with_replaced_file, name=place, kind=kind),
                 )
 
     def _wheels(self) -> Iterator[Case]:
         group = "wheels, audited"
         for name, make in HOSTILE_WHEELS.items():
-            wheel = self._make(lambda folder, m=make: write_wheel(folder, m()))
+            wheel = self._make(partial(write_wheel, make=make))
             yield self._command(group, name, ["--audit", str(wheel)], WHEEL)
         wheel = self._make(zip_bomb)
         yield self._command(group, "3 MB that unpack to 3 GB", ["--audit", str(wheel)], WHEEL)
@@ -493,6 +493,6 @@ class Cases:
             ),
         }
         for name, make in originals.items():
-            site = self._make(lambda folder, m=make: environment_of(folder, m()))
+            site = self._make(partial(environment_of, make=make))
             arguments = ["--json", "--torch", str(self.root), str(site)]
             yield self._command("environments", name, arguments, ENVIRONMENT)

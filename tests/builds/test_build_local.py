@@ -88,7 +88,12 @@ def test_a_build_that_a_signal_ends_leaves_no_compiler(
         f"echo $$ >> '{pids}'\nsleep 300 &\necho $! >> '{pids}'\nwait\n"
     )
     build = subprocess.Popen(
-        command(), cwd=tmp_path, env=slow | {"CXXFLAGS": flags}, stdout=subprocess.DEVNULL
+        command(),
+        cwd=tmp_path,
+        env=slow | {"CXXFLAGS": flags},
+        stdout=subprocess.DEVNULL,
+        # Whoever started the tests may ignore the signal, as nohup does.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     end = time.monotonic() + 120
     while not (pids.is_file() and len(pids.read_text().split()) > 1) and time.monotonic() < end:

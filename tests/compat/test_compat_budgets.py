@@ -382,7 +382,7 @@ def test_7_a_list_of_members_without_end_is_not_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each member of 47 bytes takes 350 bytes of memory."""
-    wheel = write_wheel(tmp_path, many_members(500_000))
+    wheel = write_wheel(tmp_path, lambda: many_members(500_000))
     cost = cost_of(lambda: float(doctor(PROJECT, ["--audit", str(wheel)])))
     assert cost.megabytes < MEGABYTES
     assert doctor(PROJECT, ["--audit", str(wheel)]) == 2

@@ -162,11 +162,14 @@ def everything_wrong() -> Iterator[tuple[str, BinaryRecord, Runtime]]:
     """Another package's extension in environments where it does not work."""
     gpu = Device(0, "a GPU", (12, 0))
     driver = Driver("580.1", (13, 0))
-    probed_libraries = {"missing": {"/x/_C.so": ()}, "libraries": {"/x/_C.so": ()}}
+    probed_libraries = {
+        "missing_symbols": {"/x/_C.so": ()},
+        "missing_libraries": {"/x/_C.so": ()},
+    }
     probed_gpu = {"devices": (gpu,), "gpu_probed": True, "driver": driver}
     yield "GPU", theirs(cuda_archs=("sm_80",)), make_runtime(**probed_libraries, **probed_gpu)
     for hip, lib in ((None, "libtorch_cuda.so"), ("6.2", "libtorch_cuda.so")):
-        gone = {**probed_libraries, "libraries": {"/x/_C.so": (lib,)}}
+        gone = {**probed_libraries, "missing_libraries": {"/x/_C.so": (lib,)}}
         yield "ROCm", theirs(needed=(lib,)), make_runtime(make_torch(hip=hip), **gone)
     for family, floor in (("GLIBC", (2, 99)), ("GLIBCXX", (3, 4, 99))):
         yield family, theirs(floors={family: floor}), make_runtime(**probed_libraries)
