@@ -70,7 +70,8 @@ TAKEN: dict[str, str] = {
         aoti at aten c10 c10d c10d_functional caffe2 cplib cuda debug_mode_ops debugprims detail
         export flex_lib fsdp inductor inductor_prims mkl mkldnn mkldnn_prepacked onednn
         onnx onnx_symbolic prepacked prim prims profiler quantization quantized
-        quantized_decomposed rngprims sparse static_runtime streams symm_mem torch torch_extension xnnpack""",
+        quantized_decomposed rngprims sparse static_runtime streams symm_mem torch
+        torch_extension xnnpack""",
     "is a package that torch or a build needs, which yours would hide": """
         conda filelock fsspec functorch jinja2 markupsafe mpmath networkx ninja numpy
         nvidia pip pkg_resources pybind11 setuptools sympy torch torchgen triton
