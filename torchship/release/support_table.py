@@ -25,22 +25,25 @@ def brief(matrix: Matrix) -> str:
         first_stable = minors.index(own.stable.target)
         older = minors[:first_stable]
         aten = {device for minor in older for device in own.torch[minor].aten}
-        lines += [
-            row(
-                platform,
-                f"{older[0]} to {older[-1]}",
-                pythons,
-                device_names(sorted(aten)),
-                "glue of its own for each",
-            ),
+        if older:
+            lines.append(
+                row(
+                    platform,
+                    f"{older[0]} to {older[-1]}",
+                    pythons,
+                    device_names(sorted(aten)),
+                    "glue of its own for each",
+                )
+            )
+        lines.append(
             row(
                 platform,
                 f"{minors[first_stable]} to {minors[-1]}, and later",
                 pythons,
                 device_names(own.stable.devices),
                 "one stable glue",
-            ),
-        ]
+            )
+        )
     return "\n".join(lines) + "\n"
 
 
