@@ -18,7 +18,7 @@ from ..records import (
 )
 from ..text import some
 
-_STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py", "import ")
+STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py", "import ")
 
 
 def check_whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
@@ -171,7 +171,7 @@ def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
 def _absent_of_python(binary: BinaryRecord, runtime: Runtime) -> list[str]:
     """The symbols of Python that were not found, and `import NAME` for a missing package."""
     missing = runtime.missing_symbols.get(str(binary.path), ())
-    return [name for name in missing if name.startswith(_STARTS_OF_PYTHON_SYMBOLS)]
+    return [name for name in missing if name.startswith(STARTS_OF_PYTHON_SYMBOLS)]
 
 
 def _any_python(interpreter: str) -> Finding:

@@ -8,6 +8,7 @@ from .. import faults, fixes
 from ..binary import is_torch_library, is_torch_symbol
 from ..records import OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
 from ..text import some
+from .host import STARTS_OF_PYTHON_SYMBOLS
 
 #: The faults that a missing library can show. The first that applies is the cause.
 _FAULTS_BY_RANK = (
@@ -17,7 +18,6 @@ _FAULTS_BY_RANK = (
     faults.DRIVER,
     faults.SYSTEM_LIBRARIES,
 )
-_OF_PYTHON = ("Py", "_Py", "import ")
 
 
 def check_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -134,7 +134,7 @@ def cuda_major(libraries: Sequence[str]) -> str:
 def check_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Are there missing symbols that neither torch nor Python should define?"""
     missing = runtime.missing_symbols.get(str(binary.path), ())
-    others = [name for name in missing if not name.startswith(_OF_PYTHON)]
+    others = [name for name in missing if not name.startswith(STARTS_OF_PYTHON_SYMBOLS)]
     absent = [name for name in others if not is_torch_symbol(name.encode())]
     if not absent:
         return None
