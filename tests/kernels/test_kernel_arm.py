@@ -109,6 +109,6 @@ def test_the_device_code_is_that_of_x86(tmp_path: Path) -> None:
     for ccbin in ((), ("-ccbin", GXX, "--target-directory", f"{platform.machine()}-linux")):
         out = tmp_path / f"{len(cubins)}.cubin"
         command = ["nvcc", "-std=c++17", "-O3", "-cubin", "-arch=sm_90", *ccbin, "-o", out]
-        subprocess.run([*command, CPU.parent / "cuda" / "pointwise.cu"], check=True)
+        subprocess.run([*command, CPU.parent / "cuda" / "step" / "pointwise.cu"], check=True)
         cubins.append(out.read_bytes())
     assert cubins[0] == cubins[1]
