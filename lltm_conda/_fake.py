@@ -109,11 +109,18 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def check_floating(input: Tensor) -> None:
-    if input.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
-        raise RuntimeError(
-            "lltm: input must be float32, float64, float16 or bfloat16, got "
-            f"{dtype_name(input.dtype)}; convert it with input.float()"
+    if input.dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        return
+    advice = "convert it with input.float()"
+    if input.dtype.is_complex:
+        advice = (
+            "the cell is defined for real numbers: pass real and imaginary parts as features, "
+            "torch.view_as_real(input).flatten(-2)"
         )
+    raise RuntimeError(
+        "lltm: input must be float32, float64, float16 or bfloat16, got "
+        f"{dtype_name(input.dtype)}; {advice}"
+    )
 
 
 def check_dim(name: str, tensor: Tensor, dim: int, letters: str) -> None:

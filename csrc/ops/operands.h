@@ -152,6 +152,9 @@ struct OperandChecks {
   }
 
  private:
+  // By torch's codes, as in dtype_name.
+  static bool is_complex(int32_t scalar_type) { return scalar_type >= 8 && scalar_type <= 10; }
+
   // Checks input, and returns its dtype. All other operands are compared with input.
   static lltm_dtype model(const Tensor& input) {
     Guard::input(input, "input", device);
@@ -159,7 +162,10 @@ struct OperandChecks {
     if (code != LLTM_FLOAT16 && code != LLTM_FLOAT32 && code != LLTM_FLOAT64 &&
         code != LLTM_BFLOAT16) {
       Guard::fail("input must be float32, float64, float16 or bfloat16, got ", dtype_name(code),
-                  "; convert it with input.float()");
+                  is_complex(code) ? "; the cell is defined for real numbers: pass real and "
+                                     "imaginary parts as features, "
+                                     "torch.view_as_real(input).flatten(-2)"
+                                   : "; convert it with input.float()");
     }
     return static_cast<lltm_dtype>(code);
   }

@@ -144,6 +144,16 @@ def test_unsupported_dtypes(device, dtype, spelled) -> None:
     assert_says(message, "input", spelled, "float32|float", "bfloat16")
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("where", ["tensor", "fake"])
+def test_complex_numbers_are_not_sent_to_float(device, dtype, where) -> None:
+    target = device if where == "tensor" else "meta"
+    inputs = [tensor.to(dtype).to(target) for tensor in make_inputs(device=device)]
+    message = refusal(torch.ops.lltm.forward, *inputs)
+    assert_says(message, "input", "complex", r"view_as_real\(input\)")
+    assert "float()" not in message
+
+
 def transposed(tensor: torch.Tensor) -> torch.Tensor:
     """The same values and shape in a layout that is not contiguous."""
     if tensor.dim() < 2:
