@@ -36,7 +36,7 @@ ENGINE = (
     ".github/workflows/pull-request.yml",
     ".github/workflows/release.yml",
     ".github/workflows/weekly.yml",
-    *("cmake", "csrc/engine", "requirements", "torchship"),
+    *("cmake", "requirements", "torchship"),
     *("recipe/build.sh", "recipe/recipe.yaml", "{package}/__main__.py", "{package}/engine"),
     *(f"scripts/{name}.sh" for name in ("build_all", "cibuildwheel", "lint", "lock", "test")),
     *(

@@ -185,40 +185,58 @@ def test_doctor_and_builder_import_without_torch() -> None:
 TORCH = r"torch/|ATen/|c10/"
 CUDA = r"cuda|cub/|cooperative_groups|mma\.h|nv"
 ARROWS: dict[str, tuple[set[str], str | None]] = {
-    "kernels": ({"kernels", "engine/kernels", "engine/kernel_table.h"}, TORCH),
-    "ops": ({"ops", "engine", "kernels"}, f"{TORCH}|{CUDA}"),
-    "engine": ({"engine"}, f"{TORCH}|{CUDA}"),
-    "engine/kernels": ({"engine/kernels", "engine/kernel_table.h"}, TORCH),
-    "engine/kernel_table.h": (set(), r"(?!stdint\.h$)"),
-    "engine/torch_extension.h": (set(), f"torch/csrc/|{CUDA}"),
-    "engine/torch_stable": ({"engine"}, f"ATen/|c10/|torch/(?!csrc/|head)|{CUDA}"),
-    "engine/torch_aten": ({"engine"}, f"torch/csrc/stable|{CUDA}"),
+    "kernels": ({"kernels", "torchship/kernels", "torchship/kernel_table.h"}, TORCH),
+    "ops": ({"ops", "torchship", "kernels"}, f"{TORCH}|{CUDA}"),
+    "torchship": ({"torchship"}, f"{TORCH}|{CUDA}"),
+    "torchship/kernels": ({"torchship/kernels", "torchship/kernel_table.h"}, TORCH),
+    "torchship/kernel_table.h": (set(), r"(?!stdint\.h$)"),
+    "torch_extension.h": (set(), f"torch/csrc/|{CUDA}"),
+    "torchship/torch_stable": ({"torchship"}, f"ATen/|c10/|torch/(?!csrc/|head)|{CUDA}"),
+    "torchship/torch_aten": (
+        {"torchship", "torch_extension.h"},
+        f"torch/csrc/stable|{CUDA}",
+    ),
 }
-NATIVE = sorted(path for path in CSRC.rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".c"))
-INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+INCLUDE_FOLDER = REPO / "torchship" / "include"
+HOMES = (CSRC, INCLUDE_FOLDER)  # the folders in which a compiler looks for headers
+NATIVE = sorted(
+    path for home in HOMES for path in home.rglob("*") if path.suffix in (".h", ".cpp", ".cu", ".c")
+)
+INCLUDE_LINE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
-def test_csrc_holds_the_known_folders() -> None:
-    assert {path.relative_to(CSRC).parts[0] for path in NATIVE} == {
+def place_of(path: Path) -> Path:
+    """The path of a native file below the one of `HOMES` that holds it."""
+    return next(path.relative_to(home) for home in HOMES if path.is_relative_to(home))
+
+
+def test_native_sources_are_in_the_known_folders() -> None:
+    assert {place_of(path).parts[0] for path in NATIVE} == {
         "project.h",
         *(name.split("/")[0] for name in ARROWS),
     }
 
 
+def test_csrc_holds_the_op_alone() -> None:
+    assert {path.name for path in CSRC.iterdir()} == {"kernels", "ops", "project.h"}
+
+
 @pytest.mark.parametrize("path", NATIVE, ids=name_of)
 def test_includes_follow_the_arrows(path: Path) -> None:
-    place = path.relative_to(CSRC)
+    place = place_of(path)
     arrows = [ARROWS.get(str(home)) for home in (place, *place.parents)]
     allowed, forbidden = next(filter(None, arrows), (set(), TORCH))
     wrong = []
-    for mark, header in INCLUDE.findall(path.read_text()):
+    for mark, header in INCLUDE_LINE.findall(path.read_text()):
         if mark == "<":
             if forbidden is not None and re.match(forbidden, header):
                 wrong.append(f"<{header}>")
             continue
-        target = (path.parent / header).resolve()
-        homes = [CSRC / name for name in (*allowed, "project.h")]  # the project's names: everyone
-        if not target.is_file() or not any(target.is_relative_to(one) for one in homes):
+        candidates = [(folder / header).resolve() for folder in (path.parent, *HOMES)]
+        target = next((candidate for candidate in candidates if candidate.is_file()), None)
+        names = (*allowed, "project.h")  # the project's names: everyone
+        targets = [home / name for home in HOMES for name in names]
+        if target is None or not any(target.is_relative_to(one) for one in targets):
             wrong.append(f'"{header}"')
     assert wrong == []
 
@@ -304,8 +322,13 @@ def test_setup_installs_every_folder_of_the_package() -> None:
     expected = {".".join(folder.relative_to(REPO).parts) for folder in folders}
     engine = {path.parent.relative_to(REPO / "torchship") for path in ENGINE}
     expected |= {".".join(("lltm_conda.engine", *folder.parts)) for folder in engine}
-    native = {path.parent for path in NATIVE} | {CSRC}
+    native = {path.parent for path in NATIVE if path.is_relative_to(CSRC)}
     expected |= {".".join(("lltm_conda", *folder.relative_to(REPO).parts)) for folder in native}
+    headers = {path.parent for path in NATIVE if path.is_relative_to(INCLUDE_FOLDER)}
+    expected |= {
+        ".".join(("lltm_conda.engine", *folder.relative_to(REPO / "torchship").parts))
+        for folder in headers
+    }
     assert sorted(packages) == sorted(expected), run.stderr
 
 

@@ -6,10 +6,10 @@ setup(ext_modules=[recorded(CppExtension("yours._C", ["yours.cpp"]), "yours", "1
 
 from typing import Protocol, TypeVar
 
-from .builder.sources import source_root
+from .builder.sources import INCLUDE
 
 #: The folder of torch_extension.h and TorchExtensionConfig.cmake.
-FOLDER = source_root() / "engine"
+FOLDER = INCLUDE
 
 
 class Extension(Protocol):

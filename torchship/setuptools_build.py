@@ -35,12 +35,13 @@ def run_setup(root: Path) -> None:
 
     package = client.package
     engine_packages = find_packages(str(_ENGINE), exclude=["release", "release.*"])
+    header_folders = find_namespace_packages(str(_ENGINE), include=["include", "include.*"])
     packages = [
         package,
         f"{package}.engine",
         f"{package}.csrc",
         *(f"{package}.{name}" for name in find_packages(str(root / package))),
-        *(f"{package}.engine.{name}" for name in engine_packages),
+        *(f"{package}.engine.{name}" for name in (*engine_packages, *header_folders)),
         *(f"{package}.csrc.{name}" for name in find_namespace_packages(str(root / "csrc"))),
     ]
     setup(

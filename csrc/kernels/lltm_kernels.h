@@ -6,7 +6,7 @@
 #ifndef LLTM_KERNELS_H_
 #define LLTM_KERNELS_H_
 
-#include "../engine/kernel_table.h"
+#include "torchship/kernel_table.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -4,7 +4,8 @@
 #include <initializer_list>
 #include <optional>
 
-#include "../engine/guards.h"
+#include "torchship/guards.h"
+
 #include "../kernels/lltm_kernels.h"
 
 namespace lltm {

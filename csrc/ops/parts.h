@@ -6,7 +6,8 @@
 #include <tuple>
 #include <utility>
 
-#include "../engine/kernel_calls.h"
+#include "torchship/kernel_calls.h"
+
 #include "../kernels/lltm_kernels.h"
 #include "operands.h"
 

@@ -1,5 +1,5 @@
 // Registers the operators of torch.ops.lltm, and exports the function that attaches their kernels.
-#include "../engine/register.h"
+#include "torchship/register.h"
 
 #include "../kernels/lltm_kernels.h"
 #include "layer_backward.h"

@@ -1,6 +1,6 @@
 // torch.ops.lltm.forward: one step of the cell, written once for both doors and both devices.
 // `Torch` is a door: a struct of the few calls to torch that the op needs. The doors are in
-// engine/torch_stable/torch.h and engine/torch_aten/torch.h.
+// torchship/torch_stable/torch.h and torchship/torch_aten/torch.h.
 #pragma once
 
 #include <optional>

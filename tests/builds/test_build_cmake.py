@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from lltm_conda.engine.builder import (
     source_root,
 )
 from lltm_conda.engine.builder.request import FIRST_STABLE
+from lltm_conda.engine.builder.sources import INCLUDE
 from lltm_conda.engine.doctor import find_torch
 
 PREFIX = torch.utils.cmake_prefix_path
@@ -133,12 +135,16 @@ def test_cmake_compiles_the_cuda_kernels_without_a_gpu(source_tree: Path, tmp_pa
 
 def check_sources(build: Path, source_tree: Path, *, cuda: bool) -> None:
     commands = json.loads((build / "compile_commands.json").read_text())
-    csrc = source_tree / "csrc"
+    homes = (source_tree / "csrc", source_tree / "torchship" / "include")
     compiled = {Path(entry["file"]) for entry in commands}
     lane = "stable" if find_torch().version_tuple >= FIRST_STABLE else "aten"
-    assert {path.relative_to(csrc) for path in compiled if path.is_relative_to(csrc)} == {
-        path.relative_to(source_root()) for path in linked_sources(lane, cuda=cuda)
-    }
+    sources = linked_sources(lane, cuda=cuda)
+    assert relative_paths(compiled, homes) == relative_paths(sources, (source_root(), INCLUDE))
+
+
+def relative_paths(files: Iterable[Path], homes: tuple[Path, Path]) -> set[Path]:
+    """The path of each file below the one of these folders that holds it, if one does."""
+    return {file.relative_to(home) for file in files for home in homes if file.is_relative_to(home)}
 
 
 def consume(folder: Path, *prefixes: str | Path) -> str:

@@ -14,7 +14,6 @@ import pytest
 from build_places import REPO, Ran, environment
 
 import lltm_conda
-from lltm_conda.engine.builder import source_root
 
 PACKAGE = Path(lltm_conda.__file__).parent
 CLIENTS = REPO / "tests" / "clients"
@@ -126,7 +125,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which `tiny_client` is found, with its sources."""
     site = tmp_path_factory.mktemp("site")
     package = shutil.copytree(CLIENTS / "tiny", site / "tiny_client")
-    shutil.copytree(source_root() / "engine", package / "csrc" / "engine")
     for name, content in TINY.items():
         (package / name).write_text(content)
     path = os.pathsep.join(map(str, (site, CLIENTS, PACKAGE.parent)))

@@ -78,7 +78,7 @@ def test_sdist_holds_what_every_way_of_building_needs(sdist: Path, source_tree: 
 
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    folders = ("csrc", "cmake", "include", "examples/cpp", "torchship/builder")
+    folders = ("csrc", "cmake", "include", "examples/cpp", "torchship/builder", "torchship/include")
     required = {
         str(path.relative_to(source_tree))
         for folder in folders

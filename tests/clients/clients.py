@@ -58,10 +58,9 @@ def glues() -> list[str]:
     return names
 
 
-def build(name: str, root: Path, engine: Path) -> Project:
-    """The client's binaries in `root`/lib, from its sources and a copy of the engine's."""
+def build(name: str, root: Path) -> Project:
+    """The client's binaries in `root`/lib, from its sources and the engine's."""
     shutil.copytree(HERE / name, root, dirs_exist_ok=True)
-    shutil.copytree(engine, root / "csrc" / "engine")
     project = project_of(name, root)
     # Without optimisation; what the linker is asked for stays.
     env = {**os.environ, "DEBUG": "1"}

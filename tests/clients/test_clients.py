@@ -18,7 +18,6 @@ from lltm_conda.engine.builder import (
     execute,
     fitting_request,
     plan,
-    source_root,
 )
 from lltm_conda.engine.doctor import judge_file, probe_runtime
 from lltm_conda.engine.doctor.elf import Elf
@@ -81,8 +80,7 @@ for name in names:
 @pytest.fixture(scope="session")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Project]:
     root = tmp_path_factory.mktemp("clients")
-    engine = source_root() / "engine"
-    built_projects = {name: build(name, root / name, engine) for name in CLIENTS}
+    built_projects = {name: build(name, root / name) for name in CLIENTS}
     return {"lltm": PROJECT, **built_projects}
 
 
@@ -120,7 +118,7 @@ def test_no_linker_flag_of_the_user_drops_what_the_checker_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LDFLAGS", "-Wl,--gc-sections")
-    project = build("bare", tmp_path / "bare", source_root() / "engine")
+    project = build("bare", tmp_path / "bare")
     runtime = probe_runtime(project=project, gpu=False)
     verdicts = [judge_file(path, runtime) for path in libraries(project)]
     assert [verdict.cause for verdict in verdicts if not verdict.accepted] == []
@@ -176,7 +174,6 @@ def namesake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     header = folder / "csrc" / "project.h"
     content = header.read_text().replace("PROJECT_NAMESPACE bare", "PROJECT_NAMESPACE lltm")
     header.write_text(content.replace(" bare_##name", " lltm_##name"))
-    shutil.copytree(source_root() / "engine", folder / "csrc" / "engine")
     project = project_of("bare", folder)._replace(namespace="lltm")
     env = {**os.environ, "DEBUG": "1"}
     request = fitting_request(project, find_torch(), folder / "lib", env, log=lambda line: None)

@@ -211,11 +211,11 @@ def test_an_update_brings_the_engine_and_touches_nothing_else(probe: Path, tmp_p
         changed = re.sub(r"(?m)^(  summary: ).*?(?=  #=|$)", rf"\1{summary}", content)
         (repo / name).write_text(changed)
         assert summary in (repo / name).read_text()
-    theirs = repo / "csrc" / "engine" / "guards.h"
+    theirs = repo / "torchship" / "include" / "torchship" / "guards.h"
     engine = theirs.read_text()
     theirs.write_text(engine + "// changed\n")
     output = run(NEW, "--update", repo, cwd=tmp_path, check=False)
-    assert "csrc/engine/guards.h" in output and "put it back" in output
+    assert "torchship/include/torchship/guards.h" in output and "put it back" in output
     theirs.unlink()  # as if it were new in this engine
     run(NEW, "--update", repo, cwd=tmp_path)
     assert theirs.read_text() == engine

@@ -20,7 +20,8 @@ pytest.importorskip("ruamel.yaml")
 
 REPO = Path(__file__).resolve().parents[2]
 PROGRAM = REPO / "scripts" / "new_project.py"
-ENGINE_FILE = "csrc/engine/guards.h"
+ENGINE_FOLDER = "torchship/include/torchship"
+ENGINE_FILE = f"{ENGINE_FOLDER}/guards.h"
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -179,10 +180,10 @@ def test_a_record_that_names_files_outside_deletes_none(repo: Path, name: str) -
 
 def test_a_link_to_a_folder_outside_is_not_followed(repo: Path) -> None:
     outside = repo.parent / "outside"
-    (repo / "csrc" / "engine").rename(outside)
-    (repo / "csrc" / "engine").symlink_to(outside)
+    (repo / ENGINE_FOLDER).rename(outside)
+    (repo / ENGINE_FOLDER).symlink_to(outside)
     (outside / "guards.h").unlink()
-    check_refused(repo, "csrc/engine: must be a folder")
+    check_refused(repo, f"{ENGINE_FOLDER}: must be a folder")
     assert not (outside / "guards.h").exists()
 
 
@@ -219,11 +220,11 @@ def test_a_stopped_update_can_be_started_again(repo: Path) -> None:
 
 
 def test_what_a_later_engine_no_longer_has_is_removed(repo: Path) -> None:
-    (repo / "csrc" / "engine" / "gone.h").write_text("// old\n")
+    (repo / ENGINE_FOLDER / "gone.h").write_text("// old\n")
     digest = hashlib.sha256(b"// old\n").hexdigest()
-    edit_record(repo, lambda record: record["files"].update({"csrc/engine/gone.h": digest}))
+    edit_record(repo, lambda record: record["files"].update({f"{ENGINE_FOLDER}/gone.h": digest}))
     (repo / ENGINE_FILE).unlink()
     result = run("--update", repo)
     assert result.returncode == 0, result.stderr
-    assert not (repo / "csrc" / "engine" / "gone.h").exists()
+    assert not (repo / ENGINE_FOLDER / "gone.h").exists()
     assert (repo / ENGINE_FILE).read_bytes() == (REPO / ENGINE_FILE).read_bytes()

@@ -225,7 +225,7 @@ def with_layout(tmp_path_factory: pytest.TempPathFactory, torch_root: Path) -> P
     """An extension of nobody's, which includes the one file that holds the fingerprint."""
     folder = tmp_path_factory.mktemp("layout")
     source = folder / "theirs.cpp"
-    layout = Path(__file__).parents[2] / "csrc" / "engine" / "torch_aten" / "layout.cpp"
+    layout = Path(__file__).parents[2] / "torchship/include/torchship/torch_aten/layout.cpp"
     # One compilation, as torch's headers are what takes the time.
     source.write_text(
         f'#include "{layout}"\n#include <ATen/ops/zeros.h>\n'

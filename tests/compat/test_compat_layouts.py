@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shared_objects import shared_object
 
-from lltm_conda.engine.builder import source_root
+from lltm_conda.engine.builder.sources import INCLUDE
 from lltm_conda.engine.doctor import find_torch, layouts, read_binary
 
 
@@ -19,7 +19,7 @@ def test_every_row_has_every_field() -> None:
 
 
 def test_the_installed_torch_has_the_layout_of_the_table(tmp_path: Path) -> None:
-    """csrc/engine/torch_aten/layout.cpp compiled with its headers, read back from the sections."""
+    """The engine's torch_aten/layout.cpp compiled with its headers, read back from the sections."""
     torch = find_torch()
     expected = layouts.LAYOUTS.get(torch.version_tuple)
     if expected is None or not torch.is_release:
@@ -28,7 +28,7 @@ def test_the_installed_torch_has_the_layout_of_the_table(tmp_path: Path) -> None
     command = ["g++", "-shared", "-fPIC", f"-std=c++{20 if torch.version_tuple >= (2, 14) else 17}"]
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={torch.cxx11_abi}", f"-I{torch.include_dir}"]
     command += [f"-I{torch.include_dir / 'torch' / 'csrc' / 'api' / 'include'}"]
-    command += [str(source_root() / "engine" / "torch_aten" / "layout.cpp"), "-o", str(path)]
+    command += [str(INCLUDE / "torchship" / "torch_aten" / "layout.cpp"), "-o", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     binary = read_binary(path)
     assert binary.problems == ()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lltm_conda.engine.builder import source_root
+from lltm_conda.engine.builder import include_dirs, source_root
 from lltm_conda.engine.builder.request import FIRST_STABLE
 from lltm_conda.engine.doctor.torch_probe import find_torch
 
@@ -138,7 +138,7 @@ def test_two_threads_agree_with_one(doors, door, tmp_path) -> None:
 
 
 RANKS = """
-#include "engine/torch_stable/torch.h"
+#include "torchship/torch_stable/torch.h"
 
 using Tensor = torch::stable::Tensor;
 namespace {
@@ -169,7 +169,8 @@ def test_the_stable_door_allocates_tensors_of_any_rank(tmp_path) -> None:
     standard = "-std=c++17" if find_torch(torch_root).version_tuple < (2, 14) else "-std=c++20"
     compiler = os.environ.get("CXX", "c++").split()
     flags = [standard, "-O0", "-shared", "-fPIC", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
-    flags += ["-D_GLIBCXX_ASSERTIONS", f"-I{source_root()}", f"-I{torch_root / 'include'}"]
+    folders = (*include_dirs(source_root()), torch_root / "include")
+    flags += ["-D_GLIBCXX_ASSERTIONS", *(f"-I{folder}" for folder in folders)]
     links = [f"-L{torch_root / 'lib'}", "-ltorch_cpu", "-ldl"]
     subprocess.run([*compiler, *flags, str(source), "-o", str(library), *links], check=True)
     code = (

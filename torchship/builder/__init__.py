@@ -19,5 +19,6 @@ from .recipes import cxx_standard as cxx_standard
 from .request import BuildRequest as BuildRequest
 from .request import fitting_request as fitting_request
 from .request import glue_for as glue_for
+from .sources import include_dirs as include_dirs
 from .sources import linked_sources as linked_sources
 from .sources import source_root as source_root

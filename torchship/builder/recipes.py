@@ -19,7 +19,7 @@ from .cuda_toolkit import (
 )
 from .programs import BuildError, read_flag, split_variable
 from .request import BuildRequest
-from .sources import glue_sources, kernel_sources
+from .sources import INCLUDE, glue_sources, include_dirs, kernel_sources
 
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
 # NVIDIA's names for the platforms whose names differ.
@@ -55,9 +55,15 @@ def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
         "-fvisibility=hidden",
         "-fvisibility-inlines-hidden",
         "-Wall",
-        # The binary must not depend on the folder of the sources.
+        # The binary must not depend on the folder of the sources, nor on that of torchship.
         f"-ffile-prefix-map={request.csrc.parent}{os.sep}=",
+        f"-ffile-prefix-map={INCLUDE.parent}{os.sep}=",
     ]
+
+
+def include_flags(request: BuildRequest) -> list[str]:
+    """The options of every compiler that name the folders of headers."""
+    return [f"-I{folder}" for folder in include_dirs(request.csrc)]
 
 
 def link_flags(env: Mapping[str, str]) -> list[str]:
@@ -68,7 +74,12 @@ def link_flags(env: Mapping[str, str]) -> list[str]:
 
 
 def cpu_recipe(request: BuildRequest, _: KernelsName) -> Recipe:
-    command = [*request.compiler.command, "-std=c++17", *host_flags(request, "-O3")]
+    command = [
+        *request.compiler.command,
+        "-std=c++17",
+        *host_flags(request, "-O3"),
+        *include_flags(request),
+    ]
     return Recipe(
         sources=dict.fromkeys(kernel_sources(request.csrc, "cpu"), command),
         libraries=[],
@@ -135,6 +146,7 @@ def _nvcc_recipe(request: BuildRequest, toolkit: CudaToolkit, architectures: lis
         # for CUDA 13 reads this compression, but drivers for CUDA 12.0 to 12.3 do not.
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
         *(word for option in through_nvcc for word in _through_nvcc("-Xcompiler", option)),
+        *include_flags(request),
     ]
     return Recipe(
         sources=dict.fromkeys(kernel_sources(request.csrc, "cuda"), command),
@@ -190,7 +202,7 @@ def _through_nvcc(option: str, value: str) -> tuple[str, str]:
 
 
 def _clang_recipe(request: BuildRequest, toolkit: ClangToolkit, architectures: list[str]) -> Recipe:
-    flags = host_flags(request, "-O3")
+    flags = [*host_flags(request, "-O3"), *include_flags(request)]
     host = [*request.compiler.command, "-std=c++17", *flags]
     # clang warns of every `#pragma unroll` that it does not apply.
     quiet = "-Wno-pass-failed"
@@ -222,6 +234,7 @@ def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
         *host_flags(request, "-O2"),
         f"-D_GLIBCXX_USE_CXX11_ABI={1 if torch.cxx11_abi is None else torch.cxx11_abi}",
         *(f"-ffile-prefix-map={site}{os.sep}=" for site in sites),
+        *include_flags(request),
         *("-isystem", str(torch.include_dir)),
         *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
         *door_flags,

@@ -14,6 +14,8 @@ from .programs import BuildError, output_of
 
 #: The package that contains this engine; in a checkout, the checkout.
 _PACKAGE = Path(__file__).resolve().parents[2]
+#: torchship's own C++: headers, and the sources that are part of every glue.
+INCLUDE = Path(__file__).resolve().parents[1] / "include"
 
 
 def source_root(package: Path = _PACKAGE) -> Path:
@@ -28,10 +30,16 @@ def source_root(package: Path = _PACKAGE) -> Path:
     return root / "csrc"
 
 
+def include_dirs(root: Path) -> tuple[Path, Path]:
+    """The folders in which a compiler finds torchship's headers, and the project's `project.h`."""
+    return INCLUDE, root
+
+
 def glue_sources(root: Path, lane: str) -> list[Path]:
-    """The sources of the glue of a lane, "aten" or "stable"."""
-    folders = ("engine", f"engine/torch_{lane}", "ops")
-    return sorted(path for folder in folders for path in (root / folder).glob("*.cpp"))
+    """The sources of the glue of a lane, "aten" or "stable", in the order to link them."""
+    own = INCLUDE / "torchship"
+    folders = (own, own / f"torch_{lane}", root / "ops")
+    return [path for folder in folders for path in sorted(folder.glob("*.cpp"))]
 
 
 def kernel_sources(root: Path, device: str) -> list[Path]:
@@ -44,11 +52,12 @@ def linked_sources(lane: str, *, cuda: bool) -> list[Path]:
     """The sources of one object with the glue of `lane`, CPU kernels and, if `cuda`, CUDA kernels.
 
     CMake and torch.utils.cpp_extension build such objects. The build must define
-    PROJECT_LINKED_CPU for CPU kernels, and PROJECT_LINKED_CUDA for CUDA kernels.
+    PROJECT_LINKED_CPU for CPU kernels, and PROJECT_LINKED_CUDA for CUDA kernels, and search the
+    `include_dirs` for headers.
     """
     root = source_root()
     kernels = kernel_sources(root, "cpu") + (kernel_sources(root, "cuda") if cuda else [])
-    return sorted([*glue_sources(root, lane), *kernels])
+    return [*glue_sources(root, lane), *kernels]
 
 
 def kernel_abi(root: Path | None = None) -> int:

@@ -29,6 +29,8 @@ _LOCK = "lock"
 #: In bytes. A regular file may be a hole of any size.
 _MAX_BINARY = 4 << 30
 _MAX_SOURCE = 64 << 20
+# The engine that this module is a part of; one without a builder has no folder `include`.
+_ENGINE = Path(__file__).resolve().parents[1]
 
 
 class CacheError(RuntimeError):
@@ -326,15 +328,19 @@ def find_binaries(
 
 
 def source_hash(package: Path) -> str | None:
-    """A hash of the C++ and CUDA sources that `source_root` finds; None without sources."""
+    """A hash of the C++ and CUDA sources that `source_root` finds, and of the engine's headers.
+
+    None without sources.
+    """
     root = source_root(package)
     if root is None:
         return None
     digest = hashlib.sha256()
-    for path in sorted(root.glob("csrc/**/*")):
-        if is_file(path):
-            data = read_regular(path, _MAX_SOURCE)
-            digest.update(bytes(path.relative_to(root)) + b"\0%d\0" % len(data) + data)
+    for base, pattern in ((root, "csrc/**/*"), (_ENGINE, "include/**/*")):
+        for path in sorted(base.glob(pattern)):
+            if is_file(path):
+                data = read_regular(path, _MAX_SOURCE)
+                digest.update(bytes(path.relative_to(base)) + b"\0%d\0" % len(data) + data)
     return digest.hexdigest()[:16]
 
 

@@ -80,7 +80,7 @@ def find_inputs(settings: Settings, *, pack: bool) -> Inputs:
     recipe = sources(repo, "recipe/*")
     folder = settings.example.parent.relative_to(repo)
     return Inputs(
-        csrc=sources(repo, "csrc/**/*"),
+        csrc=(*sources(repo, "csrc/**/*"), *sources(repo, "torchship/include/**/*")),
         recipe=tuple(path for path in recipe if not path.stem.startswith("variants")),
         examples=sources(repo, f"{folder}/{settings.example.stem}*.py"),
         smoke=(settings.smoke,),

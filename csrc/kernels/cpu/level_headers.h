@@ -19,7 +19,8 @@
 #include <immintrin.h>
 #endif
 
-#include "../../engine/kernels/parallel.h"
+#include "torchship/kernels/parallel.h"
+
 #include "../lltm_kernels.h"
 #include "../types.h"
 

@@ -30,7 +30,7 @@ LLTM_INLINE Vector<C> broadcast(C value) {
   return value - Vector<C>{};
 }
 
-#include "../../engine/kernels/conversions.h"
+#include "torchship/kernels/conversions.h"
 
 template <typename C>
 LLTM_INLINE Vector<C> copy_sign(Vector<C> magnitude, Vector<C> sign_of) {

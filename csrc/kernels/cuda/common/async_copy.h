@@ -1,7 +1,7 @@
 // Copies into shared memory, which are asynchronous from compute capability 8.0 on.
 #pragma once
 
-#include "../../../engine/kernels/vectors.h"
+#include "torchship/kernels/vectors.h"
 
 namespace lltm {
 

@@ -1,7 +1,8 @@
 // Helpers for launches and their plans.
 #pragma once
 
-#include "../../../engine/kernels/cuda.h"
+#include "torchship/kernels/cuda.h"
+
 #include "../../lltm_kernels.h"
 #include "../../types.h"
 

@@ -1,7 +1,8 @@
 // How the layer's kernels read their operands, multiply, and add up over lanes.
 #pragma once
 
-#include "../../../engine/kernels/vectors.h"
+#include "torchship/kernels/vectors.h"
+
 #include "../../cell_math.h"
 #include "../../lltm_kernels.h"
 #include "../common/unrolled.h"

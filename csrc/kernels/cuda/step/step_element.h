@@ -1,7 +1,8 @@
 // Loads and stores N neighbouring elements of one LLTM step, and computes their gradients.
 #pragma once
 
-#include "../../../engine/kernels/vectors.h"
+#include "torchship/kernels/vectors.h"
+
 #include "../common/device_math.h"
 #include "../common/unrolled.h"
 

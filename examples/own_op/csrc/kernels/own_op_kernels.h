@@ -1,7 +1,7 @@
 // What the glue calls: the interface between it and the kernels of each device. Free of torch.
 #pragma once
 
-#include "../engine/kernel_table.h"
+#include "torchship/kernel_table.h"
 
 // Raise it with every change of what follows.
 #define OWN_OP_KERNEL_ABI 1

@@ -1,9 +1,10 @@
 // torch.ops.own_op.rms_norm and its gradient, written once for both doors to torch.
-#include "../engine/register.h"
+#include "torchship/register.h"
 
 #include <tuple>
 
-#include "../engine/kernel_calls.h"
+#include "torchship/kernel_calls.h"
+
 #include "../kernels/own_op_kernels.h"
 
 namespace own_op {

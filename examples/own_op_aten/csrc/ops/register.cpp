@@ -1,7 +1,7 @@
 // torch.ops.own_op.affine: y = x weightᵀ + bias, by torch's own product.
-#include "../engine/register.h"
+#include "torchship/register.h"
 
-#include "../engine/guards.h"
+#include "torchship/guards.h"
 
 namespace own_op {
 

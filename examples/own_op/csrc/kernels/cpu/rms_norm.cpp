@@ -3,8 +3,9 @@
 #include <cmath>
 #include <vector>
 
-#include "../../engine/kernels/parallel.h"
-#include "../../engine/kernels/types.h"
+#include "torchship/kernels/parallel.h"
+#include "torchship/kernels/types.h"
+
 #include "../own_op_kernels.h"
 
 namespace own_op {

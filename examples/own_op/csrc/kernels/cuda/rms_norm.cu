@@ -1,7 +1,8 @@
 // RMSNorm on CUDA. A block takes one row at a time and reads it once. In the backward pass it also
 // sums its part of the weight's gradient; a second kernel adds the parts in a fixed order.
-#include "../../engine/kernels/rows.h"
-#include "../../engine/kernels/types.h"
+#include "torchship/kernels/rows.h"
+#include "torchship/kernels/types.h"
+
 #include "../own_op_kernels.h"
 
 namespace own_op {

@@ -1,7 +1,7 @@
 // torch.ops.bare.gram: rows times rows, by torch's own product. This client has no kernels.
-#include "../engine/register.h"
+#include "torchship/register.h"
 
-#include "../engine/guards.h"
+#include "torchship/guards.h"
 
 namespace PROJECT_NAMESPACE {
 

@@ -1,7 +1,7 @@
 // The interface between this client's glue and its kernels: one function.
 #pragma once
 
-#include "../engine/kernel_table.h"
+#include "torchship/kernel_table.h"
 
 #define TINY_KERNEL_ABI 41
 

@@ -1,7 +1,8 @@
 // torch.ops.tiny.scale: float32 of any shape times a number, on the CPU alone.
-#include "../engine/register.h"
+#include "torchship/register.h"
 
-#include "../engine/kernel_calls.h"
+#include "torchship/kernel_calls.h"
+
 #include "../kernels/tiny_kernels.h"
 
 namespace PROJECT_NAMESPACE {

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "../project.h"
+#include "project.h"
 
 #define PROJECT_EXPORT __attribute__((visibility("default")))
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "../../project.h"
+#include "project.h"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "../project.h"
+#include "project.h"
 
 namespace PROJECT_NAMESPACE {
 
