@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from . import codes
 from .project import Project, Record
 from .records import REJECTED, Finding, TorchInstall, dotted
 from .runtime_probe import libc, machine
@@ -316,6 +317,7 @@ def find_binaries(
         refusal = Finding(
             dimension="build cache",
             status=REJECTED,
+            code=codes.CACHE_REFUSED,
             observed=observed,
             needed="folders and files that only you can write: they are code that is executed",
             why=f"the build cache is refused: {observed}",

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from . import faults, fixes, support
+from . import codes, faults, fixes, support
 from .cache import source_root
 from .project import Project
 from .records import REJECTED, Finding, Runtime
@@ -31,6 +31,7 @@ def explain(
         return Finding(
             dimension="platform",
             status=REJECTED,
+            code=codes.OTHER_PLATFORM,
             observed=runtime.platform,
             needed=" or ".join(platforms),
             why=f"there is no binary for {runtime.platform}",
@@ -47,6 +48,7 @@ def explain(
             observed=observed,
             needed=selection.forced,
             why=f"{variable} asks for {selection.forced}, a variant that is not installed",
+            code=codes.VARIANT_UNKNOWN,
             fix=f"unset {variable}",
         )
     return _package_files(
@@ -57,10 +59,13 @@ def explain(
     )
 
 
-def _package_files(*, observed: str, needed: str, why: str, fix: str) -> Finding:
+def _package_files(
+    *, observed: str, needed: str, why: str, fix: str, code: codes.Code = codes.PACKAGE_FILES
+) -> Finding:
     return Finding(
         dimension="package files",
         status=REJECTED,
+        code=code,
         observed=printable(observed),
         needed=needed,
         why=why,
@@ -85,12 +90,14 @@ def no_binaries(runtime: Runtime) -> Finding:
             observed=f"{package}, a source folder",
             needed=f"the installed package {printable(installed[0])}",
             why="the source folder shadows the installed package",
+            code=codes.SOURCE_FOLDER,
             fix="start Python in another folder",
         )
     build = fixes.build(runtime.project)
     return _package_files(
         observed=f"{package}, a source folder without binaries",
         needed="binaries built for this torch",
+        code=codes.SOURCE_FOLDER,
         why=f"{runtime.project.distribution} was not built here yet",
         fix=f"python -m pip install . --no-build-isolation   (or: {build})",
     )
@@ -135,6 +142,7 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
     return Finding(
         dimension="CUDA kernels",
         status=REJECTED,
+        code=codes.NO_CUDA_KERNELS,
         observed=observed,
         needed="kernels for CUDA tensors",
         why="the installed package holds no CUDA kernels that fit",

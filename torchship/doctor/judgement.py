@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import checks, torch_probe
+from . import checks, codes, torch_probe
 from .binary import read_binary
 from .elf import ElfError
 from .fixes import ours
@@ -71,6 +71,7 @@ def cannot_be_told(binary: BinaryRecord, error: BudgetSpentError) -> Verdict:
     unknown = Finding(
         dimension="budget",
         status=UNKNOWN,
+        code=codes.BUDGET_SPENT,
         observed=str(error),
         needed="a judgement within the bounds of time",
         why=f"to judge {binary.file} takes {error}, so it was given up",

@@ -423,6 +423,8 @@ class Finding(Record, kw_only=True):
     why: str = ""  #: the reason for the status or a remark, in one sentence
     fix: str = ""  #: the command or the step that mends the fault; empty if none is known
     fault: int | None = None  #: the number of the fault's class in the troubleshooting page
+    #: The stable code of this kind of finding, one of `codes`; None for one that is `OK`.
+    code: str | None = None
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..doctor import faults, fixes
+from ..doctor import codes, faults, fixes
 from ..doctor.binary import read_binary
 from ..doctor.cache import find_binaries
 from ..doctor.judgement import judge, judge_file
@@ -235,6 +235,7 @@ class Loader:
             finding = Finding(
                 dimension=variable,
                 status=REJECTED,
+                code=codes.VARIANT_UNKNOWN,
                 observed=printable(repr(forced)),
                 needed="the name of a variant, or nothing",
                 why=str(error),
@@ -279,6 +280,7 @@ class Loader:
             finding = Finding(
                 dimension="torch",
                 status=REJECTED,
+                code=codes.TORCH_SHADOWED,
                 observed=printable(str(getattr(torch, "__file__", None))),
                 needed="the torch package of PyTorch",
                 why=printable(str(error)),
@@ -294,13 +296,16 @@ class Loader:
         place = environment(self.project)
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             why = "torch is not installed"
+            code = codes.TORCH_MISSING
             fix = fixes.install_torch(place, self.project)
         else:
             why = "import torch fails"
+            code = codes.TORCH_DOES_NOT_LOAD
             fix = fixes.reinstall_torch(place, None)
         return Finding(
             dimension="torch",
             status=REJECTED,
+            code=code,
             observed=printable(f"{type(error).__name__}: {error}"),
             needed="a torch that can be imported",
             why=why,
@@ -348,6 +353,7 @@ class Loader:
         finding = Finding(
             dimension="op registration",
             status=REJECTED,
+            code=codes.REGISTERED_TWICE,
             observed=printable(f"registered already by {owner}{runtime.registered_by}"),
             needed=f"{operators} registered by {self.project.distribution} alone",
             why=f"another project has registered {operators} in this process",
@@ -367,6 +373,7 @@ class Loader:
             finding = Finding(
                 dimension="path",
                 status=REJECTED,
+                code=codes.PATH_NOT_LOADABLE,
                 observed=printable(path),
                 needed=f"a path without {token[0]}",
                 why=f"the path of {binary.file} holds {token[0]}, "
@@ -389,6 +396,7 @@ class Loader:
             finding = Finding(
                 dimension="build record",
                 status=REJECTED,
+                code=codes.FILE_OF_ANOTHER_BUILD,
                 observed=printable(reported or "nothing"),
                 needed=written or "a build record in the file",
                 why=f"{binary.file} on disk is not the one that is loaded in this process",
@@ -421,6 +429,7 @@ class Loader:
             finding = Finding(
                 dimension="kernel table",
                 status=REJECTED,
+                code=codes.FILE_OF_ANOTHER_BUILD,
                 observed=printable(refusal),
                 needed="kernels of the same build as the glue",
                 why=f"the glue refused {kernels.file}",
@@ -479,6 +488,7 @@ class Loader:
         return Finding(
             dimension="CUDA kernels",
             status=REJECTED,
+            code=codes.CUDA_TORCH_NEEDED,
             observed=f"torch {torch.__version__}",
             needed="a CUDA build of torch",
             why=f"torch is a {'ROCm' if torch.version.hip else 'CPU-only'} build",
@@ -512,6 +522,7 @@ def _loading_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> 
     return Finding(
         dimension="loading",
         status=REJECTED,
+        code=codes.LOAD_FAILED,
         observed=message,
         needed=f"{binary.file} accepted by the dynamic linker",
         why=f"{binary.file} was accepted but could not be loaded{title}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .. import faults, fixes
+from .. import codes, faults, fixes
 from ..records import (
     NOTE,
     NOWHERE,
@@ -51,6 +51,7 @@ def check_cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         return Finding(
             dimension=dimension,
             status=UNKNOWN,
+            code=codes.OTHER_CUDA,
             observed="not known",
             needed=f"a build for CUDA {major}",
             why=(
@@ -74,6 +75,7 @@ def _torch_without_cuda(torch: TorchInstall, runtime: Runtime, dimension: str) -
     return Finding(
         dimension=dimension,
         status=REJECTED,
+        code=codes.CUDA_TORCH_NEEDED,
         observed=f"torch {torch.version} ({kind})",
         needed="a CUDA build of torch",
         why=f"torch is a {kind} build, without CUDA tensors; it may have replaced a CUDA build",
@@ -94,6 +96,7 @@ def _kernels_newer_than_torch(
         return Finding(
             dimension=dimension,
             status=UNKNOWN,
+            code=codes.DRIVER_UNKNOWN,
             observed=observed,
             needed=requirement,
             why="the driver was not looked at",
@@ -103,6 +106,7 @@ def _kernels_newer_than_torch(
         return Finding(
             dimension=dimension,
             status=NOTE,
+            code=codes.DRIVER_NEWER_THAN_TORCH,
             observed=observed,
             needed=requirement,
             why=f"torch is built for an older CUDA, but the driver serves CUDA {major}",
@@ -110,6 +114,7 @@ def _kernels_newer_than_torch(
     return Finding(
         dimension=dimension,
         status=REJECTED,
+        code=codes.OTHER_CUDA,
         observed=observed,
         needed=requirement,
         why=(
@@ -152,6 +157,7 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         return Finding(
             dimension="driver",
             status=NOTE,
+            code=codes.NO_DRIVER,
             observed="no NVIDIA driver",
             needed=requirement,
             why="no GPU can be used here; the CPU can",
@@ -164,6 +170,7 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         return Finding(
             dimension="driver",
             status=UNKNOWN,
+            code=codes.DRIVER_UNKNOWN,
             observed=observed,
             needed=requirement,
             why="which CUDA it serves is not known",
@@ -173,6 +180,7 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     return Finding(
         dimension="driver",
         status=REJECTED,
+        code=codes.DRIVER_TOO_OLD,
         observed=observed,
         needed=requirement,
         why=f"the NVIDIA driver serves CUDA {dotted(served)}, the kernels are CUDA {cuda[0]}",
@@ -237,13 +245,16 @@ def check_gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | 
         )
         fix = fixes.newer_driver(cuda, binary, runtime)
         fault = faults.DRIVER
+        code = codes.DRIVER_TOO_OLD
     else:
         why = f"{binary.name} holds no code for the {label}"
         fix = fixes.build_cuda(binary, runtime, [device.capability for device, _ in refused])
         fault = faults.GPU_ARCHITECTURE
+        code = codes.GPU_ARCHITECTURE
     return Finding(
         dimension="GPU architecture",
         status=REJECTED if len(refused) == len(runtime.devices) else NOTE,
+        code=code,
         observed=observed,
         needed=requirement,
         why=why,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .. import faults, fixes, support
+from .. import codes, faults, fixes, support
 from ..records import (
     NOTE,
     OK,
@@ -43,12 +43,15 @@ def _damaged_file(binary: BinaryRecord, runtime: Runtime, requirement: str) -> F
     observed = "; ".join(binary.problems)
     why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
     fix = fixes.put_back(binary, runtime)
+    code = codes.DAMAGED_FILE
     if observed == "Permission denied":
         why = f"{binary.file} is not readable by this user"
         fix = f"chmod a+r {binary.path}"
+        code = codes.FILE_NOT_READABLE
     return Finding(
         dimension="file",
         status=REJECTED,
+        code=code,
         observed=observed,
         needed=requirement,
         why=why,
@@ -78,6 +81,7 @@ def _compare_build(file: str, record: BuildRecord, runtime: Runtime) -> Iterator
         yield Finding(
             dimension=dimension,
             status=OK if fits else REJECTED,
+            code=None if fits else codes.FILE_OF_ANOTHER_BUILD,
             observed=f"{dimension} {recorded}",
             needed=f"{dimension} {expected}",
             why="" if fits else why,
@@ -95,7 +99,9 @@ def check_platform(binary: BinaryRecord, runtime: Runtime) -> Finding:
         return Finding(dimension="platform", status=OK, observed=platform, needed=built_for)
     why = f"{binary.file} was built for {built_for}, but this is {platform}"
     fix = fixes.put_back(binary, runtime)
+    code = codes.OTHER_PLATFORM
     if platform == built_for:
+        code = codes.MUSL
         platform = f"{platform}, glibc"
         built_for = f"{built_for}, musl"
         why = f"{binary.file} was built for musl (Alpine), but this system has glibc"
@@ -109,6 +115,7 @@ def check_platform(binary: BinaryRecord, runtime: Runtime) -> Finding:
     return Finding(
         dimension="platform",
         status=REJECTED,
+        code=code,
         observed=platform,
         needed=built_for,
         why=why,
@@ -132,6 +139,7 @@ def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     return Finding(
         dimension="page size",
         status=REJECTED,
+        code=codes.PAGE_SIZE,
         observed=observed,
         needed=requirement,
         why=(
@@ -160,6 +168,7 @@ def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
     return Finding(
         dimension="python",
         status=REJECTED,
+        code=codes.OTHER_PYTHON,
         observed=interpreter,
         needed=some(absent),
         why=f"{binary.file} was built for another Python: this one has no {absent[0]}",
@@ -187,6 +196,7 @@ def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Fi
     return Finding(
         dimension="python",
         status=UNKNOWN,
+        code=codes.MODULE_MISSING,
         observed=f"no {package} was found",
         needed=package,
         why=f"{binary.file} imports {package}, which was not found",
@@ -205,6 +215,7 @@ def _check_supported_python(binary: BinaryRecord, runtime: Runtime, interpreter:
     return Finding(
         dimension="python",
         status=REJECTED,
+        code=codes.PYTHON_TOO_OLD,
         observed=interpreter,
         needed=f"Python >= {dotted(oldest)}",
         why=f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported",
@@ -219,19 +230,28 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
         requirement = "a Python with the global interpreter lock (abi3)"
         why = "a limited-API module does not load in a free-threaded Python"
         fault = faults.REGISTERED_TWICE
+        code = codes.FREE_THREADED
     elif tag.startswith("cpython-") and not f"{tag}-".startswith(runtime.python_tag):
         requirement = tag
         why = f"this Python does not find {binary.file}, built for another (ModuleNotFoundError)"
         fault = faults.PACKAGE_FILES
+        code = codes.OTHER_PYTHON
     elif not tag:
         no_tag = "not said by the file's name"
-        return Finding(dimension="python", status=NOTE, observed=interpreter, needed=no_tag)
+        return Finding(
+            dimension="python",
+            status=NOTE,
+            code=codes.PYTHON_NOT_NAMED,
+            observed=interpreter,
+            needed=no_tag,
+        )
     else:
         interpreters = "any CPython 3 (abi3)" if tag == "abi3" else tag
         return Finding(dimension="python", status=OK, observed=interpreter, needed=interpreters)
     return Finding(
         dimension="python",
         status=REJECTED,
+        code=code,
         observed=interpreter,
         needed=requirement,
         why=why,
@@ -253,6 +273,7 @@ def check_glibc(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     return Finding(
         dimension="glibc",
         status=REJECTED,
+        code=codes.GLIBC_TOO_OLD,
         observed=observed,
         needed=requirement,
         why=f"{binary.file} needs a newer glibc than this system has",
@@ -272,6 +293,7 @@ def check_libstdcxx(family: str, binary: BinaryRecord, runtime: Runtime) -> Find
         return Finding(
             dimension="libstdc++",
             status=NOTE,
+            code=codes.LIBSTDCXX_UNKNOWN,
             observed="not known",
             needed=requirement,
             why="no libstdc++ could be read; if it is too old, the dynamic linker says so",
@@ -285,6 +307,7 @@ def check_libstdcxx(family: str, binary: BinaryRecord, runtime: Runtime) -> Find
     return Finding(
         dimension="libstdc++",
         status=REJECTED,
+        code=codes.LIBSTDCXX_TOO_OLD,
         observed=observed,
         needed=requirement,
         why=f"{binary.file} needs a newer libstdc++ than this system has",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import faults, fixes
+from .. import codes, faults, fixes
 from ..binary import is_torch_library, is_torch_symbol
 from ..records import OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
 from ..text import some
@@ -18,6 +18,14 @@ _FAULTS_BY_RANK = (
     faults.DRIVER,
     faults.SYSTEM_LIBRARIES,
 )
+
+_CODES = {
+    faults.CPU_TORCH_SWAPPED_IN: codes.CUDA_TORCH_NEEDED,
+    faults.TORCH_NOT_LOADED: codes.LIBRARY_OF_TORCH_MISSING,
+    faults.CUDA_MAJOR: codes.OTHER_CUDA,
+    faults.DRIVER: codes.NO_DRIVER,
+    faults.SYSTEM_LIBRARIES: codes.LIBRARY_MISSING,
+}
 
 
 def check_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
@@ -37,6 +45,7 @@ def check_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     return Finding(
         dimension="libraries",
         status=REJECTED,
+        code=_CODES[fault],
         observed=f"missing: {some(missing, 8)}",
         needed="all found",
         why=why,
@@ -53,6 +62,7 @@ def _not_looked_for(binary: BinaryRecord) -> Finding | None:
     return Finding(
         dimension="libraries",
         status=UNKNOWN,
+        code=codes.LIBRARIES_NOT_LOOKED_FOR,
         observed="not looked for",
         needed=some(cuda),
         why="not looked for",
@@ -141,6 +151,7 @@ def check_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     return Finding(
         dimension="symbols",
         status=REJECTED,
+        code=codes.SYMBOL_MISSING,
         observed=f"{len(absent)} missing: {some(absent)}",
         needed="all found",
         why=f"no library that {binary.file} needs defines {absent[0][:200]}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import faults, fixes, support
+from .. import codes, faults, fixes, support
 from ..binary import is_torch_symbol
 from ..layouts import LAYOUTS, difference
 from ..records import (
@@ -40,6 +40,7 @@ def check_installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | N
     if torch.problems:
         return _unusable_torch(
             runtime,
+            code=codes.TORCH_DAMAGED,
             observed="; ".join(torch.problems),
             needed="a whole torch installation",
             why=f"the torch installation is damaged: {torch.problems[0]}",
@@ -48,6 +49,7 @@ def check_installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | N
     if starts and not any(start.startswith(runtime.python_tag) for start in starts):
         return _unusable_torch(
             runtime,
+            code=codes.TORCH_OF_ANOTHER_PYTHON,
             observed=f"torch for {', '.join(torch.python_tags)}",
             needed=runtime.python_tag.rstrip("-"),
             why="this torch was built for another Python",
@@ -66,6 +68,7 @@ def _no_torch(binary: BinaryRecord, runtime: Runtime) -> Finding:
     return Finding(
         dimension="torch",
         status=REJECTED,
+        code=codes.TORCH_MISSING,
         observed=problem or "not installed",
         needed="an installed torch",
         why=f"torch cannot be used: {problem}" if problem else "torch is not installed",
@@ -74,10 +77,13 @@ def _no_torch(binary: BinaryRecord, runtime: Runtime) -> Finding:
     )
 
 
-def _unusable_torch(runtime: Runtime, *, observed: str, needed: str, why: str) -> Finding:
+def _unusable_torch(
+    runtime: Runtime, *, code: codes.Code, observed: str, needed: str, why: str
+) -> Finding:
     return Finding(
         dimension="torch",
         status=REJECTED,
+        code=code,
         observed=observed,
         needed=needed,
         why=why,
@@ -96,6 +102,7 @@ def _cpu_tensors_alone(torch: TorchInstall, runtime: Runtime) -> Finding:
     return Finding(
         dimension="torch",
         status=NOTE,
+        code=codes.CPU_TENSORS_ALONE,
         observed=f"{torch.version} ({torch.device})",
         needed="a CPU or CUDA build of torch",
         why=why,
@@ -125,6 +132,7 @@ def _check_stable(
         return Finding(
             dimension=_VERSION,
             status=REJECTED,
+            code=codes.TORCH_TOO_OLD,
             observed=torch.version,
             needed=requirement,
             why=f"{binary.name} needs the stable ABI of torch {dotted(oldest)} or newer",
@@ -135,6 +143,7 @@ def _check_stable(
         return Finding(
             dimension=_VERSION,
             status=NOTE,
+            code=codes.TORCH_NEWER_THAN_TESTED,
             observed=torch.version,
             needed=requirement,
             why=(
@@ -167,6 +176,7 @@ def _check_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -
     return Finding(
         dimension=_VERSION,
         status=NOTE,
+        code=codes.SAME_LAYOUT,
         observed=torch.version,
         needed=f"{label}, or one of the same layout",
         why=(
@@ -182,6 +192,7 @@ def _unmeasured_torch(
     return Finding(
         dimension=_VERSION,
         status=REJECTED if fixes.ours(binary, runtime) else UNKNOWN,
+        code=codes.TORCH_NOT_MEASURED,
         observed=torch.version,
         needed=f"{label}, or one of the same layout",
         why=(
@@ -200,6 +211,7 @@ def _no_fingerprint(binary: BinaryRecord, runtime: Runtime, label: str) -> Findi
     return Finding(
         dimension=_VERSION,
         status=REJECTED,
+        code=codes.NO_FINGERPRINT,
         observed="no layout fingerprint in the file",
         needed=f"{label}, or one of the same layout",
         why=f"{binary.name} does not say which class layout it was compiled with",
@@ -220,6 +232,7 @@ def _other_layout(
     return Finding(
         dimension=_VERSION,
         status=REJECTED,
+        code=codes.OTHER_TORCH,
         observed=f"torch {torch.version} ({some(fields, 12)})",
         needed=f"{label}, or one of the same layout",
         why=(
@@ -238,14 +251,17 @@ def check_cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if torch is None or flavour is None or binary.lane == "stable":
         return None
     status = REJECTED
+    code = codes.OTHER_CXX_ABI
     requirement = f"flavour {flavour}"
     if recorded is not None and recorded != flavour:
         observed = f"symbols of flavour {flavour}"
         requirement = f"flavour {recorded}, as its record says"
+        code = codes.WRONG_CXX_FLAG
         why = f"{binary.file} was compiled with the wrong C++ ABI flag"
         fix = fixes.rebuild(binary, runtime)
     elif torch.cxx11_abi is None:
         status = UNKNOWN
+        code = codes.CXX_ABI_UNKNOWN
         observed = "not known"
         library = printable(torch.lib_dir / "libc10.so")
         why = f"the C++ ABI flavour of {library} cannot be read"
@@ -260,6 +276,7 @@ def check_cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     return Finding(
         dimension="C++ ABI",
         status=status,
+        code=code,
         observed=observed,
         needed=requirement,
         why=why,
@@ -280,6 +297,7 @@ def check_registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None
     return Finding(
         dimension="op registration",
         status=REJECTED,
+        code=codes.REGISTERED_TWICE,
         observed=f"already registered by {library}",
         needed=f"{project.operators} registered once",
         why=f"another copy of {project.distribution} is loaded in this process",
@@ -299,6 +317,7 @@ def check_torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | Non
         return Finding(
             dimension="torch symbols",
             status=UNKNOWN,
+            code=codes.SYMBOLS_NOT_LOOKED_UP,
             observed="not looked up",
             needed=requirement,
             why=f"the symbols of {binary.file} were not looked up in torch",
@@ -314,6 +333,7 @@ def check_torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | Non
     return Finding(
         dimension="torch symbols",
         status=REJECTED,
+        code=codes.TORCH_LACKS_SYMBOLS,
         observed=f"{len(missing)} of {count} missing: {some(missing)}",
         needed=requirement,
         why=f"torch {torch.version} lacks symbols that {binary.file} needs",

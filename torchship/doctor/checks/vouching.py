@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .. import faults, fixes
+from .. import codes, faults, fixes
 from ..layouts import FATAL_TO_REGISTER, LAYOUTS, difference, minors_with
 from ..owner import Minor, built_for
 from ..records import (
@@ -92,6 +92,7 @@ def _vouched(torch: TorchInstall, targets: Mapping[Minor, str], alike: Minor) ->
     return Finding(
         dimension=_VERSION,
         status=NOTE,
+        code=codes.VOUCHED,
         observed=torch.version,
         needed=f"torch {dotted(target)} ({targets[target]})",
         why=why,
@@ -102,6 +103,7 @@ def _nothing_vouches(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime
     return Finding(
         dimension=_VERSION,
         status=UNKNOWN,
+        code=codes.TARGET_UNKNOWN,
         observed=torch.version,
         needed="a torch that the file or its package names",
         why=(
@@ -128,6 +130,7 @@ def _other_minors(
     return Finding(
         dimension=_VERSION,
         status=REJECTED if aborts else UNKNOWN,
+        code=codes.OTHER_TORCH if aborts else codes.MAYBE_OTHER_TORCH,
         observed=torch.version,
         needed=f"{label}, or one of the same layout",
         why=f"{binary.file} was built for {label} ({targets[oldest]}); {conclusion}",

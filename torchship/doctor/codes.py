@@ -1,0 +1,127 @@
+"""A stable code for each kind of finding; each has a page in docs/fails/codes.
+
+A code keeps its meaning for ever: workflows and allow-lists name it. A kind that is no longer
+found keeps its code, and no code is given twice.
+
+TD1xx: torch and its ABI. TD2xx: files, packages and Python. TD3xx: the system. TD4xx: CUDA, driver
+and GPU. TD5xx: what the dynamic linker looks up. TD6xx: caches of code compiled at run time. TD7xx:
+packages around their binaries. TD8xx: compiling. TD9xx: the doctor itself.
+"""
+
+from __future__ import annotations
+
+
+class Code(str):
+    """A code such as `TD110`, with the heading of its page."""
+
+    __slots__ = ("heading",)
+    heading: str
+
+    def __new__(cls, code: str, heading: str) -> Code:
+        self = super().__new__(cls, code)
+        self.heading = heading
+        return self
+
+    @property
+    def page(self) -> str:
+        """The page's file, from the root of the repository."""
+        return f"docs/fails/codes/{self.lower()}.md"
+
+
+TORCH_MISSING = Code("TD101", "torch is not installed")
+TORCH_DAMAGED = Code("TD102", "The torch installation is damaged")
+TORCH_OF_ANOTHER_PYTHON = Code("TD103", "This torch was built for another Python")
+TORCH_SHADOWED = Code("TD104", "A file or folder named torch hides the installed torch")
+TORCH_REQUIREMENTS = Code("TD105", "torch's own libraries are not of the versions that it requires")
+TORCH_DOES_NOT_LOAD = Code("TD106", "import torch fails")
+SECOND_TORCH = Code("TD107", "There is a second torch on the path")
+OTHER_TORCH = Code("TD110", "Built for another torch")
+TORCH_TOO_OLD = Code("TD111", "torch is older than the stable ABI that the binary needs")
+TORCH_NOT_MEASURED = Code("TD112", "The class layout of this torch was never measured")
+TARGET_UNKNOWN = Code("TD113", "Nothing says for which torch the binary was built")
+MAYBE_OTHER_TORCH = Code("TD114", "Built for another torch, which may fit or not")
+TORCH_LACKS_SYMBOLS = Code("TD115", "torch lacks symbols that the binary needs")
+OTHER_CXX_ABI = Code("TD116", "Built for the other C++ ABI")
+WRONG_CXX_FLAG = Code("TD117", "Compiled with another C++ ABI flag than its record says")
+CXX_ABI_UNKNOWN = Code("TD118", "The C++ ABI of this torch cannot be read")
+REGISTERED_TWICE = Code("TD119", "The operators are registered already")
+NO_FINGERPRINT = Code("TD120", "The binary does not say which class layout it has")
+TORCH_NEWER_THAN_TESTED = Code("TD121", "torch is newer than the newest that was tested")
+VOUCHED = Code("TD122", "Something vouches for the torch that the binary was built for")
+CPU_TENSORS_ALONE = Code("TD123", "This build of torch is served for CPU tensors alone")
+SAME_LAYOUT = Code("TD125", "Built for another torch of the same class layout")
+SYMBOLS_NOT_LOOKED_UP = Code("TD124", "The symbols were not looked up in torch")
+
+DAMAGED_FILE = Code("TD201", "The file is damaged or not what its name says")
+FILE_NOT_READABLE = Code("TD202", "The file is not readable by this user")
+FILE_OF_ANOTHER_BUILD = Code("TD203", "The file is left over from another version or package")
+PACKAGE_FILES = Code("TD204", "The package lacks files that it was installed with")
+SOURCE_FOLDER = Code("TD205", "A source folder hides the installed package")
+CACHE_REFUSED = Code("TD206", "The folder of local builds is not safe to load from")
+LOAD_FAILED = Code("TD208", "The binary was accepted, and did not load or work")
+PATH_NOT_LOADABLE = Code("TD209", "The path of the binary cannot be given to the dynamic linker")
+OTHER_PYTHON = Code("TD210", "Built for another Python")
+FREE_THREADED = Code("TD211", "A limited-API module beside a free-threaded Python")
+PYTHON_TOO_OLD = Code("TD212", "Python is older than the oldest that is supported")
+MODULE_MISSING = Code("TD213", "A Python package that the binary imports is missing")
+PYTHON_NOT_NAMED = Code("TD214", "The file's name does not say for which Python it is")
+VARIANT_UNKNOWN = Code("TD215", "A variant was asked for that does not exist")
+
+OTHER_PLATFORM = Code("TD301", "Built for another operating system or processor")
+MUSL = Code("TD302", "Built for another C library (musl or glibc)")
+PAGE_SIZE = Code("TD303", "Linked for smaller memory pages than this kernel has")
+GLIBC_TOO_OLD = Code("TD304", "The system's glibc is too old")
+LIBSTDCXX_TOO_OLD = Code("TD305", "The system's libstdc++ is too old")
+LIBSTDCXX_UNKNOWN = Code("TD306", "The version of libstdc++ is not known")
+EXECUTABLE_STACK = Code("TD307", "The binary asks for an executable stack")
+STATIC_TLS = Code("TD308", "The binary needs static thread-local storage")
+
+CUDA_TORCH_NEEDED = Code("TD401", "A CUDA extension beside a torch without CUDA")
+OTHER_CUDA = Code("TD402", "Built for another CUDA than torch")
+DRIVER_TOO_OLD = Code("TD403", "The NVIDIA driver is too old")
+NO_DRIVER = Code("TD404", "No NVIDIA driver is installed")
+GPU_ARCHITECTURE = Code("TD405", "The binary has no code for this GPU")
+DRIVER_UNKNOWN = Code("TD406", "Which CUDA the driver serves is not known")
+NO_CUDA_KERNELS = Code("TD407", "The extension has no CUDA kernels")
+TORCH_LACKS_GPU = Code("TD408", "torch has no code for this GPU")
+MISCOMPILED_GPU_CODE = Code("TD409", "GPU code of a compiler that is known to miscompile it")
+NO_FILE_FOR_CUDA = Code("TD410", "The package has no file for torch's CUDA")
+DRIVER_NEWER_THAN_TORCH = Code(
+    "TD411", "The kernels' CUDA is newer than torch's, and the driver's not"
+)
+
+LIBRARY_MISSING = Code("TD501", "A library that the binary needs is missing")
+SYMBOL_MISSING = Code("TD502", "A symbol that the binary needs is missing")
+LIBRARY_VERSION = Code("TD503", "A library is of another version than the binary needs")
+LIBRARY_OF_TORCH_MISSING = Code("TD504", "This torch has no library of the name that is needed")
+LIBRARIES_NOT_LOOKED_FOR = Code("TD505", "The libraries were not looked for")
+OTHER_LIBRARY_FIRST = Code("TD506", "Another library of the same name is found first")
+LOADED_BY_PYTHON = Code("TD507", "The package loads a library itself before the binary")
+
+STALE_LOCK = Code("TD601", "A lock that a dead build left behind")
+STALE_BUILD = Code("TD602", "A build in a cache that does not fit")
+CACHE_CLOSED = Code("TD603", "A cache that this user cannot read or write")
+
+PURE_PYTHON = Code("TD701", "The package has no binary, and needs none")
+COMPILES_AT_FIRST_USE = Code("TD702", "The package compiles its code at first use")
+WITHOUT_ITS_OPS = Code("TD703", "The package was installed without its binaries")
+FALLS_BACK = Code("TD704", "The package falls back to slower code in silence")
+NUMPY_1_TORCH = Code("TD705", "A torch built for NumPy 1 beside NumPy 2")
+PACKAGE_OF_ANOTHER_PYTHON = Code("TD706", "A package for another Python is installed here")
+REQUIREMENT_NOT_MET = Code("TD707", "What the package requires is missing or of another version")
+
+NVCC_MISMATCH = Code("TD801", "nvcc differs from torch's CUDA")
+NO_TOOLKIT = Code("TD802", "No CUDA toolkit is found")
+HOST_COMPILER = Code("TD803", "The host compiler is missing, or nvcc or torch refuse it")
+CXX_STANDARD = Code("TD804", "torch's headers want a newer C++ standard")
+BUILD_ISOLATION = Code("TD805", "The build is isolated from the installed torch")
+UNKNOWN_ARCHITECTURE = Code("TD806", "An unknown GPU architecture, or no GPU at build time")
+NO_NINJA = Code("TD807", "ninja is missing")
+BUILD_MEMORY = Code("TD808", "The build runs out of memory")
+
+BUDGET_SPENT = Code("TD901", "The judgement was given up: it costs too much")
+STALE_ALLOWANCE = Code("TD902", "An entry of the allow-list that no longer occurs")
+MESSAGE_UNKNOWN = Code("TD903", "A message that the doctor does not know")
+
+#: Every code, by its name such as `TD110`.
+ALL: dict[str, Code] = {code: code for code in globals().values() if isinstance(code, Code)}
