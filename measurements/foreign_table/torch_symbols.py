@@ -10,8 +10,8 @@ from pathlib import Path
 
 from measurements.foreign_table.installs import exported, symbols, torch_in
 from measurements.foreign_table.wheels import fetch
+from torchship.doctor import layouts
 from torchship.doctor.binary import is_torch_symbol, symbol_flavour
-from torchship.doctor.layouts import LAYOUTS, SYMBOLS
 from torchship.doctor.records import dotted
 
 # PyPI's wheels of older minors have the old C++ ABI. Other builds of these minors have the
@@ -20,12 +20,12 @@ FIRST_NEW_ABI = (2, 7)
 
 
 def write_symbols(work: Path, command: str) -> None:
-    """Measures which minors export the torch symbols that the objects use, and writes SYMBOLS."""
+    """Measures which minors export the torch symbols that the objects use, and writes the table."""
     used = symbols("--undefined-only", *(sample.task.path for sample in fetch(work)))
     gpu = re.compile("cuda|hip|xpu", re.IGNORECASE)
     torch_symbols = {n for n in used if is_torch_symbol(n.encode()) and not gpu.search(n)}
     exporting: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    minors = sorted(LAYOUTS)
+    minors = sorted(layouts.LAYOUTS)
     for minor in minors:
         folder = torch_in(work, f"{dotted(minor)}.*", "--no-deps")
         for name in torch_symbols:
@@ -44,4 +44,5 @@ def write_symbols(work: Path, command: str) -> None:
         "meaning": "[first minor, last minor, symbols]: torch 2.first to 2.last export these",
         "ranges": [[*key, sorted(names)] for key, names in sorted(groups.items())],
     }
-    SYMBOLS.write_text(json.dumps(table, indent=1) + "\n")
+    path = Path(layouts.__file__).with_name(layouts.SYMBOLS)
+    path.write_text(json.dumps(table, indent=1) + "\n")

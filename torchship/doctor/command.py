@@ -1,9 +1,10 @@
-"""`python -m PACKAGE doctor`: tells of each installed (or named) torch extension whether it works.
+"""`torch-doctor`, `python -m PACKAGE doctor`: tells of each torch extension whether it works.
 
 The doctor reads files and asks the GPU's driver; it imports no torch and loads no extension.
 """
 
 import argparse
+import io
 import os
 import re
 import sys
@@ -18,7 +19,7 @@ from .fixes import ours
 from .judgement import cannot_be_told
 from .layouts import LAYOUTS
 from .owner import distributions, find_owner, normal, shared_objects
-from .project import Project
+from .project import NOBODY, Project
 from .records import Owner, Runtime, TorchInstall, Verdict, dotted, parse_minor
 from .text import printable
 from .torch_probe import TorchNotFoundError, release
@@ -37,8 +38,15 @@ class UsageError(ValueError):
     """The user named a file, package or torch that cannot be found, read or judged."""
 
 
-def main(project: Project, arguments: list[str]) -> int:
-    """Runs `doctor`; returns 1 if an extension, audit or pipe fails, 2 for bad usage, else 0."""
+def main(project: Project = NOBODY, arguments: list[str] | None = None) -> int:
+    """Runs `doctor`; returns 1 if an extension, audit or pipe fails, 2 for bad usage, else 0.
+
+    Without a project, this is the command `torch-doctor`. Without arguments, those of the
+    process count.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a path may not be UTF-8
     options = make_parser(project).parse_args(arguments)
     return render.print_to_the_end(lambda: _run(options, project))
 
@@ -66,7 +74,7 @@ def _run(options: argparse.Namespace, project: Project) -> int:
 
 def make_parser(project: Project) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"{project.command} doctor",
+        prog=f"{project.command} doctor" if project.package else "torch-doctor",
         description="Say for every torch extension of this environment, of any package, whether "
         "it works with the installed torch, and if not, why and what to do.",
     )

@@ -10,9 +10,8 @@ not listed here or is no release, unless the glue was compiled with that very to
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 
-from .text import read_json
+from .text import read_table
 
 FIELDS = (
     "dispatch_key_cpu",
@@ -29,8 +28,8 @@ FIELDS = (
 #: The fields that hold the slots of virtual functions, as ordered in `.torch_extension.vtable`.
 SLOTS = FIELDS[-2:]
 
-#: The file of the symbols that only some of the measured minors have.
-SYMBOLS = Path(__file__).with_name("symbols.json")
+#: The table of the symbols that only some of the measured minors have.
+SYMBOLS = "symbols.json"
 
 #: Fields that may differ: torch appends new scalar types to its enumeration, and the
 #: numbers of the older types stay the same.
@@ -79,5 +78,5 @@ def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
 @cache
 def _ranges() -> Mapping[str, tuple[tuple[int, int], tuple[int, int]]]:
     """The first and the last minor that have each symbol of `SYMBOLS`, by the symbol."""
-    rows = read_json(SYMBOLS).get("ranges", ())
+    rows = read_table(SYMBOLS).get("ranges", ())
     return {name: ((2, first), (2, last)) for first, last, names in rows for name in names}

@@ -20,9 +20,9 @@ from urllib.parse import unquote
 
 from .project import Record
 from .records import NOTHING, BinaryRecord, Owner, parse_minor, parse_version
-from .text import is_file, list_names, parse_json, printable, read_json, read_regular
+from .text import is_file, list_names, parse_json, printable, read_json, read_regular, read_table
 
-_PAIRS = Path(__file__).with_name("pairs.json")
+_PAIRS = "pairs.json"
 _MAX_METADATA = 1 << 20
 _MAX_RECORD = 8 << 20
 _MAX_ORIGIN = 1 << 16
@@ -420,5 +420,5 @@ def normal(name: str) -> str:
 @cache
 def _pairs() -> Mapping[str, Mapping[Minor, str]]:
     """The releases of each distribution that go with each torch minor, the best one first."""
-    rows = read_json(_PAIRS).get("releases", {})
+    rows = read_table(_PAIRS).get("releases", {})
     return {n: {parse_minor(key) or (0, 0): row[key] for key in row} for n, row in rows.items()}

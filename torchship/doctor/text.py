@@ -87,6 +87,17 @@ def read_json(path: Path, limit: int = _MAX_JSON) -> dict[str, Any]:
     return {}
 
 
+def read_table(name: str) -> dict[str, Any]:
+    """The object in the JSON file of this name beside this module, in a zip archive too.
+
+    Raises OSError if the file is missing: a verdict without its tables would be wrong.
+    """
+    import pkgutil  # here, since an import of the package reads no table
+
+    content = pkgutil.get_data(__package__, name)
+    return parse_json(content or b"")
+
+
 def parse_json(content: bytes) -> dict[str, Any]:
     """The object that a JSON text holds; empty if the text is malformed, holds no object, or
     has so many values that they would take more than 100 MB of memory."""
