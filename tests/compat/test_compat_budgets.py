@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
+import shutil
 import subprocess
 import sys
 import time
@@ -201,6 +204,97 @@ def test_6_metadata_in_a_folder_that_others_may_write_to_does_not(
     path = voucher(tmp_path / name, runtime)
     (tmp_path / name).chmod(0o1777)
     assert owner.find_owner(path) is None
+    assert not judge_file(path, runtime).accepted
+
+
+GROUPS = {
+    "of root alone": ("root", [], True),
+    "of root, who is named in it": ("root", ["root"], True),
+    "of root and somebody else": ("root", ["root", "mallory"], False),
+    "of several users": ("lab", ["alice", "mallory"], False),
+    "of a name that is no user's": ("users", [], False),
+}
+
+
+def set_group(monkeypatch: pytest.MonkeyPatch, name: str, members: list[str]) -> None:
+    """Give every group of the machine this name and these members."""
+    entry = grp.struct_group((name, "x", 1234, members))
+    monkeypatch.setattr(owner.grp, "getgrgid", lambda _: entry)
+
+
+@pytest.mark.parametrize(("name", "members", "counts"), GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize("place", ["", "theirs-1.0.dist-info"])
+@pytest.mark.parametrize("mode", [0o775, 0o2775])
+def test_6_metadata_that_a_group_may_write_counts_if_the_group_is_one_user(
+    *,
+    mode: int,
+    place: str,
+    name: str,
+    members: list[str],
+    counts: bool,
+    tmp_path: Path,
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = voucher(tmp_path / "site-packages", runtime)
+    (tmp_path / "site-packages" / place).chmod(mode)
+    set_group(monkeypatch, name, members)
+    assert (owner.find_owner(path) is not None) is counts
+    assert judge_file(path, runtime).accepted is counts
+
+
+def test_6_the_group_of_a_user_of_the_same_name_is_private(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = voucher(tmp_path / "site-packages", runtime)
+    (tmp_path / "site-packages").chmod(0o775)
+    user = pwd.getpwuid(os.getuid())
+    alice = pwd.struct_passwd(("alice", *user[1:]))
+    monkeypatch.setattr(owner.pwd, "getpwuid", {os.getuid(): alice, 0: alice}.__getitem__)
+    set_group(monkeypatch, "alice", ["alice"])
+    assert owner.find_owner(path) is not None
+
+
+def test_6_an_unknown_group_may_be_anybody(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = voucher(tmp_path / "site-packages", runtime)
+    (tmp_path / "site-packages").chmod(0o775)
+    monkeypatch.setattr(owner.grp, "getgrgid", {}.__getitem__)  # raises KeyError, as for no group
+    assert owner.find_owner(path) is None
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o2775, 0o1775])
+@pytest.mark.parametrize("metadata", ["dist-info", "conda-meta"])
+def test_6_a_shared_site_folder_of_this_python_counts(
+    metadata: str,
+    mode: int,
+    tmp_path: Path,
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a shared conda environment: its group decides what this Python executes anyway."""
+    folder = tmp_path / "site-packages"
+    path = voucher(folder, runtime)
+    if metadata == "conda-meta":
+        shutil.rmtree(folder / "theirs-1.0.dist-info")
+        package = {
+            "name": "theirs",
+            "version": "1.0",
+            "files": ["theirs/_C.so"],
+            "depends": ["pytorch ==2.9.1"],
+        }
+        (folder / "conda-meta").mkdir(mode=0o775)
+        (folder / "conda-meta" / "theirs.json").write_text(json.dumps(package))
+        monkeypatch.setattr(sys, "prefix", str(folder))
+    else:
+        monkeypatch.setattr(owner.site, "getsitepackages", lambda: [str(folder)])
+    folder.chmod(mode)
+    set_group(monkeypatch, "lab", ["alice", "bob"])
+    assert judge_file(path, runtime).accepted
+    owner._index.cache_clear()
+    owner._read.cache_clear()
+    folder.chmod(mode | 0o002)
     assert not judge_file(path, runtime).accepted
 
 

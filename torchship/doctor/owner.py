@@ -5,9 +5,12 @@ what lies in another parent folder, such as `/tmp`, may be anybody's, and would 
 any object.
 """
 
+import grp
 import operator
 import os
+import pwd
 import re
+import site
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -92,11 +95,11 @@ def find_owner(path: Path, sites: Iterable[Path] = ()) -> Owner | None:
     with suppress(OSError, RuntimeError, ValueError):
         path = Path(os.path.normpath(path.absolute()))
         searched = [*map(Path, sys.path), *sites]
-        own_sites = [Path(os.path.normpath(site)) for site in searched if site.is_absolute()]
+        own_sites = [Path(os.path.normpath(entry)) for entry in searched if entry.is_absolute()]
         counting = {*own_sites, *_sites_above(path)}
         above = [folder for folder in path.parents if folder in counting]
         names = [(folder, path.relative_to(folder).as_posix()) for folder in above]
-        names += [(site, str(path)) for site in own_sites]  # of a source folder
+        names += [(folder, str(path)) for folder in own_sites]  # of a source folder
         places = []
         for folder, name in names:
             place = _index(folder).place_of.get(name)
@@ -202,9 +205,41 @@ def _listed_objects(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _is_closed_to_others(folder: Path) -> bool:
-    """Whether not everybody may write to a folder, and so say anything in it."""
+    """Whether nobody else may write to a folder, and so say anything in it.
+
+    A site folder of this Python, and a folder of metadata in it, may be open to a group, as
+    shared conda environments are: whatever the group puts there is executed anyway.
+    """
     with suppress(OSError):
-        return not folder.stat().st_mode & stat.S_IWOTH
+        status = folder.stat()
+        if status.st_mode & stat.S_IWOTH:
+            return False
+        if not status.st_mode & stat.S_IWGRP:
+            return True
+        own = _sites_of_this_python()
+        return folder in own or folder.parent in own or _is_private(status.st_gid, status.st_uid)
+    return False
+
+
+def _sites_of_this_python() -> set[Path]:
+    """The folders whose `.pth` files this Python executes when it starts, and its prefix, which
+    holds conda's metadata."""
+    names = [sys.prefix, *site.getsitepackages()]
+    if site.ENABLE_USER_SITE:
+        names.append(site.getusersitepackages())
+    return {Path(os.path.normpath(name)) for name in names}
+
+
+def _is_private(group: int, owner: int) -> bool:
+    """Whether a group is that of a user alone, of a folder's owner or of root.
+
+    Such a group has the user's name and no other member. A group or a user that this
+    machine does not know may be anybody.
+    """
+    with suppress(KeyError):
+        entry = grp.getgrgid(group)
+        names = {pwd.getpwuid(user).pw_name for user in (owner, 0)}
+        return entry.gr_name in names and {*entry.gr_mem} <= {entry.gr_name, "root"}
     return False
 
 
