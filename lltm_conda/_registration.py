@@ -10,6 +10,7 @@ from torch import Tensor
 from ._context import Context, VmapInfo
 from ._tensors import CellInputs
 from ._torch_private import (
+    OneLevelFunction,
     apply_at_one_level,
     below_autograd,
     forward_mode_is_active,
@@ -65,7 +66,7 @@ def autograd_kernel(op: torch._ops.OpOverload, rules: Rules) -> Callable[..., An
     """
     below = below_autograd(op)
 
-    class Recorded(torch.autograd.Function):
+    class Recorded(OneLevelFunction):
         """The op with its gradients, at one level of transforms."""
 
         @staticmethod

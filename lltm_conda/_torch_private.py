@@ -22,14 +22,19 @@ def apply_in_c(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
 
-def apply_at_one_level(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+#: The Function that torch itself uses to differentiate one level of transforms.
+OneLevelFunction = torch.autograd.function._SingleLevelFunction
+
+
+def apply_at_one_level(function: type[OneLevelFunction]) -> Callable[..., Any]:
     """``function.apply`` for a kernel of the Autograd key.
 
     Under ``torch.func``, the dispatcher calls this kernel once for each level of transforms,
     and what `function` calls below autograd reaches the next level. So `function`
-    differentiates one level, and needs no ``setup_context``.
+    differentiates one level, and needs no ``setup_context``. It must be a `OneLevelFunction`:
+    from torch 2.15 on, ``apply`` of other Functions asks for ``setup_context`` in C++.
     """
-    apply = apply_in_c(function)
+    apply = function.apply
 
     def run(*arguments: object) -> object:
         with enable_single_level_autograd_function():
