@@ -216,17 +216,25 @@ def test_the_report_of_a_project_names_no_other(
     assert "other-op does not work here" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("options", [["-I"], ["-P"], ["-E", "-P"]], ids=" ".join)
+# Modules that the report, its live run or torch import.
+STRANGERS = ("json", "torch", "ctypes", "importlib", "numpy", "re", "sitecustomize", "lltm_conda")
+
+
+@pytest.mark.parametrize("options", [["-I"], ["-P"], ["-E", "-P"], []], ids=" ".join)
 def test_the_live_run_is_as_isolated_as_the_report(tmp_path: Path, options: list[str]) -> None:
-    """Nothing of the current folder or of PYTHONPATH is executed."""
-    if "-P" in options and sys.version_info < (3, 11):
-        pytest.skip("Python has -P from 3.11 on")
-    trap = "raise SystemExit('executed a stranger's file')\n"
-    (tmp_path / "json.py").write_text(trap)
+    """Nothing of the current folder or of PYTHONPATH is executed; without options, the variable
+    PYTHONSAFEPATH asks for it."""
+    if options != ["-I"] and sys.version_info < (3, 11):
+        pytest.skip("Python has -P and PYTHONSAFEPATH from 3.11 on")
     strange = tmp_path / "strange"
     strange.mkdir()
-    (strange / "importlib.py").write_text(trap)
-    env = {**os.environ, "PYTHONPATH": "" if options == ["-P"] else str(strange)}
+    for folder in (tmp_path, strange):
+        for name in STRANGERS:
+            (folder / f"{name}.py").write_text('raise SystemExit("executed a stranger\'s file")\n')
+    ignores_variables = "-I" in options or "-E" in options
+    env = {**os.environ, "PYTHONPATH": str(strange) if ignores_variables else ""}
+    if not options:
+        env["PYTHONSAFEPATH"] = "1"
     run = subprocess.run(
         [sys.executable, *options, "-m", "lltm_conda"],
         cwd=tmp_path,
