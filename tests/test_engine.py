@@ -147,6 +147,47 @@ def test_an_import_goes_on_where_ctrl_c_stopped_the_one_before(tmp_path: Path) -
     assert run_program(tmp_path, code) == "stopped\ncpu\ntorch.Size([2, 4])\n"
 
 
+def test_an_import_that_is_stopped_anywhere_goes_on(tmp_path: Path) -> None:
+    """At every 997th of its 16,000 lines, twice in a row, each in a process of its own."""
+    code = """
+        import os, sys, torch
+
+        class Stop:
+            def __init__(self, line):
+                self.lines_left = line
+
+            def __call__(self, frame, event, argument):
+                if "lltm_conda" not in frame.f_code.co_filename:
+                    return None
+                self.lines_left -= event == "line"
+                if self.lines_left < 0:
+                    raise KeyboardInterrupt
+                return self
+
+        def stop_and_import(line):
+            stops = 0
+            for lines in (line, line // 2):
+                sys.settrace(Stop(lines))
+                try:
+                    import lltm_conda
+                except KeyboardInterrupt:
+                    stops += 1
+                sys.settrace(None)
+            import lltm_conda
+            lltm_conda.LLTM(3, 4)(torch.ones(2, 3))[0].sum().backward()
+            return 100 + stops
+
+        codes = []
+        for line in range(1, 16_000, 997):
+            child = os.fork()
+            if child == 0:
+                os._exit(stop_and_import(line))
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print(len(codes), min(codes) >= 101, max(codes) <= 102, codes)
+    """
+    assert run_program(tmp_path, code).startswith("17 True True ")
+
+
 def test_a_loader_heeds_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER_VARIANT", "nonsense")
     loader = Loader(OTHER._replace(operator="none"), OtherImportError, OtherCudaError)
