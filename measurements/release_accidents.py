@@ -42,7 +42,7 @@ import zstandard  # noqa: E402
 from rich.console import Console  # noqa: E402
 from shared_objects import shared_object  # noqa: E402
 from test_manifest import TORCH_SYMBOLS, make_manifest, record_of  # noqa: E402
-from wheel_makers import METADATA, make_wheel  # noqa: E402
+from wheel_makers import METADATA, make_sdist, make_wheel  # noqa: E402
 
 from measurements import storage  # noqa: E402
 from torchship.release import ReleaseError, conda_steps, conda_worker  # noqa: E402
@@ -56,13 +56,14 @@ from torchship.release.pack_steps import true_tag  # noqa: E402
 from torchship.release.paths import publish  # noqa: E402
 from torchship.release.settings import Settings, make_settings  # noqa: E402
 from torchship.release.shell import Log  # noqa: E402
-from torchship.release.wheels import read_wheel  # noqa: E402
+from torchship.release.wheels import Wheel, read_wheel  # noqa: E402
 
 RESULTS = storage.RESULTS / "release_accidents.json"
 PLATFORMS = ("linux-x86_64", "linux-aarch64")
 SHARDS = 3
 AARCH64 = (183).to_bytes(2, "little")  # e_machine of an ELF header
 LIB = "lltm_conda/lib"
+SDIST = "lltm-0.1.0.tar.gz"
 STEPS = ("gather", "folder", "pypi")
 
 
@@ -88,9 +89,19 @@ def make_objects(cells: Sequence[Cell], folder: Path) -> dict[str, bytes]:
     return objects
 
 
-def make_package(path: Path, objects: dict[str, bytes]) -> None:
-    """A conda package with these binaries."""
+def make_package(
+    path: Path,
+    objects: dict[str, bytes],
+    others: dict[str, bytes] | None = None,
+    unlisted: dict[str, bytes] | None = None,
+) -> None:
+    """A conda package with these binaries, and with other files, listed or not."""
     files = {f"site-packages/{LIB}/{name}": data for name, data in objects.items()}
+    files |= {
+        "site-packages/lltm_conda/__init__.py": b"",
+        "site-packages/lltm-0.1.0.dist-info/METADATA": METADATA.format("0.1.0").encode(),
+        **(others or {}),
+    }
     entries = [
         {
             "_path": name,
@@ -100,6 +111,7 @@ def make_package(path: Path, objects: dict[str, bytes]) -> None:
         }
         for name, data in files.items()
     ]
+    files |= unlisted or {}
     info = {"info/paths.json": json.dumps({"paths": entries, "paths_version": 1}).encode()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with ZipFile(path, "w", ZIP_STORED) as archive:
@@ -113,18 +125,6 @@ def make_package(path: Path, objects: dict[str, bytes]) -> None:
                     inner.addfile(member, io.BytesIO(data))
             packed = zstandard.ZstdCompressor().compress(buffer.getvalue())
             archive.writestr(f"{kind}-{path.stem}.tar.zst", packed)
-
-
-def make_sdist() -> bytes:
-    """A source distribution without sources."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name in ("PKG-INFO", "pyproject.toml"):
-            data = METADATA.format("0.1.0").encode() if name == "PKG-INFO" else b""
-            member = tarfile.TarInfo(f"lltm-0.1.0/{name}")
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return buffer.getvalue()
 
 
 def write_json(path: Path, document: object) -> None:
@@ -152,7 +152,8 @@ class Plant:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.sdist = make_sdist()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.sdist = make_sdist(folder / SDIST).read_bytes()
         self.settings: dict[str, Settings] = {}
         self.objects: dict[str, dict[str, bytes]] = {}
         for platform in PLATFORMS:
@@ -183,7 +184,7 @@ class Plant:
 
     def _finish_shard(self, shard: Path, cells: Sequence[Cell], settings: Settings) -> None:
         """Gives wheels their true tags, adds conda packages, and lists them."""
-        (shard / "lltm-0.1.0.tar.gz").write_bytes(self.sdist)
+        (shard / SDIST).write_bytes(self.sdist)
         manifest = read_json(shard / "manifest.json")
         for cell in cells:
             entry = manifest["cells"][cell.name]
@@ -410,6 +411,22 @@ def fail_a_cell(scene: Scene) -> Mishap:
     return Mishap(frozenset({"folder", "pypi"}), (name, "partial"))
 
 
+def fail_a_packed_cell(scene: Scene) -> Mishap:
+    """A cell whose run failed after its wheel and its conda package were packed."""
+    shard = scene.draw_shard()
+    name = scene.draw_cell(shard)
+    manifest = read_json(shard / "manifest.json")
+    entry = manifest["cells"][name]
+    entry |= {"state": "failed", "reason": "venv: wrong results"}
+    write_json(shard / "manifest.json", manifest)
+    if len({*map(str, scene.shards)}) > SHARDS or name not in {cell.name for cell in scene.cells}:
+        return harmless(name, "partial", may_refuse=["merge", "folder", "pypi"])
+    scene.dropped.add(name)
+    if scene.cell(name).optional:
+        return harmless(name, "partial", may_refuse=["pypi"])
+    return Mishap(frozenset({"folder", "pypi"}), (name, "partial"))
+
+
 def list_a_foreign_file(scene: Scene) -> Mishap:
     """A conda package or a wheel that no cell made."""
     shard = scene.draw_shard()
@@ -541,16 +558,12 @@ def move_a_file(scene: Scene) -> Mishap:
     return spoils_merge(new, old)
 
 
-def packed_cells(scene: Scene) -> set[str]:
-    """The cells of which a shard has a wheel."""
-    paths = [shard / "manifest.json" for shard in scene.shards]
-    manifests = [read_json(path) for path in paths if path.is_file()]
-    return {
-        cell
-        for manifest in manifests
-        for cell, entry in manifest["cells"].items()
-        if entry["wheel"]
-    }
+def usable_wheel(shard: Path, entry: dict[str, Any]) -> Wheel | None:
+    """The wheel of a cell; None if the cell failed, or if a mishap before spoiled the wheel."""
+    try:
+        return read_wheel(shard / str(entry["wheel"])) if entry["state"] != "failed" else None
+    except ReleaseError:
+        return None
 
 
 def repack_a_wheel(scene: Scene) -> Mishap:
@@ -559,15 +572,13 @@ def repack_a_wheel(scene: Scene) -> Mishap:
     manifest = read_json(shard / "manifest.json")
     name = scene.draw_cell(shard)
     entry = manifest["cells"][name]
-    try:
-        wheel = read_wheel(shard / str(entry["wheel"]))
-    except ReleaseError:  # a mishap before this one was there first
+    wheel = usable_wheel(shard, entry)
+    if wheel is None:
         return harmless()
     files = dict(wheel.files)
     info = dict(wheel.info)
     victim = scene.rng.choice(sorted(wheel.binaries))
-    # What the only wheel holds besides its binaries can be compared with nothing.
-    match scene.rng.randrange(7 if len(packed_cells(scene)) > 1 else 4):
+    match scene.rng.randrange(7):
         case 0:  # of another commit
             files[victim] = files[victim].replace(b"c" * 40, b"d" * 40)
         case 1:
@@ -579,7 +590,7 @@ def repack_a_wheel(scene: Scene) -> Mishap:
         case 4:
             files["lltm_conda/evil.py"] = b"print('evil')"
         case 5:
-            info["METADATA"] += b"evil"
+            files["lltm_conda/lib/evil.bin"] = b"evil"
         case _:
             info["entry_points.txt"] = b"[console_scripts]\nls = evil:main\n"
     wheel._replace(files=files, info=info).write(
@@ -598,22 +609,53 @@ def repack_a_package(scene: Scene) -> Mishap:
     shard = scene.draw_shard()
     name = scene.draw_cell(shard)
     entry = read_json(shard / "manifest.json")["cells"][name]
-    if entry["conda"] is None:
+    if entry["conda"] is None or entry["state"] == "failed":
         return harmless()
     files = scene.cell(name).files if name in {c.name for c in scene.cells} else []
     objects = {file: scene.plant.objects[scene.platform][file] for file in files}
-    match scene.rng.randrange(3):
+    others: dict[str, bytes] = {}
+    unlisted: dict[str, bytes] = {}
+    match scene.rng.randrange(7):
         case 0:
             objects[files[0]] += b"other"
         case 1:
             del objects[files[0]]
-        case _:
+        case 2:
             objects |= scene.plant.objects[scene.other]
-    make_package(shard / entry["conda"], objects)
+        case 3:
+            others["site-packages/lltm_conda/evil.py"] = b"evil"
+        case 4:
+            others["bin/.lltm-post-link.sh"] = b"evil"
+        case 5:
+            objects["libevil.so.1"] = b"evil"
+        case _:
+            unlisted[f"site-packages/{LIB}/{files[0]}"] = b"evil"
+    make_package(shard / entry["conda"], objects, others, unlisted)
     if scene.rng.random() < 0.2:
         (shard / entry["conda"]).write_bytes(b"no package")
     list_again(shard, entry["conda"])
     return spoils_merge(Path(entry["conda"]).name)
+
+
+def repack_the_sources(scene: Scene) -> Mishap:
+    """A source distribution with other files, in one shard or in all, whose hash is listed."""
+    shards = scene.shards if scene.rng.random() < 0.5 else [scene.draw_shard()]
+    folder = scene.folder / "sources"
+    folder.mkdir(exist_ok=True)
+    name, data = scene.rng.choice(
+        [
+            ("lltm_conda/source.json", b'{"commit": "d", "epoch": ""}'),
+            ("PKG-INFO", METADATA.format("9.9.9").encode()),
+            ("lltm_conda/__init__.py", b"evil"),
+            ("../evil", b"evil"),
+        ]
+    )
+    sources = make_sdist(folder / SDIST, {name: data}).read_bytes()
+    for shard in shards:
+        if (shard / "manifest.json").is_file():
+            (shard / SDIST).write_bytes(sources)
+            list_again(shard, SDIST)
+    return spoils_merge(SDIST, "source distribution")
 
 
 def build_again(scene: Scene) -> Mishap:
@@ -862,6 +904,7 @@ BEFORE: tuple[Callable[[Scene], Mishap], ...] = (
     lose_a_shard,
     forge_certificate,
     fail_a_cell,
+    fail_a_packed_cell,
     leave_changes,
     name_a_shard_twice,
     name_no_shard,
@@ -877,6 +920,7 @@ BEFORE: tuple[Callable[[Scene], Mishap], ...] = (
     move_a_file,
     repack_a_wheel,
     repack_a_package,
+    repack_the_sources,
     build_again,
     change_a_host,
     tear_a_manifest,
@@ -908,7 +952,8 @@ def run_worker(log: Log, command: Sequence[str], _: object = None) -> None:
         for package in map(Path, others):
             publish(package, Path(first) / log.settings.subdir / package.name)
     elif name == "contents":
-        conda_worker.contents(Path(first), [Path(path) for path in others], log.settings)
+        options = conda_worker.make_parser().parse_args(command[3:])
+        options.run(options, log.settings)
     else:
         raise AssertionError(f"{name} is not expected here")
 
@@ -1023,6 +1068,9 @@ def check_merged(scene: Scene, code: int) -> None:
         raise Wrong("certified: the fat wheel holds other files than the package's")
     if ("+partial" in manifest.fat.path) == is_whole or manifest.partial == is_whole:
         raise Wrong(f"certified: whole is {is_whole}, the manifest says {manifest.fat.path}")
+    for artefact in manifest.artefacts:
+        if artefact.kind != "fat" and {*artefact.cells} & scene.dropped:
+            raise Wrong(f"certified: {artefact.path} is of a cell that failed or did not arrive")
     if {*manifest.missing} != scene.dropped:
         raise Wrong("certified: the manifest names other missing cells")
     states = {name: cell.state for name, cell in manifest.cells.items()}

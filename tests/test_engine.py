@@ -147,6 +147,47 @@ def test_an_import_goes_on_where_ctrl_c_stopped_the_one_before(tmp_path: Path) -
     assert run_program(tmp_path, code) == "stopped\ncpu\ntorch.Size([2, 4])\n"
 
 
+def test_an_import_that_is_stopped_anywhere_goes_on(tmp_path: Path) -> None:
+    """At every 997th of its 16,000 lines, twice in a row, each in a process of its own."""
+    code = """
+        import os, sys, torch
+
+        class Stop:
+            def __init__(self, line):
+                self.lines_left = line
+
+            def __call__(self, frame, event, argument):
+                if "lltm_conda" not in frame.f_code.co_filename:
+                    return None
+                self.lines_left -= event == "line"
+                if self.lines_left < 0:
+                    raise KeyboardInterrupt
+                return self
+
+        def stop_and_import(line):
+            stops = 0
+            for lines in (line, line // 2):
+                sys.settrace(Stop(lines))
+                try:
+                    import lltm_conda
+                except KeyboardInterrupt:
+                    stops += 1
+                sys.settrace(None)
+            import lltm_conda
+            lltm_conda.LLTM(3, 4)(torch.ones(2, 3))[0].sum().backward()
+            return 100 + stops
+
+        codes = []
+        for line in range(1, 16_000, 997):
+            child = os.fork()
+            if child == 0:
+                os._exit(stop_and_import(line))
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print(len(codes), min(codes) >= 101, max(codes) <= 102, codes)
+    """
+    assert run_program(tmp_path, code).startswith("17 True True ")
+
+
 def test_a_loader_heeds_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER_VARIANT", "nonsense")
     loader = Loader(OTHER._replace(operator="none"), OtherImportError, OtherCudaError)
@@ -216,17 +257,25 @@ def test_the_report_of_a_project_names_no_other(
     assert "other-op does not work here" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("options", [["-I"], ["-P"], ["-E", "-P"]], ids=" ".join)
+# Modules that the report, its live run or torch import.
+STRANGERS = ("json", "torch", "ctypes", "importlib", "numpy", "re", "sitecustomize", "lltm_conda")
+
+
+@pytest.mark.parametrize("options", [["-I"], ["-P"], ["-E", "-P"], []], ids=" ".join)
 def test_the_live_run_is_as_isolated_as_the_report(tmp_path: Path, options: list[str]) -> None:
-    """Nothing of the current folder or of PYTHONPATH is executed."""
-    if "-P" in options and sys.version_info < (3, 11):
-        pytest.skip("Python has -P from 3.11 on")
-    trap = "raise SystemExit('executed a stranger's file')\n"
-    (tmp_path / "json.py").write_text(trap)
+    """Nothing of the current folder or of PYTHONPATH is executed; without options, the variable
+    PYTHONSAFEPATH asks for it."""
+    if options != ["-I"] and sys.version_info < (3, 11):
+        pytest.skip("Python has -P and PYTHONSAFEPATH from 3.11 on")
     strange = tmp_path / "strange"
     strange.mkdir()
-    (strange / "importlib.py").write_text(trap)
-    env = {**os.environ, "PYTHONPATH": "" if options == ["-P"] else str(strange)}
+    for folder in (tmp_path, strange):
+        for name in STRANGERS:
+            (folder / f"{name}.py").write_text('raise SystemExit("executed a stranger\'s file")\n')
+    ignores_variables = "-I" in options or "-E" in options
+    env = {**os.environ, "PYTHONPATH": str(strange) if ignores_variables else ""}
+    if not options:
+        env["PYTHONSAFEPATH"] = "1"
     run = subprocess.run(
         [sys.executable, *options, "-m", "lltm_conda"],
         cwd=tmp_path,

@@ -18,6 +18,7 @@ from build_places import environment, run
 import lltm_conda
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildError
+from lltm_conda.engine.builder.signals import exit_on_signals
 from lltm_conda.engine.doctor import cache, find_torch
 from lltm_conda.engine.doctor.cache import source_hash
 from lltm_conda.engine.doctor.project import Project
@@ -103,6 +104,37 @@ def test_a_build_that_a_signal_ends_leaves_no_compiler(
     assert [pid for pid in pids.read_text().split() if is_running(pid)] == []
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
     assert code == 128 + number or number == signal.SIGINT
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_second_signal_does_not_stop_the_ending_of_a_build(
+    first: signal.Signals, second: signal.Signals
+) -> None:
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    for number in numbers:
+        is_interrupt = number == signal.SIGINT
+        signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+    steps = []
+    try:
+        with (
+            pytest.raises(KeyboardInterrupt if first == signal.SIGINT else SystemExit),
+            exit_on_signals(),
+        ):
+            try:
+                os.kill(os.getpid(), first)
+                steps.append("went on")
+            finally:
+                os.kill(os.getpid(), second)
+                os.kill(os.getpid(), first)
+                steps.append("compilers ended")
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    assert steps == ["compilers ended"]
 
 
 def is_running(pid: str) -> bool:

@@ -60,6 +60,15 @@ def test_another_interpreter_may_keep_its_torch_in_any_folder(tmp_path: Path, fo
     assert find_torch(python=str(python)).root == root
 
 
+def test_the_torch_of_an_interpreter_is_none_of_the_current_folder(
+    tmp_path: Path, torch_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_torch(tmp_path, "2.4.1")
+    (tmp_path / "torch" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert find_torch(python=sys.executable).root.resolve() == torch_root.resolve()
+
+
 def test_finding_torch_does_not_import_it(torch_root: Path) -> None:
     code = (
         "import sys; from lltm_conda.engine.doctor import find_torch; "

@@ -6,10 +6,12 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from checkout import SETTINGS
+from wheel_makers import METADATA, make_wheel
 
 from torchship.release import ReleaseError
 
@@ -20,8 +22,17 @@ from torchship.release.conda_worker import contents
 FOLDER = f"site-packages/{SETTINGS.project.package}"
 
 
-def package(folder: Path, files: dict[str, bytes], placeholder: str | None = None) -> Path:
-    """A package with these files; if there is a placeholder, the first file has it."""
+def package(
+    folder: Path,
+    files: dict[str, bytes],
+    placeholder: str | None = None,
+    unlisted: Mapping[str, bytes] | None = None,
+    links: Mapping[str, str] | None = None,
+) -> Path:
+    """A package with these files; if there is a placeholder, the first file has it.
+
+    Its list of files does not know what is `unlisted`, nor the links.
+    """
     paths = [
         {
             "_path": name,
@@ -36,10 +47,15 @@ def package(folder: Path, files: dict[str, bytes], placeholder: str | None = Non
     listed = json.dumps({"paths": paths, "paths_version": 1}).encode()
     path = folder / "lltm-0.1.0-0.tar.bz2"
     with tarfile.open(path, "w:bz2") as archive:
-        for name, data in {"info/paths.json": listed, **files}.items():
+        for name, data in {"info/paths.json": listed, **files, **(unlisted or {})}.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
+        for name, target in (links or {}).items():
+            member = tarfile.TarInfo(name)
+            member.type = tarfile.SYMTYPE
+            member.linkname = target
+            archive.addfile(member)
     return path
 
 
@@ -75,3 +91,76 @@ def test_a_package_with_the_binaries_as_built_passes(tmp_path, binary, capsys) -
 def test_a_package_is_refused_by_what_it_holds(tmp_path, binary, files, placeholder, says) -> None:
     with pytest.raises(ReleaseError, match=says):
         contents(package(tmp_path, files, placeholder), [binary], SETTINGS)
+
+
+BINARY = {f"{FOLDER}/lib/kernels-cpu.so": b"as built"}
+
+
+@pytest.mark.parametrize(
+    "name", [f"{FOLDER}/lib/libevil.so", "lib/libevil.so.1.2", f"{FOLDER}/lib/glue-evil.so"]
+)
+def test_a_shared_object_that_no_cell_made_is_refused(name, tmp_path, binary) -> None:
+    with pytest.raises(ReleaseError, match="which no cell made"):
+        contents(package(tmp_path, {**BINARY, name: b"evil"}), [binary], SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("unlisted", "links"),
+    [
+        ({f"{FOLDER}/lib/kernels-cpu.so": b"other bytes"}, {}),
+        ({f"{FOLDER}/evil.py": b""}, {}),
+        ({}, {f"{FOLDER}/evil.py": "/etc/passwd"}),
+    ],
+    ids=["other bytes", "one more file", "a link"],
+)
+def test_the_files_count_and_not_what_the_list_says(unlisted, links, tmp_path, binary) -> None:
+    forged = package(tmp_path, BINARY, unlisted=unlisted, links=links)
+    with pytest.raises(ReleaseError, match=r"not as its info/paths\.json says"):
+        contents(forged, [binary], SETTINGS)
+
+
+INFO = "site-packages/lltm-0.1.0.dist-info"
+WITH_METADATA = {
+    **BINARY,
+    f"{FOLDER}/__init__.py": b"",
+    f"{INFO}/METADATA": METADATA.format("0.1.0").encode(),
+    f"{INFO}/RECORD": b"",
+    f"{INFO}/licenses/LICENSE": b"",
+}
+
+
+@pytest.fixture
+def wheel(tmp_path) -> Path:
+    """The wheel of the cell."""
+    return make_wheel(
+        tmp_path / "thin", {"kernels-cpu.so": b"as built"}, version="0.1.0+stable.cpu"
+    )
+
+
+def test_a_package_with_the_files_of_the_wheel_passes(tmp_path, binary, wheel) -> None:
+    contents(package(tmp_path, WITH_METADATA), [binary], SETTINGS, wheel=wheel)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({f"{FOLDER}/evil.py": b""}, r"evil\.py is not as in lltm 0\.1\.0\+stable\.cpu"),
+        ({"bin/.lltm-post-link.sh": b""}, r"post-link\.sh is not as in"),
+        ({"site-packages/evil.pth": b""}, r"evil\.pth is not as in"),
+        ({f"{FOLDER}/__init__.py": b"1"}, r"__init__\.py is not as in"),
+        ({f"{FOLDER}/__init__.py": None}, r"__init__\.py is not as in"),
+        ({f"{INFO}/entry_points.txt": b""}, r"entry_points\.txt is not as in"),
+        ({f"{INFO}/METADATA": None}, "METADATA is missing"),
+        ({f"{INFO}/METADATA": METADATA.format("9").encode()}, "differ in 'Version: 0.1.0'"),
+        (
+            {f"{INFO}/METADATA": b"Requires-Dist: evil\n" + METADATA.format("0.1.0").encode()},
+            "differ in 'Requires-Dist: evil'",
+        ),
+    ],
+)
+def test_a_package_with_other_files_than_the_wheel_is_refused(
+    changes, says, tmp_path, binary, wheel
+) -> None:
+    files = {name: data for name, data in {**WITH_METADATA, **changes}.items() if data is not None}
+    with pytest.raises(ReleaseError, match=says):
+        contents(package(tmp_path, files), [binary], SETTINGS, wheel=wheel)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
-from wheel_makers import make_wheel
+from wheel_makers import make_sdist, make_wheel
 
 from torchship.release import ReleaseError
 from torchship.release.cells import all_cells, required
@@ -65,8 +65,7 @@ def make_manifest(folder: Path, matrix, states: dict[str, str], objects, **more)
             run = Run(kind="venv", ran=True, facts={"torch": "2.13.0", "devices": ["cpu"]})
             fields |= {"wheel": path, "binaries": names(cell), "runs": [run]}
         cells[cell.name] = entry(cell, state, **fields)
-    sdist = folder / "lltm-0.1.0.tar.gz"
-    sdist.write_bytes(b"sources")
+    sdist = make_sdist(folder / "lltm-0.1.0.tar.gz")
     artefacts.append(artefact(folder, sdist.name, "sdist", []))
     binary_names = {name for cell in cells.values() for name in cell.binaries}
     binaries = {name: binary(objects[name]) for name in sorted(binary_names)}

@@ -46,3 +46,29 @@ def test_two_commands_in_one_are_refused(options, capsys) -> None:
     """One of them would be left out without a word."""
     assert main(options) == 2
     assert "are commands of their own" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--merge", "a", "--dry-run"],
+        ["--merge", "a", "--shard", "1/2"],
+        ["host", "--merge", "a"],
+        ["--upload", "pypi", "--shard", "1/2"],
+        ["--upload", "pypi", "--verify", "full"],
+        ["--recipe", "stable210-cpu", "--dry-run"],
+        ["--write-generated", "--dry-run"],
+        ["--write-generated", "host"],
+        ["--list", "--shard", "1/2"],
+    ],
+)
+def test_an_option_that_a_command_would_leave_out_is_refused(options, capsys) -> None:
+    """With --dry-run, it would act all the same."""
+    assert main(options) == 2
+    assert "does nothing with" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--json", "--github"])
+def test_a_format_of_the_list_starts_no_build(option, capsys) -> None:
+    assert main([option]) == 2
+    assert f"{option} belongs to --list" in capsys.readouterr().out

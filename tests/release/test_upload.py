@@ -14,13 +14,14 @@ import pytest
 from rich.console import Console
 from shared_objects import shared_object
 from test_manifest import binary, record_of
-from wheel_makers import make_wheel
+from wheel_makers import make_sdist, make_wheel
 
 from torchship.release import ReleaseError
 from torchship.release import upload as uploading
 from torchship.release.cells import all_cells
-from torchship.release.manifest import Artefact, CellEntry, HostFacts, Manifest, write
+from torchship.release.manifest import Artefact, CellEntry, HostFacts, Manifest, parse, write
 from torchship.release.matrix import load
+from torchship.release.paths import publish
 from torchship.release.store import digest
 from torchship.release.upload import upload
 from torchship.release.wheels import read_wheel
@@ -198,6 +199,109 @@ def test_an_unknown_target_is_refused(dist, own_settings) -> None:
         upload("pypy", own_settings, console(), dry_run=True)
 
 
+UNSET = ["anaconda", "anaconda:", "anaconda: ", "pypi:", "testpypi:me", "folder", "/", "./", "."]
+
+
+@pytest.mark.parametrize("target", UNSET)
+def test_what_an_unset_variable_leaves_of_a_target_is_refused(
+    target, dist, own_settings, monkeypatch
+) -> None:
+    """`anaconda:$OWNER` would go to whoever is logged in, and `$PUBLIC/` to the root folder."""
+    make_release(dist)
+    monkeypatch.chdir(own_settings.repo)
+    with pytest.raises(ReleaseError, match="--upload: "):
+        upload(target, own_settings, console(), dry_run=True)
+
+
+def test_dist_is_no_folder_to_upload_to(dist, own_settings) -> None:
+    make_release(dist)
+    with pytest.raises(ReleaseError, match="name a folder for this alone"):
+        upload(f"{dist}/", own_settings, console(), dry_run=True)
+
+
+def test_a_variable_leads_no_upload_to_an_index_that_was_not_asked(
+    dist, tmp_path, monkeypatch, own_settings
+) -> None:
+    """twine reads TWINE_REPOSITORY, and takes an empty TWINE_REPOSITORY_URL for none."""
+    manifest = make_release(dist)
+    monkeypatch.setenv("TWINE_REPOSITORY", "internal")
+    serve_hashes(monkeypatch, {manifest.fat.path: "0" * 64}, tmp_path)
+    monkeypatch.setenv("TWINE_REPOSITORY_URL", "")
+    with pytest.raises(ReleaseError, match="with other bytes"):
+        upload("pypi", own_settings, console(), dry_run=True)
+    serve_hashes(monkeypatch, {}, tmp_path)
+    out = console()
+    assert upload("pypi", own_settings, out, dry_run=True) == 0
+    assert "--repository pypi --skip-existing" in out.export_text()
+
+
+def with_sdist(dist: Path, files: dict[str, bytes]) -> None:
+    """Adds a source distribution to a release, with these files besides its own."""
+    manifest = parse(dist / "manifest.json")
+    path = make_sdist(dist / "lltm-0.1.0.tar.gz", files)
+    sdist = Artefact(path=path.name, kind="sdist", sha256=digest(path), size=path.stat().st_size)
+    artefacts = [*manifest.artefacts, sdist]
+    write(manifest.model_copy(update={"artefacts": artefacts}), dist / "manifest.json")
+
+
+def test_a_source_distribution_of_another_commit_is_refused(dist, repository, own_settings) -> None:
+    make_release(dist)
+    with_sdist(dist, {"lltm_conda/source.json": b'{"commit": "d"}'})
+    with pytest.raises(ReleaseError, match=r"source\.json that names another commit"):
+        upload("pypi", own_settings, console(), dry_run=False)
+    assert repository == []
+
+
+def test_a_fat_wheel_of_other_sources_is_refused(dist, repository, own_settings) -> None:
+    manifest = make_release(dist)
+    wheel = read_wheel(dist / manifest.fat.path)
+    forge_fat_wheel(dist, manifest, {**wheel.files, "lltm_conda/evil.py": b""})
+    with_sdist(dist, {})
+    with pytest.raises(ReleaseError, match=r"holds lltm_conda/evil\.py, which the source"):
+        upload("pypi", own_settings, console(), dry_run=False)
+    assert repository == []
+
+
+@pytest.mark.parametrize("target", ["folder", "anaconda:me"])
+def test_what_an_optional_cell_packed_before_it_failed_is_left_out(
+    target, dist, tmp_path, monkeypatch, own_settings
+) -> None:
+    calls = fake_anaconda(tmp_path / "bin", monkeypatch)
+    manifest = make_release(dist)
+    name = "aten24-abi1-cpu"
+    wheel = make_wheel(dist / "simple" / "lltm", {}, version="0.1.0+failed", tag=TAG)
+    package = dist / "channel" / "linux-64" / "lltm-0.1.0-failed_0.conda"
+    package.write_bytes(b"failed")
+    failed = [
+        Artefact(
+            path=path.relative_to(dist).as_posix(),
+            kind=kind,
+            sha256=digest(path),
+            size=path.stat().st_size,
+            cells=[name],
+        )
+        for kind, path in (("thin", wheel), ("conda", package))
+    ]
+    entry = CellEntry(state="failed", torch="2.4.1", wheel=failed[0].path, conda=failed[1].path)
+    changes = {
+        "cells": {**manifest.cells, name: entry},
+        "optional": [name],
+        "artefacts": [*manifest.artefacts, *failed],
+    }
+    write(manifest.model_copy(update=changes), dist / "manifest.json")
+    monkeypatch.setattr(
+        uploading, "index_package", lambda log, path, channel: publish(path, channel / path.name)
+    )
+    out = console()
+    public = tmp_path / "public"
+    place = str(public) if target == "folder" else target
+    assert upload(place, own_settings, out, dry_run=False) == 0
+    assert f"left out: {failed[1].path}, since {name} failed" in out.export_text()
+    sent = calls.read_text() if target == "anaconda:me" else str(sorted(public.rglob("*")))
+    assert "cpu_0.conda" in sent
+    assert "failed" not in sent
+
+
 def serve_hashes(monkeypatch, files: dict[str, str], tmp_path) -> None:
     """Stands for an index that tells the hashes of the files that it has."""
     monkeypatch.delenv("TWINE_REPOSITORY_URL", raising=False)
@@ -331,7 +435,7 @@ def test_packages_from_a_bootstrap_channel_are_refused(
     calls = fake_anaconda(tmp_path / "bin", monkeypatch)
     make_release(dist, base_channel=None)
     with pytest.raises(ReleaseError, match="bootstrap channel, which is for tests only"):
-        upload("anaconda", own_settings, console(), dry_run=False)
+        upload("anaconda:me", own_settings, console(), dry_run=False)
     assert not calls.exists()
 
 
@@ -339,7 +443,7 @@ def test_a_missing_anaconda_is_named(dist, monkeypatch, own_settings) -> None:
     make_release(dist)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ReleaseError, match="pip install anaconda-client"):
-        upload("anaconda", own_settings, console(), dry_run=True)
+        upload("anaconda:me", own_settings, console(), dry_run=True)
 
 
 # A folder.

@@ -248,11 +248,23 @@ def built(dist: Path, subdir: str, machine: str) -> Path:
 
 def list_files(dist: Path, files: dict[str, str]) -> None:
     """Writes a manifest with the hashes of these files, by their kinds."""
+    cell = "stable210-cpu"
     artefacts = [
-        {"kind": kind, "path": path, "sha256": sha256((dist / path).read_bytes()).hexdigest()}
+        {
+            "kind": kind,
+            "path": path,
+            "sha256": sha256((dist / path).read_bytes()).hexdigest(),
+            "cells": [cell] if kind == "conda" else [],
+        }
         for kind, path in files.items()
     ]
-    manifest = {"package": "lltm", "version": "0.1.0", "commit": "c" * 40, "artefacts": artefacts}
+    manifest = {
+        "package": "lltm",
+        "version": "0.1.0",
+        "commit": "c" * 40,
+        "artefacts": artefacts,
+        "cells": {cell: {"state": "done", "wheel": "simple/lltm/x.whl"}},
+    }
     (dist / "manifest.json").write_text(json.dumps(manifest))
 
 

@@ -1,7 +1,10 @@
-"""Makes small wheels of lltm's shape."""
+"""Makes small wheels and source distributions of lltm's shape."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,3 +38,23 @@ def make_wheel(
     info = {"METADATA": METADATA.format(version).encode(), "WHEEL": WHEEL.format(tag).encode()}
     folder.mkdir(parents=True, exist_ok=True)
     return Wheel("lltm", version, tag, files, info).write(folder, epoch=EPOCH)
+
+
+def make_sdist(path: Path, files: Mapping[str, bytes] | None = None) -> Path:
+    """The source distribution of which `make_wheel` makes wheels, with these files besides."""
+    contents = {
+        "PKG-INFO": METADATA.format("0.1.0").encode(),
+        "pyproject.toml": b"",
+        "lltm_conda/__init__.py": b"",
+        **(files or {}),
+    }
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=EPOCH) as packed,
+        tarfile.open(fileobj=packed, mode="w") as archive,
+    ):
+        for name, data in contents.items():
+            member = tarfile.TarInfo(f"lltm-0.1.0/{name}")
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return path

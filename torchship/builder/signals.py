@@ -5,27 +5,43 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+
+#: The signals that end a build, each with the handler that a program has by default.
+_DEFAULT_HANDLERS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 
 
 @contextmanager
 def exit_on_signals() -> Iterator[None]:
-    """Turns SIGTERM and SIGHUP into SystemExit in a `with` block.
+    """Turns the first SIGINT, SIGTERM or SIGHUP in a `with` block into an exception, and ignores
+    all later ones: an impatient second Ctrl-C would stop the ending of the compilers.
 
-    Only the main thread can set handlers. A handler that the program has set stays.
+    The exception is KeyboardInterrupt for SIGINT, else SystemExit. Only the main thread can
+    set handlers. A handler that the program has set stays.
     """
     replaced: list[signal.Signals] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        for other in replaced:
+            signal.signal(other, _ignore)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + number)  # as a shell reports a process that the signal ended
+
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, _exit)
+        for number, default in _DEFAULT_HANDLERS.items():
+            if signal.getsignal(number) == default:
                 replaced.append(number)
+                signal.signal(number, end)
     try:
         yield
     finally:
         for number in replaced:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, _DEFAULT_HANDLERS[number])
 
 
-def _exit(number: int, _: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)  # as a shell reports a process that the signal ended
+def _ignore(number: int, _: FrameType | None) -> None:
+    """Unlike SIG_IGN, this is not inherited by programs that the build starts."""

@@ -78,8 +78,10 @@ def _located(python: str | None) -> Path | None:
                 origin = getattr(importlib.util.find_spec("torch"), "origin", None)
         return Path(origin).parent if origin else None
     # A path may hold any byte but zero, so a zero byte separates the path from other output.
+    # The current folder, which `-c` puts on the path, is none of that Python's.
     code = (
-        "import importlib.util, os, sys; spec = importlib.util.find_spec('torch');"
+        "import sys; sys.path[:] = filter(None, sys.path);"
+        "import importlib.util, os; spec = importlib.util.find_spec('torch');"
         "sys.stdout.buffer.write(b'\\0' + os.fsencode(spec and spec.origin or ''))"
     )
     try:

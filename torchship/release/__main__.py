@@ -45,6 +45,15 @@ VERIFY = (
 PYTHON = "with --verify full: only this interpreter; its results are added to the stored results"
 RECIPE = "build a variant from source with recipe/ alone (by conda build if installed), and stop"
 
+# The options of a build that the other commands take, too.
+HONOURED = {
+    "--merge": (),
+    "--upload": ("--dry-run", "SELECTOR"),
+    "--recipe": ("SELECTOR",),
+    "--write-generated": (),
+    "--list": ("--dry-run", "SELECTOR"),
+}
+
 
 class Options(NamedTuple):
     """The command line."""
@@ -182,18 +191,36 @@ def check_options(options: Options) -> None:
         raise ReleaseError("got an empty selector; name a cell, or leave it out")
     if options.python and options.verify != "full":
         raise ReleaseError("--python belongs to --verify full; add it, or set PYTHON instead")
-    stopping = {
+    if options.for_programs and not options.list_cells:
+        name = "--json" if options.json else "--github"
+        raise ReleaseError(f"{name} belongs to --list; add it, or leave out {name}")
+    _check_commands(options)
+
+
+def _check_commands(options: Options) -> None:
+    """Refuses two commands in one, and options that a command would leave out without a word."""
+    commands = {
         "--merge": bool(options.merge),
         "--upload": options.upload is not None,
         "--recipe": options.recipe is not None,
         "--write-generated": options.write_generated,
         "--list": options.list_cells,
     }
-    named = [name for name, is_named in stopping.items() if is_named]
+    named = [name for name, is_named in commands.items() if is_named]
     if len(named) > 1:
         raise ReleaseError(
             f"{' and '.join(named)} are commands of their own; run one after the other"
         )
+    used = {
+        "--dry-run": options.dry_run,
+        "--shard": options.shard is not None,
+        "--verify": options.verify != "one",
+        "SELECTOR": bool(options.selectors),
+    }
+    for name in named:
+        for option, is_used in used.items():
+            if is_used and option not in HONOURED[name]:
+                raise ReleaseError(f"{name} does nothing with {option}; leave one of them out")
 
 
 def _groups(options: Options, default: str) -> dict[str, list[str]]:

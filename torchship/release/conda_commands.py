@@ -32,8 +32,10 @@ def index(channel: Path, packages: Sequence[Path]) -> list[str]:
     return [*WORKER, "index", str(channel), *map(str, packages)]
 
 
-def contents(package: Path, binaries: Sequence[Path]) -> list[str]:
-    return [*WORKER, "contents", str(package), *map(str, binaries)]
+def contents(package: Path, binaries: Sequence[Path], wheel: Path | None = None) -> list[str]:
+    """With `wheel`, the package must hold that wheel's files, and no other."""
+    command = [*WORKER, "contents", str(package), *map(str, binaries)]
+    return [*command, "--wheel", str(wheel)] if wheel else command
 
 
 def test(package: Path, *, channels: Sequence[str]) -> list[str]:

@@ -125,9 +125,10 @@ class BuildPackage(Task):
         return [settings.channel / settings.subdir / package.name]
 
 
-def check_package(log: Log, package: Path, binaries: Sequence[Path]) -> None:
-    """Raises ReleaseError if a package holds other binaries, or a path of its build."""
-    run_worker(log, conda_commands.contents(package, binaries))
+def check_package(log: Log, package: Path, binaries: Sequence[Path], *, wheel: Path) -> None:
+    """Raises ReleaseError if a package holds other binaries or files than the wheel of its cell,
+    or a path of its build."""
+    run_worker(log, conda_commands.contents(package, binaries, wheel))
 
 
 def index_package(log: Log, package: Path, channel: Path) -> None:

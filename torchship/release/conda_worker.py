@@ -30,10 +30,11 @@ from ..doctor.binary import read_binary
 from ..doctor.records import dotted
 from . import ReleaseError
 from .bootstrap import build_channel
+from .conda_contents import contents
 from .matrix import load_settings
 from .paths import publish
 from .settings import Settings
-from .store import digest, source_epoch
+from .store import source_epoch
 
 if TYPE_CHECKING:
     from rattler import GenericVirtualPackage, RepoDataRecord
@@ -89,33 +90,6 @@ def index(channel: Path, packages: Sequence[Path], settings: Settings) -> None:
     (channel / "noarch").mkdir(parents=True, exist_ok=True)
     # `force`, because a package that was built again keeps its name and needs a new entry.
     asyncio.run(index_fs(channel, force=True))
-
-
-def contents(package: Path, binaries: Sequence[Path], settings: Settings) -> None:
-    """Checks that a package holds these binaries unchanged, and no file that names a build path."""
-    from rattler import PathsJson
-
-    try:
-        entries = PathsJson.from_package_archive(package).paths
-    except Exception as error:  # rattler's own errors have no base class but this
-        raise ReleaseError(
-            f"{package.name}: is no readable conda package ({error}); build it again"
-        ) from error
-    for entry in entries:
-        name = str(entry.relative_path)
-        if name.endswith("direct_url.json") or entry.prefix_placeholder:
-            raise ReleaseError(f"{package.name}: {name} holds a path of the build; see recipe/")
-    hashes = {str(entry.relative_path): entry.sha256.hex() for entry in entries if entry.sha256}
-    for binary in binaries:
-        name = f"site-packages/{settings.project.package}/lib/{binary.name}"
-        packed_hash = hashes.get(name)
-        if packed_hash is None:
-            raise ReleaseError(f"{package.name}: {name} is missing; see recipe/recipe.yaml")
-        if packed_hash != digest(binary):
-            raise ReleaseError(
-                f"{package.name}: {name} was changed while it was packed; see recipe/recipe.yaml"
-            )
-        print(f"{name}: sha256 {packed_hash}, as built")
 
 
 def test(package: Path, *, channels: Sequence[str]) -> None:
@@ -287,7 +261,10 @@ def make_parser() -> argparse.ArgumentParser:
     command = commands.add_parser("contents", help="check that a package holds these binaries")
     command.add_argument("package", type=Path, metavar="PACKAGE")
     command.add_argument("binaries", type=Path, nargs="*", metavar="BINARY")
-    command.set_defaults(run=lambda o, settings: contents(o.package, o.binaries, settings))
+    command.add_argument("--wheel", type=Path, help="the package must hold this wheel's files")
+    command.set_defaults(
+        run=lambda o, settings: contents(o.package, o.binaries, settings, wheel=o.wheel)
+    )
 
     command = commands.add_parser("test", parents=[channels], help="run the tests of a package")
     command.add_argument("package", type=Path, metavar="PACKAGE")

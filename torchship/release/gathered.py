@@ -3,7 +3,8 @@
     python3 gathered.py PLATFORM=DIST ...
 
 Prints the files to gather as PLATFORM, DIST and path, each with a NUL behind it: those that the
-manifests list. Needs nothing but Python's library, so that no environment must be made first.
+manifests list, but for those of a cell that failed. Needs nothing but Python's library, so that no
+environment must be made first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 SUFFIXES = (".whl", ".tar.gz", ".conda")
+OF_ONE_CELL = ("thin", "conda")
 
 
 def refuse(problem: str) -> NoReturn:
@@ -27,13 +29,22 @@ def read_manifest(dist: Path) -> dict[str, Any]:
     path = dist / "manifest.json"
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        fields = {name: manifest[name] for name in ("package", "version", "commit", "artefacts")}
+        names = ("package", "version", "commit", "artefacts", "cells")
+        fields = {name: manifest[name] for name in names}
         for artefact in fields["artefacts"]:
             if not all(isinstance(artefact[name], str) for name in ("path", "kind", "sha256")):
                 raise TypeError("an artefact has no path, kind or sha256")
-    except (OSError, ValueError, LookupError, TypeError) as error:
+            if artefact["kind"] in OF_ONE_CELL and not artefact["cells"]:
+                raise TypeError("an artefact has no cell")
+        fields["usable"] = {name for name, cell in fields["cells"].items() if is_usable(cell)}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         refuse(f"{path}: is no whole manifest ({error}); build again")
     return fields
+
+
+def is_usable(cell: Mapping[str, Any]) -> bool:
+    """Whether users may get what a cell packed: not if it failed afterwards."""
+    return cell["state"] in ("done", "partial") and cell["wheel"] is not None
 
 
 def find_problems(
@@ -90,7 +101,9 @@ def main(arguments: Sequence[str]) -> None:
                     )
         if problems := list(find_problems(platform, dist, manifest["artefacts"])):
             refuse("\n  ".join([f"{dist} is not as it was made:", *problems]))
-        files += [(platform, name, artefact["path"]) for artefact in manifest["artefacts"]]
+        for artefact in manifest["artefacts"]:
+            if artefact["kind"] not in OF_ONE_CELL or {*artefact["cells"]} <= manifest["usable"]:
+                files.append((platform, name, artefact["path"]))
     sys.stdout.write("".join(f"{word}\0" for file in files for word in file))
 
 

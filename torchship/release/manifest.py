@@ -145,6 +145,13 @@ class Manifest(Strict):
         return next((a for a in self.artefacts if a.kind == "fat"), None)
 
     @property
+    def left_behind(self) -> list[Artefact]:
+        """The artefacts that no user may get: what a cell packed before it failed."""
+        usable = {name for name, cell in self.cells.items() if cell.packed}
+        own = [a for a in self.artefacts if a.kind in ("thin", "conda")]
+        return [artefact for artefact in own if not {*artefact.cells} <= usable]
+
+    @property
     def partial(self) -> bool:
         """Whether the fat wheel lacks a cell that is not optional."""
         return not self.missing.keys() <= {*self.optional}

@@ -1,7 +1,7 @@
 """Joins the `dist` folders of shards."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from .manifest import (
 )
 from .pack_steps import make_fat_wheel, write_index
 from .paths import publish, replace_wheel
+from .provenance import files_of_commit
 from .run import only_run
 from .settings import Settings
 from .shards import check_shards, describe_binaries, unpack_binaries
@@ -42,7 +43,13 @@ class Shards(NamedTuple):
 
     @property
     def cells(self) -> dict[str, CellEntry]:
-        return {name: self.manifests[folder].cells[name] for name, folder in self.origin.items()}
+        """The entries of the cells; what a cell packed that then failed is left behind."""
+        entries = {name: self.manifests[folder].cells[name] for name, folder in self.origin.items()}
+        left_behind = {"wheel": None, "conda": None}
+        return {
+            name: entry if entry.packed else entry.model_copy(update=left_behind)
+            for name, entry in entries.items()
+        }
 
     @property
     def wheels(self) -> dict[str, Path]:
@@ -53,9 +60,9 @@ class Shards(NamedTuple):
             if cell.packed
         }
 
-    def cells_of(self, folder: Path) -> set[str]:
-        """The names of the cells that a folder contributes."""
-        return {name for name, origin in self.origin.items() if origin == folder}
+    def entries_of(self, folder: Path) -> dict[str, CellEntry]:
+        """The entries of the cells that a folder contributes."""
+        return {name: cell for name, cell in self.cells.items() if self.origin[name] == folder}
 
 
 def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
@@ -79,11 +86,18 @@ def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
             binaries = describe_binaries(wheel)
             _check_packages(shards, log)
             for folder, manifest in shards.manifests.items():
-                _publish(folder, manifest, shards.cells_of(folder), log)
+                _publish(folder, manifest, shards.entries_of(folder), log)
             final = replace_wheel(fat, settings.dist, any_version=True)
         manifest = _join(shards, final, binaries, settings)
         write_index(settings.index)
         write(manifest, settings.manifest)
+    if files_of_commit(manifest.commit, settings.repo) is None:
+        console.print(
+            f"the source distribution was not compared with commit {manifest.commit}, which this "
+            "checkout does not have; the wheels hold what the source distribution holds",
+            markup=False,
+            soft_wrap=True,
+        )
     for name, cell in manifest.cells.items():
         if cell.state == "failed":
             label = f"{name} (optional)" if name in manifest.optional else name
@@ -118,13 +132,14 @@ def _rank(entry: CellEntry) -> tuple[int, int]:
 
 
 def _check_packages(shards: Shards, log: Log) -> None:
-    """Raises ReleaseError if a conda package holds other binaries than the wheel of its cell."""
+    """Raises ReleaseError if a conda package holds other files than the wheel of its cell."""
     for name, cell in shards.cells.items():
         if cell.wheel and cell.conda:
             folder = shards.origin[name]
             with TemporaryDirectory() as unpacked:
-                binaries = unpack_binaries(read_wheel(folder / cell.wheel), Path(unpacked))
-                check_package(log, folder / cell.conda, binaries)
+                wheel = folder / cell.wheel
+                binaries = unpack_binaries(read_wheel(wheel), Path(unpacked))
+                check_package(log, folder / cell.conda, binaries, wheel=wheel)
 
 
 def _join(shards: Shards, fat: Path, binaries: dict[str, Binary], settings: Settings) -> Manifest:
@@ -171,12 +186,12 @@ def _base_channels(manifests: Sequence[Manifest]) -> str | None:
     return ", ".join(sorted(map(str, channels)))
 
 
-def _publish(folder: Path, manifest: Manifest, cells: Collection[str], log: Log) -> None:
-    """Copies the source distribution, and the artefacts and logs of `cells`, from a shard."""
+def _publish(folder: Path, manifest: Manifest, entries: Mapping[str, CellEntry], log: Log) -> None:
+    """Copies the source distribution, and the artefacts and logs of cells, from a shard."""
     settings = log.settings
-    names = [a.path for a in manifest.artefacts if a.kind != "fat" and {*a.cells} <= {*cells}]
-    entries = [entry for name, entry in manifest.cells.items() if name in cells]
-    names += [entry.log for entry in entries if entry.log]
+    names = [artefact.path for artefact in manifest.artefacts if artefact.kind == "sdist"]
+    for entry in entries.values():
+        names += [path for path in (entry.wheel, entry.conda, entry.log) if path]
     for path in (folder / name for name in names):
         if path.suffix == ".conda":
             index_package(log, path, settings.channel)

@@ -1,7 +1,8 @@
 """Checks the `dist` folders of shards before they are merged: no manifest is believed.
 
 What goes into a release is read from the files: each thin wheel must hold the binaries of its cell,
-built from the commit that the manifest names.
+built from the commit that the manifest names, and apart from them, files of the source
+distribution, which must be those of the commit.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from .audit import record_problems
 from .cells import Cell, all_cells
 from .collect import describe
 from .manifest import Artefact, Binary, CellEntry, HostFacts, Manifest, leads_out
+from .provenance import files_of_commit, read_sdist, sdist_problems, wheel_problems
 from .settings import Settings
 from .store import digest
 from .wheels import Wheel, commits, read_wheel
@@ -25,12 +27,13 @@ from .wheels import Wheel, commits, read_wheel
 def check_shards(shards: Mapping[Path, Manifest], settings: Settings) -> None:
     """Raises ReleaseError with everything that is wrong in the shards' folders."""
     problems: list[str] = []
-    cells = {cell.name: cell for cell in all_cells(settings.matrix)}
     for folder, manifest in shards.items():
+        sources, sdist_faults = _read_sources(folder, manifest, settings)
         own_problems = [
             *_project_problems(manifest, settings),
             *_artefact_problems(manifest, settings),
-            *_cell_problems(folder, manifest, cells, settings),
+            *sdist_faults,
+            *_cell_problems(folder, manifest, sources, settings),
         ]
         problems += [f"{folder}: {problem}" for problem in own_problems]
     problems += _clashes(shards)
@@ -68,6 +71,22 @@ def _artefact_problems(manifest: Manifest, settings: Settings) -> Iterator[str]:
                 yield f"{name}: {path} is not among the artefacts, so its hash is unknown"
 
 
+def _read_sources(
+    folder: Path, manifest: Manifest, settings: Settings
+) -> tuple[dict[str, bytes], list[str]]:
+    """The files of a shard's source distribution, and what is wrong with it.
+
+    A shard with changes that are not committed is merged, but never uploaded.
+    """
+    sdists = [artefact.path for artefact in manifest.artefacts if artefact.kind == "sdist"]
+    if len(sdists) != 1:
+        return {}, [f"has {len(sdists)} source distributions, needs one to compare its wheels with"]
+    sources = read_sdist(folder / sdists[0], settings.project)
+    committed = files_of_commit(manifest.commit, settings.repo) if manifest.clean else None
+    problems = sdist_problems(sources, manifest.commit, settings.project, committed)
+    return sources, [f"{sdists[0]} {problem}" for problem in problems]
+
+
 def _is_of_cell(artefact: Artefact, manifest: Manifest) -> bool:
     """Whether the one cell that an artefact names has made it."""
     if len(artefact.cells) != 1 or artefact.cells[0] not in manifest.cells:
@@ -77,17 +96,22 @@ def _is_of_cell(artefact: Artefact, manifest: Manifest) -> bool:
 
 
 def _cell_problems(
-    folder: Path, manifest: Manifest, cells: Mapping[str, Cell], settings: Settings
+    folder: Path, manifest: Manifest, sources: Mapping[str, bytes], settings: Settings
 ) -> Iterator[str]:
+    cells = {cell.name: cell for cell in all_cells(settings.matrix)}
     for name, entry in manifest.cells.items():
         if name not in cells:
             yield f"{name} is no cell of build_matrix.yaml"
             continue
         problems = list(_place_problems(folder, entry, cells[name], settings))
-        # Also a cell that failed after its wheel was packed leaves the wheel in the index.
-        if entry.wheel and not leads_out(folder / entry.wheel, folder):
-            path = folder / entry.wheel
-            problems += _wheel_problems(path, cells[name], manifest, settings)
+        # What a failed cell packed goes nowhere.
+        if entry.packed and entry.wheel and not leads_out(folder / entry.wheel, folder):
+            wheel = read_wheel(folder / entry.wheel)
+            faults = [
+                *_binary_problems(wheel, cells[name], manifest, settings),
+                *wheel_problems(wheel, sources, settings.project),
+            ]
+            problems += [f"{Path(entry.wheel).name} {fault}" for fault in faults]
         for problem in problems:
             yield f"{name}: {problem}"
 
@@ -134,19 +158,18 @@ def conda_pattern(settings: Settings) -> str:
     return f"{channel}/{settings.subdir}/{project.distribution}-{project.version}-*.conda"
 
 
-def _wheel_problems(
-    path: Path, cell: Cell, manifest: Manifest, settings: Settings
+def _binary_problems(
+    wheel: Wheel, cell: Cell, manifest: Manifest, settings: Settings
 ) -> Iterator[str]:
     """Finds what a thin wheel holds instead of the binaries of its cell."""
-    wheel = read_wheel(path)
     names = sorted(Path(name).name for name in wheel.binaries)
     if names != sorted(cell.files):
-        yield f"{path.name} holds {', '.join(names) or 'nothing'}, needs {', '.join(cell.files)}"
+        yield f"holds {', '.join(names) or 'nothing'}, needs {', '.join(cell.files)}"
         return
     if misplaced := sorted(wheel.binaries.keys() - binary_paths([cell], settings)):
-        yield f"{path.name} holds {misplaced[0]}, where no loader looks for it"
+        yield f"holds {misplaced[0]}, where no loader looks for it"
     if f"\nVersion: {wheel.version}\n".encode() not in wheel.info.get("METADATA", b""):
-        yield f"{path.name}: its METADATA has another version than its name"
+        yield "has a METADATA of another version than its name"
     with TemporaryDirectory() as unpacked:
         for binary in unpack_binaries(wheel, Path(unpacked)):
             record = read_binary(binary)

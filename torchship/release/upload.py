@@ -18,13 +18,14 @@ from .conda_steps import index_package
 from .manifest import Artefact, Kind, Manifest, parse, wrong_files
 from .pack_steps import write_index
 from .paths import publish
+from .provenance import files_of_commit, read_sdist, sdist_problems, wheel_problems
 from .settings import Settings
 from .shards import conda_pattern, fat_wheel_problems, is_at
 from .shell import Log
 from .store import digest
 from .wheels import read_wheel
 
-TARGETS = "pypi, testpypi, anaconda, anaconda:OWNER, or a folder (./public)"
+TARGETS = "pypi, testpypi, anaconda:OWNER, or a folder (./public)"
 # The kinds of artefacts for each target.
 KINDS: dict[str, tuple[Kind, ...]] = {
     "pypi": ("fat", "sdist"),
@@ -46,11 +47,7 @@ BOOTSTRAPPED = (
 
 
 def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) -> int:
-    name, _, owner = target.partition(":")
-    if "/" in target or target.startswith("."):
-        name = "folder"
-    if name not in KINDS:
-        raise ReleaseError(f"--upload: got {target!r}, needs one of {TARGETS}")
+    name, owner = _parse_target(target, settings)
     manifest = parse(settings.manifest)
     artefacts = _choose(name, manifest, console)
     if refusals := [*_refusals(name, manifest, artefacts, settings)]:
@@ -79,9 +76,38 @@ def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) 
     return 0
 
 
+def _parse_target(target: str, settings: Settings) -> tuple[str, str]:
+    """The key of KINDS for a target, and the owner of a channel ("" for other targets).
+
+    Raises ReleaseError for what an unset variable leaves of a target, as `anaconda:$OWNER` and
+    `$PUBLIC/` do.
+    """
+    if "/" in target or target.startswith("."):
+        folder = Path(target).resolve()
+        own = (settings.repo.resolve(), settings.dist.resolve())
+        if folder in own or folder == Path(folder.anchor):
+            raise ReleaseError(f"--upload: {target!r} is {folder}; name a folder for this alone")
+        return "folder", ""
+    name, colon, owner = target.partition(":")
+    is_whole = bool(owner.strip()) if name == "anaconda" else not colon
+    if name not in KINDS or name == "folder" or not is_whole:
+        raise ReleaseError(f"--upload: got {target!r}, needs one of {TARGETS}")
+    return name, owner
+
+
 def _choose(name: str, manifest: Manifest, console: Console) -> list[Artefact]:
-    """The artefacts for a target; a folder gets no conda packages of a bootstrap channel."""
+    """The artefacts for a target: no thin wheel and no conda package of a cell that failed, and
+    in a folder no conda packages of a bootstrap channel."""
     artefacts = [artefact for artefact in manifest.artefacts if artefact.kind in KINDS[name]]
+    for artefact in manifest.left_behind:
+        if artefact in artefacts:
+            artefacts.remove(artefact)
+            cells = ", ".join(artefact.cells)
+            console.print(
+                f"left out: {artefact.path}, since {cells or 'its cell'} failed",
+                markup=False,
+                soft_wrap=True,
+            )
     if name == "folder" and manifest.base_channel is None:
         if any(artefact.kind == "conda" for artefact in artefacts):
             console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
@@ -97,12 +123,9 @@ def _published_at(
         paths = [Path(target) / artefact.path for artefact in artefacts]
         return {p.name: digest(p) if p.is_file() else "" for p in paths if os.path.lexists(p)}
     if name == "anaconda":
-        owner = target.partition(":")[2]
-        if not owner:
-            return {}  # whose packages these become is in the settings of `anaconda`
-        url = ANACONDA.format(owner, manifest.package, manifest.version)
+        url = ANACONDA.format(target.partition(":")[2], manifest.package, manifest.version)
         return published_packages(url, {Path(a.path).name for a in artefacts})
-    if "TWINE_REPOSITORY_URL" in os.environ:
+    if _other_index():
         return {}
     return published_hashes(RELEASES[name].format(manifest.package, manifest.version))
 
@@ -247,9 +270,25 @@ def _refusals_of_pypi(
             yield f"{artefact.path}: PyPI takes no local version (what follows the +)"
         if artefact.kind == "fat" and "manylinux" not in artefact.path:
             yield f"{artefact.path}: PyPI takes no wheel with a plain linux tag"
+    yield from _refusals_of_contents(manifest, settings)
+
+
+def _refusals_of_contents(manifest: Manifest, settings: Settings) -> Iterator[str]:
+    """The faults of the fat wheel and of the source distribution, as far as they are there."""
+    sources: dict[str, bytes] = {}
+    for artefact in manifest.artefacts:
+        if artefact.kind != "sdist" or wrong_files([artefact], settings.dist):
+            continue
+        sources = read_sdist(settings.dist / artefact.path, settings.project)
+        committed = files_of_commit(manifest.commit, settings.repo)
+        for problem in sdist_problems(sources, manifest.commit, settings.project, committed):
+            yield f"{artefact.path}: it {problem}; build again"
     if manifest.fat and not wrong_files([manifest.fat], settings.dist):
         wheel = read_wheel(settings.dist / manifest.fat.path)
-        for problem in fat_wheel_problems(wheel, manifest, settings):
+        problems = list(fat_wheel_problems(wheel, manifest, settings))
+        if sources:
+            problems += wheel_problems(wheel, sources, settings.project)
+        for problem in problems:
             yield f"{manifest.fat.path}: it {problem}; build again"
 
 
@@ -257,13 +296,16 @@ def _command(name: str, owner: str) -> list[str]:
     """The upload command without the names of the files."""
     if name == "anaconda":
         # Without --skip-existing: a file that is there is an error, not passed over.
-        command = ["anaconda", "upload"]
-        return [*command, "--user", owner] if owner else command
+        return ["anaconda", "upload", "--user", owner]
     command = [*TWINE, "upload", "--non-interactive", "--disable-progress-bar"]
-    # The variable may name another index, for which twine refuses --skip-existing.
-    if "TWINE_REPOSITORY_URL" not in os.environ:
-        command.append("--skip-existing")
-    return [*command, "--repository", name] if name != "pypi" else command
+    # Named also for PyPI: TWINE_REPOSITORY could name an index that was not asked for its files.
+    command += ["--repository", name]
+    return command if _other_index() else [*command, "--skip-existing"]
+
+
+def _other_index() -> bool:
+    """Whether a variable names another index, for which twine refuses --skip-existing."""
+    return bool(os.environ.get("TWINE_REPOSITORY_URL"))
 
 
 def _copy(artefacts: Sequence[Artefact], folder: Path, log: Log) -> None:
