@@ -166,7 +166,7 @@ class Plant:
             update={"torch": {k: v for k, v in whole.torch.items() if k in minors}}
         )
         matrix._platform = platform
-        settings = replace(make_settings(matrix), native=platform)
+        settings = replace(make_settings(matrix, REPO), native=platform)
         assert settings.platform == platform
         self.settings[platform] = settings
         cells = all_cells(matrix)

@@ -22,7 +22,6 @@ case ${1:-} in
     # git refuses a checkout that another user owns, unless safe.directory names it.
     git config --global --get-all safe.directory | grep -qxF "$root" ||
       git config --global --add safe.directory "$root"
-    "$root/scripts/build_all.sh" --list # makes the tool's environment
     ;;
   before-build)
     rm -rf "$root"/build/{lib,bdist.,temp.}* "$root/$PROJECT_PACKAGE/lib"
@@ -40,6 +39,6 @@ case ${1:-} in
     ;;
 esac
 
-unset PYTHONDONTWRITEBYTECODE PYTHONHOME
-export PYTHONPATH="$root" PYTHONUNBUFFERED=1
-exec "$root/build/tools/bin/python" "$root/scripts/release_tool.py" torchship.release.cibuildwheel "$@"
+export RELEASE_PROJECT="$root"
+exec "${PYTHON:-python3}" "$root/torchship/release/launch/run_module.py" torchship.release.start \
+  torchship.release.cibuildwheel "$@"

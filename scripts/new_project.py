@@ -42,7 +42,6 @@ ENGINE = (
     *(
         "scripts/gather_release.sh",
         "scripts/test_env.sh",
-        "scripts/release_tool.py",
         "scripts/engine_smoke.py",
     ),
     "tests/engine",
@@ -178,7 +177,7 @@ def write_generated(root: Path) -> None:
         if not name.startswith(("PYTHON", "RELEASE_"))
     }
     environment |= {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    program = root / "scripts" / "release_tool.py"
+    program = root / "torchship" / "release" / "launch" / "run_module.py"
     command = [sys.executable, str(program), "torchship.release", "--write-generated"]
     result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     if result.returncode:

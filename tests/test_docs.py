@@ -106,9 +106,25 @@ def test_commands_page_lists_every_option_of_the_package() -> None:
 
 
 def test_commands_page_lists_every_option_of_the_release_tool() -> None:
-    main = (REPO / "torchship" / "release" / "__main__.py").read_text()
+    from torchship.release.options import make_parser
+
     page = (REPO / "docs" / "use" / "commands.md").read_text()
-    assert options(page, "scripts/build_all.sh") == set(re.findall(r'add\("(--[\w-]+)"', main))
+    parser_options = {name for action in make_parser()._actions for name in action.option_strings}
+    assert options(page, "scripts/build_all.sh") == parser_options - {"-h", "--help"}
+
+
+def test_commands_page_lists_every_command_and_option_of_torchship() -> None:
+    from torchship.command import COMMANDS, parser_of
+
+    page = (REPO / "docs" / "use" / "commands.md").read_text()
+    section = page.partition("## `torchship")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z]+)[^`]*` \|(.*)\|$", section, re.MULTILINE))
+    assert rows.keys() == {command.name for command in COMMANDS}
+    for command in COMMANDS:
+        actions = parser_of(command)._actions
+        parser_options = {name for action in actions for name in action.option_strings}
+        own_options = parser_options - {"-h", "--help", "--project"}
+        assert set(re.findall(r"`(--[\w-]+)", rows[command.name])) == own_options, command.name
 
 
 def test_install_commands_are_the_same_everywhere() -> None:

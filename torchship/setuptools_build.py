@@ -3,38 +3,38 @@
 # mypy: disable-error-code="import-untyped,misc"
 # setuptools comes without types.
 
-import importlib
 import json
 import os
 import shutil
-import sys
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 from setuptools import Distribution, Extension, find_namespace_packages, find_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 from setuptools.errors import SetupError
 
-from .builder import BuildError, execute, fitting_request, plan
+from .builder import BuildError, client, execute, fitting_request, plan
 from .builder.sources import git_commit, source_epoch
 from .doctor import TorchNotFoundError, find_torch
 from .doctor.project import Project
 
 _ENGINE = Path(__file__).resolve().parent
+#: The packages of torchship that serve an op's author, and no installed op.
+AUTHORS_ONLY = ("command*", "project*", "release*")
 
 
 def run_setup(root: Path) -> None:
     """Calls setuptools for the client whose sources are in `root`."""
-    client = read_project(root)
+    record = read_project(root)
 
     class ClientDistribution(Distribution):
-        project = client
+        project = record
 
-    package = client.package
-    engine_packages = find_packages(str(_ENGINE), exclude=["release", "release.*"])
+    package = record.package
+    engine_packages = find_packages(str(_ENGINE), exclude=AUTHORS_ONLY)
     header_folders = find_namespace_packages(str(_ENGINE), include=["include", "include.*"])
     packages = [
         package,
@@ -53,6 +53,7 @@ def run_setup(root: Path) -> None:
         ext_modules=[Extension(f"{package}.lib.binaries", sources=[])],
         cmdclass={
             "build_ext": BuildBinaries,
+            "build_py": BuildPython,
             "bdist_wheel": PlatformWheel,
             "sdist": SourceDistribution,
         },
@@ -60,29 +61,11 @@ def run_setup(root: Path) -> None:
 
 
 def read_project(root: Path) -> Project:
-    """The `PROJECT` of the one package in `root` that has a `_project.py`.
-
-    The package itself is not imported: its import would load binaries, which may not be there.
-    """
-    files = sorted(root.glob("*/_project.py"))
-    if len(files) != 1:
-        packages = ", ".join(file.parent.name for file in files) or "none"
-        raise SetupError(
-            f"{root} must hold one package with a _project.py, got {packages}; "
-            "run the build in the folder of the project's pyproject.toml"
-        )
-    folder = files[0].parent
-    package = ModuleType(folder.name)
-    package.__path__ = [str(folder)]
-    before = set(sys.modules)
-    sys.modules[folder.name] = package
+    """The record of the client in `root`; raises SetupError if there is not one."""
     try:
-        project: Project = importlib.import_module(f"{folder.name}._project").PROJECT
-    finally:
-        for name in set(sys.modules) - before:
-            if name.partition(".")[0] == folder.name:
-                del sys.modules[name]
-    return project
+        return client.read_project(root)
+    except BuildError as error:
+        raise SetupError(str(error)) from None
 
 
 def prebuilt_variable(project: Project) -> str:
@@ -105,6 +88,15 @@ class SourceDistribution(sdist):
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
         carry_source(self.distribution.project, Path(base_dir))
+
+
+class BuildPython(build_py):
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        """The modules of a package, without torchship's command line, which needs AUTHORS_ONLY."""
+        modules: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
+        if package != f"{self.distribution.project.package}.engine":
+            return modules
+        return [module for module in modules if module[1] != "__main__"]
 
 
 class BuildBinaries(build_ext):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from release_places import MATRIX, REPO
+
 from torchship.release.matrix import load
 from torchship.release.settings import make_settings
 
-SETTINGS = make_settings(load())
+SETTINGS = make_settings(load(MATRIX), REPO)

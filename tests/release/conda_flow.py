@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from machines import machine
-
-from torchship.release.settings import REPO
+from release_places import REPO
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord

@@ -24,7 +24,7 @@ pytest.importorskip("ruamel.yaml")
 def matrix():
     from torchship.release.matrix import load
 
-    return load()
+    return load(REPO / "build_matrix.yaml")
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def settings(matrix):
     """The settings of a run for the matrix's first platform, in this checkout."""
     from torchship.release.settings import make_settings
 
-    return make_settings(matrix)
+    return make_settings(matrix, REPO)
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def test_a_compiler_for_another_platform_is_no_compiler(matrix, settings) -> Non
 
 
 def test_what_is_missing_is_named(arm, monkeypatch) -> None:
-    settings = replace(make_settings(arm), native=X86)
+    settings = replace(make_settings(arm, REPO), native=X86)
     monkeypatch.setattr(shutil, "which", lambda name, **_: None)
     problem = emulation.missing(None, settings)
     assert "no aarch64-linux-gnu-g++ and no qemu-aarch64" in problem
@@ -214,7 +214,7 @@ def dry_run(*selectors: str, folder: Path = REPO) -> str:
     options = ["--dry-run", "--channel", "bootstrap", *selectors]
     command = [
         sys.executable,
-        str(REPO / "scripts" / "release_tool.py"),
+        str(REPO / "torchship" / "release" / "launch" / "run_module.py"),
         "torchship.release",
         *options,
     ]

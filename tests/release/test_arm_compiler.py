@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from checkout import SETTINGS
+from release_places import REPO
 
 from torchship.release import ReleaseError
 from torchship.release.environments import apt
-from torchship.release.settings import REPO
 
 CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-S")

@@ -12,11 +12,11 @@ from zipfile import ZipFile
 
 import pytest
 from checkout import SETTINGS
+from release_places import REPO
 
 from lltm_conda._version import __version__
 from torchship.doctor.binary import read_binary
 from torchship.release.manifest import Manifest, parse, wrong_files
-from torchship.release.settings import REPO
 from torchship.release.store import digest
 
 HOW = "run scripts/build_all.sh host first"

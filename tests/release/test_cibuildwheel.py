@@ -10,9 +10,9 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from release_places import REPO
 
 from torchship.release import ReleaseError, cibuildwheel
-from torchship.release.settings import REPO
 
 tomllib = pytest.importorskip("tomllib")  # Python 3.11
 

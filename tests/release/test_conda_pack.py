@@ -11,10 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from release_places import REPO
 
 from torchship.release import conda_commands
 from torchship.release.conda_stubs import Stub, write_channel
-from torchship.release.settings import REPO
 
 pytest.importorskip("rattler_build")
 zstandard = pytest.importorskip("zstandard")

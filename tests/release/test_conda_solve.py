@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from packaging.version import Version
+from release_places import REPO
 
 from torchship.release import ReleaseError
 from torchship.release.cells import all_cells, for_conda
 from torchship.release.conda_stubs import OLDER, stubs
-from torchship.release.settings import REPO
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")

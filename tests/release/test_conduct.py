@@ -15,10 +15,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from release_places import REPO
 from steps import Silent, Step
 
 from torchship.release.paths import publish, write_atomically
-from torchship.release.settings import REPO
 from torchship.release.store import read_stamp
 from torchship.release.tasks import Status, run_tasks
 

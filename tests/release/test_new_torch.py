@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from release_places import REPO
 from ruamel.yaml import YAML
 
 from torchship.builder import HostCompiler
@@ -41,10 +42,9 @@ def grown(matrix_text, tmp_path):
 
 def added(matrix, grown, path) -> str:
     """The lines that a generated file gains."""
-    before = expected(make_settings(matrix))[path].splitlines()
-    return "\n".join(
-        line for line in expected(make_settings(grown))[path].splitlines() if line not in before
-    )
+    before = expected(make_settings(matrix, REPO))[path].splitlines()
+    after = expected(make_settings(grown, REPO))[path].splitlines()
+    return "\n".join(line for line in after if line not in before)
 
 
 def test_it_has_cells(matrix, grown) -> None:
@@ -53,19 +53,19 @@ def test_it_has_cells(matrix, grown) -> None:
 
 
 def test_the_list_shows_it_for_people_and_programs(grown) -> None:
-    listed = json.loads(json_list(all_cells(grown), HOST, make_settings(grown)))["cells"]
+    listed = json.loads(json_list(all_cells(grown), HOST, make_settings(grown, REPO)))["cells"]
     new_cells = {cell["cell"]: cell for cell in listed if cell["cell"] in NEW}
     assert {*new_cells} == NEW and all(cell["buildable"] for cell in new_cells.values())
     assert new_cells["aten216-abi1-cu13"]["torch"] == "2.16.0"
 
 
 def test_github_builds_it(grown) -> None:
-    include = json.loads(github(all_cells(grown), HOST, make_settings(grown)))["include"]
+    include = json.loads(github(all_cells(grown), HOST, make_settings(grown, REPO)))["include"]
     assert {entry["cell"] for entry in include} >= NEW
 
 
 def test_conda_has_variants_of_it(matrix, grown) -> None:
-    data = YAML(typ="safe").load(expected(make_settings(grown))[Path("recipe/variants.yaml")])
+    data = YAML(typ="safe").load(expected(make_settings(grown, REPO))[Path("recipe/variants.yaml")])
     rows = [
         (glue, cuda, pin)
         for glue, cuda, pin in zip(
@@ -78,7 +78,7 @@ def test_conda_has_variants_of_it(matrix, grown) -> None:
 
 
 def test_the_installed_package_knows_it(grown) -> None:
-    facts = json.loads(expected(make_settings(grown))[Path("lltm_conda/support.json")])
+    facts = json.loads(expected(make_settings(grown, REPO))[Path("lltm_conda/support.json")])
     assert facts["torch_max"] == "2.16" and {*facts["variants"]} >= NEW
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from release_places import REPO
 from ruamel.yaml import YAML
 
 from torchship.release.cells import STDLIB, all_cells, for_conda, render
-from torchship.release.settings import REPO
 
 FOLDER = REPO / "recipe"
 RECIPE = FOLDER / "recipe.yaml"

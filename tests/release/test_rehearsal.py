@@ -12,13 +12,13 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from checkout import SETTINGS
+from release_places import REPO
 from rich.console import Console
 from ruamel.yaml import YAML
 from test_upload import make_binaries, make_release
 
 from torchship.release import conda_commands
 from torchship.release.manifest import parse
-from torchship.release.settings import REPO
 from torchship.release.upload import upload
 
 pypiserver = pytest.importorskip("pypiserver")

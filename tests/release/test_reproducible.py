@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from checkout import SETTINGS
+from release_places import REPO
 
 from torchship.release import manifest
 from torchship.release.pack_steps import package_sources
-from torchship.release.settings import REPO
 from torchship.release.store import identity
 
 torch = pytest.importorskip("torch")

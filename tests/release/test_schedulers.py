@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from release_places import REPO
 from ruamel.yaml import YAML
 
 from torchship.release import cibuildwheel
 from torchship.release.cells import all_cells, part_of
-from torchship.release.settings import REPO
 
 PAGE = REPO / "docs" / "ship" / "release.md"
 # Stands in for the release tool: leaves its arguments where the tool leaves what it made.

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from release_places import REPO
 from test_run import world
 
-from torchship.release.settings import REPO
 from torchship.release.shell import CommandFailed, Log, explain, redacted
 
 __all__ = ["world"]
@@ -119,21 +119,24 @@ def test_a_killed_run_leaves_no_secret(tmp_path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+# A module `venv`, whose environments have a Python that shows what it is told to install from.
+VENV = """
+import os, pathlib, sys
+python = pathlib.Path(sys.argv[1], "bin", "python")
+python.parent.mkdir(parents=True)
+python.write_text(os.environ["STUB"])
+python.chmod(0o755)
+"""
+
+
 def test_the_log_of_the_tools_environment_has_no_secret(tmp_path) -> None:
-    """A Python that shows what it is told to install from."""
-    python = tmp_path / "python"
-    python.write_text(
-        '#!/bin/sh\ncase "$2" in *"print(sys.executable)"*) echo "$0"; exit ;; esac\n'
-        f'case "$1" in -c) exec {sys.executable} "$@" ;; esac\n{SAYS}\nexit 1\n'
-    )
-    python.chmod(0o755)
-    for name in ("scripts/build_all.sh", "requirements/release.txt"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_bytes((REPO / name).read_bytes())
-    env = {**os.environ, "PYTHON": str(python)}
+    (tmp_path / "build_matrix.yaml").touch()
+    (tmp_path / "venv.py").write_text(VENV)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "STUB": f"#!/bin/sh\n{SAYS}\nexit 1\n"}
+    program = REPO / "torchship" / "release" / "launch" / "run_module.py"
     process = subprocess.run(
-        ["bash", tmp_path / "scripts" / "build_all.sh", "--list"],
-        env=env,
+        [sys.executable, program, "torchship.release.start", "torchship.release", "--list"],
+        env={**env, "RELEASE_PROJECT": str(tmp_path)},
         capture_output=True,
         text=True,
     )

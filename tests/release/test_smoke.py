@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from release_places import REPO
 
 import lltm_conda
 from torchship.release.paths import tool
-from torchship.release.settings import REPO
 
 pytest.importorskip("torch")
 

@@ -1,4 +1,4 @@
-"""How scripts/build_all.sh starts the tool."""
+"""How scripts/build_all.sh and `torchship release` start the tool."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from release_places import REPO
 
-from torchship.release.settings import REPO
+LAUNCHER = Path("torchship", "release", "launch", "run_module.py")
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def elsewhere(tmp_path) -> Path:
 
 def test_the_folder_that_it_is_started_in_does_not_matter(elsewhere) -> None:
     env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
-    command = [sys.executable, REPO / "scripts" / "release_tool.py", "torchship.release", "--help"]
+    command = [sys.executable, REPO / LAUNCHER, "torchship.release", "--help"]
     process = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
     assert process.returncode == 0 and "build_matrix.yaml" in process.stdout, process.stderr
 
@@ -35,16 +36,17 @@ def test_the_folder_that_it_is_started_in_does_not_matter(elsewhere) -> None:
 def tree(tmp_path) -> Path:
     """The scripts in a tree whose tool environment is made, and says how its Python is called."""
     root = tmp_path / "tree"
-    shutil.copytree(REPO / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pyc*"))
-    shutil.copy(REPO / "project.env", root)
+    unwanted = shutil.ignore_patterns("__pyc*")
+    shutil.copytree(REPO / "scripts", root / "scripts", ignore=unwanted)
+    shutil.copytree(REPO / "torchship", root / "torchship", ignore=unwanted)
+    for name in ("project.env", "build_matrix.yaml"):
+        shutil.copy(REPO / name, root)
     stub = root / "build" / "tools" / "bin" / "python"
     stub.parent.mkdir(parents=True)
-    stub.write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"\n')
+    stub.write_text('#!/bin/sh\necho "$RELEASE_PROJECT" "$@"\n')
     stub.chmod(0o755)
-    lock = root / "requirements" / "release.txt"
-    lock.parent.mkdir()
-    shutil.copy(REPO / "requirements" / "release.txt", lock)
-    required = lock.read_text(encoding="utf-8")
+    shutil.copytree(REPO / "requirements", root / "requirements")
+    required = (root / "requirements" / "release.txt").read_text(encoding="utf-8")
     made_for = hashlib.sha256((required + sys.version + sys.base_prefix).encode()).hexdigest()
     (stub.parents[1] / ".complete").write_text(f"{made_for}\n")
     return root
@@ -65,8 +67,7 @@ def test_both_scripts_start_it_so(name, arguments, means, tree, elsewhere) -> No
     env = {**os.environ, "PYTHON": sys.executable}
     command = [tree / "scripts" / name, *arguments]
     process = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
-    scripts = tree / "scripts"
-    assert process.stdout == f"{tree} {scripts / 'release_tool.py'} {means}\n", process.stderr
+    assert process.stdout == f"{tree} {tree / LAUNCHER} {means}\n", process.stderr
 
 
 def test_the_environment_is_not_replaced_while_a_tool_runs_in_it(tree) -> None:
@@ -79,48 +80,73 @@ def test_the_environment_is_not_replaced_while_a_tool_runs_in_it(tree) -> None:
         with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as second:
             message = second.stderr.readline()
             second.kill()
-    assert "waiting for another build_all.sh" in message
+    assert "waiting for another run" in message
     assert (tree / "build" / "tools" / "bin" / "python").exists()
 
 
-# A Python whose environments take a while to make; it says where each is begun.
-SLOW = """#!/bin/sh
-case "$1 $2" in
-  "-m venv")
-    echo begun >>"$MADE"; mkdir -p "$3/bin"; sleep 2
-    cp "$0" "$3/bin/python"; ln -s /bin/true "$3/bin/uv" ;;
-  "-m pip") ;;
-  *"print(sys.executable)"*) echo "$0" ;;
-  *release_tool.py*) [ -f "${0%/bin/python}/.complete" ] && echo started ;;
-  *) exec "$REAL" "$@" ;;
+# A module `venv` whose environments take a while to make; it says where each is begun.
+SLOW_VENV = """
+import os, pathlib, sys, time
+bin_folder = pathlib.Path(sys.argv[1], "bin")
+bin_folder.mkdir(parents=True)
+with open(os.environ["MADE"], "a") as made:
+    made.write("begun\\n")
+time.sleep(2)
+for name in ("python", "uv"):
+    (bin_folder / name).write_text(os.environ["STUB"])
+    (bin_folder / name).chmod(0o755)
+"""
+# The Python of such an environment.
+STUB = """#!/bin/sh
+case "$*" in
+  *run_module.py*) [ -f "${0%/bin/python}/.complete" ] && echo started ;;
 esac
 """
 
 
+def test_what_the_environment_gets_is_locked_by_hashes(tree, tmp_path) -> None:
+    shutil.rmtree(tree / "build" / "tools")
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "venv.py").write_text(SLOW_VENV)
+    env = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(modules)}
+    env |= {"STUB": '#!/bin/sh\necho "$@"\n', "MADE": str(tmp_path / "made")}
+    subprocess.run([tree / "scripts" / "build_all.sh"], env=env, capture_output=True, check=True)
+    installs = (tree / "build" / "logs" / "tools.log").read_text().splitlines()
+    assert len(installs) == 2
+    assert all("install --quiet --require-hashes -r /" in line for line in installs)
+
+
 def test_of_two_first_starts_one_makes_the_environment_and_one_waits(tree, tmp_path) -> None:
     shutil.rmtree(tree / "build" / "tools")
-    (python := tmp_path / "python").write_text(SLOW)
-    python.chmod(0o755)
-    env = {**os.environ, "PYTHON": str(python), "REAL": sys.executable}
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "venv.py").write_text(SLOW_VENV)
+    env = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(modules), "STUB": STUB}
     env["MADE"] = str(tmp_path / "made")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     both = [subprocess.Popen([tree / "scripts" / "build_all.sh"], env=env, **pipes) for _ in "ab"]
     outputs, errors = zip(*(process.communicate(timeout=60) for process in both), strict=True)
     assert outputs == ("started\n", "started\n"), errors
     assert (tmp_path / "made").read_text() == "begun\n"
-    assert any("waiting for another build_all.sh" in error for error in errors)
+    assert any("waiting for another run" in error for error in errors)
 
 
-@pytest.mark.parametrize("script", ["build_all.sh", "cibuildwheel.sh"])
+@pytest.mark.parametrize(
+    ("script", "argument"), [("build_all.sh", "--list"), ("cibuildwheel.sh", "before-all")]
+)
 @pytest.mark.parametrize("name", ["a:b", "c\nd", "e\n", "f\rg"], ids=ascii)
-def test_a_checkout_that_cannot_be_named_is_refused_in_one_sentence(tmp_path, name, script) -> None:
-    scripts = tmp_path / name / "scripts"
-    scripts.mkdir(parents=True)
-    shutil.copy(REPO / "scripts" / script, scripts)
-    process = subprocess.run([scripts / script, "--list"], capture_output=True, text=True)
+def test_a_checkout_that_cannot_be_named_is_refused_in_one_sentence(
+    tree, name, script, argument
+) -> None:
+    odd = tree.rename(tree.with_name(name))
+    shutil.rmtree(odd / "build")
+    env = {**os.environ, "PYTHON": sys.executable}
+    command = [odd / "scripts" / script, argument]
+    process = subprocess.run(command, env=env, capture_output=True, text=True)
     assert (process.returncode, process.stderr.count("\n")) == (2, 1), process.stderr
     assert process.stderr.endswith("; rename or move it\n")
-    assert list((tmp_path / name).iterdir()) == [scripts]
+    assert not (odd / "build").exists()
 
 
 @pytest.mark.parametrize("name", ["build", "dist"])
@@ -143,5 +169,4 @@ def test_a_checkout_in_an_odd_folder_starts(tree, elsewhere) -> None:
     env = {**os.environ, "PYTHON": sys.executable}
     command = [odd / "scripts" / "build_all.sh", "--list"]
     process = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
-    program = odd / "scripts" / "release_tool.py"
-    assert process.stdout == f"{odd} {program} torchship.release --list\n", process.stderr
+    assert process.stdout == f"{odd} {odd / LAUNCHER} torchship.release --list\n", process.stderr

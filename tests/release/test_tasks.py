@@ -9,10 +9,11 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
+from release_places import REPO
 from steps import Silent, Step
 
 from torchship.release import ReleaseError, store
-from torchship.release.settings import REPO, Settings
+from torchship.release.settings import Settings
 from torchship.release.shell import explain
 from torchship.release.store import Stamp, digest, read_stamp, write_stamp
 from torchship.release.tasks import Outcome, SkipTask, Status, Task, run_tasks
@@ -109,7 +110,7 @@ def test_a_field_counts_with_all_that_it_holds_not_with_its_name_alone(world) ->
 @pytest.mark.parametrize("edited", ["torchship/release/wheels.py", "torchship/doctor/elf.py"])
 def test_changed_code_is_done_again(world, monkeypatch, edited) -> None:
     """The tool's code, and the engine's, which it calls."""
-    assert REPO / edited in store.code(REPO)
+    assert REPO / edited in store.code()
     copy = world.root / "copy.py"
     copy.write_bytes((REPO / edited).read_bytes())
     monkeypatch.setattr(store, "code", lambda _: (copy,))

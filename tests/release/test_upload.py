@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from release_places import MATRIX
 from rich.console import Console
 from shared_objects import shared_object
 from test_manifest import binary, record_of
@@ -42,7 +43,7 @@ def make_binaries() -> dict[str, bytes]:
     """A small real shared object for every name of the matrix."""
     contents = {}
     with TemporaryDirectory() as folder:
-        for name in sorted({name for cell in all_cells(load()) for name in cell.files}):
+        for name in sorted({name for cell in all_cells(load(MATRIX)) for name in cell.files}):
             path = shared_object(Path(folder, name), record=record_of(name))
             contents[name] = path.read_bytes()
     return contents

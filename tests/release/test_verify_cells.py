@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
+from release_places import REPO
 from rich.console import Console
 from shared_objects import GLUE_RECORD, shared_object
 from wheel_makers import make_wheel
@@ -26,7 +27,7 @@ def arm(matrix):
 @pytest.fixture
 def arm_settings(arm, tmp_path):
     """A run for Arm on x86-64, in folders of the test's own."""
-    defaults = make_settings(arm)
+    defaults = make_settings(arm, REPO)
     folders = {"build": tmp_path / "build", "dist": tmp_path / "dist"}
     return replace(defaults, native="linux-x86_64", **folders)
 

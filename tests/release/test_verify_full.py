@@ -9,6 +9,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from release_places import REPO
 from rich.console import Console
 from shared_objects import GLUE_RECORD, shared_object
 from wheel_makers import make_wheel
@@ -19,7 +20,7 @@ from torchship.release.environments import python_facts
 from torchship.release.evidence import Environment
 from torchship.release.matrix import load
 from torchship.release.schema import FIRST, pair
-from torchship.release.settings import REPO, Settings, make_settings
+from torchship.release.settings import Settings, make_settings
 from torchship.release.shell import Log
 from torchship.release.store import digest
 from torchship.release.tasks import Context, SkipTask
@@ -312,7 +313,7 @@ def make_results(matrix, wheel, **states: str):
         for python in torch.every_python
         for state in [states.get(f"torch-{minor}-py{python}", "ran")]
     ]
-    return verify_full.gathered(Verification(wheel, make_settings(matrix), Console()), rows)
+    return verify_full.gathered(Verification(wheel, make_settings(matrix, REPO), Console()), rows)
 
 
 def cells(table: str, minor: str) -> list[str]:

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from release_places import REPO
 from workflow_commands import FOREIGN, NESTED, Command, Sandbox, commands_of, parse
 
 from torchship.release import ReleaseError, cibuildwheel
 from torchship.release.cells import all_cells, select
-from torchship.release.settings import REPO
 
 if shutil.which("jq") is None:
     pytest.skip("jq is not on this machine; GitHub's have it", allow_module_level=True)
@@ -68,7 +68,7 @@ def check_python(arguments: tuple[str, ...]) -> None:
     match arguments:
         case ("-m", module, *rest) if module not in FOREIGN_MODULES:
             parse(module, rest)
-        case ("scripts/release_tool.py", module, *rest):
+        case ("torchship/release/launch/run_module.py", "torchship.release.start", module, *rest):
             parse(module, rest)
         case (path, *rest) if path.endswith(".py"):
             parse(path.removesuffix(".py").replace("/", "."), rest)

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from release_places import REPO
 from ruamel.yaml import YAML
 
 from torchship.release import cibuildwheel
 from torchship.release.cells import all_cells
 from torchship.release.host import Host
 from torchship.release.listing import json_list
-from torchship.release.settings import REPO, make_settings
+from torchship.release.settings import make_settings
 
 FOLDER = REPO / ".github" / "workflows"
 FILES = sorted(FOLDER.glob("*.yml"))
@@ -456,7 +457,8 @@ def test_a_release_has_a_job_for_each_optional_cell(matrix) -> None:
         pytest.skip("jq is not on this machine; GitHub's have it")
     (listing,) = [t for t in scripts(FOLDER / "release.yml") if "--list --github" in t]
     (query,) = re.findall(r"--list --json \|\n\s+jq -c '(.*?)'", listing, re.DOTALL)
-    cells = json_list(all_cells(matrix), Host("python3", "3.12", None, None), make_settings(matrix))
+    host = Host("python3", "3.12", None, None)
+    cells = json_list(all_cells(matrix), host, make_settings(matrix, REPO))
     process = subprocess.run([jq, "-c", query], input=cells, capture_output=True, text=True)
     jobs = json.loads(process.stdout)["include"]
     optional = [c for c in all_cells(matrix) if c.optional]

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from release_places import REPO
 from ruamel.yaml import YAML
-
-from torchship.release.settings import REPO
 
 #: Programs of others that a workflow or a script of ours starts.
 FOREIGN = ("apt-get", "cyclonedx-py", "docker", "flock", "gh", "git", "pip", "python3", "uv")

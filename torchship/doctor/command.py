@@ -48,10 +48,11 @@ def main(project: Project = NOBODY, arguments: list[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a path may not be UTF-8
     options = make_parser(project).parse_args(arguments)
-    return render.print_to_the_end(lambda: _run(options, project))
+    return render.print_to_the_end(lambda: run(options, project))
 
 
-def _run(options: argparse.Namespace, project: Project) -> int:
+def run(options: argparse.Namespace, project: Project) -> int:
+    """Does what the options of `add_arguments` say; returns the exit code."""
     if options.audit is not None:
         from .audit import main as audit
 
@@ -78,6 +79,11 @@ def make_parser(project: Project) -> argparse.ArgumentParser:
         description="Say for every torch extension of this environment, of any package, whether "
         "it works with the installed torch, and if not, why and what to do.",
     )
+    add_arguments(parser)
+    return parser
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         nargs="*",
@@ -95,7 +101,6 @@ def make_parser(project: Project) -> argparse.ArgumentParser:
         metavar="DIR|VERSION",
         help="judge as if this torch were installed, e.g. 2.15",
     )
-    return parser
 
 
 def _exists(path: str) -> bool:

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
@@ -17,33 +16,17 @@ from .host import chosen_cells, probe
 from .listing import github, json_list, list_cells
 from .matrix import load, load_settings
 from .merge import merge
+from .options import Options, make_parser, read_options
 from .processes import interrupt
+from .root import MATRIX_NAME, find_root
 from .run import Release, base_channel
-from .settings import (
-    MATRIX_NAME,
-    PLATFORM_VARIABLE,
-    REPO,
-    Settings,
-    make_settings,
-    native_platform,
-)
+from .settings import PLATFORM_VARIABLE, Settings, make_settings, native_platform
 from .shell import explain, is_disk_full
 from .upload import upload
 from .verify_full import verify_built
 
 # No emoji: `:x:` in a path or in a compiler's message stays what it is.
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, emoji=False)
-
-SELECTORS = (
-    "cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: this platform's "
-    "cells (--list alone: every cell); '*-aarch64': the cells of that platform; all: every cell"
-)
-VERIFY = (
-    "one: each cell with its torch; full: also the fat wheel with every torch and Python for "
-    "which PyPI has a wheel (an hour, 25 GB)"
-)
-PYTHON = "with --verify full: only this interpreter; its results are added to the stored results"
-RECIPE = "build a variant from source with recipe/ alone (by conda build if installed), and stop"
 
 # The options of a build that the other commands take, too.
 HONOURED = {
@@ -55,111 +38,44 @@ HONOURED = {
 }
 
 
-class Options(NamedTuple):
-    """The command line."""
-
-    selectors: tuple[str, ...]
-    list_cells: bool
-    json: bool
-    github: bool
-    dry_run: bool
-    channel: str
-    jobs: int
-    verbose: bool
-    shard: str | None
-    merge: tuple[Path, ...]
-    verify: str
-    python: tuple[Path, ...]
-    upload: str | None
-    recipe: str | None
-    write_generated: bool
-
-    @property
-    def for_programs(self) -> bool:
-        return self.json or self.github
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="scripts/build_all.sh",
-        description="Build, audit, pack, install and run the cells of build_matrix.yaml.",
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("selectors", nargs="*", metavar="SELECTOR", help=SELECTORS)
-    add("--list", action="store_true", dest="list_cells", help="show the cells and stop")
-    add("--json", action="store_true", help="with --list: for programs")
-    add("--github", action="store_true", help="with --list: the matrix of a GitHub workflow")
-    add("--dry-run", action="store_true", help="show what would be done, and stop")
-    channel = "base channel: auto (the default), bootstrap, conda-forge or a URL"
-    add("--channel", default="auto", help=channel)
-    add("--jobs", type=int, default=0, metavar="N", help="compilers at a time (0: one per core)")
-    add("--verbose", action="store_true", help="show the whole logs of failed steps")
-    add("--shard", metavar="K/N", help="only the K-th of N nearly equal parts")
-    joined = "join the dist folders of shards, and stop"
-    add("--merge", nargs="+", action="extend", default=[], metavar="DIR", help=joined)
-    add("--verify", choices=("one", "full"), default="one", help=VERIFY)
-    add("--python", action="append", default=[], metavar="PATH", help=PYTHON)
-    add("--upload", metavar="TARGET", help="publish dist/ and stop: pypi, anaconda:OWNER, a folder")
-    add("--recipe", metavar="VARIANT", help=RECIPE)
-    written = "write the files generated from the matrix, and stop"
-    add("--write-generated", action="store_true", help=written)
-    return parser
-
-
-def read_options(arguments: Sequence[str] | None) -> Options:
-    parsed = make_parser().parse_intermixed_args(arguments)
-    return Options(
-        selectors=tuple(parsed.selectors),
-        list_cells=parsed.list_cells,
-        json=parsed.json,
-        github=parsed.github,
-        dry_run=parsed.dry_run,
-        channel=parsed.channel,
-        jobs=parsed.jobs,
-        verbose=parsed.verbose,
-        shard=parsed.shard,
-        merge=to_paths("--merge", parsed.merge),
-        verify=parsed.verify,
-        python=to_paths("--python", parsed.python),
-        upload=parsed.upload,
-        recipe=parsed.recipe,
-        write_generated=parsed.write_generated,
-    )
-
-
-def to_paths(option: str, values: Sequence[str]) -> tuple[Path, ...]:
-    """The paths that an option names; an empty one would mean the current folder."""
-    if not all(value.strip() for value in values):
-        raise ReleaseError(f"{option}: got an empty text; name a path, or leave out {option}")
-    return tuple(map(Path, values))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line of scripts/build_all.sh; returns the exit code."""
+    return carry_out(make_parser().parse_intermixed_args(arguments))
+
+
+def carry_out(parsed: argparse.Namespace) -> int:
+    """Does what a parsed command line asks for.
+
+    Returns the exit code: 1 if a step failed, 2 if the command cannot be carried out, 130 if it
+    was stopped, else 0.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
+    root = Path.cwd()
     try:
-        return run(read_options(arguments))
+        options = read_options(parsed)
+        check_options(options)
+        root = find_root(options.project)
+        return run(options, root)
     except (ReleaseError, OSError) as error:
-        return _fail(error)
+        return _fail(error, root)
     except KeyboardInterrupt:
         console.print("stopped; start the same command again: what is finished is kept")
         return 130
 
 
-def _fail(error: ReleaseError | OSError) -> int:
+def _fail(error: ReleaseError | OSError, root: Path) -> int:
     """Shows an error; returns the exit code. Raises an OSError that is no full disk."""
     if isinstance(error, OSError) and not is_disk_full(error):
         raise error
-    console.print(f"error: {explain(error, REPO)}", markup=False, style="red", soft_wrap=True)
+    console.print(f"error: {explain(error, root)}", markup=False, style="red", soft_wrap=True)
     return 2
 
 
-def run(options: Options) -> int:
-    """Does what the command line asks for, for one platform after the other."""
-    check_options(options)
+def run(options: Options, root: Path) -> int:
+    """Does what the command line asks for in the project `root`, one platform after the other."""
     default = os.environ.get(PLATFORM_VARIABLE) or native_platform()
-    settings = load_settings(default)
+    settings = load_settings(default, root)
     if options.write_generated:
         generated.write(settings, console)
         return 0
@@ -167,12 +83,12 @@ def run(options: Options) -> int:
     if options.merge:
         return merge(options.merge, console, settings)
     codes = []
-    for platform, selectors in _groups(options, default).items():
+    for platform, selectors in _groups(options, default, root).items():
         try:
-            own_settings = make_settings(load(REPO / MATRIX_NAME, platform))
+            own_settings = make_settings(load(root / MATRIX_NAME, platform), root)
             codes.append(run_for_platform(selectors, options, own_settings))
         except (ReleaseError, OSError) as error:  # the other platforms have their turn
-            codes.append(_fail(error))
+            codes.append(_fail(error, root))
     return max(codes)
 
 
@@ -223,14 +139,14 @@ def _check_commands(options: Options) -> None:
                 raise ReleaseError(f"{name} does nothing with {option}; leave one of them out")
 
 
-def _groups(options: Options, default: str) -> dict[str, list[str]]:
+def _groups(options: Options, default: str, root: Path) -> dict[str, list[str]]:
     """The selectors by the platform that they are for."""
     selectors = list(options.selectors)
     if os.environ.get(PLATFORM_VARIABLE):
         return {default: selectors}
     if not selectors and options.list_cells and not options.for_programs:
         selectors = ["all"]
-    groups = by_platform(selectors, load(REPO / MATRIX_NAME), default)
+    groups = by_platform(selectors, load(root / MATRIX_NAME), default)
     return groups or {default: []}
 
 

@@ -19,6 +19,7 @@ from .conda_stubs import link_torch
 from .environments import pip
 from .pack_steps import gather, prebuilt_variable
 from .paths import fresh, write_atomically
+from .root import IMPORT_PATH, PROJECT_VARIABLE
 from .settings import PLATFORM_VARIABLE, Settings
 from .shell import Log, clean_env
 from .store import commit, source_env
@@ -39,8 +40,8 @@ def conda_forge_in_reach() -> bool:
 
 def worker_env(settings: Settings, **extra: str) -> dict[str, str]:
     """The environment of a conda worker, which makes the same settings from it."""
-    paths = {"PYTHONPATH": str(settings.repo), PLATFORM_VARIABLE: settings.platform}
-    return clean_env(settings.project, **paths, **extra)
+    run_of = {PROJECT_VARIABLE: str(settings.repo), PLATFORM_VARIABLE: settings.platform}
+    return clean_env(settings.project, PYTHONPATH=str(IMPORT_PATH), **run_of, **extra)
 
 
 def run_worker(

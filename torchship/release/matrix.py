@@ -18,15 +18,9 @@ from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError
 
 from . import ReleaseError
+from .root import MATRIX_NAME, find_root
 from .schema import FIRST, Kernels, Matrix, Toolkit, Torch
-from .settings import (
-    MATRIX_NAME,
-    PLATFORM_VARIABLE,
-    REPO,
-    Settings,
-    make_settings,
-    native_platform,
-)
+from .settings import PLATFORM_VARIABLE, Settings, make_settings, native_platform
 
 Loc = tuple[str | int, ...]
 Problems = Iterator[tuple[Loc, str]]
@@ -198,16 +192,20 @@ def _kernels_for(device: str, matrix: Matrix) -> Kernels | None:
     return matrix.kernels.get(device.replace("cu", "cuda"))
 
 
-def load_settings(platform: str | None = None, repo: Path = REPO) -> Settings:
+def load_settings(platform: str | None = None, repo: Path | None = None) -> Settings:
     """The settings of a run for `platform`: by default what PLATFORM_VARIABLE names, or else this
-    machine's.
+    machine's. `repo` is the project's folder, by default that of `find_root`.
     """
+    repo = find_root(repo)
     platform = platform or os.environ.get(PLATFORM_VARIABLE) or native_platform()
     return make_settings(load(repo / MATRIX_NAME, platform), repo)
 
 
-def load(path: Path = REPO / MATRIX_NAME, platform: str = FIRST) -> Matrix:
-    """The checked matrix of a platform; raises ReleaseError, with a line for each mistake."""
+def load(path: Path, platform: str = FIRST) -> Matrix:
+    """The checked matrix in the file at `path`, for a platform.
+
+    Raises ReleaseError, with a line for each mistake.
+    """
     tree = _read(path)
     problems: list[str] = []
     matrices: dict[str, Matrix] = {}

@@ -23,7 +23,7 @@ from .host import Host, borrowed_torch, toolchain
 from .pack_steps import JoinWheels, PackedCell, PackSdist, PackWheel, package_sources
 from .schema import pair
 from .settings import Settings
-from .store import source_epoch, sources
+from .store import TORCHSHIP, source_epoch, sources
 from .tasks import Task
 from .toolchains import ADAPTER, InstallRuntime, MakeToolkit, Toolchain
 from .verify_steps import InstallWheel, RunExample, RunFatWheel, venv_of
@@ -80,7 +80,7 @@ def find_inputs(settings: Settings, *, pack: bool) -> Inputs:
     recipe = sources(repo, "recipe/*")
     folder = settings.example.parent.relative_to(repo)
     return Inputs(
-        csrc=(*sources(repo, "csrc/**/*"), *sources(repo, "torchship/include/**/*")),
+        csrc=(*sources(repo, "csrc/**/*"), *sources(TORCHSHIP, "include/**/*")),
         recipe=tuple(path for path in recipe if not path.stem.startswith("variants")),
         examples=sources(repo, f"{folder}/{settings.example.stem}*.py"),
         smoke=(settings.smoke,),

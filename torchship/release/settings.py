@@ -11,10 +11,9 @@ from pathlib import Path
 
 from ..doctor.project import Project
 from . import ReleaseError
+from .root import MATRIX_NAME
 from .schema import Matrix, machine_of, subdir_of
 
-REPO = Path(__file__).resolve().parents[2]  # the checkout that this tool belongs to
-MATRIX_NAME = "build_matrix.yaml"
 WRITE_COMMAND = "scripts/build_all.sh --write-generated"
 ORIGIN = f"Generated from {MATRIX_NAME} by `{WRITE_COMMAND}`; do not edit."
 
@@ -69,7 +68,7 @@ class Settings:
         """Conda's name of this machine's platform."""
         return subdir_of(self.native)
 
-    # Files of the checkout.
+    # Files of the project.
 
     @property
     def package(self) -> Path:
@@ -155,8 +154,8 @@ class Settings:
         return self.dist / "manifest.json"
 
 
-def make_settings(matrix: Matrix, repo: Path = REPO) -> Settings:
-    """The settings of a run for the platform of `matrix`, in the checkout `repo`."""
+def make_settings(matrix: Matrix, repo: Path) -> Settings:
+    """The settings of a run for the platform of `matrix`, in the project's folder `repo`."""
     native = native_platform()
     folder = "" if matrix.platform == native else matrix.platform
     return Settings(
@@ -169,7 +168,7 @@ def make_settings(matrix: Matrix, repo: Path = REPO) -> Settings:
     )
 
 
-def make_project(matrix: Matrix, repo: Path = REPO) -> Project:
+def make_project(matrix: Matrix, repo: Path) -> Project:
     """The engine's record of the project, from the block `project:` of the matrix.
 
     The project's package holds the same record in `_project.py`, which is generated; the tool

@@ -22,6 +22,9 @@ CHANGES = (
     "files were changed, added or removed",
 )
 
+#: The folder of this tool and of the engine.
+TORCHSHIP = Path(__file__).resolve().parents[1]
+
 _digests: dict[tuple[int, ...], str] = {}
 
 
@@ -69,20 +72,20 @@ def _to_json(value: object, repo: Path) -> object:
     return str(value)
 
 
-def code(repo: Path) -> tuple[Path, ...]:
+def code() -> tuple[Path, ...]:
     """The Python files of this tool and of the engine."""
-    return sources(repo, "torchship/**/*.py")
+    return sources(TORCHSHIP, "**/*.py")
 
 
 @cache
-def tool_digest(repo: Path) -> str:
-    return hashlib.sha256("".join(map(digest, code(repo))).encode()).hexdigest()
+def tool_digest() -> str:
+    return hashlib.sha256("".join(map(digest, code())).encode()).hexdigest()
 
 
 def key_of(name: str, inputs: Iterable[Path], facts: Mapping[str, object], repo: Path) -> str:
     """The hash of a task's name, inputs and facts, and of the tool's code."""
     facts_text = json.dumps(facts, sort_keys=True, default=partial(_to_json, repo=repo))
-    lines = [name, tool_digest(repo), facts_text]
+    lines = [name, tool_digest(), facts_text]
     lines += [f"{relative(path, repo)}\0{digest(path)}" for path in inputs]
     return hashlib.sha256(os.fsencode("\n".join(lines))).hexdigest()
 

@@ -1,0 +1,136 @@
+"""The command `torchship`: its commands, exit codes, where it finds a project, and completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from torchship.command import COMMANDS, parser_of
+from torchship.release.options import Options, make_parser, read_options
+
+REPO = Path(__file__).resolve().parents[1]
+
+
+def torchship(
+    *arguments: str | Path, cwd: Path = REPO, code: str = "", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m torchship` from the checkout in another folder, after the Python `code`."""
+    program = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1))\n" + code
+    program += "\nrunpy.run_module('torchship', run_name='__main__', alter_sys=True)"
+    command = [sys.executable, "-P", "-c", program, str(REPO), *map(str, arguments)]
+    env = {k: v for k, v in os.environ.items() if k != "RELEASE_PROJECT"} | variables
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+
+
+def test_without_a_command_it_shows_them_and_fails() -> None:
+    process = torchship()
+    assert process.returncode == 2
+    shown = {line.split()[0] for line in process.stdout.splitlines() if line.startswith("    ")}
+    assert shown >= {command.name for command in COMMANDS}
+
+
+@pytest.mark.parametrize("arguments", [["no-such-command"], ["merge"], ["build", "--no-such"]])
+def test_wrong_usage_is_told_with_code_2(arguments: list[str]) -> None:
+    process = torchship(*arguments)
+    assert process.returncode == 2
+    assert process.stderr.startswith("usage: torchship")
+
+
+@pytest.mark.parametrize("command", ["build", "list", "release", "generate"])
+def test_outside_of_a_project_it_says_what_to_do(tmp_path: Path, command: str) -> None:
+    process = torchship(command, cwd=tmp_path)
+    assert process.returncode == 2
+    assert f"{tmp_path} is in no project" in process.stdout + process.stderr
+    assert "--project" in process.stdout + process.stderr
+
+
+def test_no_command_loads_more_than_it_needs() -> None:
+    """Help comes at once, where neither torch nor what the release tool needs is installed."""
+    heavy = ("torch", "rich", "pydantic", "ruamel", "setuptools", "rattler")
+    code = f"for name in {heavy}: sys.modules[name] = None  # any import of it raises"
+    for command in COMMANDS:
+        process = torchship(command.name, "--help", code=code)
+        assert process.returncode == 0, process.stderr
+        assert process.stdout.startswith(f"usage: torchship {command.name}")
+
+
+@pytest.mark.parametrize("name", ["list", "release", "merge", "verify", "upload", "recipe"])
+def test_a_command_means_what_its_option_of_build_all_means(name: str) -> None:
+    (command,) = (one for one in COMMANDS if one.name == name)
+    pairs = {
+        "list": (["host", "--json"], ["--list", "host", "--json"]),
+        "release": (["--jobs", "2", "a", "--dry-run", "b"], ["--jobs", "2", "a", "--dry-run", "b"]),
+        "merge": (["one", "two"], ["--merge", "one", "two"]),
+        "verify": (["--python", "p", "host"], ["--verify", "full", "--python", "p", "host"]),
+        "upload": (["pypi", "--dry-run"], ["--upload", "pypi", "--dry-run"]),
+        "recipe": (["stable210-cpu"], ["--recipe", "stable210-cpu"]),
+    }
+    own, of_build_all = pairs[name]
+    options = read_options(parser_of(command).parse_intermixed_args(own))
+    assert options == read_options(make_parser().parse_intermixed_args(of_build_all))
+    assert options != Options()
+
+
+@pytest.fixture
+def bash() -> str:
+    path = shutil.which("bash")
+    assert path is not None
+    return path
+
+
+def completed(bash: str, *words: str, cwd: Path = REPO) -> set[str]:
+    """What bash offers for the last of these words."""
+    script = torchship("completion", "bash").stdout
+    typed = " ".join(f"'{word}'" for word in ("torchship", *words))
+    program = f"{script}\nCOMP_WORDS=({typed}) COMP_CWORD={len(words)}\n_torchship\n"
+    program += 'printf "%s\\n" "${COMPREPLY[@]}"'
+    process = subprocess.run(
+        [bash, "-u", "-c", program], cwd=cwd, capture_output=True, text=True, check=True
+    )
+    assert process.stderr == ""
+    return set(process.stdout.split())
+
+
+def test_bash_completes_commands_options_and_files(bash: str, tmp_path: Path) -> None:
+    assert completed(bash, "") >= {command.name for command in COMMANDS}
+    assert completed(bash, "re") == {"release", "recipe"}
+    assert completed(bash, "list", "--j") == {"--json"}
+    assert completed(bash, "completion", "z") == {"zsh"}
+    (tmp_path / "one.whl").touch()
+    assert completed(bash, "audit", "o", cwd=tmp_path) == {"one.whl"}
+    assert completed(bash, "no-such-command", "") == set()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command_and_option(shell: str) -> None:
+    script = torchship("completion", shell).stdout
+    names = {command.name for command in COMMANDS}
+    for command in COMMANDS:
+        actions = parser_of(command)._actions
+        names |= {name for action in actions for name in action.option_strings if name[1] == "-"}
+    spelled = {f"-l {name[2:]} " if shell == "fish" and name[0] == "-" else name for name in names}
+    assert {name for name in spelled if name not in script} == set()
+    if program := shutil.which(shell):
+        subprocess.run([program, "-n"], input=script, text=True, check=True)
+
+
+@pytest.fixture
+def no_wheel(tmp_path: Path) -> Path:
+    path = tmp_path / "pure-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("pure/__init__.py", "")
+    return path
+
+
+def test_audit_prints_json_for_programs(no_wheel: Path) -> None:
+    process = torchship("audit", no_wheel, "--json")
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["serves"] == []
+    assert torchship("audit", no_wheel.with_name("none.whl")).returncode == 2

@@ -1,0 +1,12 @@
+"""`torchship doctor`: judges the torch extensions of this environment."""
+
+import argparse
+
+from ..doctor import command
+from ..doctor.project import NOBODY
+
+add_arguments = command.add_arguments
+
+
+def run(options: argparse.Namespace) -> int:
+    return command.run(options, NOBODY)
