@@ -12,7 +12,6 @@ import pwd
 import re
 import site
 import stat
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
+from . import interpreter
 from .project import Record
 from .records import NOTHING, BinaryRecord, Owner, parse_minor, parse_version
 from .text import is_file, list_names, parse_json, printable, read_json, read_regular, read_table
@@ -88,13 +88,14 @@ class _Allowance:
 def find_owner(path: Path, sites: Iterable[Path] = ()) -> Owner | None:
     """The distribution whose RECORD or conda metadata lists the file; None if none lists it.
 
-    Site folders are the entries of `sys.path`, those of `sites`, and the parents of the
-    file that are named like one or are conda environments. A distribution that is installed
-    from a source folder ("editable") owns the objects that `_built_in` finds in the folder.
+    Site folders are the entries of the judged Python's `sys.path`, those of `sites`, and the
+    parents of the file that are named like one or are conda environments. A distribution that is
+    installed from a source folder ("editable") owns the objects that `_built_in` finds in the
+    folder.
     """
     with suppress(OSError, RuntimeError, ValueError):
         path = Path(os.path.normpath(path.absolute()))
-        searched = [*map(Path, sys.path), *sites]
+        searched = [*map(Path, interpreter.search_path()), *sites]
         own_sites = [Path(os.path.normpath(entry)) for entry in searched if entry.is_absolute()]
         counting = {*own_sites, *_sites_above(path)}
         above = [folder for folder in path.parents if folder in counting]
