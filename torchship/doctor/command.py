@@ -12,7 +12,17 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from . import allowances, find_torch, interpreter, judge_file, probe_runtime, render, report
+from . import (
+    allowances,
+    codes,
+    find_torch,
+    interpreter,
+    judge_file,
+    meaning,
+    probe_runtime,
+    render,
+    report,
+)
 from .binary import needs_torch_or_cuda, read_binary, unread
 from .budget import Budget, BudgetSpentError
 from .fixes import ours
@@ -21,7 +31,7 @@ from .judgement import cannot_be_told
 from .layouts import LAYOUTS
 from .project import NOBODY, Project
 from .records import Runtime, TorchInstall, Verdict, dotted, parse_minor
-from .targets import UsageError, exists, find_files
+from .targets import UsageError, exists, find_files, is_installed
 from .torch_probe import TorchNotFoundError, other_installs, release
 
 #: Processor time of a report; SECURITY.md promises 20 s for an environment of 200 extensions.
@@ -67,8 +77,10 @@ def make_parser(project: Project) -> argparse.ArgumentParser:
     parser.add_argument(
         "what",
         nargs="*",
-        metavar="PACKAGE|FILE|FOLDER",
-        help="judge only these; NAME means a package if it is installed, ./NAME a file or folder",
+        metavar="PACKAGE|FILE|FOLDER|MESSAGE",
+        help="judge only these; NAME means a package if it is installed, ./NAME a file or folder. "
+        "A message, or `-` for standard input: say what it means. A code such as TD110: what is "
+        "written about it",
     )
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument(
@@ -122,6 +134,9 @@ def _run(options: argparse.Namespace, project: Project) -> int:
         return audit(project, Path(options.audit), as_json=options.form == "json")
     try:
         interpreter.judge_for(_python(options.python, project))
+        content = _message(options.what)
+        if content:
+            return _explain(content, options, project)
         result = _examine(options, project)
         report.FORMS[options.form](result)
         return result.exit_code
@@ -142,6 +157,54 @@ def _python(named: str | None, project: Project) -> interpreter.Interpreter | No
     # `uvx torch-doctor` runs in an environment of its own, which is not the one that is meant.
     active = interpreter.active_python(os.environ, sys.prefix)
     return None if active is None else interpreter.ask(active)
+
+
+def _message(what: list[str]) -> str:
+    """The code or the message that the user asks about; "" if it is files or packages."""
+    if what == ["-"]:
+        content = meaning.read_message(is_asked_for=True)
+        if not content.strip():
+            raise UsageError("standard input is empty; pipe a message or a traceback into it")
+        return content
+    if not what:
+        return meaning.read_message(is_asked_for=False)
+    if any(exists(name) or is_installed(name) for name in what):
+        return ""
+    return " ".join(what) if what[0] in codes.ALL or meaning.is_message(what) else ""
+
+
+def _explain(content: str, options: argparse.Namespace, project: Project) -> int:
+    """Say what a code or a message means, and the verdict on the file that the message names.
+
+    Returns 0, 1 if that file does not work, or 2 if the message is not known. Raises
+    TorchNotFoundError or UsageError.
+    """
+    if content in codes.ALL:
+        print("\n".join(meaning.lines_of_meaning(meaning.meaning_of(content))))
+        return 0
+    runtime = probe_runtime(_torch(options.torch), project=project)
+    diagnosis = meaning.diagnose(content, runtime.torch)
+    result = _blamed(diagnosis, options, project)
+    if options.form == "json":
+        report.print_json_of_message(diagnosis, result)
+    else:
+        print("\n".join(map(render.shorten, meaning.lines_of_diagnosis(diagnosis))) + "\n")
+        if result is not None:
+            report.FORMS[options.form](result)
+    if result is not None and result.exit_code:
+        return 1
+    return 0 if diagnosis.is_known else 2
+
+
+def _blamed(
+    diagnosis: meaning.Diagnosis, options: argparse.Namespace, project: Project
+) -> report.Report | None:
+    """The report on what a message blames, a file or else a package; None if it is not here."""
+    file = meaning.existing_file(diagnosis)
+    named = [str(file)] if file else [name for name in diagnosis.packages if is_installed(name)][:1]
+    if not named:
+        return None
+    return _examine(argparse.Namespace(**{**vars(options), "what": named}), project)
 
 
 def _has_torch() -> bool:

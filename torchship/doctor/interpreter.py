@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import site
 import subprocess
 import sys
 import threading
@@ -42,6 +43,7 @@ class Interpreter(Record, kw_only=True):
     prefix: str
     base_prefix: str
     path: tuple[str, ...]  #: `sys.path` without the folder of the script
+    sites: tuple[str, ...]  #: the folders whose `.pth` files it executes when it starts
     version: tuple[int, int, int]
     implementation: str
     free_threaded: bool
@@ -74,6 +76,15 @@ def search_path() -> tuple[str, ...]:
 def prefixes() -> tuple[str, str]:
     """The prefix of the judged Python, and that of the Python that its venv was made with."""
     return (_judged.prefix, _judged.base_prefix) if _judged else (sys.prefix, sys.base_prefix)
+
+
+def own_folders() -> tuple[str, ...]:
+    """The folders whose files the judged Python executes when it starts, and its prefix, which
+    holds conda's metadata."""
+    if _judged is not None:
+        return (_judged.prefix, *_judged.sites)
+    user = (site.getusersitepackages(),) if site.ENABLE_USER_SITE else ()
+    return (sys.prefix, *site.getsitepackages(), *user)
 
 
 def executable() -> str:
@@ -171,6 +182,7 @@ def _interpreter(facts: Mapping[str, Any]) -> Interpreter:
         prefix=str(facts["prefix"]),
         base_prefix=str(facts["base_prefix"]),
         path=path,
+        sites=tuple(str(folder) for folder in facts["sites"][:_MAX_ENTRIES]),
         version=(major, minor, patch),
         implementation=printable(str(facts["implementation"])),
         free_threaded=bool(facts["free_threaded"]),

@@ -10,7 +10,6 @@ import operator
 import os
 import pwd
 import re
-import site
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -208,7 +207,7 @@ def _listed_objects(folder: Path) -> Iterator[tuple[str, Path]]:
 def _is_closed_to_others(folder: Path) -> bool:
     """Whether nobody else may write to a folder, and so say anything in it.
 
-    A site folder of this Python, and a folder of metadata in it, may be open to a group, as
+    A site folder of the judged Python, and a folder of metadata in it, may be open to a group, as
     shared conda environments are: whatever the group puts there is executed anyway.
     """
     with suppress(OSError):
@@ -217,18 +216,9 @@ def _is_closed_to_others(folder: Path) -> bool:
             return False
         if not status.st_mode & stat.S_IWGRP:
             return True
-        own = _sites_of_this_python()
+        own = {Path(os.path.normpath(name)) for name in interpreter.own_folders()}
         return folder in own or folder.parent in own or _is_private(status.st_gid, status.st_uid)
     return False
-
-
-def _sites_of_this_python() -> set[Path]:
-    """The folders whose `.pth` files this Python executes when it starts, and its prefix, which
-    holds conda's metadata."""
-    names = [sys.prefix, *site.getsitepackages()]
-    if site.ENABLE_USER_SITE:
-        names.append(site.getusersitepackages())
-    return {Path(os.path.normpath(name)) for name in names}
 
 
 def _is_private(group: int, owner: int) -> bool:

@@ -88,11 +88,15 @@ def libstdcxx() -> str | None:
 
 def facts() -> dict[str, object]:
     path = search_path()
+    sites = site.getsitepackages()
+    if has_user_site():
+        sites.append(site.getusersitepackages())
     return {
         "executable": sys.executable,
         "prefix": sys.prefix,
         "base_prefix": sys.base_prefix,
         "path": path,
+        "sites": sites,
         "version": list(sys.version_info[:3]),
         "implementation": sys.implementation.name,
         "free_threaded": "t" in getattr(sys, "abiflags", ""),

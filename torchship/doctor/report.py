@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from . import codes, interpreter, render
+from .meaning import Diagnosis, meaning_of
 from .owner import find_owner
 from .project import Record
 from .records import NOTE, NOWHERE, UNKNOWN, Finding, Runtime, TorchInstall, Verdict, dotted
@@ -187,6 +188,22 @@ def _json_of(row: Row) -> dict[str, object]:
         "cause": row.finding,
         "allowed": row.allowed,
     }
+
+
+def print_json_of_message(diagnosis: Diagnosis, report: Report | None) -> None:
+    """The JSON of a message: what it means, and the verdicts on what it blames."""
+    meaning = meaning_of(diagnosis.code)
+    render.print_json(
+        message=diagnosis.line,
+        code=diagnosis.code,
+        meaning=meaning.why,
+        fix=meaning.mend,
+        symbol=diagnosis.symbol or None,
+        about_symbol=diagnosis.about_symbol or None,
+        about_library=diagnosis.about_library or None,
+        file=diagnosis.file or None,
+        extensions=[_json_of(row) for row in report.extensions] if report else [],
+    )
 
 
 _COMMAND_OF = {FAILS: "error", CANNOT_BE_TOLD: "warning", REMARK: "notice"}

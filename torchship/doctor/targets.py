@@ -56,6 +56,17 @@ def _installed_files(
                 yield file
 
 
+def files_named(name: str) -> list[Path]:
+    """The shared objects of this name that distributions of the environment own."""
+    return [
+        file
+        for site in site_folders()
+        for files in distributions(site).values()
+        for file in files
+        if file.name == name
+    ]
+
+
 def exists(path: str) -> bool:
     # Before Python 3.14, Path.exists raises for a file in a folder that is closed to this user.
     return os.path.exists(path)  # noqa: PTH110
