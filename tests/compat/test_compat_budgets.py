@@ -21,6 +21,7 @@ from lltm_conda.engine.doctor import (
     Runtime,
     command,
     find_torch,
+    interpreter,
     judge_file,
     owner,
     probe_runtime,
@@ -288,7 +289,7 @@ def test_6_a_shared_site_folder_of_this_python_counts(
         (folder / "conda-meta" / "theirs.json").write_text(json.dumps(package))
         monkeypatch.setattr(sys, "prefix", str(folder))
     else:
-        monkeypatch.setattr(owner.site, "getsitepackages", lambda: [str(folder)])
+        monkeypatch.setattr(interpreter.site, "getsitepackages", lambda: [str(folder)])
     folder.chmod(mode)
     set_group(monkeypatch, "lab", ["alice", "bob"])
     assert judge_file(path, runtime).accepted

@@ -50,6 +50,8 @@ TORCH_NEWER_THAN_TESTED = Code("TD121", "torch is newer than the newest that was
 VOUCHED = Code("TD122", "Something vouches for the torch that the binary was built for")
 CPU_TENSORS_ALONE = Code("TD123", "This build of torch is served for CPU tensors alone")
 SAME_LAYOUT = Code("TD125", "Built for another torch of the same class layout")
+LOADED_BEFORE_TORCH = Code("TD126", "The extension was loaded before torch")
+OPERATOR_MISSING = Code("TD127", "The library that registers an operator did not load")
 SYMBOLS_NOT_LOOKED_UP = Code("TD124", "The symbols were not looked up in torch")
 
 DAMAGED_FILE = Code("TD201", "The file is damaged or not what its name says")

@@ -12,30 +12,33 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from . import find_torch, judge_file, probe_runtime, render
+from . import (
+    allowances,
+    codes,
+    find_torch,
+    interpreter,
+    judge_file,
+    meaning,
+    probe_runtime,
+    render,
+    report,
+)
 from .binary import needs_torch_or_cuda, read_binary, unread
 from .budget import Budget, BudgetSpentError
 from .fixes import ours
+from .interpreter import InterpreterError
 from .judgement import cannot_be_told
 from .layouts import LAYOUTS
-from .owner import distributions, find_owner, normal, shared_objects
 from .project import NOBODY, Project
-from .records import Owner, Runtime, TorchInstall, Verdict, dotted, parse_minor
-from .text import printable
-from .torch_probe import TorchNotFoundError, release
+from .records import Runtime, TorchInstall, Verdict, dotted, parse_minor
+from .targets import UsageError, exists, find_files, is_installed
+from .torch_probe import TorchNotFoundError, other_installs, release
 
-#: The names of torch's own packages and of the binary packages that PyPI's torch requires.
-_TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
-_STATES = {"works": "works", "fails": "does not work", "unknown": "cannot be told"}
 #: Processor time of a report; SECURITY.md promises 20 s for an environment of 200 extensions.
 _SECONDS = 16.0
 _SECONDS_OF_EACH_MORE = 0.08
 _EXTENSIONS = 200
 _MAX_LOOKUPS = 100_000_000
-
-
-class UsageError(ValueError):
-    """The user named a file, package or torch that cannot be found, read or judged."""
 
 
 def main(project: Project = NOBODY, arguments: list[str] | None = None) -> int:
@@ -51,33 +54,25 @@ def main(project: Project = NOBODY, arguments: list[str] | None = None) -> int:
     return render.print_to_the_end(lambda: run(options, project))
 
 
-def run(options: argparse.Namespace, project: Project) -> int:
-    """Does what the options of `add_arguments` say; returns the exit code."""
-    if options.audit is not None:
-        from .audit import main as audit
-
-        return audit(project, Path(options.audit), as_json=options.json)
-    start = time.monotonic()
-    try:
-        runtime = probe_runtime(_torch(options.torch), project=project)
-        files = list(dict.fromkeys(_files(options.what, runtime.torch)))
-        verdicts = list(_judge(files, runtime, options.what))
-    except (UsageError, TorchNotFoundError) as error:
-        print(render.shorten(str(error)), file=sys.stderr)
-        return 2
-    if options.json:
-        _print_json(verdicts, runtime)
-    else:
-        count = f"{len(files)} file{'s' * (len(files) != 1)} looked at"
-        _print_table(verdicts, runtime, f"{count} in {time.monotonic() - start:.1f} s")
-    return 1 if any(_state(verdict) == "fails" for verdict in verdicts) else 0
+def program(project: Project) -> str:
+    """How the doctor was called, to be shown to users."""
+    if project.package:
+        return f"{project.command} doctor"
+    called = Path(sys.argv[0] if sys.argv else "")
+    if called.name == "__main__.py":
+        return f"python -m {__package__}"
+    if called.suffix == ".pyz":
+        return f"python {called.name}"
+    return "torchship doctor" if called.name == "torchship" else "torch-doctor"
 
 
 def make_parser(project: Project) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"{project.command} doctor" if project.package else "torch-doctor",
+        prog=program(project),
         description="Say for every torch extension of this environment, of any package, whether "
         "it works with the installed torch, and if not, why and what to do.",
+        epilog="Exit code: 0 if nothing fails, 1 if something does, 2 if the question cannot be "
+        "answered. docs/fails/compat.md describes the output.",
     )
     add_arguments(parser)
     return parser
@@ -87,32 +82,173 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         nargs="*",
-        metavar="PACKAGE|FILE|FOLDER",
-        help="judge only these; NAME means a package if it is installed, ./NAME a file or folder",
+        metavar="PACKAGE|FILE|FOLDER|MESSAGE",
+        help="judge only these; NAME means a package if it is installed, ./NAME a file or folder. "
+        "A message, or `-` for standard input: say what it means. A code such as TD110: what is "
+        "written about it",
+    )
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument(
+        "--json",
+        dest="form",
+        action="store_const",
+        const="json",
+        help="print the report as JSON (docs/fails/compat.md)",
+    )
+    forms.add_argument(
+        "--github",
+        dest="form",
+        action="store_const",
+        const="github",
+        help="print the annotations of a GitHub workflow",
+    )
+    forms.add_argument(
+        "--markdown",
+        dest="form",
+        action="store_const",
+        const="markdown",
+        help="print a table to paste into an issue or a job's summary",
+    )
+    parser.set_defaults(form="text")
+    parser.add_argument(
+        "--allow",
+        metavar="FILE",
+        help="the failures that are allowed, a line `PACKAGE[/FILE] CODE REASON` each; an entry "
+        "that no longer occurs fails",
     )
     parser.add_argument(
-        "--json", action="store_true", help="print the report as JSON (docs/fails/compat.md)"
-    )
-    parser.add_argument(
-        "--audit", metavar="WHEEL", help="for authors: say which users this wheel will serve"
+        "--python",
+        metavar="PYTHON|DIR",
+        help="judge the environment of this Python, 3.7 or newer, or of this prefix",
     )
     parser.add_argument(
         "--torch",
         metavar="DIR|VERSION",
         help="judge as if this torch were installed, e.g. 2.15",
     )
+    parser.add_argument(
+        "--audit", metavar="WHEEL", help="for authors: say which users this wheel will serve"
+    )
 
 
-def _exists(path: str) -> bool:
-    # Before Python 3.14, Path.exists raises for a file in a folder that is closed to this user.
-    return os.path.exists(path)  # noqa: PTH110
+def run(options: argparse.Namespace, project: Project) -> int:
+    """Does what the options of `add_arguments` say; returns the exit code."""
+    if options.audit is not None:
+        from .audit import main as audit
+
+        return audit(project, Path(options.audit), as_json=options.form == "json")
+    try:
+        interpreter.judge_for(_python(options.python, project))
+        content = _message(options.what)
+        if content:
+            return _explain(content, options, project)
+        result = _examine(options, project)
+        report.FORMS[options.form](result)
+        return result.exit_code
+    except (UsageError, TorchNotFoundError, InterpreterError) as error:
+        print(render.shorten(str(error)), file=sys.stderr)
+        return 2
+    finally:
+        interpreter.judge_for(None)
+
+
+def _python(named: str | None, project: Project) -> interpreter.Interpreter | None:
+    """The Python to judge; None for this one. Raises InterpreterError."""
+    if named is not None:
+        return interpreter.ask(named)
+    is_alone = not project.package and Path(sys.argv[0]).name.startswith("torch-doctor")
+    if not is_alone or _has_torch():
+        return None
+    # `uvx torch-doctor` runs in an environment of its own, which is not the one that is meant.
+    active = interpreter.active_python(os.environ, sys.prefix)
+    return None if active is None else interpreter.ask(active)
+
+
+def _message(what: list[str]) -> str:
+    """The code or the message that the user asks about; "" if it is files or packages."""
+    if what == ["-"]:
+        content = meaning.read_message(is_asked_for=True)
+        if not content.strip():
+            raise UsageError("standard input is empty; pipe a message or a traceback into it")
+        return content
+    if not what:
+        return meaning.read_message(is_asked_for=False)
+    if any(exists(name) or is_installed(name) for name in what):
+        return ""
+    return " ".join(what) if what[0] in codes.ALL or meaning.is_message(what) else ""
+
+
+def _explain(content: str, options: argparse.Namespace, project: Project) -> int:
+    """Say what a code or a message means, and the verdict on the file that the message names.
+
+    Returns 0, 1 if that file does not work, or 2 if the message is not known. Raises
+    TorchNotFoundError or UsageError.
+    """
+    if content in codes.ALL:
+        print("\n".join(meaning.lines_of_meaning(meaning.meaning_of(content))))
+        return 0
+    runtime = probe_runtime(_torch(options.torch), project=project)
+    diagnosis = meaning.diagnose(content, runtime.torch)
+    result = _blamed(diagnosis, options, project)
+    if options.form == "json":
+        report.print_json_of_message(diagnosis, result)
+    else:
+        print("\n".join(map(render.shorten, meaning.lines_of_diagnosis(diagnosis))) + "\n")
+        if result is not None:
+            report.FORMS[options.form](result)
+    if result is not None and result.exit_code:
+        return 1
+    return 0 if diagnosis.is_known else 2
+
+
+def _blamed(
+    diagnosis: meaning.Diagnosis, options: argparse.Namespace, project: Project
+) -> report.Report | None:
+    """The report on what a message blames, a file or else a package; None if it is not here."""
+    file = meaning.existing_file(diagnosis)
+    named = [str(file)] if file else [name for name in diagnosis.packages if is_installed(name)][:1]
+    if not named:
+        return None
+    return _examine(argparse.Namespace(**{**vars(options), "what": named}), project)
+
+
+def _has_torch() -> bool:
+    try:
+        find_torch()
+    except TorchNotFoundError:
+        return False
+    return True
+
+
+def _examine(options: argparse.Namespace, project: Project) -> report.Report:
+    """Judge what the user names. Raises UsageError or TorchNotFoundError."""
+    start = time.monotonic()
+    allow_list = Path(options.allow) if options.allow is not None else None
+    entries = allowances.read(allow_list) if allow_list else []
+    runtime = probe_runtime(_torch(options.torch), project=project)
+    files = list(dict.fromkeys(find_files(options.what, runtime.torch)))
+    verdicts = _judge(files, runtime, options.what)
+    rows = [report.row_of_verdict(verdict, runtime) for verdict in verdicts]
+    notices: list[report.Row] = []
+    judged = [*rows, *notices]
+    if allow_list:
+        notices += allowances.stale(entries, judged, allow_list)
+    return report.Report(
+        runtime=runtime,
+        extensions=tuple(allowances.apply(entries, rows)),
+        notices=tuple(allowances.apply(entries, notices)),
+        other_torches=other_installs(runtime.torch, interpreter.search_path()),
+        files=len(files),
+        seconds=time.monotonic() - start,
+        program=program(project),
+    )
 
 
 def _torch(place_or_version: str | None) -> TorchInstall | None:
-    """The torch to judge against; None means the torch of this environment."""
+    """The torch to judge against; None means the torch of the judged Python."""
     if place_or_version is None:
         return None
-    if _exists(place_or_version) or not re.fullmatch(r"\d+\.\d+[\w.+]*", place_or_version):
+    if exists(place_or_version) or not re.fullmatch(r"\d+\.\d+[\w.+]*", place_or_version):
         return find_torch(place_or_version)
     minor = parse_minor(place_or_version)
     if minor is None or minor not in LAYOUTS:
@@ -122,61 +258,6 @@ def _torch(place_or_version: str | None) -> TorchInstall | None:
         )
     is_full = place_or_version.count(".") > 1
     return release(place_or_version if is_full else f"{place_or_version}.0", minor)
-
-
-def _files(names: list[str], torch: TorchInstall | None) -> Iterator[Path]:
-    """The shared objects that the user names; by default all but those of `_TORCHS_OWN`."""
-    sites = [Path(entry) for entry in dict.fromkeys((*sys.path, sys.prefix)) if entry]
-    owned = [files for site in sites for files in distributions(site).values()]
-    if not names:
-        yield from _installed_files(sites, owned, torch)
-    for name in names:
-        yield from _named_files(name, owned)
-
-
-def _installed_files(
-    sites: list[Path], owned: list[list[Path]], torch: TorchInstall | None
-) -> Iterator[Path]:
-    for files in owned:
-        owner = find_owner(files[0])
-        if owner is None or not _TORCHS_OWN.fullmatch(owner.name):
-            yield from files
-    # Files that no distribution lists: somebody copied them, or ran `setup.py install`.
-    listed = {file for files in owned for file in files}
-    for site in sites:
-        if site.name not in ("site-packages", "dist-packages"):
-            continue
-        for file in shared_objects(site):
-            if file not in listed and not (torch and torch.root in file.parents):
-                yield file
-
-
-def _named_files(name: str, owned: list[list[Path]]) -> list[Path]:
-    """The shared objects of a package, else a file, or those of a folder."""
-    files: list[Path] = []
-    if os.sep not in name:
-        files = [file for group in owned if _is_named(group, name) for file in group]
-    if not files and os.path.isdir(name or "?"):  # noqa: PTH112  # see `_exists`
-        if not os.access(name, os.R_OK | os.X_OK):
-            raise UsageError(f"{printable(name)} is not readable by this user")
-        files = shared_objects(Path(name))
-    elif not files and os.path.lexists(name):
-        files = [Path(name)]
-    if not files:
-        raise UsageError(
-            f"{printable(name)[:500] or 'an empty name'} is no file, no folder with shared objects "
-            "and no package with shared objects that is installed here. Check the name, or "
-            "give the whole path."
-        )
-    return files
-
-
-def _is_named(files: list[Path], name: str) -> bool:
-    """Whether this is the name of the files' distribution, or of a part of one of their paths."""
-    owner = find_owner(files[0])
-    if owner is None:
-        return False
-    return normal(name) == normal(owner.name) or any(name in file.parts for file in files)
 
 
 def _judge(files: list[Path], runtime: Runtime, names: Iterable[str]) -> Iterator[Verdict]:
@@ -206,56 +287,3 @@ def _show_progress(number: int, count: int) -> None:
     if sys.stderr.isatty() and (number % 20 == 0 or number == count):
         end = "\n" if number == count else "\r"
         print(f"looked at {number} of {count} files", end=end, file=sys.stderr, flush=True)
-
-
-def _state(verdict: Verdict) -> str:
-    return "works" if verdict.accepted else "fails" if verdict.rejection else "unknown"
-
-
-def _print_json(verdicts: list[Verdict], runtime: Runtime) -> None:
-    extensions = []
-    for verdict in verdicts:
-        owner = _owner(verdict, runtime)
-        extensions.append(
-            {
-                "path": verdict.binary.path,
-                "package": owner.name if owner else None,
-                "version": owner.version if owner else None,
-                "state": _state(verdict),
-                "cause": verdict.cause,
-            }
-        )
-    torch = runtime.torch.version if runtime.torch else None
-    render.print_json(torch=torch, extensions=extensions)
-
-
-def _owner(verdict: Verdict, runtime: Runtime) -> Owner | None:
-    """The owner of a file; the binaries of the project, and unread files, come without one."""
-    if verdict.binary.owner is not None:
-        return verdict.binary.owner
-    sites = [runtime.torch.root.parent] if runtime.torch else []
-    return find_owner(verdict.binary.path, sites)
-
-
-def _print_table(verdicts: list[Verdict], runtime: Runtime, effort: str) -> None:
-    torch = runtime.torch
-    print(f"torch {torch.version if torch else 'is not installed'}; {effort}\n")
-    rows = []
-    cures: dict[str, str] = {}
-    for verdict in verdicts:
-        owner = _owner(verdict, runtime)
-        cause = verdict.cause
-        name = f"{owner.name} {owner.version}" if owner else "(no package)"
-        why = cause.why if cause else render.summary(verdict)
-        if cause and cause.fix:
-            cures.setdefault(cause.fix, name)
-        rows.append((name, verdict.binary.file, _STATES[_state(verdict)], why))
-    if not rows:
-        print("no torch extension was found")
-        return
-    print(render.table(("package", "extension", "", "why"), rows))
-    for cure, name in cures.items():
-        print(f"\nto mend {name}: {render.shorten(cure)}")
-    works, fails, unknown = map([_state(verdict) for verdict in verdicts].count, _STATES)
-    noun = f"{len(rows)} torch extension{'s' * (len(rows) != 1)}"
-    print(f"\n{noun}: working: {works}, not working: {fails}, cannot be told: {unknown}")

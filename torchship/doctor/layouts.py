@@ -75,6 +75,11 @@ def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
     return frozenset(m for m in LAYOUTS if all(first <= m <= last for first, last in ranges))
 
 
+def symbol_range(name: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """The first and the last measured minor that have a symbol of `SYMBOLS`; None for others."""
+    return _ranges().get(name)
+
+
 @cache
 def _ranges() -> Mapping[str, tuple[tuple[int, int], tuple[int, int]]]:
     """The first and the last minor that have each symbol of `SYMBOLS`, by the symbol."""

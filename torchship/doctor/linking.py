@@ -2,12 +2,12 @@
 
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from . import interpreter
 from .binary import is_torch_library
 from .budget import Budget
 from .elf import Elf, ElfError
@@ -104,7 +104,7 @@ def _is_among(path: Path, libraries: Mapping[str, Path]) -> bool:
 
 def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
     """`("import numpy",)` if loading the module imports NumPy, which was not found; else ()."""
-    places = [*binary.path.absolute().parents, *map(Path, filter(None, sys.path))]
+    places = [*binary.path.absolute().parents, *map(Path, filter(None, interpreter.search_path()))]
     places += [torch.root.parent] if torch else []
     with suppress(ElfError, OSError), Elf(binary.path) as elf:
         start, size = (binary.modules and elf.section(".rodata")) or (0, 0)
@@ -130,7 +130,7 @@ def missing_libraries(
 @cache
 def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
     """The libraries of a process with this folder's torch (or none), by file name and SONAME."""
-    roots = [Path(sys.executable)]
+    roots = [Path(interpreter.executable())]
     if torch_libraries is not None:
         roots += [torch_libraries / name for name in _ROOTS if _exists(torch_libraries / name)]
         roots += _preloaded(torch_libraries)

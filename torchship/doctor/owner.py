@@ -10,9 +10,7 @@ import operator
 import os
 import pwd
 import re
-import site
 import stat
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
+from . import interpreter
 from .project import Record
 from .records import NOTHING, BinaryRecord, Owner, parse_minor, parse_version
 from .text import is_file, list_names, parse_json, printable, read_json, read_regular, read_table
@@ -88,13 +87,14 @@ class _Allowance:
 def find_owner(path: Path, sites: Iterable[Path] = ()) -> Owner | None:
     """The distribution whose RECORD or conda metadata lists the file; None if none lists it.
 
-    Site folders are the entries of `sys.path`, those of `sites`, and the parents of the
-    file that are named like one or are conda environments. A distribution that is installed
-    from a source folder ("editable") owns the objects that `_built_in` finds in the folder.
+    Site folders are the entries of the judged Python's `sys.path`, those of `sites`, and the
+    parents of the file that are named like one or are conda environments. A distribution that is
+    installed from a source folder ("editable") owns the objects that `_built_in` finds in the
+    folder.
     """
     with suppress(OSError, RuntimeError, ValueError):
         path = Path(os.path.normpath(path.absolute()))
-        searched = [*map(Path, sys.path), *sites]
+        searched = [*map(Path, interpreter.search_path()), *sites]
         own_sites = [Path(os.path.normpath(entry)) for entry in searched if entry.is_absolute()]
         counting = {*own_sites, *_sites_above(path)}
         above = [folder for folder in path.parents if folder in counting]
@@ -207,7 +207,7 @@ def _listed_objects(folder: Path) -> Iterator[tuple[str, Path]]:
 def _is_closed_to_others(folder: Path) -> bool:
     """Whether nobody else may write to a folder, and so say anything in it.
 
-    A site folder of this Python, and a folder of metadata in it, may be open to a group, as
+    A site folder of the judged Python, and a folder of metadata in it, may be open to a group, as
     shared conda environments are: whatever the group puts there is executed anyway.
     """
     with suppress(OSError):
@@ -216,18 +216,9 @@ def _is_closed_to_others(folder: Path) -> bool:
             return False
         if not status.st_mode & stat.S_IWGRP:
             return True
-        own = _sites_of_this_python()
+        own = {Path(os.path.normpath(name)) for name in interpreter.own_folders()}
         return folder in own or folder.parent in own or _is_private(status.st_gid, status.st_uid)
     return False
-
-
-def _sites_of_this_python() -> set[Path]:
-    """The folders whose `.pth` files this Python executes when it starts, and its prefix, which
-    holds conda's metadata."""
-    names = [sys.prefix, *site.getsitepackages()]
-    if site.ENABLE_USER_SITE:
-        names.append(site.getusersitepackages())
-    return {Path(os.path.normpath(name)) for name in names}
 
 
 def _is_private(group: int, owner: int) -> bool:

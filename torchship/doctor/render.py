@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from . import interpreter
 from .checks.cuda import driver_cuda
 from .project import Record
 from .records import (
@@ -29,9 +30,19 @@ _WIDTH = 100
 
 def shorten(message: str) -> str:
     """Printable text: `~` replaces the home folder, `$PREFIX` the environment's folder."""
+    home = os.path.expanduser("~")  # noqa: PTH111
+    return _shortened(message, [(interpreter.prefixes()[0], "$PREFIX"), (home, "~")])
+
+
+def shorten_home(message: str) -> str:
+    """Printable text in which `~` replaces the home folder."""
+    return _shortened(message, [(os.path.expanduser("~"), "~")])  # noqa: PTH111
+
+
+def _shortened(message: str, names: Sequence[tuple[str, str]]) -> str:
     line = printable(message)
     # Neither "/" nor "~", which `expanduser` returns without a home folder, is replaced.
-    for folder, name in ((sys.prefix, "$PREFIX"), (os.path.expanduser("~"), "~")):  # noqa: PTH111
+    for folder, name in names:
         if len(folder) > 1:
             line = line.replace(printable(folder) + os.sep, name + os.sep)
     return line

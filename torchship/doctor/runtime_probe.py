@@ -5,11 +5,11 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 
+from . import interpreter
 from .binary import newest_versions
 from .elf import Elf, ElfError
 from .project import NOBODY, Project
@@ -60,7 +60,10 @@ def probe_runtime(
 
 
 def runtime_of(torch: TorchInstall | None, project: Project) -> Runtime:
-    """The facts of this process with this torch, without the driver and the GPU."""
+    """The facts of the judged Python with this torch, without the driver and the GPU."""
+    python = interpreter.judged()
+    if python is not None:
+        return _runtime_elsewhere(torch, project, python)
     return Runtime(
         system="windows" if sys.platform == "win32" else sys.platform,
         machine=machine(),
@@ -78,19 +81,49 @@ def runtime_of(torch: TorchInstall | None, project: Project) -> Runtime:
     )
 
 
-def machine() -> str:
+def _runtime_elsewhere(
+    torch: TorchInstall | None, project: Project, python: interpreter.Interpreter
+) -> Runtime:
+    """The facts of another Python of this machine, as it told them."""
+    libstdcxx = defined_versions(python.libstdcxx) if python.libstdcxx else None
+    return Runtime(
+        system="windows" if sys.platform == "win32" else sys.platform,
+        machine=machine(python.machine),
+        python=python.version,
+        implementation=python.implementation,
+        free_threaded=python.free_threaded,
+        libc=parse_libc(python.libc),
+        libstdcxx=libstdcxx or _libstdcxx_of(library_folders()),
+        torch=torch,
+        package_version=project.version,
+        environment=environment(project),
+        project=project,
+        page_size=os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
+        l4t=l4t(),
+    )
+
+
+def machine(name: str | None = None) -> str:
     """The processor, such as `x86_64` or `aarch64`, by the same name on every system."""
-    name = platform.machine().lower() or "unknown"
+    name = (name or platform.machine()).lower() or "unknown"
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def libc() -> tuple[str, tuple[int, ...]] | None:
-    """The C library of Linux, `("glibc", (2, 36))` or `("musl", ())`; None on other systems."""
-    if sys.platform != "linux":
-        return None
+    """The C library of this process; see `parse_libc`."""
     glibc = None
     with suppress(ValueError, OSError, AttributeError):
         glibc = os.confstr("CS_GNU_LIBC_VERSION")
+    return parse_libc(glibc)
+
+
+def parse_libc(glibc: str | None) -> tuple[str, tuple[int, ...]] | None:
+    """The C library of Linux, `("glibc", (2, 36))` or `("musl", ())`; None on other systems.
+
+    `glibc` is what `confstr` tells of it, None where it does not.
+    """
+    if sys.platform != "linux":
+        return None
     name, _, version = (glibc or "musl").partition(" ")
     return name, parse_version(version) or ()
 
@@ -109,8 +142,13 @@ def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
 def libstdcxx() -> dict[str, tuple[int, ...]] | None:
     """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is or would be loaded, or None."""
     loaded = loaded_file("libstdc++.so.6")
-    others = (folder / "libstdc++.so.6" for folder in library_folders())
-    paths = chain(filter(None, (loaded,)), others)
+    versions = defined_versions(loaded) if loaded else None
+    return versions or _libstdcxx_of(library_folders())
+
+
+def _libstdcxx_of(folders: Iterable[Path]) -> dict[str, tuple[int, ...]] | None:
+    """What the first readable libstdc++ of these folders defines."""
+    paths = (folder / "libstdc++.so.6" for folder in folders)
     return next(filter(None, map(defined_versions, paths)), None)
 
 
@@ -119,7 +157,7 @@ def library_folders() -> Iterator[Path]:
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if entry:
             yield Path(entry)
-    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+    for prefix in dict.fromkeys(interpreter.prefixes()):
         yield Path(prefix) / "lib"
     yield from (Path(name.format(machine())) for name in _FOLDERS)
 
@@ -156,12 +194,13 @@ def environment(project: Project = NOBODY) -> Environment:
     unknown."""
     name, version = project.distribution, project.version
     by = installer(project.folder, name, version) if version else None
-    prefix = Path(sys.prefix)
+    prefix = Path(interpreter.prefixes()[0])
     listed = prefix.glob(f"conda-meta/{name}-*.json")
     conda = is_conda_prefix(prefix) and (by is None or any(listed))
     is_conda = by == "conda" or conda
     return Environment(
         kind="conda" if is_conda else "pip",
+        python=interpreter.executable() if interpreter.judged() else "python",
         installer=by,
         source=_source(project, is_conda=is_conda),
     )
@@ -173,7 +212,9 @@ def _source(project: Project, *, is_conda: bool) -> str | None:
         name, version = project.distribution, project.version
         places = [place / "direct_url.json" for place in dist_info(project.folder, name, version)]
         if is_conda:
-            places = list(Path(sys.prefix).glob(f"conda-meta/{name}-{version}-*.json"))
+            places = list(
+                Path(interpreter.prefixes()[0]).glob(f"conda-meta/{name}-{version}-*.json")
+            )
         for place in places:
             url = str(read_json(place).get("url"))
             if url.startswith("file:///"):

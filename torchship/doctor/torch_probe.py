@@ -7,12 +7,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from . import interpreter
 from .elf import Elf, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
 from .text import printable, read_regular, some
@@ -51,6 +52,12 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
         TorchNotFoundError: a torch cannot be found, or its facts cannot be read; the text
             names the place or the interpreter, and says what to do.
     """
+    if path is None and python is None and (judged := interpreter.judged()) is not None:
+        if judged.torch is None:
+            raise TorchNotFoundError(
+                f"torch is not installed for {judged.executable}; install it there"
+            )
+        return read_install(judged.torch)
     if path is not None:
         files = [Path(path, "version.py"), Path(path, "torch", "version.py")]
         with suppress(OSError):
@@ -146,6 +153,21 @@ def _install(
         lib_dir=root / "lib",
         include_dir=root / "include",
     )
+
+
+def other_installs(
+    judged: TorchInstall | None, search_path: Iterable[str]
+) -> tuple[TorchInstall, ...]:
+    """The torches in the folders of a `sys.path` that are not the judged one."""
+    judged_root = os.path.realpath(judged.root) if judged else None
+    others: dict[str, TorchInstall] = {}
+    for entry in search_path:
+        root = Path(entry, "torch")
+        key = os.path.realpath(root)
+        if key != judged_root and key not in others and _exists(root / "version.py"):
+            with suppress(TorchNotFoundError):
+                others[key] = read_install(root)
+    return tuple(others.values())
 
 
 def from_module(torch: ModuleType) -> TorchInstall:

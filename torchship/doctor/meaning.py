@@ -1,0 +1,213 @@
+"""What a code or a message means, in words, and what the symbol in a message belongs to."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import stat
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from . import codes, messages
+from .binary import is_torch_symbol
+from .codes import Code
+from .demangle import qualified_name
+from .elf import Elf, ElfError
+from .layouts import LAYOUTS, symbol_range
+from .owner import find_owner
+from .project import Record
+from .records import NOWHERE, TorchInstall, dotted
+from .targets import files_named
+from .text import is_file, list_names, printable, read_table
+
+_MEANINGS = "meanings.json"
+_MAX_SHOWN = 300
+_WIDTH = 100
+#: How long to wait for the first byte of a pipe that nobody asked to be read.
+_SECONDS_TO_START = 1.0
+
+
+class Meaning(Record):
+    """What is written about a code."""
+
+    code: Code
+    why: str
+    mend: str
+    fault: int | None = None  #: the class of docs/fails/troubleshooting.md
+
+
+def meaning_of(code: str) -> Meaning:
+    """What is written about a code. Raises KeyError for one that does not exist."""
+    entry = read_table(_MEANINGS)[code]
+    return Meaning(codes.ALL[code], entry["why"], entry["mend"], entry.get("fault"))
+
+
+def lines_of_meaning(meaning: Meaning) -> list[str]:
+    return [
+        f"{meaning.code}  {meaning.code.heading}",
+        *_wrapped("why:", meaning.why),
+        *_wrapped("to mend:", meaning.mend),
+    ]
+
+
+def _wrapped(label: str, sentences: str) -> list[str]:
+    start = f"{label:<10}"
+    return textwrap.wrap(
+        sentences,
+        _WIDTH,
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+class Diagnosis(Record, kw_only=True):
+    """What a message means."""
+
+    line: str  #: the line that tells it
+    code: Code
+    symbol: str  #: the undefined symbol; "" if there is none
+    about_symbol: str  #: one sentence on it, or ""
+    about_library: str  #: one sentence on the library that is to define it, if it is here, or ""
+    file: str  #: the shared object that it blames, as written; ""
+    packages: tuple[str, ...]  #: that a traceback passes through, innermost first
+
+    @property
+    def is_known(self) -> bool:
+        return self.code is not codes.MESSAGE_UNKNOWN
+
+
+def diagnose(content: str, torch: TorchInstall | None) -> Diagnosis:
+    """What a message or a log means beside this torch. At most `messages.MAX_INPUT` is read."""
+    if re.fullmatch(r"\s*_Z\w+\s*", content[: messages.MAX_LINE]):
+        content = f"undefined symbol: {content.strip()}"
+    lines = messages.lines_of(content)
+    message, line = next(messages.matches(lines), (None, lines[-1] if lines else ""))
+    symbol = messages.symbol_in(line)
+    code = message.code if message else codes.MESSAGE_UNKNOWN
+    if code in (codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS):
+        code = _code_of_flavour(symbol, torch) or code
+    blamed = next((file for one in (line, *reversed(lines)) if (file := messages.file_in(one))), "")
+    return Diagnosis(
+        line=printable(line.strip()[:_MAX_SHOWN]),
+        code=code,
+        symbol=symbol,
+        about_symbol=_describe(symbol, torch) if symbol else "",
+        about_library=_describe_library(symbol, messages.library_in(line)),
+        file=blamed,
+        packages=tuple(name for name in messages.packages_in(lines) if name != "torch"),
+    )
+
+
+def _code_of_flavour(symbol: str, torch: TorchInstall | None) -> Code | None:
+    """Whether the symbol is of the C++ ABI that this torch has; None if that cannot be told."""
+    flavour = flavour_of(symbol)
+    if torch is None or torch.cxx11_abi is None or flavour is None:
+        return None
+    return codes.TORCH_LACKS_SYMBOLS if flavour == torch.cxx11_abi else codes.OTHER_CXX_ABI
+
+
+def flavour_of(symbol: str) -> int | None:
+    """The C++11 ABI flavour that a mangled name shows: 1 for `__cxx11`, 0 for `Ss`, else None."""
+    if "7__cxx11" in symbol:
+        return 1
+    return 0 if re.search(r"(E|K|R|P|_|i|j|v)Ss", symbol) else None
+
+
+def _describe(symbol: str, torch: TorchInstall | None) -> str:
+    """One sentence: the symbol's readable name, which torches have it, and this one."""
+    name = qualified_name(symbol)
+    sentence = f"{printable(symbol[:_MAX_SHOWN])} is {name}" if name else printable(symbol)
+    minors = symbol_range(symbol)
+    if minors is not None:
+        sentence += f"; of the measured torches, {_describe_range(*minors)} have it"
+    if torch is not None and torch.root != NOWHERE and is_torch_symbol(symbol.encode()):
+        here = "has it" if _defines(torch, symbol) else "does not have it"
+        sentence += f"; torch {torch.version} {here}"
+    return sentence
+
+
+def _describe_library(symbol: str, library: str) -> str:
+    """Whether the library of this name that a package brought defines the symbol."""
+    for place in files_named(library) if library and symbol else ():
+        owner = find_owner(place)
+        package = f" of {owner.name} {owner.version}" if owner else ""
+        with suppress(ElfError, OSError), Elf(place) as elf:
+            verb = "defines it" if elf.defines(symbol) else "does not define it"
+            return f"{printable(place)}{package} {verb}"
+    return ""
+
+
+def _describe_range(first: tuple[int, int], last: tuple[int, int]) -> str:
+    if first == last:
+        return dotted(first)
+    if last == max(LAYOUTS):
+        return f"{dotted(first)} and newer"
+    if first == min(LAYOUTS):
+        return f"{dotted(last)} and older"
+    return f"{dotted(first)} to {dotted(last)}"
+
+
+def _defines(torch: TorchInstall, symbol: str) -> bool:
+    """Whether one of torch's own libraries defines the symbol."""
+    for name in list_names(torch.lib_dir):
+        if name.startswith(("libtorch", "libc10")) and is_file(torch.lib_dir / name):
+            with suppress(ElfError, OSError), Elf(torch.lib_dir / name) as elf:
+                if elf.defines(symbol):
+                    return True
+    return False
+
+
+def lines_of_diagnosis(diagnosis: Diagnosis) -> Iterator[str]:
+    yield f"message:  {diagnosis.line}"
+    if diagnosis.about_symbol:
+        yield from _wrapped("symbol:", diagnosis.about_symbol)
+    if diagnosis.about_library:
+        yield from _wrapped("library:", diagnosis.about_library)
+    yield from lines_of_meaning(meaning_of(diagnosis.code))
+
+
+def is_message(arguments: list[str]) -> bool:
+    """Whether arguments that name no file and no package are a message or a symbol."""
+    content = " ".join(arguments)
+    if re.fullmatch(r"_Z\w+", content):
+        return True
+    lines = messages.lines_of(content)
+    return next(messages.matches(lines), None) is not None or bool(re.search(r"\s", content))
+
+
+def read_message(*, is_asked_for: bool) -> str:
+    """What standard input holds, "" if it is a terminal or nothing comes.
+
+    `is_asked_for` is set for the argument `-`, which waits for the end. Else a pipe that nobody
+    writes to, as jobs of schedulers have it, is given up.
+    """
+    try:
+        descriptor = sys.stdin.fileno()
+        mode = os.fstat(descriptor).st_mode
+    except (OSError, ValueError, AttributeError):
+        return ""
+    if not is_asked_for:
+        if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
+            return ""
+        if not select.select([descriptor], [], [], _SECONDS_TO_START)[0]:
+            return ""
+    chunks: list[bytes] = []
+    left = messages.MAX_INPUT
+    while left > 0 and (chunk := os.read(descriptor, min(left, 1 << 16))):
+        chunks.append(chunk)
+        left -= len(chunk)
+    return b"".join(chunks).decode("utf-8", "replace")
+
+
+def existing_file(diagnosis: Diagnosis) -> Path | None:
+    """The shared object that the message blames, if it is here: by its path, else by its name."""
+    if os.sep in diagnosis.file:
+        path = Path(diagnosis.file)
+        return path if is_file(path) else None
+    return next(iter(files_named(diagnosis.file)), None) if diagnosis.file else None

@@ -1,0 +1,106 @@
+"""The shared objects that a run of the doctor judges: those of the environment, or named ones."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import interpreter
+from .owner import distributions, find_owner, normal, shared_objects
+from .records import TorchInstall
+from .text import printable
+
+#: The names of torch's own packages and of the binary packages that PyPI's torch requires.
+_TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
+
+
+class UsageError(ValueError):
+    """The user named a file, package or torch that cannot be found, read or judged."""
+
+
+def site_folders() -> list[Path]:
+    """The folders in which the judged Python has packages."""
+    entries = (*interpreter.search_path(), interpreter.prefixes()[0])
+    return [Path(entry) for entry in dict.fromkeys(entries) if entry]
+
+
+def find_files(names: list[str], torch: TorchInstall | None) -> Iterator[Path]:
+    """The shared objects that the user names; by default all but those of torch's own packages.
+
+    Raises UsageError.
+    """
+    sites = site_folders()
+    owned = [files for site in sites for files in distributions(site).values()]
+    if not names:
+        yield from _installed_files(sites, owned, torch)
+    for name in names:
+        yield from _named_files(name, owned)
+
+
+def _installed_files(
+    sites: list[Path], owned: list[list[Path]], torch: TorchInstall | None
+) -> Iterator[Path]:
+    for files in owned:
+        owner = find_owner(files[0])
+        if owner is None or not _TORCHS_OWN.fullmatch(owner.name):
+            yield from files
+    # Files that no distribution lists: somebody copied them, or ran `setup.py install`.
+    listed = {file for files in owned for file in files}
+    for site in sites:
+        if site.name not in ("site-packages", "dist-packages"):
+            continue
+        for file in shared_objects(site):
+            if file not in listed and not (torch and torch.root in file.parents):
+                yield file
+
+
+def files_named(name: str) -> list[Path]:
+    """The shared objects of this name that distributions of the environment own."""
+    return [
+        file
+        for site in site_folders()
+        for files in distributions(site).values()
+        for file in files
+        if file.name == name
+    ]
+
+
+def exists(path: str) -> bool:
+    # Before Python 3.14, Path.exists raises for a file in a folder that is closed to this user.
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package of this name with shared objects is installed."""
+    owned = (files for site in site_folders() for files in distributions(site).values())
+    return any(_is_named(files, name) for files in owned)
+
+
+def _named_files(name: str, owned: list[list[Path]]) -> list[Path]:
+    """The shared objects of a package, else a file, or those of a folder."""
+    files: list[Path] = []
+    if os.sep not in name:
+        files = [file for group in owned if _is_named(group, name) for file in group]
+    if not files and os.path.isdir(name or "?"):  # noqa: PTH112  # see `exists`
+        if not os.access(name, os.R_OK | os.X_OK):
+            raise UsageError(f"{printable(name)} is not readable by this user")
+        files = shared_objects(Path(name))
+    elif not files and os.path.lexists(name):
+        files = [Path(name)]
+    if not files:
+        raise UsageError(
+            f"{printable(name)[:500] or 'an empty name'} is no file, no folder with shared objects "
+            "and no package with shared objects that is installed here. Check the name, or "
+            "give the whole path."
+        )
+    return files
+
+
+def _is_named(files: list[Path], name: str) -> bool:
+    """Whether this is the name of the files' distribution, or of a part of one of their paths."""
+    owner = find_owner(files[0])
+    if owner is None:
+        return False
+    return normal(name) == normal(owner.name) or any(name in file.parts for file in files)
