@@ -22,13 +22,14 @@ from typing import Any
 import pytest
 import troubleshooting_page
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
+from sick_environment import carries_out
 from test_compat_faults import elf_hash, judged
 
 import lltm_conda
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildError, BuildRequest, plan
 from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
-from lltm_conda.engine.doctor import faults, find_torch, layouts, linking, owner
+from lltm_conda.engine.doctor import cures, faults, find_torch, layouts, linking, owner
 from lltm_conda.engine.doctor.elf import Elf
 
 REPO = Path(__file__).resolve().parents[2]
@@ -156,6 +157,7 @@ def foreign_glue(place: Place, name: str, layout: dict[str, int], **record: obje
 
 
 @pytest.mark.slow
+@carries_out(cures.BUILD_PROJECT)
 def test_1_a_build_mends_a_glue_of_another_torch(place: Place, built: Path) -> None:
     torch = find_torch()
     minor = next(
@@ -206,6 +208,7 @@ def test_3_6_the_owners_build_for_this_torch_mends_a_build_for_another(
     assert judged(path).accepted
 
 
+@carries_out(cures.CUDA_TORCH)
 def test_6_installing_the_same_release_from_an_index_of_cuda_builds_mends_a_cpu_torch(
     tmp_path: Path,
 ) -> None:
@@ -234,6 +237,7 @@ def test_6_installing_the_same_release_from_an_index_of_cuda_builds_mends_a_cpu_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["cut", "missing", "old"])
+@carries_out(cures.INSTALL_PROJECT)
 def test_8_the_wheel_at_hand_mends_the_packages_files(
     fault: str, place: Place, wheel: Path
 ) -> None:
@@ -250,6 +254,7 @@ def test_8_the_wheel_at_hand_mends_the_packages_files(
 
 
 @pytest.mark.slow
+@carries_out(cures.INSTALL_TORCH)
 def test_9_installing_torch_mends_its_absence(tmp_path: Path, wheel: Path) -> None:
     place = Place(tmp_path, without=("torch-", "torch", "functorch"))
     place.type(f"python -m pip install -q --no-deps '{wheel}'")
@@ -333,6 +338,7 @@ def test_14_the_architectures_that_the_message_names_mend_unknown_ones() -> None
 
 
 @pytest.mark.slow
+@carries_out(cures.REMOVE_COPY)
 def test_15_uninstalling_one_of_two_copies_mends_a_double_registration(
     place: Place, tmp_path: Path
 ) -> None:
@@ -357,6 +363,7 @@ def test_15_uninstalling_one_of_two_copies_mends_a_double_registration(
 
 
 @pytest.mark.slow
+@carries_out(cures.UNSET_VARIABLE)
 def test_a_variable_that_forces_a_variant_is_mended_by_unsetting_it(place: Place) -> None:
     place.env["LLTM_CONDA_VARIANT"] = "aten29-abi0-cpu"
     before = place.tries()

@@ -140,7 +140,7 @@ def test_commands_are_those_of_the_environment(environment: Environment, tool: s
     runtime = make_runtime(environment=environment)
     for command in (
         fixes.install_torch(environment, PROJECT),
-        fixes.reinstall_torch(environment, make_torch("2.9.1+cu128")),
+        fixes.reinstall_torch(environment, make_torch("2.9.1")),
         fixes.cuda_torch(environment, make_torch("2.9.1+cpu")),
         fixes.reinstall(runtime),
     ):
@@ -154,7 +154,7 @@ def test_a_build_for_gpus_names_their_architectures_once() -> None:
 
 
 def theirs(**facts: object) -> BinaryRecord:
-    owner = Owner(name="theirs", version="1.0", libraries={})
+    owner = Owner(name="theirs", version="1.0", libraries={}, has_sdist=True)
     return BinaryRecord(path=Path("/x/_C.so"), kind="extension", name="_C.so", owner=owner, **facts)
 
 

@@ -471,7 +471,11 @@ def test_each_missing_library_is_mended_by_whoever_provides_it(
 @pytest.mark.parametrize(
     ("version", "cuda", "cure"),
     [
-        ("0.24.1", "13.0", 'python -m pip install "torchvision==0.28.*"'),
+        (
+            "0.24.1",
+            "13.0",
+            'python -m pip install --force-reinstall --no-deps "torchvision==0.28.*"',
+        ),
         ("0.28.0", "13.0", "install a build of torchvision for CUDA 13.0"),
         ("0.24.1", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'),
         ("0.28.0", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'),

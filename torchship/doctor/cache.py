@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from . import codes
+from .cures import BY_HAND, in_words
 from .project import Project, Record
 from .records import REJECTED, Finding, TorchInstall, dotted
 from .runtime_probe import libc, machine
@@ -321,7 +322,7 @@ def find_binaries(
             observed=observed,
             needed="folders and files that only you can write: they are code that is executed",
             why=f"the build cache is refused: {observed}",
-            fix=printable(error.fix),
+            fix=in_words(BY_HAND, printable(error.fix)),
         )
         return paths, refusal
     except (OSError, RuntimeError):

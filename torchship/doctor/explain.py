@@ -7,8 +7,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from . import codes, faults, fixes, support
+from . import codes, cures, faults, fixes, support
 from .cache import source_root
+from .cures import Cure, command_in_words, in_words
 from .project import Project
 from .records import REJECTED, Finding, Runtime
 from .runtime_probe import environment
@@ -49,7 +50,7 @@ def explain(
             needed=selection.forced,
             why=f"{variable} asks for {selection.forced}, a variant that is not installed",
             code=codes.VARIANT_UNKNOWN,
-            fix=f"unset {variable}",
+            fix=fixes.unset(variable),
         )
     return _package_files(
         observed=observed,
@@ -60,7 +61,7 @@ def explain(
 
 
 def _package_files(
-    *, observed: str, needed: str, why: str, fix: str, code: codes.Code = codes.PACKAGE_FILES
+    *, observed: str, needed: str, why: str, fix: Cure, code: codes.Code = codes.PACKAGE_FILES
 ) -> Finding:
     return Finding(
         dimension="package files",
@@ -91,15 +92,14 @@ def no_binaries(runtime: Runtime) -> Finding:
             needed=f"the installed package {printable(installed[0])}",
             why="the source folder shadows the installed package",
             code=codes.SOURCE_FOLDER,
-            fix="start Python in another folder",
+            fix=in_words(cures.BY_HAND, "start Python in another folder"),
         )
-    build = fixes.build(runtime.project)
     return _package_files(
         observed=f"{package}, a source folder without binaries",
         needed="binaries built for this torch",
         code=codes.SOURCE_FOLDER,
         why=f"{runtime.project.distribution} was not built here yet",
-        fix=f"python -m pip install . --no-build-isolation   (or: {build})",
+        fix=fixes.install_here(runtime.project),
     )
 
 
@@ -133,12 +133,12 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
     observed = "CPU kernels only"
     fix = fixes.fit_torch(runtime)
     build = fixes.build(runtime.project)
-    if fix != build:
-        fix = f"{fix}   (or: {build})"
+    if fix != build and fix.command:
+        fix = command_in_words(cures.INSTALL_PROJECT, f"{{command}}   (or: {build})", fix.command)
     if selection.forced:
         variable = runtime.project.variable("VARIANT")
         observed = f"variant {selection.forced}, forced by {variable}"
-        fix = f"unset {variable}"
+        fix = fixes.unset(variable)
     return Finding(
         dimension="CUDA kernels",
         status=REJECTED,

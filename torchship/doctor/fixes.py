@@ -1,12 +1,23 @@
-"""The command, or the step in words, that mends a fault in this environment (pip or conda).
+"""The cure that mends a fault in this environment (pip or conda), each of a kind in `cures.py`.
 
-A docstring such as "Install torch" says what the returned command does. If a function takes
-a binary of another package, the command builds or installs that package where it would
-otherwise build or install the project. The functions read no file but `support.json`.
+A docstring such as "Install torch" says what the returned cure does. If a function takes
+a binary of another package, the cure builds or installs that package where it would
+otherwise build or install the project. The functions read `support.json` and
+`symbols.json`; `open_path` looks at the folders above a path, and the cures for torch at the
+name of its metadata.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from . import cures
+from .cures import Cure, command_alone, command_in_words, in_words, quoted
+from .layouts import LAYOUTS, minors_with
 from .project import Project
 from .records import (
     BinaryRecord,
@@ -20,11 +31,14 @@ from .records import (
     parse_version,
 )
 from .support import load
+from .text import list_names
 
 _PYPI = "https://pypi.org/simple"
-#: PyPI's builds of these packages for x86-64 can need CUDA; PyTorch's CPU index has CPU builds.
-_PYTORCHS_OWN = ("torchvision", "torchaudio", "torchcodec")
-_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+#: PyTorch's own index of each build, such as `cpu` and `cu130`, which are local versions there.
+_PYTORCH_INDEX = "https://download.pytorch.org/whl/"
+_LOCAL_VERSION = r"(cpu|xpu|cu\d{2,4}|rocm\d[\d.]*)"
+#: What PyTorch's index of a build has besides torch.
+_PYTORCHS_OWN = ("torch", "torchvision", "torchaudio", "torchcodec")
 #: The oldest driver that serves each CUDA major (NVIDIA's minor-version compatibility).
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
@@ -43,73 +57,142 @@ def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
     return binary.owner is None or binary.owner.name == distribution
 
 
-def install(environment: Environment, pip: str, conda: str) -> str:
-    """The install command of the environment's tool, with the arguments for this tool."""
+def _install(kind: cures.Kind, environment: Environment, *, pip: str, conda: str) -> Cure:
+    """Install with the environment's tool, which gets its own arguments."""
     if environment.kind == "conda":
-        return f"conda install {conda}"
-    return f"{environment.python} -m pip install {pip}"
+        return in_words(cures.BY_CONDA, f"conda install {conda}")
+    return command_alone(kind, f"{environment.python} -m pip install {pip}")
 
 
-def _published(environment: Environment, project: Project, pip: str, conda: str) -> str | None:
+def _published(
+    environment: Environment, project: Project, *, pip: str, conda: str, kind: cures.Kind
+) -> Cure | None:
     """Install from the project's channel (conda) or index (pip); None if the project has none."""
     facts = load(project.folder)
     if not (facts.channel if environment.kind == "conda" else facts.index):
         return None
     index = f"--index-url {facts.index} " if facts.index != _PYPI else ""
-    return install(environment, index + pip, f"{conda} -c {facts.channel}")
+    return _install(kind, environment, pip=index + pip, conda=f"{conda} -c {facts.channel}")
 
 
-def _at_hand(environment: Environment) -> str | None:
+def _at_hand(environment: Environment) -> Cure | None:
     """Install again from the package's original file or folder; None if unknown or gone."""
-    source = environment.source
-    if source is None:
+    if environment.source is None:
         return None
-    isolation = "" if source.endswith(".whl") else " --no-build-isolation"
-    pip = f"--force-reinstall --no-deps{isolation} {source}"
-    return install(environment, pip, f"--force-reinstall {source}")
+    source = quoted(environment.source)
+    isolation = "" if environment.source.endswith(".whl") else " --no-build-isolation"
+    return _install(
+        cures.INSTALL_PROJECT,
+        environment,
+        pip=f"--force-reinstall --no-deps{isolation} {source}",
+        conda=f"--force-reinstall {source}",
+    )
 
 
-def _release(torch: TorchInstall | None, sign: str) -> str:
-    """`==2.9.1` for torch 2.9.1+cpu, sign `==` (PyPI has no local versions); "" without torch."""
-    return "" if torch is None else sign + torch.version.partition("+")[0]
-
-
-def build(project: Project) -> str:
+def build(project: Project) -> Cure:
     """Compile the project for the installed torch."""
-    return f"{project.command} build"
+    return command_alone(cures.BUILD_PROJECT, f"{project.command} build")
 
 
-def without_binaries(project: Project) -> str:
+def install_here(project: Project) -> Cure:
+    """Install the project from the source folder that is the current one."""
+    return command_in_words(
+        cures.BUILD_PROJECT,
+        f"{{command}}   (or: {build(project)})",
+        "python -m pip install . --no-build-isolation",
+    )
+
+
+def without_binaries(project: Project) -> Cure:
     module, _, name = project.definition.rpartition(".")
     if not module:
-        return "use another machine"
+        return in_words(cures.BY_HAND, "use another machine")
     code = f'{project.variable("LOAD")}=0 python -c "from {module} import {name}"'
-    return f"use the plain PyTorch definition: {code}"
+    return command_in_words(
+        cures.USE_DEFINITION, "use the plain PyTorch definition: {command}", code
+    )
+
+
+def unset(variable: str) -> Cure:
+    return command_alone(cures.UNSET_VARIABLE, f"unset {variable}")
 
 
 def install_torch(
     environment: Environment, project: Project, minor: tuple[int, int] | None = None
-) -> str:
+) -> Cure:
     """Install torch `minor`; by default, a torch no older than the project's `torch_min`."""
     if minor is not None:
-        return install(environment, f'"torch=={dotted(minor)}.*"', f'"pytorch={dotted(minor)}"')
+        return _install(
+            cures.INSTALL_TORCH,
+            environment,
+            pip=f'"torch=={dotted(minor)}.*"',
+            conda=f'"pytorch={dotted(minor)}"',
+        )
     oldest = dotted(load(project.folder).torch_min)
-    return install(environment, f'"torch>={oldest}"', f'"pytorch>={oldest}"')
+    return _install(
+        cures.INSTALL_TORCH,
+        environment,
+        pip=f'"torch>={oldest}"',
+        conda=f'"pytorch>={oldest}"',
+    )
 
 
-def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> str:
-    """Install all files of torch again; keep the release if it is known."""
-    pip = f'--force-reinstall --no-deps "torch{_release(torch, "==")}"'
-    return install(environment, pip, f"--force-reinstall pytorch{_release(torch, '=')}")
+def _public(torch: TorchInstall) -> str:
+    """`2.9.1` of torch 2.9.1+cpu."""
+    return torch.version.partition("+")[0]
 
 
-def cuda_torch(environment: Environment, torch: TorchInstall | None) -> str:
+def _local_version(torch: TorchInstall | None) -> str:
+    """`cpu` or `cu130` if this torch came from PyTorch's index of that build; else "".
+
+    PyPI's torch says `2.9.1+cu128` of itself, but its metadata has no local version.
+    """
+    if torch is None:
+        return ""
+    version = torch.version
+    for name in list_names(torch.root.parent):
+        if name.startswith(f"torch-{_public(torch)}") and name.endswith(".dist-info"):
+            version = name.removeprefix("torch-").removesuffix(".dist-info")
+    local = version.partition("+")[2]
+    return local if re.fullmatch(_LOCAL_VERSION, local) else ""
+
+
+def _index_of(torch: TorchInstall | None) -> str:
+    """The option that names PyTorch's index of this torch's build; "" for PyPI."""
+    local = _local_version(torch)
+    return f"--index-url {_PYTORCH_INDEX}{local} " if local else ""
+
+
+def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> Cure:
+    """Install all files of this build of torch again, and no other build."""
+    if torch is None:
+        return in_words(cures.BY_HAND, "install torch again with the command that installed it")
+    if environment.kind != "conda" and not torch.is_release:
+        return in_words(cures.BY_HAND, f"install torch {torch.version} again from where it came")
+    local = _local_version(torch)
+    exact = f"{_public(torch)}+{local}" if local else _public(torch)
+    return _install(
+        cures.REINSTALL_TORCH,
+        environment,
+        pip=f'{_index_of(torch)}--force-reinstall --no-deps "torch=={exact}"',
+        conda=f"--force-reinstall pytorch={_public(torch)}",
+    )
+
+
+def cuda_torch(environment: Environment, torch: TorchInstall | None) -> Cure:
     """Replace a build of torch without CUDA by a CUDA build."""
-    conda = f'"pytorch{_release(torch, "=") or "=*"}=*cuda*"'
-    return install(environment, f'--force-reinstall "torch{_release(torch, "==")}"', conda)
+    release = f"={_public(torch)}" if torch else "=*"
+    if torch is None and environment.kind != "conda":
+        return in_words(cures.BY_HAND, "install a CUDA build of torch")
+    return _install(
+        cures.CUDA_TORCH,
+        environment,
+        pip=f'--force-reinstall "torch={release}"',
+        conda=f'"pytorch{release}=*cuda*"',
+    )
 
 
-def reinstall(runtime: Runtime, unpublished: str = "") -> str:
+def reinstall(runtime: Runtime, unpublished: Cure | None = None) -> Cure:
     """Install the project's files again.
 
     `unpublished` is the step to take if the project has no index (pip) or channel (conda); by
@@ -121,18 +204,23 @@ def reinstall(runtime: Runtime, unpublished: str = "") -> str:
         project,
         pip=f'--force-reinstall --no-deps "{project.distribution}=={project.version}"',
         conda=f"--force-reinstall {project.distribution}={project.version}",
+        kind=cures.INSTALL_PROJECT,
     )
     return published or unpublished or _at_hand(runtime.environment) or build(project)
 
 
-def install_for_platform(runtime: Runtime) -> str:
+def install_for_platform(runtime: Runtime) -> Cure:
     """Install the project's binaries for the machine of the runtime."""
     project = runtime.project
     wheel = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}.whl"
-    return reinstall(runtime, unpublished=f"install {wheel}, or: {build(project)}")
+    compile_it = build(project)
+    by_hand = command_in_words(
+        cures.BUILD_PROJECT, f"install {wheel}, or: {{command}}", compile_it.command
+    )
+    return reinstall(runtime, unpublished=by_hand)
 
 
-def install_once(environment: Environment, project: Project) -> str:
+def install_once(environment: Environment, project: Project) -> Cure:
     """Remove every copy of the package, then install it once."""
     name = project.distribution
     published = _published(
@@ -140,14 +228,30 @@ def install_once(environment: Environment, project: Project) -> str:
         project,
         pip=f"--force-reinstall --no-deps {name}",
         conda=f"--force-reinstall {name}",
+        kind=cures.INSTALL_PROJECT,
     )
-    by_hand = "install it again from the wheel or the package that you have"
+    by_hand = in_words(
+        cures.BY_HAND, "install it again from the wheel or the package that you have"
+    )
     install_again = published or _at_hand(environment) or by_hand
-    remove = f"{environment.python} -m pip uninstall {name}"
-    return f"{remove}   (again, until nothing is left), then {install_again}"
+    return command_in_words(
+        cures.INSTALL_ONCE,
+        f"{{command}}   (again, until nothing is left), then {install_again}",
+        f"{environment.python} -m pip uninstall {name}",
+    )
 
 
-def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
+def remove_copy(environment: Environment, project: Project, library: str) -> Cure:
+    """Remove one of two copies of the project; `library` is an object of the other copy."""
+    words = f"{{command}}   (the other copy: {library}); then restart Python"
+    if environment.kind == "conda":
+        command = f"conda remove --force {project.distribution}"
+        return in_words(cures.BY_CONDA, words.replace("{command}", command))
+    command = f"{environment.python} -m pip uninstall {project.distribution}"
+    return command_in_words(cures.REMOVE_COPY, words, command)
+
+
+def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> Cure:
     """Get a binary that fits the installed torch: a released one, else a local build. If
     torch is missing or too old, install torch. None as `binary` stands for a binary of the
     project."""
@@ -168,63 +272,126 @@ def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> str:
             project,
             pip=f"--upgrade --force-reinstall --no-deps {project.distribution}",
             conda=f'{project.distribution} "pytorch={dotted(torch.version_tuple)}"',
+            kind=cures.INSTALL_PROJECT,
         )
     return published or build(project)
 
 
-def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Runtime) -> str:
+def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Runtime) -> Cure:
     if runtime.l4t:
-        return (
+        compilation = compile_here(binary, runtime)
+        return in_words(
+            cures.DRIVER,
             "on a Jetson the driver comes with JetPack: install the JetPack of CUDA "
-            f"{dotted(cuda)}, or compile with the CUDA of this one: {compile_here(binary, runtime)}"
+            f"{dotted(cuda)}, or compile with the CUDA of this one: {compilation}",
         )
     floor = DRIVER_FLOORS.get(cuda[0]) if cuda else None
     least = f" to {floor} or newer" if floor else ""
-    return f"update the NVIDIA driver{least} (it must serve CUDA {dotted(cuda)})"
+    return in_words(
+        cures.DRIVER, f"update the NVIDIA driver{least} (it must serve CUDA {dotted(cuda)})"
+    )
+
+
+def install_driver() -> Cure:
+    return in_words(
+        cures.DRIVER,
+        "install the NVIDIA driver; on a machine without an NVIDIA GPU this cannot be used",
+    )
 
 
 def build_cuda(
     binary: BinaryRecord, runtime: Runtime, capabilities: Iterable[tuple[int, int]]
-) -> str:
+) -> Cure:
     """Compile for GPUs of these capabilities; for another package, first suggest a ready build."""
     archs = ";".join(sorted({f"{major}.{minor}" for major, minor in capabilities}))
-    compile_for_gpu = f'TORCH_CUDA_ARCH_LIST="{archs}" {compile_here(binary, runtime)}'
+    compilation = compile_here(binary, runtime)
+    command = f'TORCH_CUDA_ARCH_LIST="{archs}" {compilation.command}'
     if ours(binary, runtime):
-        return compile_for_gpu
+        return command_alone(cures.BUILD_FOR_GPU, command)
     name = binary.owner.name if binary.owner else "its package"
-    return (
-        f"install a build of {name} that has code for compute capability {archs}, "
-        f"or: {compile_for_gpu}"
+    words = f"install a build of {name} that has code for compute capability {archs}"
+    if not compilation.command:
+        return in_words(cures.OTHER_BUILD, words)
+    return command_in_words(cures.BUILD_FOR_GPU, f"{words}, or: {{command}}", command)
+
+
+def compile_here(binary: BinaryRecord, runtime: Runtime) -> Cure:
+    """Compile the package that owns a binary, if its sources are published or here."""
+    if ours(binary, runtime):
+        return build(runtime.project)
+    owner = binary.owner
+    if owner is None:
+        return in_words(
+            cures.OTHER_RELEASE, f"build the package that owns {binary.file} from its sources here"
+        )
+    # Without the cache, which may hold what was compiled for another torch.
+    pip = f"{runtime.environment.python} -m pip install --force-reinstall --no-deps"
+    pip += " --no-build-isolation --no-cache-dir"
+    if owner.source:
+        return command_alone(cures.COMPILE_PACKAGE, f"{pip} {quoted(owner.source)}")
+    if owner.has_sdist and "+" not in owner.version:
+        sources = f"--no-binary {owner.name} {owner.name}=={owner.version}"
+        return command_alone(cures.COMPILE_PACKAGE, f"{pip} {sources}")
+    return in_words(
+        cures.OTHER_RELEASE, f"build {owner.name} {owner.version} from its sources here"
     )
 
 
-def compile_here(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Compile the package that owns a binary."""
-    if ours(binary, runtime):
-        return build(runtime.project)
-    sources = f":all: PACKAGE, which owns {binary.file}"
-    if binary.owner is not None:
-        sources = f"{binary.owner.name} {binary.owner.name}=={binary.owner.version}"
-    flags = "--force-reinstall --no-deps --no-build-isolation --no-binary"
-    return f"{runtime.environment.python} -m pip install {flags} {sources}"
-
-
-def rebuild(binary: BinaryRecord, runtime: Runtime) -> str:
-    """Build the project or, for another package, get or compile it for the installed torch."""
+def rebuild(binary: BinaryRecord, runtime: Runtime) -> Cure:
+    """Get a binary that fits the installed torch, or a torch that fits the binary."""
     owner = binary.owner
     version = runtime.torch.version if runtime.torch else "as installed"
     if ours(binary, runtime):
         return build(runtime.project)
+    cache = compiled_at_run_time(binary.path)
+    if cache is not None:
+        return remove_folder(cache)
     if owner is None:
-        return f"reinstall or rebuild the package that owns {binary.file} for torch {version}"
+        return in_words(
+            cures.OTHER_RELEASE,
+            f"reinstall or rebuild the package that owns {binary.file} for torch {version}",
+        )
     release = _paired_release(binary, runtime)
     if release and f"{owner.version}.".startswith(f"{release}."):
         return put_back(binary, runtime)  # the release is right, so its files must be damaged
     if release:
         return _paired(owner, release, runtime)
-    return (
-        f"install a release of {owner.name} that was built for torch {version}, "
-        f"or build this one: {compile_here(binary, runtime)}"
+    compilation = compile_here(binary, runtime)
+    if compilation.command:
+        words = f"install a release of {owner.name} that was built for torch {version}"
+        return command_in_words(
+            cures.COMPILE_PACKAGE, f"{words}, or build this one: {{command}}", compilation.command
+        )
+    return _torch_of(binary, runtime) or in_words(
+        cures.OTHER_RELEASE,
+        f"install a release of {owner.name} that was built for torch {version}, or {compilation}",
+    )
+
+
+def _torch_of(binary: BinaryRecord, runtime: Runtime) -> Cure | None:
+    """Install the torch that the package names, or that has all the file's symbols; None if
+    neither tells one, or if it is the torch that is here."""
+    torch = runtime.torch
+    owner = binary.owner
+    if torch is None or owner is None:
+        return None
+    fitting = minors_with(binary.torch_symbols)
+    minors = {minor for minor, _ in owner.built_for if not fitting or minor in fitting}
+    if not minors:
+        minors = {minor for minor, _ in binary.of_siblings} or {*fitting}
+        if min(LAYOUTS) in minors:
+            return None  # it may be older than all measured minors
+    if not minors or torch.version_tuple in minors:
+        return None
+    minor = dotted(max(minors))
+    words = f"install a release of {owner.name} that was built for torch {torch.version}"
+    if runtime.environment.kind == "conda":
+        return in_words(cures.BY_CONDA, f'{words}, or: conda install "pytorch={minor}"')
+    pip = f"{runtime.environment.python} -m pip install"
+    return command_in_words(
+        cures.FIT_TORCH,
+        f"{words}, or the torch that it was built for: {{command}}",
+        f'{pip} {_index_of(torch)}"torch=={minor}.*"',
     )
 
 
@@ -235,33 +402,109 @@ def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
     return binary.owner.release_for.get(runtime.torch.version_tuple, "").partition(" ")[0]
 
 
-def _paired(owner: Owner, release: str, runtime: Runtime) -> str:
+def _paired(owner: Owner, release: str, runtime: Runtime) -> Cure:
+    """Install a release of a package for the installed torch, and leave that torch as it is."""
     if owner.channel == "conda":
-        return f'conda install "{owner.name}={release}"'
+        return in_words(cures.BY_CONDA, f'conda install "{owner.name}={release}"')
     any_patch = ".*" if release.count(".") < 2 else ""
     requirement = f'"{owner.name}=={release}{any_patch}"'
-    flags = ""
-    is_cpu_torch = runtime.torch is not None and not runtime.torch.cuda
-    if is_cpu_torch and owner.name in _PYTORCHS_OWN and runtime.machine == "x86_64":
-        flags = f"--force-reinstall --no-deps --index-url {_CPU_INDEX} "
-    return f"{runtime.environment.python} -m pip install {flags}{requirement}"
+    index = _index_of(runtime.torch) if owner.name in _PYTORCHS_OWN else ""
+    is_cpu_torch = runtime.torch is not None and runtime.torch.device == "the CPU"
+    if not index and is_cpu_torch and owner.name in _PYTORCHS_OWN and runtime.machine == "x86_64":
+        # PyPI's builds of these packages for x86-64 can need CUDA.
+        index = f"--index-url {_PYTORCH_INDEX}cpu "
+    return command_alone(
+        cures.INSTALL_RELEASE,
+        f"{runtime.environment.python} -m pip install --force-reinstall --no-deps "
+        f"{index}{requirement}",
+    )
 
 
-def put_back(binary: BinaryRecord, runtime: Runtime) -> str:
+def put_back(binary: BinaryRecord, runtime: Runtime) -> Cure:
     """Install the files of the binary's package again, for this Python and platform."""
     owner = binary.owner
     if ours(binary, runtime):
         return reinstall(runtime)
+    cache = compiled_at_run_time(binary.path)
+    if cache is not None:
+        return remove_folder(cache)
     if owner is None:
-        return f"reinstall the package that owns {binary.file} with this Python's pip"
+        return in_words(
+            cures.OTHER_RELEASE, f"reinstall the package that owns {binary.file}, for this Python"
+        )
     if owner.channel == "conda":
-        return f"conda install --force-reinstall {owner.name}={owner.version}"
-    requirement = f'"{owner.name}=={owner.version}"'
-    flags = "--force-reinstall --no-deps"
-    return f"{runtime.environment.python} -m pip install {flags} {requirement}"
+        return in_words(
+            cures.BY_CONDA, f"conda install --force-reinstall {owner.name}={owner.version}"
+        )
+    if owner.source:
+        return compile_here(binary, runtime)
+    version, _, local = owner.version.partition("+")
+    index = ""
+    if local and owner.name in _PYTORCHS_OWN and re.fullmatch(_LOCAL_VERSION, local):
+        index = f"--index-url {_PYTORCH_INDEX}{local} "
+    elif local:
+        return in_words(
+            cures.OTHER_RELEASE, f"install {owner.name} {owner.version} again from where it came"
+        )
+    requirement = f'"{owner.name}=={owner.version if index else version}"'
+    return command_alone(
+        cures.REINSTALL_PACKAGE,
+        f"{runtime.environment.python} -m pip install --force-reinstall --no-deps "
+        f"{index}{requirement}",
+    )
 
 
-def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
+def install_requirement(environment: Environment, requirement: str) -> Cure:
+    """Install a package that another one needs, such as `numpy` or `einops>=0.7`."""
+    is_name = re.fullmatch(r"[\w.-]+", requirement) is not None
+    return _install(
+        cures.INSTALL_REQUIREMENT,
+        environment,
+        pip=requirement if is_name else quoted(requirement),
+        conda=requirement if is_name else quoted(requirement),
+    )
+
+
+def open_path(path: Path) -> Cure:
+    """Let this user read a file: open the first folder above it that is closed, else the file."""
+    for folder in (*reversed(path.absolute().parents),):
+        if not os.access(folder, os.X_OK):
+            return command_alone(cures.OPEN_FILE, f"chmod a+rx {quoted(folder)}")
+    mode = "a+rx" if _is_folder(path) else "a+r"
+    return command_alone(cures.OPEN_FILE, f"chmod {mode} {quoted(path)}")
+
+
+def _is_folder(path: Path) -> bool:
+    with suppress(OSError):
+        return path.is_dir()
+    return False
+
+
+def compiled_at_run_time(path: Path) -> Path | None:
+    """The folder of one build in the cache of torch's or Triton's compiler; None elsewhere."""
+    parts = path.parts
+    for index, part in enumerate(parts[:-1]):
+        inner = len(parts) - 1 - index
+        if part == "torch_extensions" and inner > 2:  # then `py311_cu130`, and the name
+            return Path(*parts[: index + 3])
+        if part == ".triton" and parts[index + 1] == "cache" and inner > 3:
+            return Path(*parts[: index + 3])
+    variable = os.environ.get("TORCH_EXTENSIONS_DIR")
+    if variable and Path(variable) in path.parents and path.parent != Path(variable):
+        return Path(variable, path.relative_to(variable).parts[0])
+    return None
+
+
+def remove_folder(folder: Path) -> Cure:
+    """Remove what a compiler has cached in a folder: its next use compiles again."""
+    return command_in_words(
+        cures.REMOVE_CACHE,
+        "{command}   (its next use compiles it for this torch)",
+        f"rm -r {quoted(folder)}",
+    )
+
+
+def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> Cure:
     """Make torch and another package use one CUDA: install another build or release of either."""
     torch = runtime.torch
     owner = binary.owner
@@ -274,7 +517,10 @@ def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> str:
             return _paired(owner, release, runtime)
     other_torch = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
     device = torch.device if torch else "the CPU"
-    return f"install a build of {name} for {device}, or {other_torch} (each index names its CUDA)"
+    return in_words(
+        cures.OTHER_BUILD,
+        f"install a build of {name} for {device}, or {other_torch} (each index names its CUDA)",
+    )
 
 
 #: The software that provides system libraries, by the starts of the libraries' names.
@@ -289,7 +535,9 @@ _SYSTEM_SOFTWARE: dict[str, tuple[str, ...]] = {
     ),
     "SoX": ("libsox",),
     "libsndfile": ("libsndfile",),
-    "TensorRT": ("libnvinfer",),
+    "TensorRT": ("libnvinfer", "libnvonnxparser"),
+    "curl": ("libcurl",),
+    "CUPS": ("libcups",),
     "Ascend's CANN toolkit": ("libascend", "libhccl", "libge_", "libacl", "libprofapi"),
     "Intel's oneAPI runtime": (
         "libsvml",
@@ -303,18 +551,29 @@ _SYSTEM_SOFTWARE: dict[str, tuple[str, ...]] = {
 }
 
 
-def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> str:
+def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> Cure:
     """Install the software that has `library`; for a binary of the project, build the project."""
     if ours(binary, runtime):
         return build(runtime.project)
     providers = (name for name, starts in _SYSTEM_SOFTWARE.items() if library.startswith(starts))
     software = next(providers, None)
     if software == "FFmpeg":
-        is_conda = runtime.environment.kind == "conda"
-        command = "conda install ffmpeg" if is_conda else "apt-get install ffmpeg, or your system's"
-        return f"install FFmpeg of the version that has {library}: {command}"
+        source = "conda" if runtime.environment.kind == "conda" else "your system"
+        return in_words(
+            cures.SYSTEM_LIBRARY,
+            f"install FFmpeg of the version that has {library}, from {source} (package ffmpeg)",
+        )
     if software is not None:
         number = (parse_version(library.partition(".so.")[2]) or (None,))[0]
         version = f" ({library} is version {number} of that library)" if number else ""
-        return f"install {software}{version}"
-    return f"install your system's package that has {library}, or: {rebuild(binary, runtime)}"
+        return in_words(cures.SYSTEM_LIBRARY, f"install {software}{version}")
+    return in_words(
+        cures.SYSTEM_LIBRARY,
+        f"install your system's package that has {library}, or: {rebuild(binary, runtime)}",
+    )
+
+
+def newer_libstdcxx(binary: BinaryRecord, runtime: Runtime) -> Cure:
+    if runtime.environment.kind == "conda":
+        return in_words(cures.BY_CONDA, "conda install -c conda-forge libstdcxx-ng")
+    return compile_here(binary, runtime)

@@ -130,11 +130,12 @@ def _judge_one_of_others(
     `opened` is the object that needs this one; None for the one that is opened itself. Raises
     BudgetSpentError.
     """
-    from . import linking, owner
+    from . import linking, owner, siblings
 
     torch = runtime.torch
     sites = [torch.root.parent] if torch is not None else []
     binary = binary._replace(owner=owner.find_owner(binary.path, sites))
+    binary = binary._replace(of_siblings=siblings.minors_of_build(binary, budget))
     # Before its symbols are looked up, this verdict is only to stop at what cannot be linked.
     verdict = judge(binary, runtime)
     if verdict.rejection and verdict.rejection.dimension in ("file", "platform", "package"):

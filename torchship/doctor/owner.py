@@ -244,6 +244,22 @@ def _objects_in_record(record: bytes) -> Iterator[str]:
                 yield decoded
 
 
+def _source_of(place: Path) -> str:
+    """Where pip took a distribution from: a folder that is still here, or a revision of a
+    repository, as pip takes it; "" for another place."""
+    origin = read_json(place / "direct_url.json", _MAX_ORIGIN)
+    url = origin.get("url")
+    if not isinstance(url, str) or not url.isprintable():
+        return ""
+    revision = origin.get("vcs_info")
+    if isinstance(revision, dict) and isinstance(revision.get("commit_id"), str):
+        return f"{revision.get('vcs')}+{url}@{revision['commit_id']}"
+    if isinstance(origin.get("dir_info"), dict) and url.startswith("file://"):
+        folder = unquote(url.removeprefix("file://"))
+        return folder if Path(folder).is_dir() else ""
+    return ""
+
+
 def _source_of_editable(place: Path) -> Path | None:
     """The source folder of a distribution that is installed from it; None for other ones."""
     origin = read_json(place / "direct_url.json", _MAX_ORIGIN)
@@ -323,6 +339,8 @@ def _read(place: Path, folder: Path) -> Owner | None:
             built_for=tuple(vouchers),
             release_for=releases,
             channel="conda" if is_conda else "pip",
+            has_sdist=normal(name) in _with_sdists(),
+            source="" if is_conda else _source_of(place),
         )
     return None
 
@@ -406,6 +424,11 @@ def _admits(sign: str, version: tuple[int, ...], minor: Minor) -> bool:
     return bool(_SIGNS[sign](minor, bound))
 
 
+def names_torch(path: Path) -> bool:
+    """Whether a file's path names the torch that it was built for."""
+    return any(_named_in(path))
+
+
 def _named_in(path: Path) -> Iterator[tuple[Minor, str]]:
     """The torch minor that a path names, as `libx_torch29-cpu.so` and `torch-2.9/lib/x.so` do."""
     in_name = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", path.name)
@@ -441,6 +464,13 @@ def _version_files(folders: set[Path]) -> Iterator[Path]:
 def normal(name: str) -> str:
     """The normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@cache
+def _with_sdists() -> frozenset[str]:
+    """The distributions whose releases on PyPI hold their sources (an sdist)."""
+    names = read_table(_PAIRS).get("sdists", ())
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 @cache

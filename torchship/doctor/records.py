@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from .cures import NO_CURE, Cure
 from .project import NOBODY, Project, Record
 from .text import printable
 
@@ -264,6 +265,10 @@ class Owner(Record, kw_only=True):
     #: The releases of a well-known package that go with each torch minor, the best one first.
     release_for: Mapping[tuple[int, int], str] = NOTHING
     channel: str = "pip"  #: or "conda"
+    has_sdist: bool = False  #: whether the releases on PyPI are known to hold the sources
+    #: The folder, or the revision of a repository (`git+https://...@...`), from which the
+    #: distribution was installed, as pip takes it; "" if unknown or gone.
+    source: str = ""
 
 
 class BinaryRecord(Record, kw_only=True):
@@ -295,6 +300,9 @@ class BinaryRecord(Record, kw_only=True):
     alignment: int = 0
     problems: tuple[str, ...] = ()  #: the faults of the file itself; empty for a whole file
     owner: Owner | None = None  #: that lists the file; None if not looked for or not found
+    #: The torch minors that the objects beside it were built for, each with its source; empty
+    #: if they were not looked at, or tell nothing.
+    of_siblings: tuple[tuple[tuple[int, int], str], ...] = ()
 
     @property
     def file(self) -> str:
@@ -421,7 +429,7 @@ class Finding(Record, kw_only=True):
     observed: str  #: the value found here
     needed: str  #: the value that the binary needs
     why: str = ""  #: the reason for the status or a remark, in one sentence
-    fix: str = ""  #: the command or the step that mends the fault; empty if none is known
+    fix: Cure = NO_CURE  #: what mends the fault; empty if nothing is known
     fault: int | None = None  #: the number of the fault's class in the troubleshooting page
     #: The stable code of this kind of finding, one of `codes`; None for one that is `OK`.
     code: str | None = None

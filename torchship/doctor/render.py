@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import interpreter
 from .checks.cuda import driver_cuda
+from .cures import Cure
 from .project import Record
 from .records import (
     NOTE,
@@ -29,7 +30,10 @@ _WIDTH = 100
 
 
 def shorten(message: str) -> str:
-    """Printable text: `~` replaces the home folder, `$PREFIX` the environment's folder."""
+    """Printable text: `~` replaces the home folder, `$PREFIX` the environment's folder.
+
+    A cure keeps its paths, so that its command can be typed as it is.
+    """
     home = os.path.expanduser("~")  # noqa: PTH111
     return _shortened(message, [(interpreter.prefixes()[0], "$PREFIX"), (home, "~")])
 
@@ -41,6 +45,8 @@ def shorten_home(message: str) -> str:
 
 def _shortened(message: str, names: Sequence[tuple[str, str]]) -> str:
     line = printable(message)
+    if isinstance(message, Cure) and message.command:
+        return line
     # Neither "/" nor "~", which `expanduser` returns without a home folder, is replaced.
     for folder, name in names:
         if len(folder) > 1:
@@ -73,7 +79,9 @@ def _plain(value: object) -> object:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
-    return shorten(str(value)) if isinstance(value, (str, Path)) else value
+    if isinstance(value, str):
+        return shorten(value)
+    return shorten(str(value)) if isinstance(value, Path) else value
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -8,6 +8,7 @@ that a report can say why a file was not chosen.
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from . import cures
 from .project import NOBODY, Project, Record
 from .records import (
     Finding,
@@ -64,7 +65,7 @@ class Selection(Record, kw_only=True):
                         f"{variable} asks for {self.forced}, which does not fit: "
                         f"{verdict.cause.why}"
                     ),
-                    fix=f"unset {variable}",
+                    fix=cures.command_alone(cures.UNSET_VARIABLE, f"unset {variable}"),
                 )
         return None
 

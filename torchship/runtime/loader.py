@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from ..doctor import codes, faults, fixes
 from ..doctor.binary import read_binary
 from ..doctor.cache import find_binaries
+from ..doctor.cures import BY_HAND, in_words
 from ..doctor.judgement import judge, judge_file
 from ..doctor.project import Project, Record
 from ..doctor.records import (
@@ -239,7 +240,7 @@ class Loader:
                 observed=printable(repr(forced)),
                 needed="the name of a variant, or nothing",
                 why=str(error),
-                fix=f"unset {variable}",
+                fix=fixes.unset(variable),
             )
             raise self._refused(None, finding) from None
 
@@ -284,7 +285,7 @@ class Loader:
                 observed=printable(str(getattr(torch, "__file__", None))),
                 needed="the torch package of PyTorch",
                 why=printable(str(error)),
-                fix="rename the file or folder that shadows torch",
+                fix=in_words(BY_HAND, "rename the file or folder that shadows torch"),
                 fault=faults.TORCH_NOT_LOADED,
             )
             raise self._refused(None, finding) from error
@@ -357,8 +358,11 @@ class Loader:
             observed=printable(f"registered already by {owner}{runtime.registered_by}"),
             needed=f"{operators} registered by {self.project.distribution} alone",
             why=f"another project has registered {operators} in this process",
-            fix=f"start Python again and import {self.project.package} without the other project; "
-            "if one of the two is yours, give it another namespace",
+            fix=in_words(
+                BY_HAND,
+                f"start Python again and import {self.project.package} without the other project; "
+                "if one of the two is yours, give it another namespace",
+            ),
             fault=faults.REGISTERED_TWICE,
         )
         raise self._refused(None, finding)
@@ -378,7 +382,7 @@ class Loader:
                 needed=f"a path without {token[0]}",
                 why=f"the path of {binary.file} holds {token[0]}, "
                 "which the dynamic linker replaces",
-                fix="rename or move that folder, and start Python again",
+                fix=in_words(BY_HAND, "rename or move that folder, and start Python again"),
                 fault=faults.PACKAGE_FILES,
             )
             raise self._refused(selection, finding)
@@ -400,7 +404,7 @@ class Loader:
                 observed=printable(reported or "nothing"),
                 needed=written or "a build record in the file",
                 why=f"{binary.file} on disk is not the one that is loaded in this process",
-                fix="restart Python",
+                fix=in_words(BY_HAND, "restart Python"),
                 fault=faults.PACKAGE_FILES,
             )
             raise self._refused(selection, finding)

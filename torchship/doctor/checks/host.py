@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .. import codes, faults, fixes, support
+from .. import codes, cures, faults, fixes, support
 from ..records import (
     NOTE,
     OK,
@@ -46,7 +46,7 @@ def _damaged_file(binary: BinaryRecord, runtime: Runtime, requirement: str) -> F
     code = codes.DAMAGED_FILE
     if observed == "Permission denied":
         why = f"{binary.file} is not readable by this user"
-        fix = f"chmod a+r {binary.path}"
+        fix = fixes.open_path(binary.path)
         code = codes.FILE_NOT_READABLE
     return Finding(
         dimension="file",
@@ -85,7 +85,7 @@ def _compare_build(file: str, record: BuildRecord, runtime: Runtime) -> Iterator
             observed=f"{dimension} {recorded}",
             needed=f"{dimension} {expected}",
             why="" if fits else why,
-            fix="" if fits else fixes.reinstall(runtime),
+            fix=cures.NO_CURE if fits else fixes.reinstall(runtime),
             fault=None if fits else faults.PACKAGE_FILES,
         )
 
@@ -135,7 +135,9 @@ def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         return Finding(dimension="page size", status=OK, observed=observed, needed=requirement)
     fix = fixes.rebuild(binary, runtime)
     if fixes.ours(binary, runtime):
-        fix = f"LDFLAGS=-Wl,-z,max-page-size={page_size} {fix}"
+        fix = cures.in_words(
+            cures.BY_HAND, f"build it here, with -Wl,-z,max-page-size={page_size} in LDFLAGS"
+        )
     return Finding(
         dimension="page size",
         status=REJECTED,
@@ -200,7 +202,7 @@ def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Fi
         observed=f"no {package} was found",
         needed=package,
         why=f"{binary.file} imports {package}, which was not found",
-        fix=fixes.install(runtime.environment, pip=package, conda=package),
+        fix=fixes.install_requirement(runtime.environment, package),
     )
 
 
@@ -219,7 +221,9 @@ def _check_supported_python(binary: BinaryRecord, runtime: Runtime, interpreter:
         observed=interpreter,
         needed=f"Python >= {dotted(oldest)}",
         why=f"Python {dotted(runtime.python[:2])} is older than the oldest that is supported",
-        fix=f"create an environment with Python {dotted(oldest)} or newer",
+        fix=cures.in_words(
+            cures.OTHER_PYTHON, f"create an environment with Python {dotted(oldest)} or newer"
+        ),
     )
 
 
@@ -301,9 +305,6 @@ def check_libstdcxx(family: str, binary: BinaryRecord, runtime: Runtime) -> Find
     observed = f"{family}_{dotted(newest)}"
     if newest >= floor:
         return Finding(dimension="libstdc++", status=OK, observed=observed, needed=requirement)
-    fix = fixes.compile_here(binary, runtime)
-    if runtime.environment.kind == "conda":
-        fix = "conda install -c conda-forge libstdcxx-ng"
     return Finding(
         dimension="libstdc++",
         status=REJECTED,
@@ -311,6 +312,6 @@ def check_libstdcxx(family: str, binary: BinaryRecord, runtime: Runtime) -> Find
         observed=observed,
         needed=requirement,
         why=f"{binary.file} needs a newer libstdc++ than this system has",
-        fix=fix,
+        fix=fixes.newer_libstdcxx(binary, runtime),
         fault=faults.SYSTEM_LIBRARIES,
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from .. import codes, faults, fixes
 from ..binary import is_torch_library, is_torch_symbol
+from ..cures import Cure
 from ..records import OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
 from ..text import some
 from .host import STARTS_OF_PYTHON_SYMBOLS
@@ -17,6 +19,14 @@ _FAULTS_BY_RANK = (
     faults.CUDA_MAJOR,
     faults.DRIVER,
     faults.SYSTEM_LIBRARIES,
+)
+
+#: The libraries of the CUDA toolkit and of NVIDIA's wheels beside it. Others begin alike:
+#: libcurl, libcups, and TensorRT's libnvinfer and libnvonnxparser.
+_LIBRARY_OF_CUDA = (
+    r"lib(cudart|cublas|cufft|curand|cusolver|cusparse|cudnn|cudss|cupti|cufile|cutensor|nccl"
+    r"|npp\w+|nvrtc|nvJitLink|nvToolsExt|nvtx|nvjpeg|nvshmem|nvperf|nvvm|nvfatbin|nvblas)"
+    r"(Lt|Mg|w|_\w+)?(-\w+)?\.so"
 )
 
 _CODES = {
@@ -71,7 +81,7 @@ def _not_looked_for(binary: BinaryRecord) -> Finding | None:
 
 def _explain_missing(
     binary: BinaryRecord, runtime: Runtime, missing: tuple[str, ...], fault: faults.Fault
-) -> tuple[str, str]:
+) -> tuple[str, Cure]:
     """Why the first missing library is not here, and the fix."""
     first = missing[0][:200]
     torch = runtime.torch
@@ -81,7 +91,7 @@ def _explain_missing(
     if fault is faults.DRIVER:
         return (
             f"{first} is part of the NVIDIA driver, and no driver is installed here",
-            "install the NVIDIA driver; on a machine without an NVIDIA GPU this cannot be used",
+            fixes.install_driver(),
         )
     if fault is faults.CUDA_MAJOR:
         build = f"torch is built for {device}" if torch else "there is no torch"
@@ -97,7 +107,7 @@ def _explain_missing(
 
 def _other_build_of_torch(
     binary: BinaryRecord, runtime: Runtime, missing: tuple[str, ...]
-) -> tuple[str, str]:
+) -> tuple[str, Cure]:
     torch = runtime.torch
     device = next((name for name in ("hip", "xpu") if name in missing[0]), "cuda").upper()
     major = cuda_major(missing) if device == "CUDA" else ""
@@ -109,7 +119,7 @@ def _other_build_of_torch(
     return why, fixes.same_cuda(binary, runtime, major)
 
 
-def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> tuple[str, str]:
+def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> tuple[str, Cure]:
     torch = runtime.torch
     if torch is None:
         fix = fixes.install_torch(runtime.environment, runtime.project)
@@ -130,7 +140,7 @@ def _fault_of_missing(library: str) -> faults.Fault:
         return faults.CPU_TORCH_SWAPPED_IN if is_for_gpu else faults.TORCH_NOT_LOADED
     if library.startswith(("libcuda.so", "libnvidia-", "libnvcuvid.so", "libnvoptix.so")):
         return faults.DRIVER
-    is_of_cuda = library.startswith(("libcu", "libnv", "libnccl")) and "nvinfer" not in library
+    is_of_cuda = re.match(_LIBRARY_OF_CUDA, library) is not None
     return faults.CUDA_MAJOR if is_of_cuda else faults.SYSTEM_LIBRARIES
 
 

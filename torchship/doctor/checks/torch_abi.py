@@ -291,9 +291,6 @@ def check_registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None
         return None
     project = runtime.project
     library = printable(runtime.registered_by)
-    remove = f"{runtime.environment.python} -m pip uninstall"
-    if runtime.environment.kind == "conda":
-        remove = "conda remove --force"
     return Finding(
         dimension="op registration",
         status=REJECTED,
@@ -301,7 +298,7 @@ def check_registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None
         observed=f"already registered by {library}",
         needed=f"{project.operators} registered once",
         why=f"another copy of {project.distribution} is loaded in this process",
-        fix=f"{remove} {project.distribution}   (the other copy: {library}); then restart Python",
+        fix=fixes.remove_copy(runtime.environment, project, library),
         fault=faults.REGISTERED_TWICE,
     )
 

@@ -6,7 +6,8 @@ something must vouch for the extension. The rule, in three questions:
 1. Does the extension need a voucher? Not if it is part of this torch, nor if it uses the
    stable ABI alone: then its symbols decide.
 2. For which minors of torch was it built? Its path, its package's metadata, the list of
-   releases and files beside it may name minors; if nothing does, its set of symbols may
+   releases and files beside it may name minors; one that lacks symbols of the file is wrong.
+   If nothing names a minor, the symbols of the file, or of one of the same build, may
    narrow them down.
 3. Do all of these minors have the class layout of this torch? If they do, the extension is
    accepted. If a class that registers operators differs from all of them, and the extension
@@ -66,13 +67,24 @@ def _needs_no_voucher(binary: BinaryRecord, torch: TorchInstall) -> str:
 
 def _targets(binary: BinaryRecord) -> Mapping[Minor, str]:
     """Question 2: the minors that the extension may be built for, each with who says so."""
-    named = dict(reversed(built_for(binary)))  # if two places name a minor, the first counts
-    if named:
-        return named
     fitting = minors_with(binary.torch_symbols)
+    of_siblings = dict(binary.of_siblings)
+    if of_siblings:
+        fitting &= of_siblings.keys()
+    named = dict(reversed(built_for(binary)))  # if two places name a minor, the first counts
+    # A requirement may be wrong: a file needs no symbol that its own torch lacks.
+    possible = {
+        minor: source
+        for minor, source in named.items()
+        if not fitting or minor in fitting or minor not in LAYOUTS
+    }
+    if possible:
+        return possible
+    if of_siblings:
+        return of_siblings
     if min(LAYOUTS) in fitting:  # then it may be older than all measured minors
         return {}
-    return dict.fromkeys(fitting, "its set of symbols")
+    return dict.fromkeys(sorted(fitting), "its set of symbols")
 
 
 def _is_alike(minor: Minor, torch: TorchInstall) -> bool:

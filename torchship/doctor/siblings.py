@@ -1,0 +1,51 @@
+"""Probe: what the other objects of a distribution tell of the torch that they were built for.
+
+One build makes all objects of a distribution. An object with few symbols may fit every torch,
+while the one beside it has a symbol that only some minors have: then both were built for one
+of these.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from .binary import read_binary
+from .budget import Budget
+from .layouts import LAYOUTS, minors_with
+from .owner import Minor, names_torch
+from .records import BinaryRecord
+from .text import some
+
+_MAX_SIBLINGS = 32
+
+
+def minors_of_build(binary: BinaryRecord, budget: Budget) -> tuple[tuple[Minor, str], ...]:
+    """The minors of torch that have the symbols of this object and of those beside it, each
+    with its source in words; empty if the symbols exclude no older torch, or contradict each
+    other. At most 32 objects are read. Raises BudgetSpentError."""
+    if binary.owner is None or binary.lane != "aten" or names_torch(binary.path):
+        return ()
+    own = minors_with(binary.torch_symbols)
+    shared = own
+    telling: list[str] = []
+    siblings = [path for path in binary.owner.libraries.values() if path != binary.path]
+    for path in siblings[:_MAX_SIBLINGS]:
+        budget.check_time()
+        fitting = None if names_torch(path) else _fitting(path)
+        if fitting is not None and not shared <= fitting:
+            shared &= fitting
+            telling.append(path.name)
+    if not telling or not shared or min(LAYOUTS) in shared:
+        return ()
+    source = f"the symbols of {some(telling)}, of the same build"
+    return tuple((minor, source) for minor in sorted(shared))
+
+
+@cache
+def _fitting(path: Path) -> frozenset[Minor] | None:
+    """The minors that have an object's symbols; None for an object that uses no ATen."""
+    binary = read_binary(path, light=True)
+    if binary.lane != "aten" or binary.problems:
+        return None
+    return minors_with(binary.torch_symbols)
