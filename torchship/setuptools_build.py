@@ -34,7 +34,7 @@ def run_setup(root: Path) -> None:
         project = client
 
     package = client.package
-    engine_packages = find_packages(str(_ENGINE), exclude=["release", "release.*"])
+    engine_packages = find_packages(str(_ENGINE), exclude=["release", "release.*", "porting"])
     header_folders = find_namespace_packages(str(_ENGINE), include=["include", "include.*"])
     packages = [
         package,
