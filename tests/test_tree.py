@@ -110,12 +110,17 @@ def test_the_builder_imports_the_doctor_and_the_standard_library_alone(path: Pat
     assert strangers(path, ("torchship.builder", "torchship.doctor")) == []
 
 
+@pytest.mark.parametrize("path", python_files("torchship/porting"), ids=name_of)
+def test_porting_imports_the_doctor_and_the_standard_library_alone(path: Path) -> None:
+    assert strangers(path, ("torchship.porting", "torchship.doctor")) == []
+
+
 @pytest.mark.parametrize("path", python_files("lltm_conda"), ids=name_of)
 def test_package_imports_torch_and_the_standard_library_alone(path: Path) -> None:
     assert strangers(path, ("lltm_conda", "torch")) == []
 
 
-AUTHORS_ONLY = ("command", "project", "release")  # the folders that serve an op's author alone
+AUTHORS_ONLY = ("command", "porting", "project", "release")  # the folders that serve an op's author alone
 ENGINE = [
     path
     for path in python_files("torchship")

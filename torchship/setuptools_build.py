@@ -23,7 +23,7 @@ from .doctor.project import Project
 
 _ENGINE = Path(__file__).resolve().parent
 #: The packages of torchship that serve an op's author, and no installed op.
-AUTHORS_ONLY = ("command*", "project*", "release*")
+AUTHORS_ONLY = ("command*", "porting*", "project*", "release*")
 
 
 def run_setup(root: Path) -> None:

@@ -1,0 +1,1 @@
+"""What `torchship port` knows, written from torch itself, and its reports on public extensions."""
