@@ -34,7 +34,7 @@ def apply_at_one_level(function: type[OneLevelFunction]) -> Callable[..., Any]:
     differentiates one level, and needs no ``setup_context``. It must be a `OneLevelFunction`:
     from torch 2.15 on, ``apply`` of other Functions asks for ``setup_context`` in C++.
     """
-    apply = function.apply
+    apply: Callable[..., Any] = function.apply  # type: ignore[attr-defined]
 
     def run(*arguments: object) -> object:
         with enable_single_level_autograd_function():

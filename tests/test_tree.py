@@ -120,7 +120,8 @@ def test_package_imports_torch_and_the_standard_library_alone(path: Path) -> Non
     assert strangers(path, ("lltm_conda", "torch")) == []
 
 
-AUTHORS_ONLY = ("command", "porting", "project", "release")  # the folders that serve an op's author alone
+#: The folders of torchship that serve an op's author alone.
+AUTHORS_ONLY = ("command", "porting", "project", "release")
 ENGINE = [
     path
     for path in python_files("torchship")

@@ -2,12 +2,14 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
+Handler = Callable[[int, FrameType | None], object] | signal.Handlers
+
 #: The signals that end a build, each with the handler that a program has by default.
-_DEFAULT_HANDLERS = {
+_DEFAULT_HANDLERS: Mapping[signal.Signals, Handler] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,

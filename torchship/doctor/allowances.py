@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from . import codes
+from .cures import BY_HAND, in_words
 from .owner import normal
 from .project import Record
 from .records import REJECTED, Finding
@@ -91,6 +92,6 @@ def stale(entries: Iterable[Allowance], rows: Sequence[Row], path: Path) -> Iter
                     f"line {entry.line} allows {entry.code} of {printable(entry.subject)}, "
                     "which no longer occurs"
                 ),
-                fix=f"remove line {entry.line} of {printable(path)}",
+                fix=in_words(BY_HAND, f"remove line {entry.line} of {printable(path)}"),
             )
             yield notice(finding, path)
