@@ -31,7 +31,7 @@ case ${1:-} in
   test)
     cd /
     python -m "$PROJECT_PACKAGE"
-    exec python "$root/$PROJECT_SMOKE" --outside "$root/$PROJECT_PACKAGE"
+    exec python "$root/scripts/engine_smoke.py" --outside "$root/$PROJECT_PACKAGE"
     ;;
   *)
     echo "usage: scripts/cibuildwheel.sh before-all|before-build|repair|test, got: $*" >&2

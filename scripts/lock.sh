@@ -13,7 +13,8 @@ lock() {
 }
 lock "$@" requirements/dev.in -o requirements/dev.txt
 for name in release cibuildwheel sbom; do
-  lock -c requirements/dev.txt "requirements/$name.in" -o "requirements/$name.txt"
+  own=torchship/release/requirements/$name
+  lock -c requirements/dev.txt "$own.in" -o "$own.txt"
 done
 # The libraries are installed beside the torch of the tests, so the lock has no torch.
 lock -c requirements/dev.txt --override <(echo 'torch; python_version < "3"') \

@@ -36,7 +36,7 @@ ENGINE = (
     ".github/workflows/pull-request.yml",
     ".github/workflows/release.yml",
     ".github/workflows/weekly.yml",
-    *("cmake", "requirements", "torchship"),
+    *("requirements", "torchship"),
     *("recipe/build.sh", "recipe/recipe.yaml", "{package}/__main__.py", "{package}/engine"),
     *(f"scripts/{name}.sh" for name in ("build_all", "cibuildwheel", "lint", "lock", "test")),
     *(
@@ -224,7 +224,7 @@ def why_not(name: str) -> str:
 
 
 def locked_packages() -> set[str]:
-    locks = (path.read_text(encoding="utf-8") for path in REPO.glob("requirements/*.txt"))
+    locks = (path.read_text(encoding="utf-8") for path in REPO.glob("**/requirements/*.txt"))
     names = re.findall(r"^([\w.-]+)(?:\[.*\])?==", "\n".join(locks), re.MULTILINE)
     return {name.lower().replace("-", "_") for name in names}
 

@@ -121,6 +121,46 @@ def test_completion_knows_every_command_and_option(shell: str) -> None:
         subprocess.run([program, "-n"], input=script, text=True, check=True)
 
 
+PROJECT_RECORD = """
+from pathlib import Path
+from .engine.doctor.project import Project
+PROJECT = Project(
+    distribution="bare-client", package="bare_client", namespace="bare", prefix="BARE",
+    operator="gram", version="0.1", folder=Path(__file__).parent,
+)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project without kernels, which compiles soonest, as it stands in a checkout."""
+    shutil.copytree(REPO / "tests" / "clients" / "bare", tmp_path, dirs_exist_ok=True)
+    package = tmp_path / "bare_client"
+    (package / "engine").mkdir(parents=True)
+    (package / "engine" / "__init__.py").write_text(f"__path__ = [{str(REPO / 'torchship')!r}]\n")
+    (package / "_project.py").write_text(PROJECT_RECORD)
+    (tmp_path / "build_matrix.yaml").touch()
+    return tmp_path
+
+
+def test_build_puts_the_binaries_where_the_checkout_looks_for_them(project: Path) -> None:
+    lib = project / "bare_client" / "lib"
+    lib.mkdir()
+    (lib / "kernels-of-an-earlier-build.so").touch()
+    process = torchship("build", "--json", "--jobs", "1", cwd=project / "csrc", DEBUG="1")
+    assert process.returncode == 0, process.stderr
+    report = json.loads(process.stdout)
+    assert [path.name for path in lib.iterdir()] == report["files"]
+    assert report["files"][0].startswith("glue-")
+
+
+def test_a_build_that_fails_is_told_with_code_1(project: Path) -> None:
+    process = torchship("build", "--project", project, CXX="no-such-compiler")
+    assert process.returncode == 1
+    assert process.stderr.startswith("error: nothing was built: no C++ compiler")
+    assert not (project / "bare_client" / "lib").exists()
+
+
 @pytest.fixture
 def no_wheel(tmp_path: Path) -> Path:
     path = tmp_path / "pure-1.0-py3-none-any.whl"

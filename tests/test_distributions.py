@@ -125,7 +125,8 @@ def applying(needs: list[Requirement], *, python: str, extra: str) -> set[tuple[
 
 @pytest.mark.parametrize("python", ["3.10", "3.14"])
 def test_the_extra_is_what_the_release_tool_runs_on(python: str, wheel_of: WheelOf) -> None:
-    own = (REPO / "requirements" / "release.in").read_text(encoding="utf-8")
+    requirements = REPO / "torchship" / "release" / "requirements"
+    own = (requirements / "release.in").read_text(encoding="utf-8")
     lines = [line for line in own.splitlines() if line[:1] not in ("#", "")]
     needs = metadata_of(wheel_of("torchship")).get_all("Requires-Dist", [])
     extra = applying([*map(Requirement, needs)], python=python, extra="release")

@@ -17,13 +17,11 @@ from setuptools.command.sdist import sdist
 from setuptools.errors import SetupError
 
 from .builder import BuildError, client, execute, fitting_request, plan
-from .builder.sources import git_commit, source_epoch
+from .builder.sources import NOT_PACKED, git_commit, source_epoch
 from .doctor import TorchNotFoundError, find_torch
 from .doctor.project import Project
 
 _ENGINE = Path(__file__).resolve().parent
-#: The packages of torchship that serve an op's author, and no installed op.
-AUTHORS_ONLY = ("command*", "porting*", "project*", "release*")
 
 
 def run_setup(root: Path) -> None:
@@ -34,7 +32,8 @@ def run_setup(root: Path) -> None:
         project = record
 
     package = record.package
-    engine_packages = find_packages(str(_ENGINE), exclude=AUTHORS_ONLY)
+    excluded = [pattern for part in NOT_PACKED for pattern in (part, f"{part}.*")]
+    engine_packages = find_packages(str(_ENGINE), exclude=excluded)
     header_folders = find_namespace_packages(str(_ENGINE), include=["include", "include.*"])
     packages = [
         package,
@@ -47,7 +46,10 @@ def run_setup(root: Path) -> None:
     setup(
         distclass=ClientDistribution,
         packages=list(dict.fromkeys(packages)),
-        package_dir={f"{package}.engine": "torchship", f"{package}.csrc": "csrc"},
+        package_dir={
+            f"{package}.engine": os.path.relpath(_ENGINE, root),
+            f"{package}.csrc": "csrc",
+        },
         package_data={package: ["py.typed"], "": ["*.h", "*.cpp", "*.cu", "*.json", "*.cmake"]},
         # Without an extension, setuptools would make a pure wheel and not run BuildBinaries.
         ext_modules=[Extension(f"{package}.lib.binaries", sources=[])],
@@ -92,7 +94,7 @@ class SourceDistribution(sdist):
 
 class BuildPython(build_py):
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        """The modules of a package, without torchship's command line, which needs AUTHORS_ONLY."""
+        """The modules of a package, but for torchship's command line, which is NOT_PACKED."""
         modules: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
         if package != f"{self.distribution.project.package}.engine":
             return modules

@@ -21,7 +21,6 @@ SHIPPED = (
     "LICENSE",
     "MANIFEST.in",
     "README.md",
-    "cmake",
     "csrc",
     "examples/cpp",
     "include",

@@ -12,6 +12,7 @@ import torch
 from build_places import Place, Ran, environment, run
 
 import lltm_conda
+from lltm_conda.engine.builder.sources import NOT_PACKED
 
 INSTALLED = sorted((Path(lltm_conda.__file__).parent / "lib").glob("*.so"))
 
@@ -93,11 +94,12 @@ def test_the_backend_and_setup_py_make_the_same_wheel(source_tree: Path, tmp_pat
     files = contents(by_backend / name)
     assert files == contents(by_setup / name)
     assert {f"lltm_conda/lib/{path.name}" for path in INSTALLED} <= files.keys()
-    # No release tool, but all else of the engine.
+    # All of torchship but what run time does not need.
     engine = {
         f"lltm_conda/engine/{path.relative_to(source_tree / 'torchship')}"
         for path in (source_tree / "torchship").rglob("*.py")
-        if "release" not in path.parts
+        if not {*NOT_PACKED, "__main__.py"}
+        & {*path.relative_to(source_tree / "torchship").parts[:1]}
     }
     assert engine == {
         file for file in files if file.startswith("lltm_conda/engine/") and file.endswith(".py")

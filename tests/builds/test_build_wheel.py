@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from build_places import Place, environment, run
 
+from lltm_conda.engine.builder.sources import NOT_PACKED
 from lltm_conda.engine.doctor import read_binary
 
 BACKEND = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1]))"
@@ -67,6 +68,26 @@ def test_binaries_of_wheel_reference_no_python_symbol(wheel: Path, tmp_path: Pat
     )
 
 
+def test_the_engine_in_the_wheel_is_torchship_byte_by_byte(wheel: Path, source_tree: Path) -> None:
+    """All that run time and local builds need, and nothing that only an op's author needs."""
+    torchship = source_tree / "torchship"
+    start = "lltm_conda/engine/"
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {
+            name.removeprefix(start): archive.read(name)
+            for name in archive.namelist()
+            if name.startswith(start)
+        }
+    assert packed == {name: (torchship / name).read_bytes() for name in packed}
+    left_out = {*NOT_PACKED, "cmake", "__main__.py"}
+    assert packed.keys() == {
+        str(path.relative_to(torchship))
+        for path in torchship.rglob("*")
+        if path.suffix in (".py", ".json", ".h", ".cpp", ".cmake")
+        and path.relative_to(torchship).parts[0] not in left_out
+    }
+
+
 def test_wheel_installs_and_computes(wheel: Path, tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.pip("install", "--no-deps", wheel).good()
@@ -78,7 +99,14 @@ def test_sdist_holds_what_every_way_of_building_needs(sdist: Path, source_tree: 
 
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    folders = ("csrc", "cmake", "include", "examples/cpp", "torchship/builder", "torchship/include")
+    folders = (
+        "csrc",
+        "torchship/cmake",
+        "include",
+        "examples/cpp",
+        "torchship/builder",
+        "torchship/include",
+    )
     required = {
         str(path.relative_to(source_tree))
         for folder in folders

@@ -209,7 +209,7 @@ crosses = pytest.mark.skipif(
 
 
 def dry_run(*selectors: str, folder: Path = REPO) -> str:
-    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+    env = {**os.environ, "RELEASE_PROJECT": str(REPO), "LLTM_CONDA_LOAD": "0"}
     env.pop("RELEASE_PLATFORM", None)
     options = ["--dry-run", "--channel", "bootstrap", *selectors]
     command = [

@@ -118,7 +118,8 @@ def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
     assert "stable210-cpu" in run(
         sys.executable, "-m", "lltm_conda", cwd=tmp_path, PYTHONPATH=str(site)
     )
-    assert "0 failed" in run(sys.executable, SETTINGS.smoke, cwd=tmp_path, PYTHONPATH=str(site))
+    smoke = (SETTINGS.smoke, "lltm_conda")
+    assert "0 failed" in run(sys.executable, *smoke, cwd=tmp_path, PYTHONPATH=str(site))
 
     public = tmp_path / "public"
     run(tool, "--upload", public, cwd=root)
@@ -127,5 +128,5 @@ def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
     conda_worker(conda_commands.install(prefix, ["lltm"], channels=channels))
     python = prefix / "bin" / "python"
     assert "stable210-cpu" in run(python, "-m", "lltm_conda", cwd=tmp_path)
-    out = run(python, SETTINGS.smoke, "--outside", REPO / "lltm_conda", cwd=tmp_path)
+    out = run(python, *smoke, "--outside", REPO / "lltm_conda", cwd=tmp_path)
     assert "0 failed" in out

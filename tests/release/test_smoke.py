@@ -17,7 +17,8 @@ from torchship.release.paths import tool
 
 pytest.importorskip("torch")
 
-SMOKE = REPO / "scripts" / "engine_smoke.py"
+SMOKE = REPO / "scripts" / "engine_smoke.py"  # the program, for the package of this project
+PROGRAM = REPO / "torchship" / "release" / "launch" / "engine_smoke.py"
 MAPS = """\
 7f00-7f01 r-xp 00000000 08:01 1  /usr/lib/libgomp.so.1.0.0
 7f01-7f02 r--p 00001000 08:01 1  /usr/lib/libgomp.so.1.0.0
@@ -35,11 +36,12 @@ def smoke(tmp_path: Path, *arguments: object, **more: str) -> subprocess.Complet
 
 
 def openmp_runtimes(maps: str) -> list[str]:
-    sys.path.insert(0, str(SMOKE.parent))
+    folder = str(PROGRAM.parent)
+    sys.path.insert(0, folder)
     try:
         import engine_smoke as module
     finally:
-        sys.path.remove(str(SMOKE.parent))
+        sys.path.remove(folder)
     return module.openmp_runtimes(maps)
 
 

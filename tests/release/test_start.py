@@ -45,8 +45,8 @@ def tree(tmp_path) -> Path:
     stub.parent.mkdir(parents=True)
     stub.write_text('#!/bin/sh\necho "$RELEASE_PROJECT" "$@"\n')
     stub.chmod(0o755)
-    shutil.copytree(REPO / "requirements", root / "requirements")
-    required = (root / "requirements" / "release.txt").read_text(encoding="utf-8")
+    lock = root / "torchship" / "release" / "requirements" / "release.txt"
+    required = lock.read_text(encoding="utf-8")
     made_for = hashlib.sha256((required + sys.version + sys.base_prefix).encode()).hexdigest()
     (stub.parents[1] / ".complete").write_text(f"{made_for}\n")
     return root

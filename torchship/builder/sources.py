@@ -16,6 +16,8 @@ from .programs import BuildError, output_of
 _PACKAGE = Path(__file__).resolve().parents[2]
 #: torchship's own C++: headers, and the sources that are part of every glue.
 INCLUDE = Path(__file__).resolve().parents[1] / "include"
+#: The parts of torchship that no client's package holds, since run time does not need them.
+NOT_PACKED = ("command", "porting", "project", "release", "templates")
 
 
 def source_root(package: Path = _PACKAGE) -> Path:

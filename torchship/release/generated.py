@@ -138,7 +138,6 @@ def project_variables(matrix: Matrix) -> str:
         "PACKAGE": project.package,
         "NAMESPACE": project.namespace,
         "PREFIX": project.prefix,
-        "SMOKE": project.smoke,
         "DEFAULT_TORCH": matrix.torch[matrix.package.default_torch].release,
     }
     for name, value in values.items():

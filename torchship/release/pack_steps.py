@@ -15,6 +15,7 @@ from . import ReleaseError
 from .audit import ALLOWED, policies
 from .cells import Cell
 from .paths import fresh, publish, replace_wheel, write_atomically
+from .root import IMPORT_PATH
 from .settings import Settings
 from .shell import Log, clean_env, output_of
 from .store import digest, source_env, source_epoch
@@ -95,7 +96,9 @@ def run_build(
 ) -> None:
     """Runs the build backend for a distribution of `kind`, `--sdist` or `--wheel`."""
     settings = context.settings
-    env = clean_env(settings.project, **source_env(settings), **(variables or {}))
+    # The project's build backend may be this torchship.
+    paths = {"PYTHONPATH": str(IMPORT_PATH)}
+    env = clean_env(settings.project, **paths, **source_env(settings), **(variables or {}))
     options = ["--no-isolation", "--outdir", str(out)]
     command = [sys.executable, "-m", "build", kind, *options, str(source)]
     context.log.run(command, env=env)

@@ -80,7 +80,7 @@ class Project(Strict):
     prefix: Identifier
     operator: Identifier
     definition: str = ""
-    smoke: str
+    smoke: str | None = None  # None: torchship's own
     example: str
     example_needs: str
     wheel_limit: int

@@ -18,6 +18,8 @@ WRITE_COMMAND = "scripts/build_all.sh --write-generated"
 ORIGIN = f"Generated from {MATRIX_NAME} by `{WRITE_COMMAND}`; do not edit."
 
 
+# The program that tries an installed package, unless the project names another.
+SMOKE_PROGRAM = Path(__file__).resolve().parent / "launch" / "engine_smoke.py"
 # Names the platform of a run that selectors do not decide; without it, this machine's is
 # meant.
 PLATFORM_VARIABLE = "RELEASE_PLATFORM"
@@ -77,7 +79,8 @@ class Settings:
     @property
     def smoke(self) -> Path:
         """The program that tries an installed package."""
-        return self.repo / self.matrix.project.smoke
+        own = self.matrix.project.smoke
+        return SMOKE_PROGRAM if own is None else self.repo / own
 
     @property
     def example(self) -> Path:

@@ -27,7 +27,7 @@ from .root import PROJECT_VARIABLE, find_root
 _LOCK = 9
 _TAIL = 25  # lines
 _TORCHSHIP = Path(__file__).resolve().parents[1]
-_REQUIREMENTS = _TORCHSHIP.parent / "requirements"
+_REQUIREMENTS = _TORCHSHIP / "release" / "requirements"
 
 
 def missing_requirements() -> list[str]:

@@ -53,7 +53,9 @@ def run_installed(
 
 def smoke_test(python: Path, report: Path, settings: Settings) -> list[str | Path]:
     """The command that tries the installed package, not that of the sources."""
-    return [python, settings.smoke, "--outside", settings.package, "--json", report]
+    package = settings.project.package
+    options = ["--outside", settings.package, "--json", report]
+    return [python, settings.smoke, package, *options]
 
 
 def venv_of(cell: Cell, settings: Settings) -> Path:
