@@ -53,9 +53,8 @@ def run_installed(
 
 def smoke_test(python: Path, report: Path, settings: Settings) -> list[str | Path]:
     """The command that tries the installed package, not that of the sources."""
-    package = settings.project.package
-    options = ["--outside", settings.package, "--json", report]
-    return [python, settings.smoke, package, *options]
+    command: list[str | Path] = [python, settings.smoke, settings.project.package]
+    return [*command, "--outside", settings.package, "--json", report]
 
 
 def venv_of(cell: Cell, settings: Settings) -> Path:
