@@ -558,6 +558,16 @@ def move_a_file(scene: Scene) -> Mishap:
     return spoils_merge(new, old)
 
 
+def has_nothing_to_merge(scene: Scene) -> bool:
+    """Whether no shard has a wheel of a cell that did not fail, as far as they can be read."""
+    try:
+        manifests = [read_json(shard / "manifest.json") for shard in scene.shards]
+        entries = [entry for manifest in manifests for entry in manifest["cells"].values()]
+        return not any(entry["wheel"] and entry["state"] != "failed" for entry in entries)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def usable_wheel(shard: Path, entry: dict[str, Any]) -> Wheel | None:
     """The wheel of a cell; None if the cell failed, or if a mishap before spoiled the wheel."""
     try:
@@ -1156,6 +1166,8 @@ def happen(plant: Plant, seed: int, folder: Path) -> Accident:
 
 def _happen(scene: Scene, drawn: Sequence[Callable[[Scene], Mishap]], accident: Accident) -> None:
     mishaps = [kind(scene) for kind in drawn if kind in BEFORE]
+    if has_nothing_to_merge(scene):
+        mishaps.append(spoils_merge("no shard built a variant to merge"))
     products = ("dist", "build", "release", "public")
     outside = snapshot(scene.folder, products)
     dist = snapshot(scene.dist)

@@ -109,6 +109,25 @@ def test_a_namespace_that_another_library_has_taken_is_named(tmp_path: Path, ope
     assert "import lltm_conda without the other project" in output
 
 
+@pytest.mark.parametrize("operator", ["forward", "backward", "layer_forward"])
+def test_an_operator_of_the_glue_that_a_program_has_defined_is_named(
+    tmp_path: Path, operator: str
+) -> None:
+    """Torch throws for the second definition, which would end the process."""
+    code = f"""
+        import torch
+        library = torch.library.Library("lltm", "FRAGMENT")
+        library.define("{operator}(Tensor x) -> Tensor")
+        try:
+            import lltm_conda
+        except ImportError as error:
+            print(error)
+    """
+    output = run_program(tmp_path, code)
+    registered = "torch.ops.lltm" if operator == "forward" else f"torch.ops.lltm.{operator}"
+    assert f"another project has registered {registered} in this process" in output
+
+
 def test_operators_that_a_program_adds_to_the_namespace_do_no_harm(tmp_path: Path) -> None:
     code = """
         import torch

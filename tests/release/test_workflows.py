@@ -206,7 +206,7 @@ def publish(folder: Path, files: list[str]) -> set[str] | None:
     (folder / "gh").write_text(GH)
     (folder / "gh").chmod(0o755)
     (fetch,) = [t for t in scripts(FOLDER / "publish.yml") if "gh release download" in t]
-    env = {"PATH": f"{folder}:{os.environ['PATH']}", "FILES": " ".join(files)}
+    env = {"PATH": f"{folder}:{os.environ['PATH']}", "FILES": " ".join(files), "TAG": "v0.1.0"}
     result = subprocess.run(["bash", "-e", "-c", fetch], cwd=folder, env=env, capture_output=True)
     if result.returncode:
         return None
@@ -503,3 +503,43 @@ def test_container_and_python_are_those_of_cibuildwheel(matrix) -> None:
         for step in steps(path):
             if "setup-python" in step.get("uses", ""):
                 assert step["with"]["python-version"] == python
+
+
+UNSET = {
+    "all cells instead of those of a torch": ("release.yml", "read -ra cells", {"CELLS": ""}),
+    "the latest release instead of that of a tag": (
+        "publish.yml",
+        "gh release download",
+        {"TAG": ""},
+    ),
+    "over the folders of all versions": (
+        "docs.yml",
+        "mkdir -p ",
+        {"GITHUB_REF": "refs/tags/v", "GITHUB_REF_NAME": "v"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "mark", "variables"), UNSET.values(), ids=UNSET)
+def test_a_step_does_nothing_with_an_empty_variable(file, mark, variables, tmp_path) -> None:
+    (step,) = [script for script in scripts(FOLDER / file) if mark in script]
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "build" / "site").mkdir(parents=True)
+    acted = tmp_path / "acted"
+    for name in ("gh", "scripts/build_all.sh"):
+        (tmp_path / name).write_text(f"#!/bin/sh\ntouch '{acted}'\n")
+    (tmp_path / "scripts" / "docs.sh").write_text("#!/bin/sh\n")
+    for name in ("gh", "scripts/build_all.sh", "scripts/docs.sh"):
+        (tmp_path / name).chmod(0o755)
+    env = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "GITHUB_REPOSITORY": "a/b",
+        "GITHUB_REPOSITORY_OWNER": "a",
+        **variables,
+    }
+    process = subprocess.run(
+        ["bash", "-e", "-c", step], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert process.returncode != 0
+    assert not acted.exists()
+    assert not (tmp_path / "pages").exists()

@@ -39,7 +39,7 @@ from ..doctor.records import (
 )
 from ..doctor.runtime_probe import environment, mapped_files, runtime_of
 from ..doctor.selection import Selection, select
-from ..doctor.text import printable
+from ..doctor.text import printable, read_regular
 from ..doctor.torch_probe import TorchNotFoundError, from_module
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 # The tokens in a path that ld.so(8) replaces before opening the file.
 _LINKER_TOKEN = r"\$(\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))"
+
+#: In bytes; a glue has a few hundred kB.
+_MAX_GLUE = 64 << 20
 
 
 def describe(finding: Finding, project: Project, subject: str = "cannot be loaded") -> str:
@@ -185,7 +188,8 @@ class Loader:
             paths, distrusted = find_binaries(self.project, runtime.torch)
         else:
             paths = list(built)
-        if runtime.registered_by is not None:
+        is_resumed = runtime.registered_by is not None
+        if is_resumed:
             paths, runtime = self._resume(paths, runtime)
         selection = self.choose(paths, runtime, self._setting("VARIANT"))
         if selection.glue is None or not selection.complete:
@@ -193,6 +197,8 @@ class Loader:
 
             cause = explain(selection, runtime, paths, distrusted)
             raise self._refused(selection, cause)
+        if not is_resumed:
+            self._check_operators(selection.glue.binary.path)
         return self._open_selected(selection, selection.glue.binary, runtime)
 
     def _open_selected(
@@ -350,12 +356,27 @@ class Loader:
         if record is not None and record.package == self.project.distribution:
             return paths, runtime
         owner = f"{record.package}: " if record is not None else ""
-        operators = self.project.operators
+        raise self._taken(self.project.operators, f"{owner}{runtime.registered_by}")
+
+    def _check_operators(self, glue: Path) -> None:
+        """Raises BinariesImportError if a program has defined an operator that the glue defines.
+
+        Torch throws for the second definition, which would end the process.
+        """
+        import torch
+
+        namespace = self.project.namespace
+        for name in _operators_in(glue):
+            if _has_schema(torch, f"{namespace}::{name}"):
+                operator = f"torch.ops.{namespace}.{name}"
+                raise self._taken(operator, "another library of this process")
+
+    def _taken(self, operators: str, registrant: str) -> BinariesImportError:
+        """The error if another project has registered the project's operators, or one of them."""
         finding = Finding(
             dimension="op registration",
             status=REJECTED,
-            code=codes.REGISTERED_TWICE,
-            observed=printable(f"registered already by {owner}{runtime.registered_by}"),
+            observed=printable(f"registered already by {registrant}"),
             needed=f"{operators} registered by {self.project.distribution} alone",
             why=f"another project has registered {operators} in this process",
             fix=in_words(
@@ -365,7 +386,7 @@ class Loader:
             ),
             fault=faults.REGISTERED_TWICE,
         )
-        raise self._refused(None, finding)
+        return self._refused(None, finding)
 
     def _open(self, binary: BinaryRecord, runtime: Runtime, selection: Selection) -> ctypes.CDLL:
         """Loads an accepted file, and checks that the loaded object is this file.
@@ -514,6 +535,25 @@ def _is_registered(torch: ModuleType, project: Project) -> bool:
         return True
     except (AttributeError, TypeError):  # another torch than those that were measured
         return False
+    return False
+
+
+def _operators_in(glue: Path) -> set[str]:
+    """The operators whose schemas, such as `forward(Tensor x) -> Tensor`, are in a glue."""
+    content = read_regular(glue, _MAX_GLUE)
+    names = set()
+    for arrow in re.finditer(rb"\) *->", content):
+        start = content.rfind(b"\0", 0, arrow.start()) + 1
+        name = content[start : arrow.start()].partition(b"(")[0].decode("ascii", "replace")
+        if name.isidentifier():
+            names.add(name)
+    return names
+
+
+def _has_schema(torch: ModuleType, operator: str) -> bool:
+    with suppress(AttributeError, TypeError, RuntimeError):  # RuntimeError: it has none
+        torch._C._dispatch_find_schema_or_throw(operator, "")
+        return True
     return False
 
 
