@@ -195,6 +195,8 @@ def matrix_for(template: Path) -> str:
         project = re.sub(rf"(?m)^  {key}: .*$", f"  {key}: {value}", project)
     matrix = (REPO / MATRIX).read_text(encoding="utf-8")
     matrix = re.sub(r"(?m)^project:\n(?:  .*\n)*", lambda _: project, matrix)
+    # A project releases itself alone.
+    matrix = re.sub(r"(?m)^(?:#.*\n)+tools:\n(?:  .*\n)*\n", "", matrix)
     if not (template / "csrc" / "kernels").is_dir():
         matrix = re.sub(r"(?m)^kernels:\n(?:  .*\n)*", "kernels: {}\n", matrix)
         # Deletes the CUDA kernels in a platform's `differs`.

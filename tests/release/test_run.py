@@ -22,6 +22,7 @@ from torchship.release.planner import CellTasks, Plan
 from torchship.release.run import Release
 from torchship.release.settings import Settings
 from torchship.release.tasks import SkipTask
+from torchship.release.tools import wheel_path
 from torchship.release.upload import upload
 from torchship.release.wheels import read_wheel
 
@@ -41,7 +42,7 @@ class World:
         self.ran: list[str] = []
         self.out = io.StringIO()
 
-    def plan(self, settings, host, cells, channel, carried, pack) -> Plan:
+    def plan(self, settings, host, cells, channel, carried, pack, tools) -> Plan:
         plan = Plan(settings, host, channel=channel, carried=carried, pack=pack)
         plan.cells = cells
         for cell in cells:
@@ -50,6 +51,9 @@ class World:
             plan.add(own.wheel, cell)
             own.venv = Step(name=f"venv/{cell}", act=self._step("venv", cell), after=(own.wheel,))
             plan.add(own.venv, cell)
+        plan.tools = tools
+        for tool in tools:
+            plan.add(Step(name=f"pure/{tool.name}", act=self._tool_step(tool)), tool)
         plan.add_fat_wheel()
         for name in list(plan.tasks):
             if name.startswith("fat-run"):
@@ -71,6 +75,20 @@ class World:
             binaries = {file: self.objects[file.split("-")[0]] for file in cell.files}
             version = f"0.1.0+{cell.local_version}"
             return [make_wheel(self.dist / "simple" / "lltm", binaries, version=version)]
+
+        return do
+
+    def _tool_step(self, tool):
+        name = f"pure/{tool.name}"
+
+        def do(context):
+            self.ran.append(name)
+            if name in self.bad:
+                raise self.bad[name]
+            path = self.dist / wheel_path(tool, context.settings)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(tool.name.encode())
+            return [path]
 
         return do
 

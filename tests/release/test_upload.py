@@ -20,7 +20,15 @@ from wheel_makers import make_sdist, make_wheel
 from torchship.release import ReleaseError
 from torchship.release import upload as uploading
 from torchship.release.cells import all_cells
-from torchship.release.manifest import Artefact, CellEntry, HostFacts, Manifest, parse, write
+from torchship.release.manifest import (
+    Artefact,
+    CellEntry,
+    HostFacts,
+    Manifest,
+    ToolEntry,
+    parse,
+    write,
+)
 from torchship.release.matrix import load
 from torchship.release.paths import publish
 from torchship.release.store import digest
@@ -81,6 +89,7 @@ def make_release(dist: Path, *, fat_version: str = "0.1.0", tag: str = TAG, **ch
         total=1,
         missing={},
         cells={"stable210-cpu": cell},
+        tools={tool.name: ToolEntry(state="done") for tool in load(MATRIX).tools},
         binaries={name: binary(data) for name, data in make_binaries().items()},
         artefacts=artefacts,
         hosts={"h": HOST},

@@ -217,6 +217,11 @@ def test_the_whole_wheels_of_a_release_are_published(tmp_path) -> None:
     assert publish(tmp_path, [SDIST, X86, ARM]) == {SDIST, X86, ARM}
 
 
+def test_the_wheels_of_the_tools_are_published_with_them(tmp_path) -> None:
+    tool = "torchship-0.1.0-py3-none-any.whl"
+    assert publish(tmp_path, [SDIST, X86, ARM, tool]) == {SDIST, X86, ARM, tool}
+
+
 @pytest.mark.parametrize("platform", [X86, ARM])
 @pytest.mark.parametrize("local", [None, "0.1.0+partial.3of15"])
 def test_no_release_without_a_whole_wheel_of_each_platform_is_published(

@@ -23,7 +23,12 @@ from .settings import Settings
 
 SUMMARY = "Bootstrap package for tests on this machine, never for publishing"
 # Names that differ between PyPI and conda-forge.
-CONDA_NAMES = {"torch": "pytorch", "typing-extensions": "typing_extensions"}
+CONDA_NAMES = {
+    "build": "python-build",
+    "ruamel-yaml": "ruamel.yaml",
+    "torch": "pytorch",
+    "typing-extensions": "typing_extensions",
+}
 # Entries of the standard library's folder that our tests do not need.
 STDLIB_LEFT_OUT = (
     "site-packages",

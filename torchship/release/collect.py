@@ -15,14 +15,16 @@ from ..doctor.binary import read_binary
 from ..doctor.driver_probe import probe_devices
 from .cells import Cell, all_cells
 from .host import Host
-from .manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manifest, Run, State
+from .manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manifest, Run, State, ToolEntry
 from .pack_steps import agreeing
 from .paths import write_atomically
 from .planner import Plan
+from .schema import Tool
 from .settings import Settings
 from .shell import redacted
 from .store import commit, digest
 from .tasks import GOOD, Outcome, Status
+from .tools import paths_of
 
 NO_GPU = "its CUDA kernels were compiled and judged, but not run: no run had a GPU"
 # The facts of a smoke test's report that the manifest keeps, besides the project's version.
@@ -38,8 +40,12 @@ FACTS = (
 )
 
 
+# What a file of a tool is.
+TOOL_KINDS: dict[str, Kind] = {".whl": "pure", ".conda": "noarch", ".pyz": "zipapp"}
+
+
 class Finished(NamedTuple):
-    """A finished run, with the cells that it kept from the `previous` run.
+    """A finished run, with the cells and the tools that it kept from the `previous` run.
 
     `sources` identifies the checkout before the run, and `changed` is what changed in it
     meanwhile; it was `clean` if it had no changes that are not committed.
@@ -49,6 +55,7 @@ class Finished(NamedTuple):
     outcomes: Mapping[str, Outcome]
     skipped: Mapping[str, str]
     kept: Mapping[str, CellEntry]
+    kept_tools: Mapping[str, ToolEntry]
     previous: Manifest | None
     clean: bool
     changed: str
@@ -72,6 +79,7 @@ def collect(run: Finished) -> Manifest:
     every_cell = all_cells(settings.matrix)
     names = [cell.name for cell in every_cell]
     cells = _cells(run, host_key)
+    tools = _tools(run, host_key)
     channel = run.plan.channel
     return Manifest(
         package=settings.project.distribution,
@@ -89,9 +97,10 @@ def collect(run: Finished) -> Manifest:
         missing=missing(names, cells),
         optional=[cell.name for cell in every_cell if cell.optional],
         cells=cells,
+        tools=tools,
         binaries=_binaries(run),
-        artefacts=_artefacts_of(run, cells),
-        hosts={host_key: host, **_earlier_hosts(run, cells)},
+        artefacts=_artefacts_of(run, cells, tools),
+        hosts={host_key: host, **_earlier_hosts(run, [*cells.values(), *tools.values()])},
     )
 
 
@@ -114,10 +123,37 @@ def _cells(run: Finished, host: str) -> dict[str, CellEntry]:
     return {cell.name: cells[cell.name] for cell in every_cell if cell.name in cells}
 
 
-def _earlier_hosts(run: Finished, cells: Mapping[str, CellEntry]) -> dict[str, HostFacts]:
-    """The hosts of earlier runs that built cells which are still there."""
+def _tools(run: Finished, host: str) -> dict[str, ToolEntry]:
+    """The entries of this run's tools, and of those that it kept, in the order of the matrix."""
+    entries = {
+        **run.kept_tools,
+        **{tool.name: _tool_entry(tool, run, host) for tool in run.plan.tools},
+    }
+    return {
+        tool.name: entries[tool.name] for tool in run.settings.matrix.tools if tool.name in entries
+    }
+
+
+def _tool_entry(tool: Tool, run: Finished, host: str) -> ToolEntry:
+    """The manifest's entry of a tool; also joins the logs of the tool's steps in its log."""
+    steps = _Steps.of(tool.name, run)
+    dist = run.settings.dist
+    files = [path for path in paths_of(tool, run.settings) if dist / path in steps.outputs]
+    state = _state(steps.unfinished, is_packed=bool(files))
+    return ToolEntry(
+        state=state,
+        reason=steps.reason,
+        files=[] if state == "failed" else files,  # nobody gets what a failed tool packed
+        steps=steps.seconds,
+        log=steps.write_log(tool.name, run.settings),
+        host=host,
+    )
+
+
+def _earlier_hosts(run: Finished, entries: Sequence[CellEntry | ToolEntry]) -> dict[str, HostFacts]:
+    """The hosts of earlier runs that made what is still there."""
     hosts = run.previous.hosts if run.previous else {}
-    used = {cell.host for cell in cells.values()}
+    used = {entry.host for entry in entries}
     return {key: host for key, host in hosts.items() if key in used}
 
 
@@ -132,7 +168,9 @@ def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, s
     return reasons
 
 
-def _artefacts_of(run: Finished, cells: Mapping[str, CellEntry]) -> list[Artefact]:
+def _artefacts_of(
+    run: Finished, cells: Mapping[str, CellEntry], tools: Mapping[str, ToolEntry]
+) -> list[Artefact]:
     """The artefacts of a run; none if the checkout changed, as their sources are not known."""
     if run.changed:
         return []
@@ -141,6 +179,7 @@ def _artefacts_of(run: Finished, cells: Mapping[str, CellEntry]) -> list[Artefac
         run.settings.dist,
         sdists=run.outputs("sdist"),
         fat_wheels=run.outputs("fat-wheel"),
+        tools=tools,
     )
 
 
@@ -150,6 +189,7 @@ def artefacts(
     *,
     sdists: Sequence[Path],
     fat_wheels: Sequence[Path],
+    tools: Mapping[str, ToolEntry],
 ) -> list[Artefact]:
     """The artefacts in the folder `dist`, without conda packages that somebody deleted after an
     earlier run.
@@ -162,6 +202,9 @@ def artefacts(
             result.append(_artefact(dist / cell.wheel, dist, "thin", [name]))
         if cell.conda and (dist / cell.conda).is_file():
             result.append(_artefact(dist / cell.conda, dist, "conda", [name]))
+    for tool in tools.values():
+        paths = [dist / name for name in tool.files if (dist / name).is_file()]
+        result += [_artefact(path, dist, TOOL_KINDS[path.suffix], []) for path in paths]
     return result
 
 
@@ -177,25 +220,57 @@ def _artefact(path: Path, dist: Path, kind: Kind, cells: list[str]) -> Artefact:
 
 def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
     """The manifest's entry of a cell; also joins the logs of the cell's steps in its log."""
-    steps = [task.name for task in run.plan.tasks.values() if cell.name in task.cells]
-    outcomes = [run.outcomes[step] for step in steps]
-    unfinished = [outcome for outcome in outcomes if outcome.status not in GOOD]
-    causes = [outcome for outcome in unfinished if not outcome.blocked] or unfinished[:1]
+    steps = _Steps.of(cell.name, run)
     wheel = _first_output(run, f"wheel/{cell}")
-    log = run.settings.cell_logs / f"{cell.name}.log"
-    write_atomically(log, "".join(map(log_of, outcomes)))
     return CellEntry(
-        state=_state(unfinished, is_packed=wheel is not None),
-        reason="\n".join(f"{outcome.task}: {outcome.reason}" for outcome in causes),
+        state=_state(steps.unfinished, is_packed=wheel is not None),
+        reason=steps.reason,
         torch=cell.torch.release,
         binaries=cell.files,
         wheel=wheel,
         conda=_first_output(run, f"conda/{cell}"),
         runs=list(_runs(cell, run)),
-        steps={o.task: round(o.seconds, 2) for o in outcomes if o.status in GOOD},
-        log=log.relative_to(run.settings.dist).as_posix(),
+        steps=steps.seconds,
+        log=steps.write_log(cell.name, run.settings),
         host=host,
     )
+
+
+class _Steps(NamedTuple):
+    """How the steps of one cell, or of one tool, ended."""
+
+    outcomes: Sequence[Outcome]
+
+    @classmethod
+    def of(cls, name: str, run: Finished) -> "_Steps":
+        steps = [task.name for task in run.plan.tasks.values() if name in task.cells]
+        return cls([run.outcomes[step] for step in steps])
+
+    @property
+    def unfinished(self) -> list[Outcome]:
+        return [outcome for outcome in self.outcomes if outcome.status not in GOOD]
+
+    @property
+    def reason(self) -> str:
+        """Why steps are unfinished, a line for each cause; "" if none is."""
+        unfinished = self.unfinished
+        causes = [outcome for outcome in unfinished if not outcome.blocked] or unfinished[:1]
+        return "\n".join(f"{outcome.task}: {outcome.reason}" for outcome in causes)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The durations of the finished steps."""
+        return {o.task: round(o.seconds, 2) for o in self.outcomes if o.status in GOOD}
+
+    @property
+    def outputs(self) -> set[Path]:
+        return {path for outcome in self.outcomes for path in outcome.outputs}
+
+    def write_log(self, name: str, settings: Settings) -> str:
+        """Joins the logs of the steps; returns the path of the log in `dist`."""
+        log = settings.cell_logs / f"{name}.log"
+        write_atomically(log, "".join(map(log_of, self.outcomes)))
+        return log.relative_to(settings.dist).as_posix()
 
 
 def _state(unfinished: Sequence[Outcome], *, is_packed: bool) -> State:

@@ -86,7 +86,9 @@ def index(channel: Path, packages: Sequence[Path], settings: Settings) -> None:
     from rattler.index import index_fs
 
     for package in packages:
-        publish(package, channel / settings.subdir / package.name)
+        # A package lies in a folder with the name of its platform.
+        subdir = "noarch" if package.parent.name == "noarch" else settings.subdir
+        publish(package, channel / subdir / package.name)
     (channel / "noarch").mkdir(parents=True, exist_ok=True)
     # `force`, because a package that was built again keeps its name and needs a new entry.
     asyncio.run(index_fs(channel, force=True))

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-SUFFIXES = (".whl", ".tar.gz", ".conda")
+SUFFIXES = (".whl", ".tar.gz", ".conda", ".pyz")
 OF_ONE_CELL = ("thin", "conda")
 
 
@@ -73,6 +73,10 @@ def is_of_platform(kind: str, path: Path, platform: str) -> bool:
         return path.name.endswith(f"_{platform.removeprefix('linux-')}.whl")
     if kind == "conda":
         return path.parent.name == ("linux-64" if platform == "linux-x86_64" else platform)
+    if kind == "pure":
+        return path.name.endswith("-none-any.whl")
+    if kind == "noarch":
+        return path.parent.name == "noarch"
     return True
 
 

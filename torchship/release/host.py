@@ -153,9 +153,13 @@ def host_cell(host: Host, settings: Settings) -> Cell:
 
 
 def chosen_cells(selectors: Sequence[str], host: Host, settings: Settings) -> list[Cell]:
-    """The cells of the matrix that the selectors name.
+    """The cells of the matrix that the selectors name; none if they name only tools.
 
     The selector `host` names `host_cell`.
     """
+    tools = {tool.name for tool in settings.matrix.tools}
+    own = [selector for selector in selectors if selector not in tools]
+    if selectors and not own:
+        return []
     name = host_cell(host, settings).name if "host" in selectors else ""
-    return select(all_cells(settings.matrix), selectors, name)
+    return select(all_cells(settings.matrix), own, name)

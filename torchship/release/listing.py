@@ -14,6 +14,7 @@ from .cells import Cell
 from .host import Host, host_cell, obstacle, toolchain
 from .manifest import CellEntry, Manifest
 from .planner import Plan
+from .schema import Tool
 from .settings import Settings
 from .shell import TAIL
 from .store import read_stamp
@@ -46,7 +47,9 @@ def list_cells(cells: Sequence[Cell], host: Host, settings: Settings, console: C
     how = f"native, {host.compiler or 'no compiler'}"
     if settings.is_foreign:
         how = f"cross, {host.compiler or 'no compiler'}, run by {host.emulator or 'nothing'}"
-    table = Table(title=f"cells of build_matrix.yaml for {settings.platform} ({how})")
+    title = f"cells of build_matrix.yaml for {settings.platform} ({how})"
+    tools = ", ".join(tool.name for tool in settings.matrix.tools)
+    table = Table(title=title, caption=f"and for every platform: {tools}" if tools else None)
     for name in ("cell", "torch", "C++", "ABI", "kernels", "buildable here"):
         table.add_column(name, no_wrap=name != "buildable here", overflow="fold")
     for cell in cells:
@@ -92,6 +95,7 @@ def json_list(cells: Sequence[Cell], host: Host, settings: Settings) -> str:
     listing = {
         "compiler": str(host.compiler) if host.compiler else None,
         "python": host.python_minor,
+        "tools": [tool.name for tool in settings.matrix.tools],
         "cells": [asdict(cell_facts(cell, host, settings)) for cell in cells],
     }
     return json.dumps(listing, indent=1)
@@ -116,9 +120,10 @@ def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     for name, reason in skipped.items():
         console.print(f"skipped {name}: {reason}", markup=False)
     compiled = [t for t in plan.tasks.values() if t.name.startswith(("glue/", "kernels/"))]
+    without_sharing = sum(len(task.cells) for task in compiled)
     console.print(
-        f"{len(plan.cells)} cells, {len(plan.tasks)} tasks; {len(compiled)} binaries are compiled "
-        f"(without sharing: {sum(len(task.cells) for task in compiled)})"
+        f"{len(plan.cells)} cells, {len(plan.tools)} tools, {len(plan.tasks)} tasks; "
+        f"{len(compiled)} binaries are compiled (without sharing: {without_sharing})"
     )
 
 
@@ -178,8 +183,12 @@ class Reporter(AbstractContextManager["Reporter"]):
         return lines
 
 
-def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifest) -> Table:
-    """A row for each cell: the state, the time, the artefacts, and why something was not done."""
+def summary(
+    cells: Sequence[Cell], tools: Sequence[Tool], skipped: Mapping[str, str], manifest: Manifest
+) -> Table:
+    """A row for each cell and tool: the state, the time, the artefacts, and why something was not
+    done.
+    """
     table = Table(title=f"{manifest.package} release", title_justify="left")
     for name in ("cell", "state", "seconds", "artefacts, or the reason"):
         table.add_column(name, overflow="fold", no_wrap=name == "cell")
@@ -188,6 +197,13 @@ def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifes
         state = f"[{STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
         details = "\n".join(escape(line) for line in dict.fromkeys(_summary_lines(entry)))
         table.add_row(cell.name, state, f"{sum(entry.steps.values()):.1f}", details)
+    for tool in tools:
+        made = manifest.tools[tool.name]
+        state = f"[{STYLES.get(made.state, 'yellow')}]{made.state}[/]"
+        lines = [*(path.rpartition("/")[2] for path in made.files), *_first_lines(made.reason)]
+        table.add_row(
+            tool.name, state, f"{sum(made.steps.values()):.1f}", "\n".join(map(escape, lines))
+        )
     for name, reason in skipped.items():
         table.add_row(name, "[yellow]skipped[/]", "", escape(reason))
     return table
@@ -196,10 +212,7 @@ def summary(cells: Sequence[Cell], skipped: Mapping[str, str], manifest: Manifes
 def _summary_lines(entry: CellEntry) -> list[str]:
     """The names of a cell's artefacts, the begin of its reason, and what its runs say."""
     lines = [path.rpartition("/")[2] for path in (entry.wheel, entry.conda) if path]
-    reasons = [line for line in entry.reason.splitlines() if line]
-    lines += reasons[:LINES]
-    if len(reasons) > LINES:
-        lines.append("... (its log has the rest)")
+    lines += _first_lines(entry.reason)
     for run in entry.runs:
         if not run.ran and run.why_not and entry.state != "failed":
             lines.append(f"{run.kind}: {run.why_not}")
@@ -207,3 +220,9 @@ def _summary_lines(entry: CellEntry) -> list[str]:
         if run.ran and run.facts.get("pytorch"):
             lines.append(f"conda: installed and run beside {run.facts['pytorch']}")
     return lines
+
+
+def _first_lines(reason: str) -> list[str]:
+    """The begin of a reason."""
+    lines = [line for line in reason.splitlines() if line]
+    return lines[:LINES] + ["... (its log has the rest)"] * (len(lines) > LINES)

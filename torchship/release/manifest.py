@@ -34,7 +34,8 @@ def _inside(path: str) -> str:
 
 InnerPath = Annotated[str, AfterValidator(_inside)]
 State = Literal["done", "partial", "failed", "skipped"]
-Kind = Literal["fat", "thin", "sdist", "conda"]
+# The last three are a tool's: a wheel and a conda package for every platform, and one file.
+Kind = Literal["fat", "thin", "sdist", "conda", "pure", "noarch", "zipapp"]
 
 
 class Artefact(Strict):
@@ -95,6 +96,21 @@ class CellEntry(Strict):
         return self.wheel is not None and self.state in ("done", "partial")
 
 
+class ToolEntry(Strict):
+    """A pure Python distribution, its files, and the reason why it is not `done`.
+
+    It is `partial` if its wheel was made, but another step was skipped. `steps`, `log` and
+    `host` are as in a cell's entry.
+    """
+
+    state: State
+    reason: str = ""
+    files: list[InnerPath] = Field(default_factory=list)
+    steps: dict[str, float] = Field(default_factory=dict)
+    log: InnerPath | None = None
+    host: str = ""
+
+
 class HostFacts(Strict):
     """The machine and the tools of a run.
 
@@ -117,7 +133,7 @@ class Manifest(Strict):
     sources of the artefacts are not known, so `artefacts` is empty. `sources` is a hash of
     the commit and the files. `base_channel` is a URL (several after some merges); None for
     bootstrap. `missing` says why the fat wheel lacks cells; a whole one may lack those in
-    `optional`.
+    `optional`. `tools` has the tools that were made with the cells.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -136,6 +152,7 @@ class Manifest(Strict):
     missing: dict[str, str]
     optional: list[str] = Field(default_factory=list)
     cells: dict[str, CellEntry]
+    tools: dict[str, ToolEntry] = Field(default_factory=dict)
     binaries: dict[str, Binary]
     artefacts: list[Artefact]
     hosts: dict[str, HostFacts]
@@ -158,11 +175,12 @@ class Manifest(Strict):
 
     @property
     def failed(self) -> list[str]:
-        """The failed cells that a whole fat wheel must hold.
+        """The failed tools, and the failed cells that a whole fat wheel must hold.
 
         An optional cell stops no release.
         """
         states = {name: cell.state for name, cell in self.cells.items()}
+        states |= {name: tool.state for name, tool in self.tools.items()}
         return [
             name
             for name, state in states.items()
@@ -290,6 +308,18 @@ def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, 
         return {}
     intact = {a.path for a in previous.artefacts if not wrong_files([a], folder)}
     return {n: cell for n, cell in previous.cells.items() if cell.packed and cell.wheel in intact}
+
+
+def carried_tools(previous: Manifest | None, sources: str, folder: Path) -> dict[str, ToolEntry]:
+    """The tools that the `previous` run made from these `sources`, if their files are intact."""
+    if previous is None or previous.sources != sources:
+        return {}
+    intact = {a.path for a in previous.artefacts if not wrong_files([a], folder)}
+    return {
+        name: tool
+        for name, tool in previous.tools.items()
+        if tool.state in ("done", "partial") and intact.issuperset(tool.files)
+    }
 
 
 def json_schema() -> str:

@@ -17,6 +17,7 @@ from .manifest import (
     CellEntry,
     HostFacts,
     Manifest,
+    ToolEntry,
     check_hashes,
     of_shards,
     write,
@@ -68,7 +69,7 @@ class Shards(NamedTuple):
 def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
     """Joins the `dist` folders of shards into this one.
 
-    Returns 1 if a cell has failed that is not optional, else 0.
+    Returns 1 if a tool has failed, or a cell that is not optional, else 0.
     """
     shards = _read_shards(folders, settings)
     with only_run(settings, console):
@@ -102,6 +103,9 @@ def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
         if cell.state == "failed":
             label = f"{name} (optional)" if name in manifest.optional else name
             console.print(f"FAILED {label}: {cell.reason}", markup=False, soft_wrap=True)
+    for name, tool in manifest.tools.items():
+        if tool.state == "failed":
+            console.print(f"FAILED {name}: {tool.reason}", markup=False, soft_wrap=True)
     console.print(
         f"merged {len(manifest.cells)} cells of {len(shards.manifests)} folders into "
         f"{relative(final, settings.repo)}{manifest.lacks}",
@@ -149,6 +153,7 @@ def _join(shards: Shards, fat: Path, binaries: dict[str, Binary], settings: Sett
     every_cell = all_cells(settings.matrix)
     names = [cell.name for cell in every_cell]
     cells = shards.cells
+    tools = join_tools(manifests)
     sdists = {
         settings.dist / artefact.path
         for manifest in manifests
@@ -172,10 +177,24 @@ def _join(shards: Shards, fat: Path, binaries: dict[str, Binary], settings: Sett
         missing=missing(names, cells),
         optional=[cell.name for cell in every_cell if cell.optional],
         cells=cells,
+        tools=tools,
         binaries=binaries,
-        artefacts=artefacts(cells, settings.dist, sdists=sorted(sdists), fat_wheels=[fat]),
+        artefacts=artefacts(
+            cells, settings.dist, sdists=sorted(sdists), fat_wheels=[fat], tools=tools
+        ),
         hosts=hosts,
     )
+
+
+def join_tools(manifests: Sequence[Manifest]) -> dict[str, ToolEntry]:
+    """The tools of all shards; of a tool, the entry of the shard that came furthest counts."""
+    joined: dict[str, ToolEntry] = {}
+    for manifest in manifests:
+        for name, entry in manifest.tools.items():
+            other = joined.setdefault(name, entry)
+            if RANK[entry.state] < RANK[other.state]:
+                joined[name] = entry
+    return joined
 
 
 def _base_channels(manifests: Sequence[Manifest]) -> str | None:
@@ -187,11 +206,15 @@ def _base_channels(manifests: Sequence[Manifest]) -> str | None:
 
 
 def _publish(folder: Path, manifest: Manifest, entries: Mapping[str, CellEntry], log: Log) -> None:
-    """Copies the source distribution, and the artefacts and logs of cells, from a shard."""
+    """Copies the source distribution and the tools, and the artefacts and logs of cells, from a
+    shard.
+    """
     settings = log.settings
     names = [artefact.path for artefact in manifest.artefacts if artefact.kind == "sdist"]
     for entry in entries.values():
         names += [path for path in (entry.wheel, entry.conda, entry.log) if path]
+    for tool in manifest.tools.values():
+        names += [*tool.files, *([tool.log] if tool.log else [])]
     for path in (folder / name for name in names):
         if path.suffix == ".conda":
             index_package(log, path, settings.channel)

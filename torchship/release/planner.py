@@ -21,10 +21,21 @@ from .emulation import UnpackPython
 from .environments import MakeTorchEnv, TorchEnv
 from .host import Host, borrowed_torch, toolchain
 from .pack_steps import JoinWheels, PackedCell, PackSdist, PackWheel, package_sources
-from .schema import pair
+from .schema import Tool, pair
 from .settings import Settings
 from .store import TORCHSHIP, source_epoch, sources
 from .tasks import Task
+from .tool_steps import (
+    AuditTool,
+    BuildNoarch,
+    DownloadExtras,
+    InstallNoarch,
+    InstallTool,
+    MakeExtrasChannel,
+    PackTool,
+    PackZipapp,
+    RunZipapp,
+)
 from .toolchains import ADAPTER, InstallRuntime, MakeToolkit, Toolchain
 from .verify_steps import InstallWheel, RunExample, RunFatWheel, venv_of
 
@@ -94,7 +105,7 @@ class Plan:
 
     Without a `channel`, they make a bootstrap channel. `carried` are thin wheels of other
     cells, which an earlier run made from the same sources. Without `pack`, nothing is
-    packed or run.
+    packed or run. `tools` are packed beside the cells.
     """
 
     settings: Settings
@@ -103,6 +114,7 @@ class Plan:
     channel: str | None = None
     carried: Mapping[str, Path] = field(default_factory=dict)
     pack: bool = True
+    tools: Sequence[Tool] = ()
 
     def __post_init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -114,9 +126,13 @@ class Plan:
             self.add_cell(cell)
         if self.cells and self.pack:
             self.add_fat_wheel()
+        for tool in self.tools if self.pack else ():
+            self.add_tool(tool)
 
-    def add(self, task: AnyTask, cell: Cell | None = None) -> AnyTask:
-        """Adds a task, or finds the one of its name; notes that the task serves the cell."""
+    def add(self, task: AnyTask, cell: Cell | Tool | None = None) -> AnyTask:
+        """Adds a task, or finds the one of its name; notes that the task serves the cell, or the
+        tool.
+        """
         planned = self.tasks.setdefault(task.name, task)
         if not isinstance(planned, type(task)):
             raise TypeError(f"{task.name}: got {type(task)}, the plan has {type(planned)}")
@@ -372,8 +388,8 @@ class Plan:
         if is_installed:
             own.prefix = self._prefix(cell, own.package, base)
 
-    def _base_channel(self, cell: Cell) -> BaseChannel:
-        """The base channel; all cells share a bootstrap channel."""
+    def _base_channel(self, cell: Cell | Tool) -> BaseChannel:
+        """The base channel; all cells and tools share a bootstrap channel."""
         if self.channel:
             return BaseChannel(urls=(self.channel,))
         matrix = self.settings.matrix
@@ -388,7 +404,7 @@ class Plan:
             name="bootstrap-channel",
             wheels=self.add(wheels, cell),
             python=self.host.python,
-            after=self._emulated(cell),
+            after=self._emulated(cell) if isinstance(cell, Cell) else (),
         )
         return BaseChannel(
             urls=(self.settings.bootstrap_channel.as_uri(),), tasks=(self.add(task, cell),)
@@ -489,3 +505,82 @@ class Plan:
             name=f"env/{env.name}", cuda_major=cuda_major, python_minor=self.host.python_minor
         )
         return self.add(task, cell)
+
+    # Tools.
+
+    def add_tool(self, tool: Tool) -> None:
+        """Adds the wheel of a tool, its one file, its conda packages, and their runs."""
+        folder = self.settings.repo / tool.folder
+        files = tuple(path for path in self.inputs.package if path.is_relative_to(folder))
+        pack = PackTool(
+            name=f"pure/{tool.name}", tool=tool, files=files, epoch=self.epoch, inputs=files
+        )
+        wheel = self.add(pack, tool)
+        audit = self.add(AuditTool(name=f"pure-audit/{tool.name}", tool=tool, wheel=wheel), tool)
+        for extra in ("", *tool.extras):
+            self._install_tool(tool, extra, wheel, audit)
+        if tool.zipapp:
+            self._zipapp(tool, wheel, audit)
+        self._noarch(tool, wheel, audit)
+
+    def _install_tool(self, tool: Tool, extra: str, wheel: Task, audit: Task) -> None:
+        task = InstallTool(
+            name=f"pure-venv/{_with_extra(tool, extra)}",
+            tool=tool,
+            extra=extra,
+            wheel=wheel,
+            python=self.host.python,
+            after=(audit,),
+        )
+        self.add(task, tool)
+
+    def _zipapp(self, tool: Tool, wheel: Task, audit: Task) -> None:
+        pack = PackZipapp(
+            name=f"zipapp/{tool.name}", tool=tool, wheel=wheel, epoch=self.epoch, after=(audit,)
+        )
+        zipapp = self.add(pack, tool)
+        run = RunZipapp(
+            name=f"zipapp-run/{tool.name}", tool=tool, zipapp=zipapp, python=self.host.python
+        )
+        self.add(run, tool)
+
+    def _noarch(self, tool: Tool, wheel: Task, audit: Task) -> None:
+        base = self._base_channel(tool)
+        (url,) = base.urls
+        build = BuildNoarch(
+            name=f"noarch/{tool.name}",
+            tool=tool,
+            wheel=wheel,
+            channel=url,
+            after=(*base.tasks, audit),
+        )
+        packages = self.add(build, tool)
+        for extra in ("", *tool.extras):
+            channel = self._extras_channel(tool, base) if extra else base
+            install = InstallNoarch(
+                name=f"noarch-prefix/{_with_extra(tool, extra)}",
+                tool=tool,
+                extra=extra,
+                packages=packages,
+                channels=channel.urls,
+                python_minor=self.host.python_minor,
+                after=channel.tasks,
+            )
+            self.add(install, tool)
+
+    def _extras_channel(self, tool: Tool, base: BaseChannel) -> BaseChannel:
+        """A bootstrap channel, and after it a channel of what extras need."""
+        if not base.tasks:
+            return base
+        wheels = self.add(DownloadExtras(name="wheelhouse-extras"), tool)
+        folder = self.settings.build / "extras-channel"
+        channel = MakeExtrasChannel(
+            name="extras-channel", wheels=wheels, python=self.host.python, folder=folder
+        )
+        return BaseChannel(
+            urls=(*base.urls, folder.as_uri()), tasks=(*base.tasks, self.add(channel, tool))
+        )
+
+
+def _with_extra(tool: Tool, extra: str) -> str:
+    return f"{tool.name}-{extra}" if extra else tool.name

@@ -18,13 +18,14 @@ from .collect import Finished, collect
 from .conda_steps import CONDA_FORGE, conda_forge_in_reach
 from .host import Host, chosen_cells, obstacle
 from .listing import Reporter, show_plan, summary
-from .manifest import Manifest, carried, read_or_set_aside, write
+from .manifest import Manifest, carried, carried_tools, read_or_set_aside, write
 from .pack_steps import package_sources, write_index
 from .planner import ROOM, Plan
 from .processes import MARK, end_leftovers
 from .settings import Settings
 from .store import identity, relative
 from .tasks import Outcome, Status, run_tasks
+from .tools import chosen_tools
 
 PATIENCE = 3.0  # seconds to wait for the lock of another run
 
@@ -43,6 +44,7 @@ class Release:
     verbose: bool = False
 
     def __post_init__(self) -> None:
+        self.tools = chosen_tools(self.selectors, self.shard, self.settings)
         cells = chosen_cells(self.selectors, self.host, self.settings)
         if self.shard is not None:
             cells = part_of(cells, self.shard)
@@ -59,6 +61,7 @@ class Release:
             channel=self.base_channel,
             carried=carried or {},
             pack=pack,
+            tools=self.tools,
         )
 
     def show(self) -> None:
@@ -78,8 +81,11 @@ class Release:
         before = identity(package_sources(settings.repo), settings)
         previous = read_or_set_aside(settings.manifest, self._warn)
         kept = carried(previous, before.sources, settings.dist)
+        kept_tools = carried_tools(previous, before.sources, settings.dist)
         for cell in self.cells:
             kept.pop(cell.name, None)
+        for tool in self.tools:
+            kept_tools.pop(tool.name, None)
         plan = self.plan({name: settings.dist / str(cell.wheel) for name, cell in kept.items()})
         outcomes = self.do(plan)
         change = before.change(identity(package_sources(settings.repo), settings))
@@ -88,6 +94,7 @@ class Release:
             outcomes=outcomes,
             skipped=self.skipped,
             kept=kept,
+            kept_tools=kept_tools,
             previous=previous,
             clean=before.clean and not change,
             changed=f"during the run, {change}" if change else "",
@@ -113,7 +120,7 @@ class Release:
             )
 
     def _report(self, manifest: Manifest) -> None:
-        self.console.print(summary(self.cells, self.skipped, manifest))
+        self.console.print(summary(self.cells, self.tools, self.skipped, manifest))
         if manifest.fat:
             path = relative(self.settings.dist / manifest.fat.path, self.settings.repo)
             state = "partial: the report names the missing cells" if manifest.partial else "whole"
@@ -130,10 +137,11 @@ class Release:
         self.console.print(message, style="yellow", markup=False, soft_wrap=True)
 
     def _exit_code(self, outcomes: Mapping[str, Outcome], manifest: Manifest) -> int:
-        """0 if nothing failed, the checkout did not change and every named cell is done, else 1.
+        """0 if nothing failed, the checkout did not change, and every tool and every named cell is
+        done, else 1.
 
         Cells that only `all` or a pattern with `*` selects need not be done. A run without
-        cells returns 1 unless it is a shard.
+        cells and tools returns 1 unless it is a shard.
         """
         failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
         if failed or manifest.changed:
@@ -146,7 +154,9 @@ class Release:
             cell.name for cell in chosen_cells(exact, self.host, self.settings)
         }:
             return 1
-        return 0 if self.cells or self.shard else 1
+        if any(manifest.tools[tool.name].state != "done" for tool in self.tools):
+            return 1
+        return 0 if self.cells or self.tools or self.shard else 1
 
 
 def base_channel(channel: str, console: Console, settings: Settings) -> str | None:

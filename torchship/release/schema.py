@@ -181,9 +181,34 @@ class Torch(Strict):
         return list(dict.fromkeys([self.abi.pypi, self.abi.conda]))
 
 
+class Tool(Strict):
+    """A pure Python distribution of the checkout, released beside the project.
+
+    `folder` holds its pyproject.toml. `run` has the command lines that must succeed where it
+    is installed. With `zipapp`, it is also one file, which runs the same. Each of `extras` is
+    also a conda package, which requires what the extra requires; its values are such lines.
+    """
+
+    distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
+    folder: str
+    run: list[str] = Field(min_length=1)
+    zipapp: bool = False
+    extras: dict[str, list[str]] = {}
+
+    @property
+    def name(self) -> str:
+        return self.distribution
+
+    @property
+    def package(self) -> str:
+        """The Python package that the distribution installs."""
+        return self.distribution.replace("-", "_")
+
+
 class Matrix(Strict):
     schema_: Literal[1] = Field(alias="schema")
     project: Project
+    tools: list[Tool] = []
     package: Package
     platforms: dict[PlatformName, Platform] = {FIRST: Platform(debian="amd64")}
     toolkits: dict[Minor, Toolkit]

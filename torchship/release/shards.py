@@ -16,11 +16,12 @@ from ..doctor.records import BinaryRecord
 from . import ReleaseError
 from .audit import record_problems
 from .cells import Cell, all_cells
-from .collect import describe
+from .collect import TOOL_KINDS, describe
 from .manifest import Artefact, Binary, CellEntry, HostFacts, Manifest, leads_out
 from .provenance import files_of_commit, read_sdist, sdist_problems, wheel_problems
 from .settings import Settings
 from .store import digest
+from .tools import paths_of, tool_wheel_problems, wheel_path
 from .wheels import Wheel, commits, read_wheel
 
 
@@ -34,6 +35,7 @@ def check_shards(shards: Mapping[Path, Manifest], settings: Settings) -> None:
             *_artefact_problems(manifest, settings),
             *sdist_faults,
             *_cell_problems(folder, manifest, sources, settings),
+            *_tool_problems(folder, manifest, settings),
         ]
         problems += [f"{folder}: {problem}" for problem in own_problems]
     problems += _clashes(shards)
@@ -64,6 +66,8 @@ def _artefact_problems(manifest: Manifest, settings: Settings) -> Iterator[str]:
             yield f"{artefact.path} is said to be of a cell; a source distribution is of none"
         if artefact.kind in ("thin", "conda") and not _is_of_cell(artefact, manifest):
             yield f"{artefact.path} belongs to no cell of its manifest"
+        if artefact.kind in TOOL_KINDS.values() and not _is_of_tool(artefact, manifest):
+            yield f"{artefact.path} belongs to no tool of its manifest"
     paths = {artefact.path for artefact in manifest.artefacts}
     for name, entry in manifest.cells.items():
         for path in (entry.wheel, entry.conda):
@@ -93,6 +97,36 @@ def _is_of_cell(artefact: Artefact, manifest: Manifest) -> bool:
         return False
     entry = manifest.cells[artefact.cells[0]]
     return artefact.path == (entry.wheel if artefact.kind == "thin" else entry.conda)
+
+
+def _is_of_tool(artefact: Artefact, manifest: Manifest) -> bool:
+    files = [path for tool in manifest.tools.values() for path in tool.files]
+    return artefact.path in files and not artefact.cells
+
+
+def _tool_problems(folder: Path, manifest: Manifest, settings: Settings) -> Iterator[str]:
+    """Finds files of tools that lie elsewhere than a run puts them, or are not what they should
+    be.
+    """
+    tools = {tool.name: tool for tool in settings.matrix.tools}
+    paths = {artefact.path for artefact in manifest.artefacts}
+    for name, entry in manifest.tools.items():
+        if name not in tools:
+            yield f"{name} is no tool of build_matrix.yaml"
+            continue
+        for path in entry.files:
+            if path not in paths_of(tools[name], settings):
+                yield f"{name}: {path} is not where a run puts a file of it"
+            elif path not in paths:
+                yield f"{name}: {path} is not among the artefacts, so its hash is unknown"
+        if entry.log not in (None, f"logs/{name}.log"):
+            yield f"{name}: {entry.log} is not where a run puts it, logs/{name}.log"
+        wheel = wheel_path(tools[name], settings)
+        if wheel in entry.files and wheel in paths:
+            for problem in tool_wheel_problems(
+                read_wheel(folder / wheel), tools[name], settings.project.version
+            ):
+                yield f"{name}: {wheel}: {problem}"
 
 
 def _cell_problems(

@@ -14,30 +14,34 @@ from rich.console import Console
 
 from . import ReleaseError
 from .cells import required
+from .collect import TOOL_KINDS
 from .conda_steps import index_package
 from .manifest import Artefact, Kind, Manifest, parse, wrong_files
 from .pack_steps import write_index
 from .paths import publish
 from .provenance import files_of_commit, read_sdist, sdist_problems, wheel_problems
+from .schema import FIRST
 from .settings import Settings
 from .shards import conda_pattern, fat_wheel_problems, is_at
 from .shell import Log
 from .store import digest
+from .tools import paths_of
 from .wheels import read_wheel
 
 TARGETS = "pypi, testpypi, anaconda:OWNER, or a folder (./public)"
 # The kinds of artefacts for each target.
 KINDS: dict[str, tuple[Kind, ...]] = {
-    "pypi": ("fat", "sdist"),
-    "testpypi": ("fat", "sdist"),
-    "anaconda": ("conda",),
-    "folder": ("thin", "conda"),
+    "pypi": ("fat", "sdist", "pure"),
+    "testpypi": ("fat", "sdist", "pure"),
+    "anaconda": ("conda", "noarch"),
+    "folder": ("thin", "conda", "pure", "noarch"),
 }
 # Where an index tells the hashes of the files that it has of a version.
 RELEASES = {
     "pypi": "https://pypi.org/pypi/{}/{}/json",
     "testpypi": "https://test.pypi.org/pypi/{}/{}/json",
 }
+CONDA_KINDS: tuple[Kind, ...] = ("conda", "noarch")
 ANACONDA = "https://api.anaconda.org/release/{}/{}/{}"
 TWINE = (sys.executable, "-m", "twine")
 BOOTSTRAPPED = (
@@ -109,9 +113,9 @@ def _choose(name: str, manifest: Manifest, console: Console) -> list[Artefact]:
                 soft_wrap=True,
             )
     if name == "folder" and manifest.base_channel is None:
-        if any(artefact.kind == "conda" for artefact in artefacts):
+        if any(artefact.kind in CONDA_KINDS for artefact in artefacts):
             console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
-        artefacts = [artefact for artefact in artefacts if artefact.kind != "conda"]
+        artefacts = [artefact for artefact in artefacts if artefact.kind not in CONDA_KINDS]
     return artefacts
 
 
@@ -123,11 +127,30 @@ def _published_at(
         paths = [Path(target) / artefact.path for artefact in artefacts]
         return {p.name: digest(p) if p.is_file() else "" for p in paths if os.path.lexists(p)}
     if name == "anaconda":
-        url = ANACONDA.format(target.partition(":")[2], manifest.package, manifest.version)
-        return published_packages(url, {Path(a.path).name for a in artefacts})
+        owner = target.partition(":")[2]
+        packages: dict[str, str] = {}
+        for package, files in _by_distribution(artefacts).items():
+            url = ANACONDA.format(owner, package, manifest.version)
+            packages |= published_packages(url, files)
+        return packages
     if _other_index():
         return {}
-    return published_hashes(RELEASES[name].format(manifest.package, manifest.version))
+    hashes: dict[str, str] = {}
+    for distribution in _by_distribution(artefacts):
+        hashes |= published_hashes(RELEASES[name].format(distribution, manifest.version))
+    return hashes
+
+
+def _by_distribution(artefacts: Sequence[Artefact]) -> dict[str, set[str]]:
+    """The names of the files of each distribution, which their names begin with."""
+    files: dict[str, set[str]] = {}
+    for path in (Path(artefact.path) for artefact in artefacts):
+        if path.suffix == ".conda":
+            distribution = path.name.rsplit("-", 2)[0]
+        else:
+            distribution = path.name.partition("-")[0].replace("_", "-")
+        files.setdefault(distribution, set()).add(path.name)
+    return files
 
 
 def _refuse_clashes(
@@ -227,6 +250,14 @@ def _refusals(
         yield from _refusals_of_pypi(manifest, artefacts, settings)
 
 
+def _refusals_of_tools(manifest: Manifest, settings: Settings) -> Iterator[str]:
+    """Tools that were not made: they go out with the binaries of the first platform."""
+    tools = settings.matrix.tools if settings.platform == FIRST else []
+    names = [tool.name for tool in tools if tool.name not in manifest.tools]
+    if names:
+        yield f"{', '.join(names)} were not made; run scripts/build_all.sh {' '.join(names)}"
+
+
 def _refusals_of_files(artefacts: Sequence[Artefact], settings: Settings) -> Iterator[str]:
     for problem in wrong_files(artefacts, settings.dist):
         yield f"{problem}; build again"
@@ -234,6 +265,10 @@ def _refusals_of_files(artefacts: Sequence[Artefact], settings: Settings) -> Ite
     for artefact in artefacts:
         if artefact.kind == "conda" and not is_at(artefact.path, pattern):
             yield f"{artefact.path} is no package of this version and platform, {pattern}"
+    tool_paths = {path for tool in settings.matrix.tools for path in paths_of(tool, settings)}
+    for artefact in artefacts:
+        if artefact.kind in TOOL_KINDS.values() and artefact.path not in tool_paths:
+            yield f"{artefact.path} is no file of a tool of this version"
 
 
 def _refusals_of_sources(manifest: Manifest) -> Iterator[str]:
@@ -258,6 +293,7 @@ def _refusals_of_anaconda(manifest: Manifest) -> Iterator[str]:
 def _refusals_of_pypi(
     manifest: Manifest, artefacts: Sequence[Artefact], settings: Settings
 ) -> Iterator[str]:
+    yield from _refusals_of_tools(manifest, settings)
     if manifest.fat is None:
         yield "there is no fat wheel"
     elif manifest.partial or manifest.missing.keys() & {*required(settings.matrix)}:
@@ -311,7 +347,7 @@ def _other_index() -> bool:
 def _copy(artefacts: Sequence[Artefact], folder: Path, log: Log) -> None:
     dist = log.settings.dist
     for artefact in artefacts:
-        if artefact.kind == "thin":
+        if artefact.kind in ("thin", "pure"):
             publish(dist / artefact.path, folder / artefact.path)
         else:
             index_package(log, dist / artefact.path, folder / "channel")

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import IO, NamedTuple
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from packaging.utils import parse_wheel_filename
@@ -80,13 +80,22 @@ class Wheel(NamedTuple):
         lines = [f"{n},sha256={_hash(data)},{len(data)}\n" for n, data in sorted(entries.items())]
         entries[f"{inside}/RECORD"] = "".join([*lines, f"{inside}/RECORD,,\n"]).encode()
         path = folder / f"{self.name}-{self.version}-{self.tag}.whl"
-        date = time.gmtime(max(epoch, 315532800))[:6]  # zip files have no dates before 1980
-        with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=9) as archive:
-            for entry in sorted(entries, key=lambda n: (".dist-info/" in n, n)):
-                item = ZipInfo(entry, date)
-                item.external_attr = (0o755 if entry.endswith(".so") else 0o644) << 16
-                archive.writestr(item, entries[entry], ZIP_DEFLATED)
+        with path.open("wb") as file:
+            write_zip(file, entries, epoch=epoch)
         return path
+
+
+def write_zip(file: IO[bytes], entries: Mapping[str, bytes], *, epoch: int) -> None:
+    """Writes a zip archive with sorted entries, whose date is `epoch` and whose modes are fixed.
+
+    What `file` holds already stays before the archive.
+    """
+    date = time.gmtime(max(epoch, 315532800))[:6]  # zip files have no dates before 1980
+    with ZipFile(file, "w", ZIP_DEFLATED, compresslevel=9) as archive:
+        for entry in sorted(entries, key=lambda n: (".dist-info/" in n, n)):
+            item = ZipInfo(entry, date)
+            item.external_attr = (0o755 if entry.endswith(".so") else 0o644) << 16
+            archive.writestr(item, entries[entry], ZIP_DEFLATED)
 
 
 def read_wheel(path: Path) -> Wheel:
