@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from . import codes
+from . import codes, cures, fixes
 from .budget import Budget, BudgetSpentError
 from .judgement import judge_file
 from .owner import is_shared_object_name
@@ -89,7 +89,9 @@ def _closed(folder: Path) -> Finding | None:
         needed="a folder that this user can read and write",
         why=f"this user cannot read and write {printable(folder)}, "
         "so what is compiled at run time fails",
-        fix=f"chmod u+rwx {printable(folder)}, or name another folder in its variable",
+        fix=cures.in_words(
+            cures.BY_HAND, "give the folder to this user, or name another one in its variable"
+        ),
     )
 
 
@@ -145,7 +147,7 @@ def _stale_lock(lock: Path, now: float) -> Finding | None:
             else f"no process here holds the lock of {printable(lock.parent.name)}; if none builds "
             "on another machine, whoever loads it waits for ever"
         ),
-        fix=f"rm {printable(lock)}",
+        fix=fixes.remove_lock(lock),
     )
 
 
@@ -183,7 +185,7 @@ def _stale_build(build: Path, cause: Finding) -> Finding:
     return cause._replace(
         code=codes.STALE_BUILD,
         why=f"a build in the cache does not fit: {cause.why}",
-        fix=f"rm -r {printable(build)}   (it is made again at the next use)",
+        fix=fixes.remove_folder(build),
     )
 
 
@@ -243,5 +245,5 @@ def _no_variant(name: str, variants: list[str], torch: TorchInstall) -> Finding:
         observed=some([printable(variant) for variant in variants], 6),
         needed=f"a build for torch {torch.version} and {torch.device}",
         why=f"the cache of {name} holds no build for torch {torch.version}: {consequence}",
-        fix="unset HF_HUB_OFFLINE once" if is_offline else "",
+        fix=fixes.unset("HF_HUB_OFFLINE") if is_offline else cures.NO_CURE,
     )

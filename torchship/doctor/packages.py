@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from . import codes
+from . import codes, cures, fixes
 from .binary import read_binary
 from .checks.cuda import runs_on
 from .owner import (
@@ -235,8 +235,11 @@ def _no_file_for_cuda(
         observed=f"files for CUDA {there}",
         needed=f"{stem}{printable(expected[:10])}.so",
         why=f"it takes {stem}{printable(expected[:10])}.so, and has files for CUDA {there} alone",
-        fix=f"install a release of {package.name} that has a file for CUDA "
-        f"{dotted(version[:2])}, or a torch for one of CUDA {there}",
+        fix=cures.in_words(
+            cures.OTHER_BUILD,
+            f"install a release of {package.name} that has a file for CUDA "
+            f"{dotted(version[:2])}, or a torch for one of CUDA {there}",
+        ),
     )
 
 
@@ -257,8 +260,11 @@ def _without_its_binaries(package: Package, objects: Sequence[str]) -> Finding |
         status=REJECTED if is_needed else NOTE,
     )
     return finding._replace(
-        fix=f"install a wheel of {package.name} for this torch and CUDA, or compile it with nvcc "
-        "in reach"
+        fix=cures.in_words(
+            cures.OTHER_BUILD,
+            f"install a wheel of {package.name} for this torch and CUDA, or compile it with nvcc "
+            "in reach",
+        )
     )
 
 
@@ -306,8 +312,6 @@ def _numpy_of_torch(torch: TorchInstall, numpy: Package | None, runtime: Runtime
     if version is None or version[0] < 2 or torch.version_tuple >= _FIRST_TORCH_FOR_NUMPY_2:
         return None
     assert numpy is not None
-    is_conda = runtime.environment.kind == "conda"
-    install = "conda install" if is_conda else f"{runtime.environment.python} -m pip install"
     return Finding(
         dimension="NumPy",
         status=REJECTED,
@@ -316,7 +320,7 @@ def _numpy_of_torch(torch: TorchInstall, numpy: Package | None, runtime: Runtime
         needed="NumPy < 2",
         why=f"torch {torch.version} was built for NumPy 1, and NumPy {numpy.version} is installed: "
         "tensor.numpy() and torch.from_numpy fail",
-        fix=f'{install} "numpy<2"',
+        fix=fixes.install_requirement(runtime.environment, "numpy<2"),
     )
 
 
@@ -338,6 +342,9 @@ def _gpu_of_torch(torch: TorchInstall, runtime: Runtime) -> Finding | None:
         needed=", ".join(architectures),
         why=f"torch {torch.version} holds no code for the {device.name} (compute capability "
         f"{dotted(device.capability)})",
-        fix="install a torch that has code for this GPU: a newer GPU needs the build for a newer "
-        "CUDA, an old one an older torch",
+        fix=cures.in_words(
+            cures.OTHER_BUILD,
+            "install a torch that has code for this GPU: a newer GPU needs the build for a newer "
+            "CUDA, an old one an older torch",
+        ),
     )
