@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from environments import ABSENT, SYMBOL, add_extension, add_torch, make_environment, run_doctor
 
-from lltm_conda.engine.doctor import codes
+from lltm_conda.engine.doctor import codes, cures
 from lltm_conda.engine.doctor.records import REJECTED, Finding, Runtime
 from lltm_conda.engine.doctor.report import Report, notice, print_github, print_markdown
 
@@ -86,7 +86,7 @@ def hostile_report() -> Report:
         observed="x",
         needed="y",
         why="bad\n::error::forged\x1b[31m | `x` <b>,",
-        fix="rm x\r\n::set-output name=x::y",
+        fix=cures.in_words(cures.BY_HAND, "rm x\r\n::set-output name=x::y"),
     )
     runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0))
     row = notice(finding, Path("a,b:c\n::error::z.so"), package="p|q", version="1")

@@ -64,10 +64,11 @@ def test_an_old_python_is_judged_with_its_own_tags(python: str, tmp_path: Path) 
 def test_the_commands_that_mend_name_the_judged_python(tmp_path: Path) -> None:
     site = make_environment(tmp_path / "env")
     add_torch(site)
-    add_extension(site, "broken", ABSENT)
-    process = run_doctor("--json", "--python", str(tmp_path / "env"))
+    path = add_extension(site, "broken", SYMBOL)
+    path.write_bytes(path.read_bytes()[:40])
+    process = run_doctor("--json", "--python", str(tmp_path / "env"), "broken")
     (row,) = json.loads(process.stdout)["extensions"]
-    assert "$PREFIX/bin/python -m pip" in row["cause"]["fix"]
+    assert f"{tmp_path}/env/bin/python -m pip" in row["cause"]["fix"]
 
 
 def test_the_probe_is_valid_for_python_3_7() -> None:

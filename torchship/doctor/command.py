@@ -10,15 +10,18 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from . import (
     allowances,
+    caches,
     codes,
     find_torch,
     interpreter,
     judge_file,
     meaning,
+    packages,
     probe_runtime,
     render,
     report,
@@ -31,7 +34,7 @@ from .judgement import cannot_be_told
 from .layouts import LAYOUTS
 from .project import NOBODY, Project
 from .records import Runtime, TorchInstall, Verdict, dotted, parse_minor
-from .targets import UsageError, exists, find_files, is_installed
+from .targets import UsageError, exists, find_files, is_installed, site_folders
 from .torch_probe import TorchNotFoundError, other_installs, release
 
 #: Processor time of a report; SECURITY.md promises 20 s for an environment of 200 extensions.
@@ -227,9 +230,10 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
     entries = allowances.read(allow_list) if allow_list else []
     runtime = probe_runtime(_torch(options.torch), project=project)
     files = list(dict.fromkeys(find_files(options.what, runtime.torch)))
-    verdicts = _judge(files, runtime, options.what)
+    budget = _budget(len(files))
+    verdicts = _judge(files, runtime, options.what, budget)
     rows = [report.row_of_verdict(verdict, runtime) for verdict in verdicts]
-    notices: list[report.Row] = []
+    notices = list(_notices(options.what, rows, runtime, budget))
     judged = [*rows, *notices]
     if allow_list:
         notices += allowances.stale(entries, judged, allow_list)
@@ -260,12 +264,28 @@ def _torch(place_or_version: str | None) -> TorchInstall | None:
     return release(place_or_version if is_full else f"{place_or_version}.0", minor)
 
 
-def _judge(files: list[Path], runtime: Runtime, names: Iterable[str]) -> Iterator[Verdict]:
+def _budget(files: int) -> Budget:
+    more = max(0, files - _EXTENSIONS)
+    return Budget(_MAX_LOOKUPS, seconds=_SECONDS + _SECONDS_OF_EACH_MORE * more)
+
+
+def _notices(
+    names: list[str], rows: list[report.Row], runtime: Runtime, budget: Budget
+) -> Iterator[report.Row]:
+    """What is to be said of packages and, if the user names nothing, of torch and the caches."""
+    distributions = list(packages.installed(site_folders()))
+    yield from packages.notices(distributions, names, rows, runtime)
+    if not names:
+        with suppress(RuntimeError):  # there is no home folder
+            yield from caches.notices(caches.find(os.environ, Path.home()), runtime, budget)
+
+
+def _judge(
+    files: list[Path], runtime: Runtime, names: Iterable[str], budget: Budget
+) -> Iterator[Verdict]:
     """The verdicts on the files that `needs_torch_or_cuda` picks; if the user names
     anything, also on a file named by its path, a single file, and files with problems or
     for another platform."""
-    more = max(0, len(files) - _EXTENSIONS)
-    budget = Budget(_MAX_LOOKUPS, seconds=_SECONDS + _SECONDS_OF_EACH_MORE * more)
     for number, path in enumerate(files, 1):
         _show_progress(number, len(files))
         try:

@@ -504,6 +504,11 @@ def remove_folder(folder: Path) -> Cure:
     )
 
 
+def remove_lock(lock: Path) -> Cure:
+    """Remove the lock of a build that is dead."""
+    return command_alone(cures.REMOVE_LOCK, f"rm {quoted(lock)}")
+
+
 def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> Cure:
     """Make torch and another package use one CUDA: install another build or release of either."""
     torch = runtime.torch

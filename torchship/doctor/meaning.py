@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import codes, messages
-from .binary import is_torch_symbol
+from .binary import is_torch_symbol, symbol_flavour
 from .codes import Code
 from .demangle import qualified_name
 from .elf import Elf, ElfError
@@ -106,17 +106,10 @@ def diagnose(content: str, torch: TorchInstall | None) -> Diagnosis:
 
 def _code_of_flavour(symbol: str, torch: TorchInstall | None) -> Code | None:
     """Whether the symbol is of the C++ ABI that this torch has; None if that cannot be told."""
-    flavour = flavour_of(symbol)
+    flavour = symbol_flavour(symbol)
     if torch is None or torch.cxx11_abi is None or flavour is None:
         return None
     return codes.TORCH_LACKS_SYMBOLS if flavour == torch.cxx11_abi else codes.OTHER_CXX_ABI
-
-
-def flavour_of(symbol: str) -> int | None:
-    """The C++11 ABI flavour that a mangled name shows: 1 for `__cxx11`, 0 for `Ss`, else None."""
-    if "7__cxx11" in symbol:
-        return 1
-    return 0 if re.search(r"(E|K|R|P|_|i|j|v)Ss", symbol) else None
 
 
 def _describe(symbol: str, torch: TorchInstall | None) -> str:

@@ -38,11 +38,12 @@ _MAX_SOURCE_FILES = 50_000
 #: Of all source folders that one site folder names.
 _MAX_ALL_SOURCE_FILES = 400_000
 _MAX_PINS = 100
+_MAX_MODULES = 100
 _MAX_PIN = 1000
 _MAX_PATH = 4096
 _MAX_VERSION_FILES = 100
 _MAX_VERSION_FILE = 1 << 16
-_SITE_NAMES = ("site-packages", "dist-packages")
+SITE_NAMES = ("site-packages", "dist-packages")
 _OBJECT_SUFFIXES = (".so", ".dylib", ".pyd", ".dll")
 Minor = tuple[int, int]
 #: More minors of torch 1 and 2 than there will be; (0, 0) stands for older torch, (9, 0) for newer.
@@ -116,7 +117,7 @@ def _sites_above(path: Path) -> Iterator[Path]:
     with suppress(OSError):
         owners.add(path.lstat().st_uid)
     for folder in path.parents:
-        metadata = folder if folder.name in _SITE_NAMES else folder / "conda-meta"
+        metadata = folder if folder.name in SITE_NAMES else folder / "conda-meta"
         with suppress(OSError):
             if stat.S_ISDIR(metadata.stat().st_mode) and _belongs_to(owners, folder, metadata):
                 yield folder
@@ -200,6 +201,12 @@ def _listed_objects(folder: Path) -> Iterator[tuple[str, Path]]:
     for name in entries:
         if name.endswith(".egg-link"):  # made by `setup.py develop`
             yield from _objects_of_egg_link(folder / name, allowance)
+        elif name.endswith(".egg-info"):  # made by `setup.py install`, and by distributors
+            objects = _objects_of_egg_info(folder, name, allowance)
+            yield from ((inner, folder / name) for inner in objects)
+    if "EGG-INFO" in entries:  # the folder is an egg, which easy_install put on the path
+        for path in _built_in(folder, allowance):
+            yield path.relative_to(folder).as_posix(), folder / "EGG-INFO"
     if "conda-meta" in entries and _is_closed_to_others(folder / "conda-meta"):
         yield from _objects_of_conda(folder / "conda-meta", allowance)
 
@@ -284,6 +291,25 @@ def _objects_of_egg_link(link: Path, allowance: _Allowance) -> Iterator[tuple[st
                 yield from ((str(path), source / name) for path in objects)
 
 
+def _objects_of_egg_info(folder: Path, name: str, allowance: _Allowance) -> Iterator[str]:
+    """The shared objects of a distribution without a RECORD, relative to its site folder."""
+    place = folder / name
+    if not _is_closed_to_others(place):
+        return
+    with suppress(OSError):
+        for line in allowance.read(place / "installed-files.txt").decode("utf-8").splitlines():
+            inner = os.path.normpath(f"{name}/{line}")
+            if is_shared_object_name(inner) and not inner.startswith((".", "/")):
+                yield inner
+        return
+    with suppress(OSError, UnicodeDecodeError):
+        modules = allowance.read(place / "top_level.txt").decode("utf-8").split()
+        for module in modules[:_MAX_MODULES]:
+            if "/" not in module and module not in (".", ".."):
+                for path in _built_in(folder / module, allowance):
+                    yield path.relative_to(folder).as_posix()
+
+
 def _objects_of_conda(folder: Path, allowance: _Allowance) -> Iterator[tuple[str, Path]]:
     names = [name for name in list_names(folder) if name.endswith(".json")]
     for name in names[:_MAX_DISTRIBUTIONS]:
@@ -356,23 +382,25 @@ def _conda_facts(place: Path) -> tuple[str, str, list[str]]:
 
 def _wheel_facts(place: Path) -> tuple[str, str, list[str]]:
     """Name, version and requirements on torch in a metadata folder. Raises StopIteration."""
-    lines = _metadata(place)
+    lines = metadata_lines(place)
     name = next(line.removeprefix("Name: ") for line in lines if line.startswith("Name: "))
     version = next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))
     return name, version, torch_requirements(place)
 
 
-def _metadata(place: Path) -> list[str]:
+def metadata_lines(place: Path) -> list[str]:
     """The header lines of METADATA or PKG-INFO, up to the first empty line."""
-    name = "PKG-INFO" if place.suffix == ".egg-info" else "METADATA"
-    content = read_regular(place / name, _MAX_METADATA).decode("utf-8", "replace")
+    name = "PKG-INFO" if place.suffix == ".egg-info" or place.name == "EGG-INFO" else "METADATA"
+    # distutils wrote a file of this name instead of a folder.
+    path = place if is_file(place) else place / name
+    content = read_regular(path, _MAX_METADATA).decode("utf-8", "replace")
     return content.replace("\r\n", "\n").partition("\n\n")[0].split("\n")
 
 
 def torch_requirements(place: Path) -> list[str]:
     """The requirements on torch, such as `>=2.9`, in a metadata folder, without those of extras."""
     pins = []
-    for line in _metadata(place):
+    for line in metadata_lines(place):
         start, torch, rest = line.partition("Requires-Dist: torch")
         if start or not torch or re.match(r"[\w.-]", rest):
             continue

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from . import interpreter
 from .binary import newest_versions
+from .cures import quoted
 from .elf import Elf, ElfError
 from .project import NOBODY, Project
 from .records import Environment, Runtime, TorchInstall, parse_version
@@ -200,7 +201,7 @@ def environment(project: Project = NOBODY) -> Environment:
     is_conda = by == "conda" or conda
     return Environment(
         kind="conda" if is_conda else "pip",
-        python=interpreter.executable() if interpreter.judged() else "python",
+        python=quoted(interpreter.executable()) if interpreter.judged() else "python",
         installer=by,
         source=_source(project, is_conda=is_conda),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from . import interpreter
 from .owner import distributions, find_owner, normal, shared_objects
 from .records import TorchInstall
-from .text import printable
+from .text import list_names, printable
 
 #: The names of torch's own packages and of the binary packages that PyPI's torch requires.
 _TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
@@ -73,9 +73,20 @@ def exists(path: str) -> bool:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package of this name with shared objects is installed."""
+    """Whether a package of this name is installed, with shared objects or without."""
     owned = (files for site in site_folders() for files in distributions(site).values())
-    return any(_is_named(files, name) for files in owned)
+    return is_distribution(name) or any(_is_named(files, name) for files in owned)
+
+
+def is_distribution(name: str) -> bool:
+    """Whether the metadata of a distribution of this name is in the environment."""
+    start = normal(name)
+    return any(
+        normal(entry.partition("-")[0]) == start
+        for site in site_folders()
+        for entry in list_names(site)
+        if entry.endswith((".dist-info", ".egg-info"))
+    )
 
 
 def _named_files(name: str, owned: list[list[Path]]) -> list[Path]:
@@ -89,10 +100,10 @@ def _named_files(name: str, owned: list[list[Path]]) -> list[Path]:
         files = shared_objects(Path(name))
     elif not files and os.path.lexists(name):
         files = [Path(name)]
-    if not files:
+    if not files and not is_distribution(name):
         raise UsageError(
             f"{printable(name)[:500] or 'an empty name'} is no file, no folder with shared objects "
-            "and no package with shared objects that is installed here. Check the name, or "
+            "and no package that is installed here. Check the name, or "
             "give the whole path."
         )
     return files

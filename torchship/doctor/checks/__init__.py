@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..records import BinaryRecord, Finding, Runtime
-from . import cuda, host, libraries, torch_abi
+from . import cuda, host, libraries, miscompiled, torch_abi
 
 Check = Callable[[BinaryRecord, Runtime], Finding | None]
 
@@ -28,6 +28,7 @@ ALL: tuple[Check, ...] = (
     cuda.check_cuda_build,
     cuda.check_driver,
     cuda.check_gpu_architecture,
+    miscompiled.check_miscompiled,
     torch_abi.check_torch_symbols,
     libraries.check_libraries,
     libraries.check_symbols,

@@ -1,0 +1,350 @@
+"""Packages around their binaries: what a package without any is, and what it will do."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from . import codes, cures, fixes
+from .binary import read_binary
+from .checks.cuda import runs_on
+from .owner import (
+    SITE_NAMES,
+    distributions,
+    is_shared_object_name,
+    metadata_lines,
+    normal,
+    torch_requirements,
+)
+from .project import Record
+from .records import NOTE, NOWHERE, REJECTED, Finding, Runtime, TorchInstall, dotted, parse_version
+from .report import CANNOT_BE_TOLD, FAILS, Row, notice
+from .text import is_file, list_names, printable, read_regular, some
+
+_MAX_RECORD = 8 << 20
+_MAX_WHEEL_FILE = 1 << 16
+_MAX_FILES = 50_000
+_MAX_PACKAGES = 10_000
+_SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".c++", ".hip", ".metal")
+
+#: Packages that cannot be imported without their binaries, each with the start of a file's name.
+_NEEDS = {
+    "bitsandbytes": "libbitsandbytes",
+    "causal-conv1d": "causal_conv1d_cuda",
+    "flash-attn": "flash_attn_2_cuda",
+    "mamba-ssm": "selective_scan_cuda",
+    "torch-cluster": "_version_",
+    "torch-scatter": "_version_",
+    "torch-sparse": "_version_",
+    "torch-spline-conv": "_version_",
+    "vllm": "_C",
+}
+#: Packages of which a part works without their binaries.
+_CAN_DO_WITHOUT = {
+    "apex": "amp_C",
+    "detectron2": "_C",
+    "mmcv": "_ext",
+    "natten": "libnatten",
+    "pytorch3d": "_C",
+    "torchao": "_C",
+    "torchvision": "_C",
+    "xformers": "_C",
+}
+#: What packages that go on without their binaries say then.
+_FALLS_BACK = {
+    "apex": "it says nothing and uses PyTorch's functions",
+    "natten": "it says nothing and uses slower code",
+    "torchao": "it logs `Skipping import of cpp extensions` and uses slower code",
+    "xformers": "it warns `xFormers can't load C++/CUDA extensions` and loses its attention",
+}
+#: Packages that compile their code at first use, whatever their files are.
+_COMPILES = ("deepspeed", "flashinfer-python", "gsplat", "nvdiffrast")
+_FIRST_TORCH_FOR_NUMPY_2 = (2, 3)
+
+
+class Package(Record, kw_only=True):
+    """An installed distribution."""
+
+    name: str
+    version: str
+    place: Path  #: its metadata
+    is_of_torch: bool  #: whether it requires torch, or is known to have code for it
+
+    @property
+    def site(self) -> Path:
+        return self.place.parent
+
+
+def installed(sites: Iterable[Path]) -> Iterator[Package]:
+    """The distributions of site folders, each name once, as Python finds them."""
+    seen: set[str] = set()
+    for site in sites:
+        names = [name for name in list_names(site) if name.endswith((".dist-info", ".egg-info"))]
+        for place in (site / name for name in names[:_MAX_PACKAGES]):
+            if _is_of_source_folder(place):
+                continue
+            package = _read(place)
+            if package is not None and normal(package.name) not in seen:
+                seen.add(normal(package.name))
+                yield package
+
+
+def _is_of_source_folder(place: Path) -> bool:
+    """Whether metadata lies in a source folder, where a build left it."""
+    is_egg = place.suffix == ".egg-info"
+    return (
+        is_egg
+        and place.parent.name not in SITE_NAMES
+        and not is_file(place / "installed-files.txt")
+    )
+
+
+def _read(place: Path) -> Package | None:
+    try:
+        lines = metadata_lines(place)
+    except OSError:
+        return None
+    fields: dict[str, str] = {}
+    for line in lines:
+        key, _, value = line.partition(": ")
+        fields.setdefault(key, printable(value[:200]))
+    if "Name" not in fields:
+        return None
+    name = fields["Name"]
+    is_known = normal(name) in {*_NEEDS, *_CAN_DO_WITHOUT, *_COMPILES}
+    return Package(
+        name=name,
+        version=fields.get("Version", ""),
+        place=place,
+        is_of_torch=is_known or bool(torch_requirements(place)),
+    )
+
+
+def files_of(package: Package) -> list[str]:
+    """The names in the list of files of a distribution; without one, its shared objects."""
+    for name in ("RECORD", "installed-files.txt"):
+        try:
+            content = read_regular(package.place / name, _MAX_RECORD).decode("utf-8", "replace")
+        except OSError:
+            continue
+        names = (line.partition(",")[0].strip('"') for line in content.splitlines())
+        return list(islice(names, _MAX_FILES))
+    return [str(file) for file in distributions(package.site).get(package.place, [])]
+
+
+def notices(
+    packages: Sequence[Package], names: Sequence[str], rows: Sequence[Row], runtime: Runtime
+) -> Iterator[Row]:
+    """What is to be said of packages: of those that are named, or of all that have to do with
+    torch. `rows` are the verdicts on their binaries."""
+    chosen = {normal(name) for name in names}
+    for package in packages:
+        if chosen and normal(package.name) not in chosen:
+            continue
+        if not chosen and not package.is_of_torch:
+            continue
+        finding = _about(package, rows, runtime, is_named=bool(chosen))
+        if finding is not None:
+            yield notice(finding, package.place, package=package.name, version=package.version)
+    if not chosen:
+        yield from _about_torch(packages, runtime)
+
+
+def _about(
+    package: Package, rows: Sequence[Row], runtime: Runtime, *, is_named: bool
+) -> Finding | None:
+    """The remark on a package, or the fault that its files show."""
+    own = [row for row in rows if normal(row.package or "") == normal(package.name)]
+    files = files_of(package)
+    objects = [name for name in files if is_shared_object_name(name)]
+    return (
+        _other_python(package, runtime, has_rows=bool(own))
+        or _no_file_for_cuda(package, objects, runtime.torch)
+        or _without_its_binaries(package, objects)
+        or _falls_back(package, own)
+        or _without_any(package, files, objects, is_named=is_named)
+    )
+
+
+def _note(package: Package, code: codes.Code, why: str, *, status: str = NOTE) -> Finding:
+    return Finding(
+        dimension="package",
+        status=status,
+        code=code,
+        observed=f"{package.name} {package.version}",
+        needed="",
+        why=why,
+    )
+
+
+def _other_python(package: Package, runtime: Runtime, *, has_rows: bool) -> Finding | None:
+    """Is its wheel for another Python? Rows on its binaries say it better."""
+    tags = _wheel_tags(package)
+    if has_rows or not tags or any(_fits(tag, runtime) for tag in tags):
+        return None
+    why = f"its wheel is for {some(tags)}, not for Python {dotted(runtime.python[:2])}"
+    return _note(package, codes.PACKAGE_OF_ANOTHER_PYTHON, why)
+
+
+def _wheel_tags(package: Package) -> list[str]:
+    try:
+        content = read_regular(package.place / "WHEEL", _MAX_WHEEL_FILE).decode("utf-8", "replace")
+    except OSError:
+        return []
+    tags = re.findall(r"^Tag: (\S{1,200})$", content, re.MULTILINE)
+    return [printable(tag) for tag in tags[:100]]
+
+
+def _fits(tag: str, runtime: Runtime) -> bool:
+    """Whether a tag such as `cp311-cp311-manylinux_2_28_x86_64` names the judged Python."""
+    python, _, rest = tag.partition("-")
+    major, minor, _ = runtime.python
+    for name in python.split("."):
+        number = re.fullmatch(r"(?:py|cp)(\d)(\d{0,2})", name)
+        if number is None or int(number[1]) != major:
+            continue
+        least = int(number[2] or 0)
+        is_any = name.startswith("py") or rest.startswith("abi3")
+        if least == minor or (is_any and least <= minor):
+            return True
+    return False
+
+
+def _no_file_for_cuda(
+    package: Package, objects: Sequence[str], torch: TorchInstall | None
+) -> Finding | None:
+    """Does it take one of several files by torch's CUDA, and is there none for this one?"""
+    matches = [re.fullmatch(r"(?:.*/)?(\w+_cuda)(\d{2,3})\.so", name) for name in objects]
+    of_cuda = {match[2]: match[1] for match in matches if match}
+    version = parse_version(torch.cuda if torch else None)
+    if not of_cuda or version is None or len(version) < 2:
+        return None
+    forced = os.environ.get("BNB_CUDA_VERSION", "") if package.name == "bitsandbytes" else ""
+    expected = forced or f"{version[0]}{version[1]}"
+    if expected in of_cuda:
+        return None
+    stem = next(iter(of_cuda.values()))
+    there = some([f"{number[:-1]}.{number[-1]}" for number in sorted(of_cuda, key=int)], 20)
+    return Finding(
+        dimension="package files",
+        status=REJECTED,
+        code=codes.NO_FILE_FOR_CUDA,
+        observed=f"files for CUDA {there}",
+        needed=f"{stem}{printable(expected[:10])}.so",
+        why=f"it takes {stem}{printable(expected[:10])}.so, and has files for CUDA {there} alone",
+        fix=cures.in_words(
+            cures.OTHER_BUILD,
+            f"install a release of {package.name} that has a file for CUDA "
+            f"{dotted(version[:2])}, or a torch for one of CUDA {there}",
+        ),
+    )
+
+
+def _without_its_binaries(package: Package, objects: Sequence[str]) -> Finding | None:
+    name = normal(package.name)
+    start = _NEEDS.get(name) or _CAN_DO_WITHOUT.get(name)
+    if start is None or any(Path(file).name.startswith(start) for file in objects):
+        return None
+    if name in _FALLS_BACK:
+        why = f"it was installed without its binaries ({start}*.so): {_FALLS_BACK[name]}"
+        return _note(package, codes.FALLS_BACK, why)
+    is_needed = name in _NEEDS
+    what = "its import" if is_needed else "what needs them"
+    finding = _note(
+        package,
+        codes.WITHOUT_ITS_OPS,
+        f"it was installed without its binaries ({start}*.so), so {what} fails",
+        status=REJECTED if is_needed else NOTE,
+    )
+    return finding._replace(
+        fix=cures.in_words(
+            cures.OTHER_BUILD,
+            f"install a wheel of {package.name} for this torch and CUDA, or compile it with nvcc "
+            "in reach",
+        )
+    )
+
+
+def _falls_back(package: Package, own: Sequence[Row]) -> Finding | None:
+    words = _FALLS_BACK.get(normal(package.name))
+    refused = [row for row in own if row.state in (FAILS, CANNOT_BE_TOLD)]
+    if words is None or not refused:
+        return None
+    why = f"where {printable(refused[0].path.name)} does not load, {words}"
+    return _note(package, codes.FALLS_BACK, why)
+
+
+def _without_any(
+    package: Package, files: Sequence[str], objects: Sequence[str], *, is_named: bool
+) -> Finding | None:
+    """What a package without shared objects is."""
+    sources = [name for name in files if name.endswith(_SOURCES)]
+    if normal(package.name) in _COMPILES or (sources and not objects and package.is_of_torch):
+        what = f"{len(sources)} sources in C++ or CUDA" if sources else "its code"
+        why = f"it compiles {what} at first use, with the compiler and nvcc that it finds then"
+        return _note(package, codes.COMPILES_AT_FIRST_USE, why)
+    if objects:
+        return None
+    tags = _wheel_tags(package)
+    if tags and not any(tag.endswith("-any") for tag in tags):
+        why = f"its wheel is for a platform ({some(tags, 1)}), and it holds no shared object"
+        return _note(package, codes.WITHOUT_ITS_OPS, why)
+    if not is_named:
+        return None
+    return _note(package, codes.PURE_PYTHON, "it holds Python files alone, which fit any torch")
+
+
+def _about_torch(packages: Sequence[Package], runtime: Runtime) -> Iterator[Row]:
+    torch = runtime.torch
+    if torch is None or torch.root == NOWHERE:
+        return
+    numpy = next((package for package in packages if normal(package.name) == "numpy"), None)
+    for finding in (_numpy_of_torch(torch, numpy, runtime), _gpu_of_torch(torch, runtime)):
+        if finding is not None:
+            yield notice(finding, torch.root, package="torch", version=torch.version)
+
+
+def _numpy_of_torch(torch: TorchInstall, numpy: Package | None, runtime: Runtime) -> Finding | None:
+    version = parse_version(numpy.version) if numpy else None
+    if version is None or version[0] < 2 or torch.version_tuple >= _FIRST_TORCH_FOR_NUMPY_2:
+        return None
+    assert numpy is not None
+    return Finding(
+        dimension="NumPy",
+        status=REJECTED,
+        code=codes.NUMPY_1_TORCH,
+        observed=f"NumPy {numpy.version}",
+        needed="NumPy < 2",
+        why=f"torch {torch.version} was built for NumPy 1, and NumPy {numpy.version} is installed: "
+        "tensor.numpy() and torch.from_numpy fail",
+        fix=fixes.install_requirement(runtime.environment, "numpy<2"),
+    )
+
+
+def _gpu_of_torch(torch: TorchInstall, runtime: Runtime) -> Finding | None:
+    """Does torch hold code for the GPUs that are here?"""
+    library = torch.lib_dir / "libtorch_cuda.so"
+    if not runtime.devices or not is_file(library):
+        return None
+    architectures = read_binary(library).cuda_archs
+    without = [d for d in runtime.devices if runs_on(architectures, d.capability) is None]
+    if not architectures or not without:
+        return None
+    device = without[0]
+    return Finding(
+        dimension="GPU architecture",
+        status=REJECTED if len(without) == len(runtime.devices) else NOTE,
+        code=codes.TORCH_LACKS_GPU,
+        observed=f"{device.name} ({dotted(device.capability)})",
+        needed=", ".join(architectures),
+        why=f"torch {torch.version} holds no code for the {device.name} (compute capability "
+        f"{dotted(device.capability)})",
+        fix=cures.in_words(
+            cures.OTHER_BUILD,
+            "install a torch that has code for this GPU: a newer GPU needs the build for a newer "
+            "CUDA, an old one an older torch",
+        ),
+    )
