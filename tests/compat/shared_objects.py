@@ -142,10 +142,12 @@ def fake_torch(  # noqa: PLR0913 - a test sets one or two of a torch's propertie
         f"cuda: Optional[str] = {cuda!r}\n"
         f"hip: Optional[str] = {hip!r}\n"
     )
-    shared_object(lib / "libc10.so", defined=[ERROR_NEW if abi else ERROR_OLD])
-    shared_object(lib / "libtorch_cpu.so", defined=exports)
+    shared_object(lib / "libc10.so", defined=[ERROR_NEW if abi else ERROR_OLD], soname="libc10.so")
+    shared_object(lib / "libtorch_cpu.so", defined=exports, soname="libtorch_cpu.so")
     if python_tag:
-        (root / "torch" / f"_C.{python_tag}.so").touch()
+        libraries = [lib / "libtorch_cpu.so", lib / "libc10.so"]
+        module = root / "torch" / f"_C.{python_tag}.so"
+        shared_object(module, libraries=libraries, flags=["-Wl,-rpath,$ORIGIN/lib"])
     return root / "torch"
 
 

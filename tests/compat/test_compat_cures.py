@@ -29,7 +29,7 @@ import lltm_conda
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildError, BuildRequest, plan
 from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
-from lltm_conda.engine.doctor import cures, faults, find_torch, layouts, linking, owner
+from lltm_conda.engine.doctor import cures, faults, find_torch, layouts, linker, owner
 from lltm_conda.engine.doctor.elf import Elf
 
 REPO = Path(__file__).resolve().parents[2]
@@ -203,7 +203,7 @@ def test_3_6_the_owners_build_for_this_torch_mends_a_build_for_another(
     assert cause.fault == number
     assert cause.fix.startswith(f"install a build of theirs for {torch.device}, or ")
     place.type("python -m pip install -q --no-deps 'theirs==1.0+cpu'")
-    for read_once_a_process in (linking._head, owner._index):
+    for read_once_a_process in (linker.head_of, owner._index):
         read_once_a_process.cache_clear()
     assert judged(path).accepted
 

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 from shared_objects import fake_torch, shared_object
 
-from lltm_conda.engine.doctor import find_torch, judge_file, linking, probe_runtime, read_binary
+from lltm_conda.engine.doctor import (
+    find_torch,
+    judge_file,
+    linker,
+    linking,
+    probe_runtime,
+    read_binary,
+)
 from lltm_conda.engine.doctor.owner import built_for, find_owner
 from lltm_conda.engine.doctor.records import UNKNOWN, Runtime, Verdict
 
@@ -37,7 +44,6 @@ def runtime(tmp_path: Path) -> Runtime:
 def extension(path: Path, runtime: Runtime, *undefined: str, **facts: object) -> Path:
     assert runtime.torch is not None
     library = runtime.torch.lib_dir / "libtorch_cpu.so"
-    # The fake library has no SONAME: the needed name is that of the file.
     flags = [f"-L{library.parent}", "-l:libtorch_cpu.so"]
     return shared_object(path, undefined=[SYMBOL, *undefined], flags=["-Wl,--no-as-needed", *flags])
 
@@ -162,14 +168,14 @@ def test_a_library_of_the_loaders_cache_is_present(
     path = shared_object(tmp_path / "x.so", libraries=[cached])
     cache = tmp_path / "ld.so.cache"
     cache.write_bytes(b"glibc-ld.so.cache1.1\0libz.so.1\0" + bytes(cached) + b"\0")
-    for function in (linking._cached, linking._system):
+    for function in (linker._cached, linker._of_the_system):
         function.cache_clear()
     assert linking.missing_libraries(read_binary(path), None) == ("libcudart.so.99",)
-    monkeypatch.setattr(linking, "_LOADER_CACHE", cache)
-    for function in (linking._cached, linking._system):
+    monkeypatch.setattr(linker, "_LOADER_CACHE", cache)
+    for function in (linker._cached, linker._of_the_system):
         function.cache_clear()
     assert linking.missing_libraries(read_binary(path), None) == ()
-    for function in (linking._cached, linking._system):
+    for function in (linker._cached, linker._of_the_system):
         function.cache_clear()
 
 

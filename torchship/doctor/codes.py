@@ -99,6 +99,7 @@ LIBRARY_OF_TORCH_MISSING = Code("TD504", "This torch has no library of the name 
 LIBRARIES_NOT_LOOKED_FOR = Code("TD505", "The libraries were not looked for")
 OTHER_LIBRARY_FIRST = Code("TD506", "Another library of the same name is found first")
 LOADED_BY_PYTHON = Code("TD507", "The package loads a library itself before the binary")
+LIBRARY_REFUSED = Code("TD508", "A file that is found as a library is none")
 
 STALE_LOCK = Code("TD601", "A lock that a dead build left behind")
 STALE_BUILD = Code("TD602", "A build in a cache that does not fit")

@@ -16,7 +16,7 @@ import stat
 import struct
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .text import printable
 
@@ -38,20 +38,47 @@ _MAX_BLOOM = 16 << 20
 _SYMBOLS_PER_LOOKUP = 8
 _MAX_SYMBOLS = 1_000_000
 _MAX_SYMBOL = 1 << 16
+_USUAL_SYMBOL = 1 << 9
 _MAX_SYMBOL_TABLE = 256 << 20
 _MAX_SYMBOLS_TOTAL = 32 << 20
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
-_DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS_1 = 10, 14, 15, 29, 0x6FFFFFFB
+_DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 10, 14, 15, 29
+_DT_FLAGS, _DT_FLAGS_1 = 30, 0x6FFFFFFB
 #: Tag `_DT_VERDEF + 1` counts the version definitions, tag `_DT_VERNEED + 1` the version needs.
 _DT_GNU_HASH, _DT_VERDEF, _DT_VERNEED = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFE
-_DF_1_PIE = 0x08000000
+_DT_VERSYM = 0x6FFFFFF0
+_DF_STATIC_TLS = 0x10
+_DF_1_NODEFLIB, _DF_1_PIE = 0x800, 0x08000000
+_ET_EXEC, _ET_DYN = 2, 3
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_TLS, _PT_GNU_STACK = 1, 2, 3, 7, 0x6474E551
+_PF_X = 1
+_VER_FLG_BASE, _VER_FLG_WEAK = 1, 2
+#: In the table of the symbols' versions, this bit marks a version that is not the default one,
+#: and the numbers below 2 mark symbols without a version.
+_VERSION_HIDDEN, _FIRST_VERSION = 0x8000, 2
 _STB_LOCAL, _STB_WEAK = 0, 2
 _SHT_NOBITS, _SHT_DYNSYM = 8, 11
 
 
 class ElfError(ValueError):
     """The file is damaged, implausible or no 64-bit ELF shared object."""
+
+
+class VersionNeed(NamedTuple):
+    """A symbol version that a file needs of a library."""
+
+    library: str
+    version: str
+    is_weak: bool  #: the dynamic linker only warns where the library lacks the version
+    number: int  #: that stands for the version in the table of the symbols' versions
+
+
+class Reference(NamedTuple):
+    """A strong undefined symbol, and the version that it needs; "" for any."""
+
+    name: bytes
+    version: str
 
 
 class Elf:
@@ -64,7 +91,12 @@ class Elf:
         runpath: DT_RUNPATH, else DT_RPATH, else "".
         has_runpath: whether there is a DT_RUNPATH.
         soname: DT_SONAME, "" if there is none.
-        program: whether the file is an executable (PIE), which `dlopen` refuses.
+        program: whether the file is an executable, which `dlopen` refuses.
+        interpreter: the dynamic linker that a program names, "" if none.
+        searches_default_folders: whether the linker looks for the libraries in the folders of
+            the system, too.
+        static_tls: the bytes of thread-local storage that must lie in the static block.
+        executable_stack: whether the file asks for an executable stack; None if it does not say.
         alignment: the smallest alignment of a loadable segment, in bytes; 0 if there is none.
 
     Raises:
@@ -138,7 +170,8 @@ class Elf:
         kind, machine, _, _, phoff, shoff, *others = struct.unpack_from("<HHIQQQIHHHHHH", head, 16)
         _, _, phentsize, phnum, shentsize, shnum, shstrndx = others
         self.machine = MACHINES.get(machine, f"machine {machine}")
-        if kind != 3:
+        self.program = kind == _ET_EXEC
+        if kind not in (_ET_EXEC, _ET_DYN):
             raise ElfError(f"ELF type {kind} is not a shared object")
         if phnum > _MAX_ENTRIES or shnum > _MAX_ENTRIES:
             raise ElfError("an implausible number of headers")
@@ -155,14 +188,26 @@ class Elf:
         self._loads: list[tuple[int, int, int]] = []
         dynamic = None
         self.alignment = 0
+        self.interpreter = ""
+        self.executable_stack: bool | None = None
+        self._tls_size = 0
         headers = struct.iter_unpack("<IIQQQQQQ", segments)
-        for p_type, _, offset, vaddr, _, filesz, _, align in headers:
-            if p_type == 1:
+        for p_type, flags, offset, vaddr, _, filesz, memsz, align in headers:
+            if p_type == _PT_LOAD:
                 self.alignment = min(self.alignment or align, align)
                 self._range(offset, filesz, "a loadable segment")
                 self._loads.append((vaddr, offset, filesz))
-            elif p_type == 2:
+            elif p_type == _PT_DYNAMIC:
                 dynamic = self._range(offset, filesz, "the dynamic segment")
+            elif p_type == _PT_INTERP:
+                path = self.read(offset, min(filesz, _MAX_NAME), "the name of the linker")
+                self.interpreter = printable(path.partition(b"\0")[0])
+            elif p_type == _PT_TLS:
+                self._tls_size = memsz
+            elif p_type == _PT_GNU_STACK:
+                self.executable_stack = bool(flags & _PF_X)
+        if dynamic is None and self.program:
+            raise ElfError(f"ELF type {_ET_EXEC} is not a shared object")
         if dynamic is None:
             raise ElfError("no dynamic segment: a static object or a debug file")
         return dynamic
@@ -197,7 +242,9 @@ class Elf:
         self.runpath = "" if runpath is None else self._name(runpath)
         self.has_runpath = _DT_RUNPATH in tags
         self.soname = self._name(tags[_DT_SONAME]) if _DT_SONAME in tags else ""
-        self.program = bool(tags.get(_DT_FLAGS_1, 0) & _DF_1_PIE)
+        self.program |= bool(tags.get(_DT_FLAGS_1, 0) & _DF_1_PIE)
+        self.searches_default_folders = not tags.get(_DT_FLAGS_1, 0) & _DF_1_NODEFLIB
+        self.static_tls = self._tls_size if tags.get(_DT_FLAGS, 0) & _DF_STATIC_TLS else 0
         self._gnu: tuple[int, ...] | None = None
         if _DT_GNU_HASH in tags and _DT_SYMTAB in tags:
             at = self._offset(tags[_DT_GNU_HASH])
@@ -254,22 +301,62 @@ class Elf:
 
     def version_needs(self) -> tuple[tuple[str, str], ...]:
         """The (library, version) pairs that the file needs: `("libc.so.6", "GLIBC_2.28")`."""
-        needs: list[tuple[str, str]] = []
+        return tuple((need.library, need.version) for need in self.versions_of_libraries)
+
+    @cached_property
+    def versions_of_libraries(self) -> tuple[VersionNeed, ...]:
+        """The symbol versions that the file needs of its libraries."""
+        needs: list[VersionNeed] = []
         for at, (_, count, file, aux, _) in self._versions(_DT_VERNEED, "<HHIII"):
             library = self._name(file)
-            for _, (_, _, _, name, _) in self._linked(at + aux, count, "<IHHII"):
-                needs.append((library, self._name(name)))
+            for _, (_, flags, number, name, _) in self._linked(at + aux, count, "<IHHII"):
+                needs.append(
+                    VersionNeed(
+                        library=library,
+                        version=self._name(name),
+                        is_weak=bool(flags & _VER_FLG_WEAK),
+                        number=number & ~_VERSION_HIDDEN,
+                    )
+                )
                 if len(needs) > _MAX_ENTRIES:
                     raise ElfError("an implausible number of version needs")
         return tuple(needs)
 
     def version_definitions(self) -> tuple[str, ...]:
         """The symbol versions that this library defines, such as `GLIBCXX_3.4.30`."""
+        return tuple(name for _, _, name in self._version_definitions)
+
+    @cached_property
+    def _version_definitions(self) -> tuple[tuple[int, int, str], ...]:
+        """(flags, number, name) of each version that this library defines."""
         return tuple(
-            self._name(self._unpack("<II", at + aux)[0])
-            for at, (_, _, _, count, _, aux, _) in self._versions(_DT_VERDEF, "<HHHHIII")
+            (flags, number, self._name(self._unpack("<II", at + aux)[0]))
+            for at, (_, flags, number, count, _, aux, _) in self._versions(_DT_VERDEF, "<HHHHIII")
             if count
         )
+
+    @cached_property
+    def _version_names(self) -> dict[int, str]:
+        """The defined versions by number; the library's own name is not one of them."""
+        definitions = self._version_definitions
+        return {n: name for flags, n, name in definitions if not flags & _VER_FLG_BASE}
+
+    @property
+    def has_symbol_versions(self) -> bool:
+        """Whether the file says which version each of its symbols has, if any."""
+        return _DT_VERSYM in self._tags
+
+    def _has_version(self, symbol: int, version: str) -> bool:
+        """Whether the dynamic linker binds a reference with this version to this symbol."""
+        if _DT_VERSYM not in self._tags:
+            return True
+        (number,) = self._unpack("<H", self._offset(self._tags[_DT_VERSYM]) + symbol * 2)
+        is_hidden = bool(number & _VERSION_HIDDEN)
+        number &= ~_VERSION_HIDDEN
+        if not version:
+            return number <= _FIRST_VERSION or not is_hidden
+        name = self._version_names.get(number)
+        return not is_hidden if name is None else name == version
 
     def _chain(self, index: int) -> Iterator[tuple[int, int]]:
         """(number, hash) of each symbol from number `index` to the last one of its bucket."""
@@ -298,6 +385,11 @@ class Elf:
 
     def symbols(self) -> Iterator[tuple[bytes, bool, bool]]:
         """(name, defined, weak) of every dynamic symbol that has a name and is not local."""
+        for _, name, is_defined, is_weak in self._numbered_symbols():
+            yield name, is_defined, is_weak
+
+    def _numbered_symbols(self) -> Iterator[tuple[int, bytes, bool, bool]]:
+        """As `symbols`, with the number of each symbol first."""
         if _DT_SYMTAB not in self._tags:
             return
         at = self._offset(self._tags[_DT_SYMTAB])
@@ -309,7 +401,8 @@ class Elf:
         strings = self.read(start, size)
         # Names may share bytes, but in real files their total length is below twice the table's.
         left = min(2 * len(strings), _MAX_SYMBOLS_TOTAL)
-        for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", table):
+        for number, entry in enumerate(struct.iter_unpack("<IBBHQQ", table)):
+            name, info, _, section, _, _ = entry
             if name == 0 or info >> 4 == _STB_LOCAL:
                 continue
             end = strings.find(b"\0", name, name + _MAX_SYMBOL)
@@ -318,11 +411,64 @@ class Elf:
             left -= end - name
             if left < 0:
                 raise ElfError("more symbol text than any extension has")
-            yield strings[name:end], section != 0, info >> 4 == _STB_WEAK
+            yield number, strings[name:end], section != 0, info >> 4 == _STB_WEAK
+
+    def references(self) -> list[Reference]:
+        """The strong undefined symbols, which the dynamic linker looks up.
+
+        A GNU hash table holds the defined symbols alone, in the last part of the symbol
+        table. So of a library of 400 MB, only the first part of the table is read.
+        """
+        if self._gnu is None:
+            numbered = self._numbered_symbols()
+            strong = ((n, name) for n, name, defined, weak in numbered if not (defined or weak))
+        else:
+            strong = self._first_references(self._gnu[1])
+        versions = {need.number: need.version for need in self.versions_of_libraries}
+        return [
+            Reference(name, versions.get(self._version_number(number), "") if versions else "")
+            for number, name in strong
+        ]
+
+    def _first_references(self, count: int) -> Iterator[tuple[int, bytes]]:
+        """(number, name) of the strong undefined symbols among the first `count` symbols."""
+        if count > _MAX_SYMBOLS:
+            raise ElfError(f"{count} undefined symbols, more than any extension has")
+        table = self.read(self._offset(self._tags[_DT_SYMTAB]), count * 24, "the symbol table")
+        left = _MAX_SYMBOLS_TOTAL
+        for number, entry in enumerate(struct.iter_unpack("<IBBHQQ", table)):
+            offset, info, _, section, _, _ = entry
+            if offset == 0 or section or info >> 4 in (_STB_LOCAL, _STB_WEAK):
+                continue
+            name = self._symbol_name(offset)
+            left -= len(name)
+            if left < 0:
+                raise ElfError("more symbol text than any extension has")
+            yield number, name
+
+    def _symbol_name(self, offset: int) -> bytes:
+        start, size = self._strings
+        for limit in (_USUAL_SYMBOL, _MAX_SYMBOL):
+            content = self.read(start + offset, max(0, min(size - offset, limit)))
+            name, nul, _ = content.partition(b"\0")
+            if nul:
+                return name
+        raise ElfError("a string does not end")
+
+    def _version_number(self, symbol: int) -> int:
+        if _DT_VERSYM not in self._tags:
+            return 0
+        (number,) = self._unpack("<H", self._offset(self._tags[_DT_VERSYM]) + symbol * 2)
+        return number & ~_VERSION_HIDDEN
 
     @cached_property
-    def _defined(self) -> frozenset[bytes]:
-        return frozenset(name for name, defined, _ in self.symbols() if defined)
+    def _defined(self) -> dict[bytes, list[int]]:
+        """The numbers of the defined symbols of each name."""
+        numbers: dict[bytes, list[int]] = {}
+        for number, name, is_defined, _ in self._numbered_symbols():
+            if is_defined:
+                numbers.setdefault(name, []).append(number)
+        return numbers
 
     @cached_property
     def _bloom(self) -> bytes:
@@ -333,10 +479,13 @@ class Elf:
             raise ElfError("a larger symbol hash table than any library has")
         return self.read(bloom_at, bloom * 8, "the symbol hash table")
 
-    def defines(self, name: str | bytes, budget: Budget | None = None) -> bool:
-        """Whether the library exports `name`, looked up in its GNU hash table if it has one.
+    def defines(
+        self, name: str | bytes, budget: Budget | None = None, *, version: str = ""
+    ) -> bool:
+        """Whether the dynamic linker finds `name` of this version ("" for any) in this library.
 
-        Raises BudgetSpentError if `budget` has no lookups left.
+        The name is looked up in the library's GNU hash table if it has one. Raises
+        BudgetSpentError if `budget` has no lookups left.
         """
         if budget is not None:
             budget.spend()
@@ -344,33 +493,43 @@ class Elf:
         if self._gnu is None:
             if budget is not None and "_defined" not in self.__dict__:
                 budget.spend(self._symbol_count() // _SYMBOLS_PER_LOOKUP)
-            return encoded in self._defined
-        buckets, first, bloom, shift, _, bucket_at, _ = self._gnu
-        if not buckets:
-            return False
+            numbers = self._defined.get(encoded, ())
+            return any(self._has_version(number, version) for number in numbers)
         value = gnu_hash(encoded)
-        (word,) = struct.unpack_from("<Q", self._bloom, value // 64 % bloom * 8)
-        mask = (1 << (value % 64)) | (1 << ((value >> (shift & 31)) % 64))
-        if word & mask != mask:
-            return False
-        (index,) = self._unpack("<I", bucket_at + (value % buckets) * 4)
-        if index < first:
+        index = self._bucket(value)
+        if index is None:
             return False
         for symbol, chained in self._chain(index):
             if budget is not None and symbol > index:
                 budget.spend()
-            if chained | 1 == value | 1 and self._exports(symbol, encoded):
+            is_same_hash = chained | 1 == value | 1
+            if is_same_hash and self._exports(symbol, encoded, version):
                 return True
         return False
 
-    def _exports(self, symbol: int, name: bytes) -> bool:
-        """Whether the symbol of this number has this name, and is defined and not local."""
+    def _bucket(self, value: int) -> int | None:
+        """The first symbol of the bucket of a hash; None if no symbol has this hash."""
+        assert self._gnu is not None
+        buckets, first, bloom, shift, _, bucket_at, _ = self._gnu
+        if not buckets:
+            return None
+        (word,) = struct.unpack_from("<Q", self._bloom, value // 64 % bloom * 8)
+        mask = (1 << (value % 64)) | (1 << ((value >> (shift & 31)) % 64))
+        if word & mask != mask:
+            return None
+        (index,) = self._unpack("<I", bucket_at + (value % buckets) * 4)
+        return None if index < first else index
+
+    def _exports(self, symbol: int, name: bytes, version: str) -> bool:
+        """Whether the symbol of this number has this name and fits the version, and is defined
+        and not local."""
         table = self._offset(self._tags[_DT_SYMTAB])
         start, size = self._strings
         offset, info, _, section = self._unpack("<IBBH", table + symbol * 24)
         if not section or info >> 4 == _STB_LOCAL or offset + len(name) >= size:
             return False
-        return self.read(start + offset, len(name) + 1) == name + b"\0"
+        is_named = self.read(start + offset, len(name) + 1) == name + b"\0"
+        return is_named and self._has_version(symbol, version)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import checks, codes, torch_probe
+from . import checks, codes, runtime_probe, torch_probe
 from .binary import read_binary
 from .elf import ElfError
 from .fixes import ours
@@ -54,11 +54,15 @@ def judge_file(
         binary = read_binary(binary, light=light)
     if light and ours(binary, runtime):
         return _judge_ours(binary, runtime, None, light=True)
-    from .budget import Budget, BudgetSpentError  # an import judges only the package's own files
+    # An import of the package judges only the package's own files.
+    from . import torch_loading
+    from .budget import Budget, BudgetSpentError
 
     budget = Budget.for_file(binary.size, outer=budget)
     try:
         budget.check_time()
+        if runtime.torch_import is None and not light:
+            runtime = runtime._replace(torch_import=torch_loading.check_import(runtime))
         if ours(binary, runtime):
             return _judge_ours(binary, runtime, budget, light=light)
         return _judge_of_others(binary, runtime, budget)
@@ -143,7 +147,9 @@ def _judge_one_of_others(
     if torch is not None and torch.root == NOWHERE:
         return _judge_by_version(binary, runtime), []
     whole = torch if torch is not None and not torch.problems else None
-    links = linking.link(binary, whole, opened, budget)
+    links = linking.link(binary, whole, budget, opened=opened)
+    if links.libstdcxx is not None:
+        runtime = runtime._replace(libstdcxx=runtime_probe.defined_versions(links.libstdcxx))
     unresolved = links.missing_symbols
     if whole is not None and (links.missing_libraries or unresolved):
         # Also where the linker's answer stands: only here a damaged torch shows.
@@ -160,6 +166,7 @@ def _judge_one_of_others(
     facts = runtime._replace(
         missing_symbols={**runtime.missing_symbols, key: unresolved},
         missing_libraries={**runtime.missing_libraries, key: links.missing_libraries},
+        link_faults={**runtime.link_faults, key: links.faults},
     )
     return judge(binary, facts), links.siblings
 

@@ -2,54 +2,37 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from . import interpreter
 from .binary import is_torch_library
 from .budget import Budget
 from .elf import Elf, ElfError
+from .linker import Settings, head_of, settings_here
+from .process import Opening, Process
 from .project import Record
-from .records import BinaryRecord, TorchInstall
-from .runtime_probe import library_folders
-from .text import printable, read_regular
+from .records import BinaryRecord, LinkFault, TorchInstall
+from .text import list_names, read_regular
 
-_LOADER_CACHE = Path("/etc/ld.so.cache")
-_MAX_CACHE = 8 << 20
-_MAX_LIBRARIES = 1000
-_MAX_FOLDERS = 32  # each folder is searched for every needed library
 _MAX_RODATA = 64 << 20
-_MAX_SYMBOLS = 100_000
 _MAX_INIT_FILE = 1 << 20
-_MAX_PROCESS_LOOKUPS = 100_000
-#: What it costs to read a file, and its names, in lookups.
-_LOOKUPS_PER_FILE = 20
-_NAME_PER_LOOKUP = 500
-#: GCC's headers name this symbol without using it, so the dynamic linker never looks for it.
-_UNUSED = b"_ZSt21ios_base_library_initv"
-#: `import torch` loads these and what they need, from a folder that the linker does not search.
-_ROOTS = ("libtorch_global_deps.so", "libtorch_python.so", "libtorch_cpu.so", "libc10.so")
+_MAX_PROCESS_LOOKUPS = 2_000_000
+#: `import torch` loads this into the global scope, with the libraries of CUDA.
+_GLOBAL_DEPS = "libtorch_global_deps.so"
+#: What stands for the module torch._C in a folder that holds only libraries.
+_LIBRARIES_OF_TORCH = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
+#: The calls and the table in torch's __init__.py that name the libraries to load beforehand.
+_PRELOAD_CALL = r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"'
+_PRELOAD_ENTRY = r'"(\w+)": "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"'
 
-# Not os.access, on which qemu's option `-L` (a folder of the platform's files) has no effect.
+#: The kinds of faults with which an object never loads.
+FATAL = ("override", "refused", "version", "symbols")
+
 _exists = os.path.exists
-
-
-class _Head(Record):
-    """The facts that the dynamic linker reads in a file."""
-
-    needed: tuple[str, ...] = ()
-    folders: tuple[Path, ...] = ()
-    inherited: bool = False  # DT_RPATH also holds for indirect libraries, DT_RUNPATH does not
-    soname: str = ""
-
-
-class Closure(Record):
-    """Files with all the libraries that they need, nearest first, and what was not found."""
-
-    files: list[Path]
-    missing: list[str]
 
 
 class Links(Record, kw_only=True):
@@ -60,39 +43,106 @@ class Links(Record, kw_only=True):
     #: The strong undefined symbols that no library defines; empty if a library was not found.
     missing_symbols: tuple[str, ...]
     siblings: list[Path]  #: the libraries of the same package that load with it and need torch
+    #: What else keeps the object from loading, and what may.
+    faults: tuple[LinkFault, ...] = ()
+    libstdcxx: Path | None = None  #: the libstdc++ that the object would use
+
+
+class TorchImport(Record, kw_only=True):
+    """A process that has imported torch, or has tried to."""
+
+    process: Process
+    failure: Opening | None = None  #: what `import torch` could not load
 
 
 def link(
     binary: BinaryRecord,
     torch: TorchInstall | None,
-    opened: Path | None,
     budget: Budget,
+    *,
+    opened: Path | None = None,
+    program: Path | None = None,
 ) -> Links:
     """Look up what the dynamic linker would look up to load a binary after `import torch`.
 
     `torch` is None if only Python's own libraries are loaded. The package of the binary may
     load its other libraries first. `opened` is the object that needs `binary`, or None; its
-    libraries may provide symbols. Raises BudgetSpentError.
+    libraries may provide symbols. `program` is the interpreter, by default this one. Raises
+    BudgetSpentError.
     """
-    process = _process(torch.lib_dir if torch else None)
+    settings = settings_here()
+    root = torch.root if torch else None
+    process = import_torch(root, settings, program or Path(interpreter.executable())).process
     libraries = binary.owner.libraries if binary.owner else {}
-    closure = _close([binary.path], process, libraries, budget)
+    scope = process.open(opened, budget, libraries).files if opened is not None else ()
+    opening = process.open(binary.path, budget, libraries)
+    for path in opening.new[1:]:
+        budget.add_file(head_of(path).size)
+    opening = process.bind(opening, budget, scope)
     siblings = [
         path
-        for path in closure.files[1:]
-        if _is_among(path, libraries) and any(map(is_torch_library, _head(path).needed))
+        for path in opening.files[1:]
+        if _is_among(path, libraries) and any(map(is_torch_library, head_of(path).needed))
     ]
-    if closure.missing:
-        return Links(
-            missing_libraries=tuple(closure.missing), missing_symbols=(), siblings=siblings
+    # What a sibling lacks of torch, its own verdict says.
+    faults = [f for f in _faults(opening, process) if f.kind != "symbols" or f.file not in siblings]
+    if not opening.succeeds:
+        for variable, changed in without_variables(settings).items():
+            without = import_torch(root, changed, program or Path(interpreter.executable())).process
+            again = without.bind(without.open(binary.path, budget, libraries), budget, scope)
+            if again.succeeds:
+                faults.insert(0, _override(variable, process, opening))
+                break
+    return Links(
+        missing_libraries=opening.missing,
+        missing_symbols=opening.symbols.get(binary.path, ()),
+        siblings=siblings,
+        faults=tuple(faults),
+        libstdcxx=process.names.get("libstdc++.so.6") or opening.names.get("libstdc++.so.6"),
+    )
+
+
+def without_variables(settings: Settings) -> dict[str, Settings]:
+    """The settings without each variable that can change what is loaded, by the variable."""
+    changed: dict[str, Settings] = {}
+    if settings.library_path:
+        changed["LD_LIBRARY_PATH"] = settings._replace(library_path=())
+    if settings.preloads:
+        changed["LD_PRELOAD"] = settings._replace(preloads=())
+    return changed
+
+
+def _override(variable: str, process: Process, opening: Opening) -> LinkFault:
+    if variable == "LD_PRELOAD":
+        files = process.preloaded
+    else:
+        files = (*process.by_library_path, *opening.by_library_path)
+        files = files or tuple(refusal.path for refusal in opening.refused)
+    return LinkFault(kind="override", file=files[0], names=(variable,))
+
+
+def _faults(opening: Opening, process: Process) -> Iterator[LinkFault]:
+    """What keeps an opening from loading besides its libraries and its object's symbols."""
+    for refusal in opening.refused:
+        yield LinkFault(kind="refused", file=refusal.path, names=(refusal.why,))
+    for missing in opening.versions:
+        yield LinkFault(
+            kind="version",
+            file=missing.needed_by,
+            library=missing.library,
+            names=(missing.version,),
         )
-    scope = list(closure.files)
-    if opened is not None:
-        scope += _close([opened], process, libraries, budget).files
-    scope += _process(None).values()
-    scope += _global_libraries(torch.lib_dir) if torch else []
-    unresolved = _unresolved(binary.path, dict.fromkeys(scope), budget)
-    return Links(missing_libraries=(), missing_symbols=unresolved, siblings=siblings)
+    for path, names in opening.symbols.items():
+        if path != opening.files[0]:
+            yield LinkFault(kind="symbols", file=path, names=names)
+    for path in opening.new:
+        if head_of(path).executable_stack is not False and process.executable_stack is False:
+            yield LinkFault(kind="executable stack", file=path)
+    static_tls = sum(head_of(path).static_tls for path in opening.new)
+    if static_tls:
+        largest = max(opening.new, key=lambda path: head_of(path).static_tls)
+        room = process.settings.static_tls - process.static_tls
+        yield LinkFault(kind="static TLS", file=largest, names=(str(static_tls), str(max(room, 0))))
 
 
 def _is_among(path: Path, libraries: Mapping[str, Path]) -> bool:
@@ -122,147 +172,81 @@ def missing_libraries(
 
     Raises BudgetSpentError.
     """
-    process = _process(torch.lib_dir if torch else None)
+    root = torch.root if torch else None
+    process = import_torch(root, settings_here(), Path(interpreter.executable()), binds=False).process
     budget = budget or Budget.for_file(binary.size)
-    return tuple(_close([binary.path], process, {}, budget).missing)
+    return process.open(binary.path, budget).missing
 
 
 @cache
-def _process(torch_libraries: Path | None) -> Mapping[str, Path]:
-    """The libraries of a process with this folder's torch (or none), by file name and SONAME."""
-    roots = [Path(interpreter.executable())]
-    if torch_libraries is not None:
-        roots += [torch_libraries / name for name in _ROOTS if _exists(torch_libraries / name)]
-        roots += _preloaded(torch_libraries)
-    library_of: dict[str, Path] = {}
-    # This is read once in a process, and belongs to no single file's budget.
-    for path in _close(roots, {}, {}, Budget(_MAX_PROCESS_LOOKUPS)).files:
-        library_of.setdefault(path.name, path)
-        library_of.setdefault(_head(path).soname, path)
-    return library_of
+def import_torch(
+    root: Path | None, settings: Settings, program: Path, *, binds: bool = True
+) -> TorchImport:
+    """A process of this program after `import torch` of the package folder `root`, or before it
+    if that is None. With `binds`, the symbols of torch's own libraries are looked up, too."""
+    # This is done once in a process, and belongs to no single file's budget.
+    budget = Budget(_MAX_PROCESS_LOOKUPS)
+    process = Process(program, settings, budget)
+    if root is None:
+        return TorchImport(process=process)
+    failure = _load_global_deps(process, root, budget)
+    for path in modules_of_torch(root):
+        opening = process.open(path, budget)
+        if binds:
+            opening = process.bind(opening, budget)
+        if path.parent == root and not opening.succeeds:
+            failure = failure or opening
+        process.keep(opening, is_global=False)
+    return TorchImport(process=process, failure=failure)
 
 
-@cache
-def _global_libraries(torch_libraries: Path) -> tuple[Path, ...]:
-    """What torch loads into the global scope: the CUDA libraries and others."""
-    process = _process(torch_libraries)
-    root = process.get(_ROOTS[0])
-    roots = [root] if root else []
-    return tuple(_close(roots, process, {}, Budget(_MAX_PROCESS_LOOKUPS)).files)
+def _load_global_deps(process: Process, root: Path, budget: Budget) -> Opening | None:
+    """Load what torch loads into the global scope; what could not be loaded, or None."""
+    global_deps = root / "lib" / _GLOBAL_DEPS
+    failure = None
+    if _exists(global_deps):
+        opening = process.bind(process.open(global_deps, budget), budget)
+        if not opening.succeeds:
+            _keep_preloaded(process, root, budget, after_failure=True)
+            opening = process.bind(process.open(global_deps, budget), budget)
+        failure = None if opening.succeeds else opening
+        process.keep(opening, is_global=True)
+    _keep_preloaded(process, root, budget)
+    return failure
 
 
-def _preloaded(torch_libraries: Path) -> Iterator[Path]:
-    """The libraries of NVIDIA's wheels that `import torch` loads, up to the first missing one."""
-    site = torch_libraries.parents[1]
+def _keep_preloaded(
+    process: Process, root: Path, budget: Budget, *, after_failure: bool = False
+) -> None:
+    """Load the libraries of NVIDIA's wheels that `import torch` loads, up to the first missing
+    one."""
+    for path in _preloaded(root, after_failure=after_failure):
+        process.keep(process.open(path, budget), is_global=False)
+
+
+def _preloaded(root: Path, *, after_failure: bool) -> Iterator[Path]:
     source = ""
     with suppress(OSError):
-        if _exists(torch_libraries / "libtorch_cuda.so"):
-            init = read_regular(torch_libraries.parent / "__init__.py", _MAX_INIT_FILE)
-            source = init.decode("utf-8", "replace")
-            # Drop the `except` block, which repeats these libraries and runs only after a failure.
-            start = source.find("def _load_global_deps")
-            source = source[: source.find("except OSError as err", start)]
-    for folder, name in re.findall(r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"', source):
+        if _exists(root / "lib" / "libtorch_cuda.so"):
+            source = read_regular(root / "__init__.py", _MAX_INIT_FILE).decode("utf-8", "replace")
+    if after_failure:
+        libraries = re.findall(_PRELOAD_CALL, source) + re.findall(_PRELOAD_ENTRY, source)
+    else:
+        # Drop the `except` block, which repeats these libraries and runs only after a failure.
+        start = source.find("def _load_global_deps")
+        libraries = re.findall(_PRELOAD_CALL, source[: source.find("except OSError as err", start)])
+    for folder, name in libraries:
         places = (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder)
-        libraries = [p for place in places for p in sorted(site.glob(f"{place}/lib/{name}"))]
-        if not libraries:
+        paths = [p for place in places for p in sorted(root.parent.glob(f"{place}/lib/{name}"))]
+        if not paths:
             return
-        yield libraries[0]
+        yield paths[0]
 
 
-@cache
-def _head(path: Path) -> _Head:
-    """The facts that the linker reads in a file; empty if the file cannot be read."""
-    with suppress(ElfError, OSError), Elf(path) as elf:
-        origin = str(path.parent.resolve())
-        runpath = elf.runpath.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
-        folders = tuple(Path(entry) for entry in runpath.split(":")[:_MAX_FOLDERS] if entry)
-        return _Head(
-            needed=elf.needed,
-            folders=folders,
-            inherited=not elf.has_runpath,
-            soname=elf.soname,
-        )
-    return _Head()
-
-
-def _close(
-    roots: Iterable[Path],
-    process: Mapping[str, Path],
-    siblings: Mapping[str, Path],
-    budget: Budget,
-) -> Closure:
-    """The roots and all libraries that they need. Raises BudgetSpentError."""
-    place_of: dict[str, Path | None] = {}
-    process_files = set(process.values())
-    queue: list[tuple[Path, tuple[Path, ...]]] = [(path, ()) for path in roots]
-    for path, above in queue:  # the loop appends to the queue
-        head = _head(path)
-        if path not in process_files:
-            # What has been read once is remembered, but a file may be hostile in this alone.
-            budget.spend(_LOOKUPS_PER_FILE + sum(map(len, head.needed)) // _NAME_PER_LOOKUP)
-        if len(queue) > _MAX_LIBRARIES:
-            continue
-        folders = (*head.folders, *(above if head.inherited else ()))
-        for name in head.needed:
-            if name in place_of:
-                continue
-            place = process.get(name)
-            if place is None:
-                budget.spend(1 + len(folders))
-                place = _search(name, folders) or siblings.get(name)
-            place_of[name] = place
-            if place is not None:
-                queue.append((place, folders if head.inherited else ()))
-    return Closure(
-        files=list(dict.fromkeys(path for path, _ in queue)),
-        missing=[name for name, place in place_of.items() if not place],
-    )
-
-
-def _search(name: str, folders: Iterable[Path]) -> Path | None:
-    if "/" in name:
-        return Path(name) if _exists(name) else None
-    return next((f / name for f in folders if _exists(f / name)), None) or _system(name)
-
-
-@cache
-def _system(name: str) -> Path | None:
-    """The path of a library in `library_folders()` or the cache of `ldconfig`, else None."""
-    places = [*(folder / name for folder in library_folders()), _cached().get(name)]
-    return next((place for place in places if place and _exists(place)), None)
-
-
-@cache
-def _cached() -> Mapping[str, Path]:
-    """The paths of the libraries in the cache of `ldconfig`, by file name."""
-    path_of: dict[str, Path] = {}
-    with suppress(OSError):
-        for entry in read_regular(_LOADER_CACHE, _MAX_CACHE).split(b"\0"):
-            if entry.startswith(b"/"):
-                path = Path(os.fsdecode(entry))
-                path_of.setdefault(path.name, path)
-    return path_of
-
-
-def _unresolved(path: Path, scope: Iterable[Path], budget: Budget) -> tuple[str, ...]:
-    """The undefined strong symbols of the file that no library of the scope defines."""
-    left: list[bytes] = []
-    with suppress(ElfError, OSError):
-        with Elf(path) as elf:
-            left = undefined(elf)
-        for library in scope:
-            if not left:
-                break
-            with suppress(ElfError, OSError), Elf(library) as elf:
-                left = [name for name in left if not elf.defines(name, budget)]
-    return tuple(map(printable, left))
-
-
-def undefined(elf: Elf) -> list[bytes]:
-    """The strong undefined symbols of a file, each once."""
-    names: dict[bytes, None] = {}
-    for name, is_defined, is_weak in elf.symbols():
-        if not (is_defined or is_weak) and name != _UNUSED and len(names) < _MAX_SYMBOLS:
-            names[name] = None
-    return list(names)
+def modules_of_torch(root: Path) -> list[Path]:
+    """The module torch._C of this Python, or of another one; else the libraries that it needs."""
+    modules = [root / f"_C{suffix}" for suffix in EXTENSION_SUFFIXES]
+    modules += [root / name for name in list_names(root) if re.fullmatch(r"_C\..*\.so", name)]
+    existing = [path for path in modules if _exists(path)]
+    libraries = [root / "lib" / name for name in _LIBRARIES_OF_TORCH]
+    return existing[:1] or [path for path in libraries if _exists(path)]

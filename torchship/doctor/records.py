@@ -378,6 +378,25 @@ class Environment(Record):
     source: str | None = None  #: the file or folder it was installed from; None if unknown or gone
 
 
+class LinkFault(Record, kw_only=True):
+    """What the dynamic linker minds besides missing libraries and an object's own symbols.
+
+    `kind` is
+    "override" (LD_LIBRARY_PATH or LD_PRELOAD, in `names`, brings in `file`; without it all loads),
+    "refused" (`file` was found as a library and cannot be loaded, for the reason in `names`),
+    "version" (`file` needs the symbol version in `names`, which `library` lacks),
+    "symbols" (a library, `file`, needs the symbols in `names`, which nothing defines),
+    "executable stack" (`file` asks for one), or
+    "static TLS" (the object's files need so many bytes of it, and so many are left; `file` needs
+    the most).
+    """
+
+    kind: str
+    file: Path
+    library: Path | None = None
+    names: tuple[str, ...] = ()
+
+
 class Runtime(Record, kw_only=True):
     """The process, the machine and the torch that a binary would be loaded into.
 
@@ -407,6 +426,10 @@ class Runtime(Record, kw_only=True):
     missing_symbols: Mapping[str, tuple[str, ...]] = NOTHING
     #: The needed libraries that were looked for and not found, by the binary's path.
     missing_libraries: Mapping[str, tuple[str, ...]] = NOTHING
+    #: The finding on `import torch` here; None if it was not looked at.
+    torch_import: Finding | None = None
+    #: What else the dynamic linker minds, by the binary's path.
+    link_faults: Mapping[str, tuple[LinkFault, ...]] = NOTHING
     project: Project = NOBODY  #: its binaries are "ours"; all others belong to other packages
     page_size: int = 0
     l4t: str = ""

@@ -19,7 +19,7 @@ from .text import printable, read_json, read_regular
 from .torch_probe import TorchNotFoundError, dist_info, find_torch, installer
 
 _FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
-_FOLDERS += ["/usr/lib", "/lib", "/usr/local/lib"]
+_FOLDERS += ["/usr/lib", "/lib"]
 _MAX_MAPS = 4 << 20
 _RTLD_DI_LINKMAP = 2
 
@@ -154,13 +154,26 @@ def _libstdcxx_of(folders: Iterable[Path]) -> dict[str, tuple[int, ...]] | None:
 
 
 def library_folders() -> Iterator[Path]:
-    """The folders in LD_LIBRARY_PATH, then those of this Python's libraries, then the system's."""
+    """The folders in LD_LIBRARY_PATH, then those that this Python names for its libraries, then
+    the system's."""
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if entry:
             yield Path(entry)
-    for prefix in dict.fromkeys(interpreter.prefixes()):
-        yield Path(prefix) / "lib"
-    yield from (Path(name.format(machine())) for name in _FOLDERS)
+    with suppress(ElfError, OSError), Elf(Path(interpreter.executable()).resolve()) as elf:
+        origin = str(Path(interpreter.executable()).resolve().parent)
+        for entry in elf.runpath.split(":"):
+            if entry:
+                yield Path(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
+    yield from system_folders()
+
+
+def system_folders() -> Iterator[Path]:
+    """The folders that the dynamic linker searches last."""
+    for name in _FOLDERS:
+        yield Path(name.format(machine()))
+    known = libc()
+    if known is not None and known[0] != "glibc":
+        yield Path("/usr/local/lib")  # glibc finds this one by the cache of `ldconfig` alone
 
 
 def loaded_file(library: str) -> Path | None:

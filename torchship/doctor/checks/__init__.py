@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..records import BinaryRecord, Finding, Runtime
-from . import cuda, host, libraries, miscompiled, torch_abi
+from . import cuda, host, libraries, loading, miscompiled, torch_abi
 
 Check = Callable[[BinaryRecord, Runtime], Finding | None]
 
@@ -22,6 +22,7 @@ ALL: tuple[Check, ...] = (
     torch_abi.check_torch_version,
     torch_abi.check_cxx_abi,
     torch_abi.check_registration,
+    loading.check_first_library,
     partial(host.check_libstdcxx, "CXXABI"),
     host.check_glibc,
     partial(host.check_libstdcxx, "GLIBCXX"),
@@ -32,5 +33,6 @@ ALL: tuple[Check, ...] = (
     torch_abi.check_torch_symbols,
     libraries.check_libraries,
     libraries.check_symbols,
+    *loading.CHECKS,
     torch_abi.check_vouched,
 )

@@ -18,6 +18,10 @@ from ..records import (
 )
 from ..text import some
 
+#: PEP 803: this Python is the first that imports `x.abi3t.so`, free-threaded or not.
+_FIRST_WITH_ABI3T = (3, 15, 0)
+#: How the tags of modules for other implementations than CPython start.
+_OTHER_IMPLEMENTATIONS = ("pypy", "graalpy", "graalpython", "cp3")
 STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py", "import ")
 
 
@@ -230,28 +234,35 @@ def _check_supported_python(binary: BinaryRecord, runtime: Runtime, interpreter:
 def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
     """Does this Python import a file with such a name as `x.cpython-311-*.so` or `x.abi3.so`?"""
     _, _, tag = binary.file.removesuffix(".so").partition(".")
-    if tag == "abi3" and runtime.free_threaded:
-        requirement = "a Python with the global interpreter lock (abi3)"
-        why = "a limited-API module does not load in a free-threaded Python"
-        fault = faults.REGISTERED_TWICE
-        code = codes.FREE_THREADED
-    elif tag.startswith("cpython-") and not f"{tag}-".startswith(runtime.python_tag):
-        requirement = tag
-        why = f"this Python does not find {binary.file}, built for another (ModuleNotFoundError)"
-        fault = faults.PACKAGE_FILES
-        code = codes.OTHER_PYTHON
-    elif not tag:
-        no_tag = "not said by the file's name"
+    if not tag:
         return Finding(
             dimension="python",
             status=NOTE,
             code=codes.PYTHON_NOT_NAMED,
             observed=interpreter,
-            needed=no_tag,
+            needed="not said by the file's name",
         )
-    else:
+    if tag == "abi3" and runtime.free_threaded:
+        requirement = "a Python with the global interpreter lock (abi3)"
+        why = "a limited-API module does not load in a free-threaded Python"
+        fault = faults.REGISTERED_TWICE
+        code = codes.FREE_THREADED
+    elif tag == "abi3t" and runtime.python < _FIRST_WITH_ABI3T:
+        first = dotted(_FIRST_WITH_ABI3T[:2])
+        requirement = f"Python >= {first} (abi3t)"
+        why = f"this Python does not find {binary.file}: Python {first} is the first that does"
+        fault = faults.PACKAGE_FILES
+        code = codes.OTHER_PYTHON
+    elif _is_of_another_python(tag, runtime):
+        requirement = tag
+        why = f"this Python does not find {binary.file}, built for another (ModuleNotFoundError)"
+        fault = faults.PACKAGE_FILES
+        code = codes.OTHER_PYTHON
+    elif tag.startswith(("abi3", runtime.python_tag)):
         interpreters = "any CPython 3 (abi3)" if tag == "abi3" else tag
         return Finding(dimension="python", status=OK, observed=interpreter, needed=interpreters)
+    else:
+        return _unknown_tag(binary, interpreter, tag)
     return Finding(
         dimension="python",
         status=REJECTED,
@@ -261,6 +272,33 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
         why=why,
         fix=fixes.put_back(binary, runtime),
         fault=fault,
+    )
+
+
+def _is_of_another_python(tag: str, runtime: Runtime) -> bool:
+    """Whether a tag is that of a Python, and not of this one: of another version, another C
+    library or another implementation."""
+    if tag.startswith(_OTHER_IMPLEMENTATIONS):
+        return True
+    if not tag.startswith("cpython-"):
+        return False
+    is_on_glibc = runtime.libc is not None and runtime.libc[0] == "glibc"
+    is_for_musl = is_on_glibc and tag.endswith("-musl")
+    return is_for_musl or not tag.startswith(runtime.python_tag)
+
+
+def _unknown_tag(binary: BinaryRecord, interpreter: str, tag: str) -> Finding:
+    return Finding(
+        dimension="python",
+        status=UNKNOWN,
+        code=codes.PYTHON_NOT_NAMED,
+        observed=interpreter,
+        needed=f"a Python whose modules end in .{tag[:80]}.so",
+        why=(
+            f"no Python that is known imports a file named {binary.file}; "
+            "its package may open it by its path"
+        ),
+        fault=faults.PACKAGE_FILES,
     )
 
 

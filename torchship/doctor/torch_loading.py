@@ -1,0 +1,186 @@
+"""Probe: would `import torch` load torch's own libraries, and if not, why?
+
+torch is judged like any extension, and before all of them: where `import torch` fails, no
+extension works.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+from . import codes, faults, fixes, interpreter, linking
+from .binary import read_binary
+from .budget import BudgetSpentError
+from .linker import Settings, settings_here
+from .process import Opening
+from .records import (
+    NOTE,
+    NOWHERE,
+    OK,
+    REJECTED,
+    BinaryRecord,
+    Environment,
+    Finding,
+    Runtime,
+    TorchInstall,
+    Verdict,
+)
+from .text import printable, some
+from .torch_wheels import WheelFault, faults_of_wheels
+
+_NEEDED = "a torch that can be imported"
+
+
+def judge_torch(runtime: Runtime) -> Verdict | None:
+    """The verdict on the installed torch itself; None if there is none to judge."""
+    torch = runtime.torch
+    if torch is None or torch.root == NOWHERE:
+        return None
+    path = next(iter(linking.modules_of_torch(torch.root)), torch.lib_dir / "libtorch_cpu.so")
+    binary = read_binary(path)
+    problems = tuple(_problems(binary, torch, runtime))
+    if problems:
+        return Verdict(binary, problems)
+    findings = (check_import(runtime), _check_wheels(torch, runtime.environment))
+    return Verdict(binary, tuple(finding for finding in findings if finding is not None))
+
+
+def _problems(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> list[Finding]:
+    """The findings on a torch that is damaged, or built for another Python."""
+    from .checks import torch_abi
+
+    extension = binary._replace(kind="extension")
+    finding = torch_abi.check_installed_torch(extension, runtime)
+    return [finding] if finding is not None and finding.status == REJECTED else []
+
+
+def check_import(runtime: Runtime) -> Finding | None:
+    """Would the libraries of the installed torch load? None if that cannot be told here."""
+    torch = runtime.torch
+    if torch is None or torch.root == NOWHERE or torch.problems:
+        return None
+    judged = interpreter.judged()
+    if runtime.python[:2] != (judged.version if judged else sys.version_info)[:2]:
+        return None  # no program of that Python is known
+    return _check_import(torch, settings_here(), Path(interpreter.executable()), runtime.environment)
+
+
+@cache
+def _check_import(
+    torch: TorchInstall, settings: Settings, program: Path, environment: Environment
+) -> Finding | None:
+    try:
+        failure = linking.import_torch(torch.root, settings, program).failure
+    except BudgetSpentError:
+        return None
+    if failure is None:
+        return Finding(
+            dimension="import torch", status=OK, observed="its libraries load", needed=_NEEDED
+        )
+    variable = _variable_at_fault(torch.root, settings, program)
+    observed = _first_fault(failure)
+    if variable:
+        return _overridden(torch, failure, variable, observed)
+    wheel = _wheel_at_fault(torch, failure)
+    why = f"import torch fails: {observed}"
+    fix = fixes.reinstall_torch(environment, torch)
+    code = codes.TORCH_DOES_NOT_LOAD
+    if wheel is not None:
+        why = f"{why} ({wheel.why})"
+        fix = _put_back(wheel, environment)
+        code = codes.TORCH_REQUIREMENTS
+    return Finding(
+        dimension="import torch",
+        status=REJECTED,
+        code=code,
+        observed=observed,
+        needed=wheel.pin.requirement if wheel else _NEEDED,
+        why=why,
+        fix=fix,
+        fault=faults.TORCH_NOT_LOADED,
+    )
+
+
+def _variable_at_fault(root: Path, settings: Settings, program: Path) -> str:
+    """The variable without which torch would load; "" if there is none."""
+    for variable, changed in linking.without_variables(settings).items():
+        if linking.import_torch(root, changed, program).failure is None:
+            return variable
+    return ""
+
+
+def _overridden(torch: TorchInstall, failure: Opening, variable: str, observed: str) -> Finding:
+    process = linking.import_torch(torch.root, settings_here(), Path(interpreter.executable())).process
+    files = [*process.preloaded]
+    if variable == "LD_LIBRARY_PATH":
+        files = [*failure.by_library_path, *(refusal.path for refusal in failure.refused)]
+    brought = some([printable(path) for path in files])
+    return Finding(
+        dimension="import torch",
+        status=REJECTED,
+        code=codes.OTHER_LIBRARY_FIRST,
+        observed=observed,
+        needed=f"{variable} without {brought}",
+        why=f"import torch fails: {variable} brings in {brought} before torch's own libraries",
+        fix=f"unset {variable}",
+        fault=faults.TORCH_NOT_LOADED,
+    )
+
+
+def _first_fault(failure: Opening) -> str:
+    """What the dynamic linker would complain about first, in words."""
+    if failure.refused:
+        refusal = failure.refused[0]
+        return f"{printable(refusal.path)}: {refusal.why}"
+    if failure.missing:
+        return f"{some(failure.missing)} cannot be found"
+    if failure.versions:
+        missing = failure.versions[0]
+        return (
+            f"{missing.needed_by.name} needs {missing.version}, "
+            f"which {printable(missing.library)} lacks"
+        )
+    path, names = next(iter(failure.symbols.items()))
+    return f"{path.name} needs {some(names, 1)}, which no library defines"
+
+
+def _wheel_at_fault(torch: TorchInstall, failure: Opening) -> WheelFault | None:
+    """The wheel that is not as torch requires it and that explains the failure."""
+    wheels = faults_of_wheels(torch)
+    concerned = {*failure.missing, *(refusal.path.name for refusal in failure.refused)}
+    concerned |= {missing.library.name for missing in failure.versions}
+    exact = (wheel for wheel in wheels if concerned & {*wheel.files})
+    if concerned:
+        return next(exact, None)
+    # The name of a symbol begins with that of its library: `ncclCommRegister`.
+    symbols = [name for names in failure.symbols.values() for name in names]
+    loaded = {path.name for path in failure.files}
+    for wheel in wheels:
+        stems = [name.partition(".")[0].removeprefix("lib") for name in wheel.files]
+        if any(name.lstrip("_").startswith(stem) for name in symbols for stem in stems):
+            return wheel
+    return next((wheel for wheel in wheels if loaded & {*wheel.files}), None)
+
+
+def _put_back(wheel: WheelFault, environment: Environment) -> str:
+    flags = "--force-reinstall --no-deps " if wheel.is_file else ""
+    return f'{environment.python} -m pip install {flags}"{wheel.pin.requirement}"'
+
+
+def _check_wheels(torch: TorchInstall, environment: Environment) -> Finding | None:
+    """A note if a wheel is not as torch requires it; torch may load all the same."""
+    wheels = faults_of_wheels(torch)
+    if not wheels:
+        return None
+    wheel = wheels[0]
+    return Finding(
+        dimension="torch's requirements",
+        status=NOTE,
+        code=codes.TORCH_REQUIREMENTS,
+        observed=wheel.why,
+        needed=wheel.pin.requirement,
+        why=wheel.why,
+        fix=_put_back(wheel, environment),
+    )
