@@ -63,6 +63,7 @@ class SickEnvironment:
     """A virtual environment with pip and setuptools alone, a folder as index, and a shell."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         venv.create(folder / "env", with_pip=False, symlinks=True)
         self.folder = folder
         self.index = folder / "index"

@@ -462,10 +462,10 @@ def test_7_a_wheel_that_is_a_fifo_is_an_answer(
 def test_7_a_wheel_that_unpacks_to_more_than_the_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from lltm_conda.engine.doctor import audit
+    from lltm_conda.engine.doctor import wheels
 
-    assert audit._MAX_UNPACKED <= 2_000_000_000
-    monkeypatch.setattr(audit, "_MAX_UNPACKED", 10_000_000)
+    assert wheels._MAX_UNPACKED <= 2_000_000_000
+    monkeypatch.setattr(wheels, "_MAX_UNPACKED", 10_000_000)
     wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
     wheel.write_bytes(zipped({f"theirs/lib{number}.so": bytes(3 << 20) for number in range(4)}))
     assert wheel.stat().st_size < 100_000
@@ -487,9 +487,9 @@ def test_7_a_list_of_members_without_end_is_not_read(
 def test_7_what_the_audit_does_not_read_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lltm_conda.engine.doctor import audit
+    from lltm_conda.engine.doctor import wheels
 
-    monkeypatch.setattr(audit, "_MAX_UNPACKED", 10_000_000)
+    monkeypatch.setattr(wheels, "_MAX_UNPACKED", 10_000_000)
     wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
     wheel.write_bytes(zipped({"theirs/data.bin": bytes(30 << 20), **plain_wheel()}))
     assert doctor(PROJECT, ["--audit", str(wheel)]) == 0

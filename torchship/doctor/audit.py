@@ -1,44 +1,27 @@
 """`python -m PACKAGE doctor --audit WHEEL`: tells which environments a wheel serves."""
 
-import io
-import os
 import re
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from . import judge_file, probe_runtime, render
 from .binary import needs_torch_or_cuda, read_binary
 from .budget import Budget, BudgetSpentError
 from .checks.cuda import binary_cuda
 from .layouts import LAYOUTS
-from .owner import (
-    admits,
-    find_owner,
-    is_shared_object_name,
-    shared_objects,
-    torch_requirements,
-)
+from .owner import admits, find_owner, shared_objects
 from .project import Project, Record
 from .records import REJECTED, UNKNOWN, BinaryRecord, Runtime, dotted
-from .text import is_file, list_names, printable
+from .text import printable
 from .torch_probe import release
+from .wheels import WheelError, requirements_on_torch, unpack_file
 
 _OF_TORCH = ("torch version", "C++ ABI", "torch symbols")
 _GLIBC_OF_OLD_TAG = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _SECONDS = 25
 _MAX_LOOKUPS = 10_000_000
-_MAX_UNPACKED = 2_000_000_000
-_MAX_MEMBERS = 100_000
-_MAX_NAME = 1024
-_MAX_DIRECTORY = 20_000_000
-_CHUNK = 1 << 20
-
-
-class WheelError(ValueError):
-    """The file is no wheel that can be audited."""
 
 
 class Service(Record, kw_only=True):
@@ -73,7 +56,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         try:
-            _unpack(wheel, root, budget)
+            unpack_file(wheel, root, budget)
             services = list(_services(root, project, budget))
         except WheelError as error:
             print(f"{printable(wheel)} is no wheel: {error}. Name a .whl file.", file=sys.stderr)
@@ -81,7 +64,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
         except BudgetSpentError as error:
             print(f"{printable(wheel)} cannot be audited: it takes {error}.", file=sys.stderr)
             return 2
-        pins = _requirements(root)
+        pins = requirements_on_torch(root)
     problems = [problem for service in services for problem in _broken(service, wheel.name, pins)]
     if as_json:
         render.print_json(serves=[_plain(service) for service in services], problems=problems)
@@ -108,94 +91,6 @@ def _plain(service: Service) -> dict[str, object]:
         "platform": service.platform,
         "problems": list(service.problems),
     }
-
-
-class _WheelFile(io.BufferedReader):
-    """A file that `zipfile` reads. It reads the list of all members at once, which may have
-    the size of the whole file and takes ten times as much memory."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(io.FileIO(path))
-        self._size = os.fstat(self.fileno()).st_size
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        rest = max(0, self._size - self.tell())
-        expected = rest if size is None or size < 0 else min(size, rest)
-        if expected > _MAX_DIRECTORY:
-            raise WheelError(f"its list of members has more than {_MAX_DIRECTORY // 10**6} MB")
-        return super().read(size)
-
-
-def _unpack(wheel: Path, place: Path, budget: Budget) -> None:
-    """Unpack what the audit reads: shared objects, metadata and version files.
-
-    The sizes in a zip file are claims, so the unpacked bytes are counted. Raises
-    WheelError, and BudgetSpentError.
-    """
-    if not is_file(wheel):
-        raise WheelError("there is no such regular file")
-    bytes_left = _MAX_UNPACKED
-    try:
-        with _WheelFile(wheel) as content, zipfile.ZipFile(content) as file:
-            members = file.infolist()
-            if len(members) > _MAX_MEMBERS:
-                raise WheelError(f"it has {len(members)} members, more than {_MAX_MEMBERS}")
-            for member in members:
-                if _is_audited(member):
-                    bytes_left = _unpack_member(
-                        file, member, place=place, bytes_left=bytes_left, budget=budget
-                    )
-    except (WheelError, BudgetSpentError):
-        raise
-    except Exception as error:  # for a damaged file, zipfile raises a dozen types of errors
-        raise WheelError(printable(str(error))[:500] or type(error).__name__) from error
-
-
-def _is_audited(member: zipfile.ZipInfo) -> bool:
-    path = PurePosixPath(member.filename)
-    is_version_file = "version" in path.name and path.suffix == ".py"
-    is_metadata = path.parent.suffix == ".dist-info" and len(path.parts) == 2
-    return not member.is_dir() and (
-        is_metadata
-        or is_version_file
-        or path.name == "cpp_lib.json"
-        or is_shared_object_name(path.name)
-    )
-
-
-def _unpack_member(
-    file: zipfile.ZipFile,
-    member: zipfile.ZipInfo,
-    *,
-    place: Path,
-    bytes_left: int,
-    budget: Budget,
-) -> int:
-    """Unpack a file below `place`; returns how many of `bytes_left` are left then."""
-    parts = PurePosixPath(member.filename).parts
-    if not parts or ".." in parts or parts[0] == "/" or "\\" in member.filename:
-        raise WheelError(f"its member {printable(member.filename)[:200]} lies outside the wheel")
-    if len(member.filename) > _MAX_NAME:
-        raise WheelError(f"the name {printable(member.filename)[:200]}... is too long")
-    target = place.joinpath(*parts)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with file.open(member) as source, target.open("xb") as unpacked:
-        while chunk := source.read(_CHUNK):
-            bytes_left -= len(chunk)
-            if bytes_left < 0:
-                raise WheelError(f"it unpacks to more than {_MAX_UNPACKED // 10**9} GB")
-            budget.check_time()
-            unpacked.write(chunk)
-    return bytes_left
-
-
-def _requirements(root: Path) -> list[str]:
-    """The wheel's requirements on torch."""
-    pins: list[str] = []
-    for name in list_names(root):
-        if name.endswith(".dist-info") and is_file(root / name / "METADATA"):
-            pins += torch_requirements(root / name)
-    return pins
 
 
 def _services(root: Path, project: Project, budget: Budget) -> Iterator[Service]:

@@ -34,7 +34,7 @@ from .judgement import cannot_be_told
 from .layouts import LAYOUTS
 from .project import NOBODY, Project
 from .records import Runtime, TorchInstall, Verdict, dotted, parse_minor
-from .targets import UsageError, exists, find_files, is_installed, site_folders
+from .targets import UsageError, exists, find_files, find_wheels, is_installed, site_folders
 from .torch_probe import TorchNotFoundError, other_installs, release
 
 #: Processor time of a report; SECURITY.md promises 20 s for an environment of 200 extensions.
@@ -88,7 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PACKAGE|FILE|FOLDER|MESSAGE",
         help="judge only these; NAME means a package if it is installed, ./NAME a file or folder. "
         "A message, or `-` for standard input: say what it means. A code such as TD110: what is "
-        "written about it",
+        "written about it. `choose WHEEL|FOLDER|URL ...`: which of these wheels works here, best "
+        "first",
     )
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument(
@@ -142,6 +143,12 @@ def run(options: argparse.Namespace, project: Project) -> int:
         return audit(project, Path(options.audit), as_json=options.form == "json")
     try:
         interpreter.judge_for(_python(options.python, project))
+        wheels = find_wheels(options.what)
+        if wheels:
+            from .choose import main as choose
+
+            runtime = probe_runtime(_torch(options.torch), project=project)
+            return choose(wheels, runtime, as_json=options.form == "json")
         content = _message(options.what)
         if content:
             return _explain(content, options, project)

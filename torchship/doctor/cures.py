@@ -74,6 +74,7 @@ REINSTALL_PACKAGE = _carried_out("reinstall-package", "damaged or foreign files 
 COMPILE_PACKAGE = _carried_out("compile-package", "a package whose binary does not fit")
 BUILD_FOR_GPU = _carried_out("build-for-gpu", "a binary without code for the GPU")
 INSTALL_REQUIREMENT = _carried_out("install-requirement", "a required package that is missing")
+INSTALL_WHEEL = _carried_out("install-wheel", "a package that is missing, or does not fit")
 OPEN_FILE = _carried_out("open-file", "a file or a folder that is closed to this user")
 REMOVE_CACHE = _carried_out("remove-cache", "an object that was compiled for another torch")
 REMOVE_LOCK = _carried_out("remove-lock", "a lock that a killed build left")

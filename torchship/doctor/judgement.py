@@ -138,7 +138,7 @@ def _judge_one_of_others(
 
     torch = runtime.torch
     sites = [torch.root.parent] if torch is not None else []
-    binary = binary._replace(owner=owner.find_owner(binary.path, sites))
+    binary = binary._replace(owner=binary.owner or owner.find_owner(binary.path, sites))
     binary = binary._replace(of_siblings=siblings.minors_of_build(binary, budget))
     # Before its symbols are looked up, this verdict is only to stop at what cannot be linked.
     verdict = judge(binary, runtime)

@@ -351,7 +351,7 @@ def _read(place: Path, folder: Path) -> Owner | None:
         is_conda = place.suffix == ".json"
         name, version, pins = _conda_facts(place) if is_conda else _wheel_facts(place)
         names = _index(folder).names_of.get(place, [])
-        releases = _pairs().get(normal(name), {})
+        releases = paired_releases(name)
         files = [folder / inner for inner in names]
         vouchers = [
             *_minors_pinned(pins),
@@ -492,6 +492,11 @@ def _version_files(folders: set[Path]) -> Iterator[Path]:
 def normal(name: str) -> str:
     """The normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def paired_releases(distribution: str) -> Mapping[Minor, str]:
+    """The releases of a distribution that go with each torch minor, the best one first."""
+    return _pairs().get(normal(distribution), {})
 
 
 @cache

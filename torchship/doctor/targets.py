@@ -26,6 +26,24 @@ def site_folders() -> list[Path]:
     return [Path(entry) for entry in dict.fromkeys(entries) if entry]
 
 
+def find_wheels(names: list[str]) -> list[str]:
+    """The wheels, folders and indexes to choose among; none if installed packages are meant.
+
+    Raises UsageError.
+    """
+    if names[:1] == ["choose"]:
+        if len(names) == 1:
+            raise UsageError("choose among what? Name wheels, a folder with wheels, or an index.")
+        return names[1:]
+    wheels = [name for name in names if name.endswith(".whl")]
+    if wheels and len(wheels) < len(names):
+        raise UsageError(
+            f"{printable(wheels[0])[:500]} is a wheel, and other names are not: "
+            "judge wheels in a call of their own."
+        )
+    return wheels
+
+
 def find_files(names: list[str], torch: TorchInstall | None) -> Iterator[Path]:
     """The shared objects that the user names; by default all but those of torch's own packages.
 
