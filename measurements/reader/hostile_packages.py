@@ -116,7 +116,9 @@ HOSTILE_METADATA = {
     "signs without versions": "Requires-Dist: torch " + ">" * 200_000,
     "digits": "Requires-Dist: torch ==" + "1." * 100_000,
 }
-HOSTILE_RECORDS = {
+#: Each lists the judged file first: who is asked for the owner reads the rest, too.
+_OWN_LINE = "theirs/_C.so,sha256=x,1\n"
+_HOSTILE_LINES = {
     "one line of suffixes": ".so" * 770_000,
     "one line of versions": "x.so" + ".1" * 1_150_000 + "x,",
     "a quoted line": '"' + "x" * 2_300_000,
@@ -125,6 +127,7 @@ HOSTILE_RECORDS = {
     "as many objects": "".join(f"theirs/lib{number}.so,\n" for number in range(110_000)),
     "as many folders": "".join(f"theirs/{number}/x.so,\n" for number in range(110_000)),
 }
+HOSTILE_RECORDS = {name: _OWN_LINE + lines for name, lines in _HOSTILE_LINES.items()}
 METADATA_PLACES = (
     "theirs-1.0.dist-info/RECORD",
     "theirs-1.0.dist-info/METADATA",
@@ -210,6 +213,16 @@ def with_egg_links(folder: Path, count: int) -> Path:
     for number in range(count):
         (source / f"e{number}.egg-info").mkdir()
         (folder / "site-packages" / f"e{number}.egg-link").write_text(f"{source}\n")
+    return path
+
+
+def with_spellings(folder: Path) -> Path:
+    """A RECORD of 800 kB that names one folder of 20,000 files in 400 ways."""
+    ways = ("theirs/" + "../theirs/" * depth for depth in range(400))
+    record = _OWN_LINE + "".join(f"{way}x.so,\n" for way in ways)
+    path = with_metadata(folder, record=record)
+    for number in range(20_000):
+        (path.parent / f"file{number}").touch()
     return path
 
 
@@ -461,6 +474,7 @@ class Cases:
         yield self._judge(
             group, "50 editables of the disk", lambda folder: with_editables(folder, 50), ANY_SIZE
         )
+        yield self._judge(group, "one folder under 400 names", with_spellings)
         yield self._judge(
             group, "400 egg-links", lambda folder: with_egg_links(folder, 400), ANY_SIZE
         )

@@ -52,6 +52,7 @@ from measurements.reader.hostile_packages import (
     with_editables,
     with_egg_links,
     with_large_origin,
+    with_spellings,
     write_wheel,
     zipped,
 )
@@ -130,6 +131,15 @@ def test_5_metadata_of_200_kb_costs_little(requires: str, tmp_path: Path, runtim
     site = tmp_path / "site-packages"
     path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])
     distribution(site, "theirs", path, requires=requires)
+    cost = cost_of(seconds_to_judge(path, runtime))
+    assert cost.seconds < SECONDS
+    assert cost.megabytes < MEGABYTES
+
+
+def test_5_a_folder_under_many_names_is_not_listed_for_each(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    path = Path(str(in_child(lambda: str(with_spellings(tmp_path)))))
     cost = cost_of(seconds_to_judge(path, runtime))
     assert cost.seconds < SECONDS
     assert cost.megabytes < MEGABYTES

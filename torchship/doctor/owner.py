@@ -42,6 +42,8 @@ _MAX_MODULES = 100
 _MAX_PIN = 1000
 _MAX_PATH = 4096
 _MAX_VERSION_FILES = 100
+#: In all folders of a distribution; a RECORD may name one folder in a thousand ways.
+_MAX_NAMES_BESIDE = 50_000
 _MAX_VERSION_FILE = 1 << 16
 SITE_NAMES = ("site-packages", "dist-packages")
 _OBJECT_SUFFIXES = (".so", ".dylib", ".pyd", ".dll")
@@ -483,8 +485,11 @@ def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:
 
 
 def _version_files(folders: set[Path]) -> Iterator[Path]:
+    names_left = _MAX_NAMES_BESIDE
     for folder in sorted(folders)[:_MAX_FOLDERS]:
-        for name in list_names(folder):
+        names = list_names(folder, names_left)
+        names_left -= len(names)
+        for name in names:
             if name == "cpp_lib.json" or ("version" in name and name.endswith(".py")):
                 yield folder / name
 
