@@ -143,6 +143,15 @@ def test_the_engine_knows_no_client_and_what_runs_the_op_alone_knows_torch(path:
     assert strangers(path, (*allowed, *torch, *setuptools)) == []
 
 
+LIGHT = [REPO / "torchship" / "release" / f"{name}.py" for name in ("options", "root", "start")]
+
+
+@pytest.mark.parametrize("path", [*python_files("torchship/command"), *LIGHT], ids=name_of)
+def test_the_command_line_imports_torchship_and_the_standard_library_alone(path: Path) -> None:
+    """It shows its help, and makes the release tool's environment, where nothing is installed."""
+    assert strangers(path, ("torchship",)) == []
+
+
 def test_the_loader_does_not_know_the_builder() -> None:
     loader = REPO / "torchship" / "runtime" / "loader.py"
     assert strangers(loader, ("torchship.doctor", "torch")) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from build_places import Place, Ran, environment, run
+from build_places import Place, Ran, copy_sources, environment, run
 
 import lltm_conda
 from lltm_conda.engine.builder.sources import NOT_PACKED
@@ -113,6 +113,21 @@ def test_an_editable_wheel_points_to_the_checkout(source_tree: Path, tmp_path: P
     assert not [file for file in contents(tmp_path / name) if file.endswith(".so")]
     in_place = {path.name for path in (source_tree / "lltm_conda" / "lib").iterdir()}
     assert in_place == {path.name for path in INSTALLED}
+
+
+def test_a_change_of_torchship_counts_at_once_in_an_editable_install(tmp_path: Path) -> None:
+    """There PACKAGE.engine is torchship itself, not a copy."""
+    tree = copy_sources(tmp_path / "tree")
+    place = Place(tmp_path / "place")
+    options = ("--no-build-isolation", "--no-deps", "-e", ".")
+    variables = {"LLTM_CONDA_PREBUILT": str(INSTALLED[0].parent)}
+    place.pip("install", *options, cwd=tree, **variables).good()
+    with (tree / "torchship" / "doctor" / "text.py").open("a") as module:
+        module.write("CHANGED = 'it counts'\n")
+    code = "from lltm_conda.engine.doctor import text; print(text.__file__, text.CHANGED)"
+    env = environment(LLTM_CONDA_LOAD="0")
+    output = run(place.python, "-c", code, cwd=tmp_path, env=env).good()
+    assert output == f"{tree}/torchship/doctor/text.py it counts\n"
 
 
 def test_the_project_is_read_without_importing_its_package(tmp_path: Path) -> None:

@@ -170,3 +170,21 @@ def test_a_checkout_in_an_odd_folder_starts(tree, elsewhere) -> None:
     command = [odd / "scripts" / "build_all.sh", "--list"]
     process = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
     assert process.stdout == f"{odd} {odd / LAUNCHER} torchship.release --list\n", process.stderr
+
+
+def test_an_installed_torchship_is_found_in_the_environment_without_its_neighbours(
+    tree, tmp_path
+) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    (tree / "torchship").rename(site / "torchship")
+    (site / "torchship-1.0.dist-info").mkdir()
+    (site / "pydantic.py").touch()
+    env = {**os.environ, "PYTHON": sys.executable, "RELEASE_PROJECT": str(tree)}
+    command = [sys.executable, site / LAUNCHER, "torchship.release.start", "torchship.release"]
+    process = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    _, program, _ = process.stdout.split()
+    place = Path(program).parents[3]
+    assert place.is_relative_to(tree / "build" / "tools")
+    assert {path.name for path in place.iterdir()} == {"torchship", "torchship-1.0.dist-info"}
+    assert Path(program).resolve() == site / LAUNCHER

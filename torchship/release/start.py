@@ -169,18 +169,19 @@ def _refuse(output: str, log: Path) -> NoReturn:
 def _importable(tools: Path, root: Path) -> Path:
     """The folder of torchship, below one that holds no other package than the project's.
 
-    An installed torchship lies among packages that would hide the environment's, so a link in
-    the environment leads to it.
+    An installed torchship lies among packages that would hide the environment's, so links in a
+    folder of the environment lead to it and to its metadata.
     """
     if _TORCHSHIP.parent == root:
         return _TORCHSHIP
-    link = tools / "path" / "torchship"
-    if not link.is_symlink() or link.resolve() != _TORCHSHIP:
-        link.parent.mkdir(exist_ok=True)
-        fresh = link.with_name(f"torchship.{os.getpid()}")
-        fresh.symlink_to(_TORCHSHIP)
-        fresh.replace(link)
-    return link
+    targets = [_TORCHSHIP, *sorted(_TORCHSHIP.parent.glob("torchship-*.dist-info"))]
+    digest = hashlib.sha256("\n".join(map(str, targets)).encode()).hexdigest()
+    folder = tools / f"torchship-{digest[:16]}"
+    folder.mkdir(exist_ok=True)
+    for target in targets:
+        with suppress(FileExistsError):
+            (folder / target.name).symlink_to(target)
+    return folder / _TORCHSHIP.name
 
 
 def _environment(root: Path) -> dict[str, str]:
