@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Gathers the files of a release on GitHub, which has no folders, and their hashes.
 #
-#   scripts/gather_release.sh OUT PLATFORM=DIST ...
-#   scripts/gather_release.sh release linux-x86_64=dist linux-aarch64=dist-linux-aarch64
+#   gather_release.sh OUT PLATFORM=DIST ...
+#   gather_release.sh release linux-x86_64=dist linux-aarch64=dist-linux-aarch64
 #
 # Conda packages have the same names on all platforms: those of a platform go into one archive, in
 # the platform's folder. SHA256SUMS has a line for each file, and for each package in an archive.
@@ -41,7 +41,7 @@ done
 # A file, because the exit code of what is read by <() would be lost.
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
-python3 "$(dirname "$0")/../torchship/release/gathered.py" "$@" >"$list" || exit 2
+python3 "$(dirname "$0")/../gathered.py" "$@" >"$list" || exit 2
 while IFS= read -r -d '' platform && IFS= read -r -d '' dist && IFS= read -r -d '' path; do
   case $path in
   *.conda) take "$dist/$path" "$(basename "$(dirname "$path")")/${path##*/}" ;;
