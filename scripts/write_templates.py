@@ -44,6 +44,10 @@ def matrix_for(template: str) -> str:
     project = project.format(operator=OPERATORS[template])
     matrix = (REPO / "build_matrix.yaml").read_text(encoding="utf-8")
     matrix = re.sub(r"(?m)^project:\n(?:  .*\n)*", lambda _: project, matrix)
+    # The distributions of this repository are no project's.
+    matrix = re.sub(
+        r"(?m)^# The pure Python distributions(?:.*\n)*?tools:\n(?:  .*\n)*\n?", "", matrix
+    )
     if not (TEMPLATES / template / "csrc" / "kernels").is_dir():
         matrix = re.sub(r"(?m)^kernels:\n(?:  .*\n)*", "kernels: {}\n", matrix)
         # Deletes the CUDA kernels in a platform's `differs`.
