@@ -983,6 +983,7 @@ def in_this_process(index: str | None) -> Iterator[None]:
         mock.patch.object(conda_steps, "run_worker", run_worker),
         mock.patch.object(Log, "run", check_by_twine),
         mock.patch.object(uploading, "published_hashes", published_hashes(index)),
+        mock.patch.object(uploading, "find_placeholders", lambda root: ()),
         mock.patch.object(sys, "stdout", io.StringIO()),
     ):
         yield
@@ -1002,7 +1003,7 @@ def merge_shards(scene: Scene) -> int:
 
 def gather(scene: Scene) -> None:
     sources = scene.sources or {scene.platform: "dist", scene.other: "other"}
-    command = [str(REPO / "scripts" / "gather_release.sh"), "release"]
+    command = [str(REPO / "torchship" / "release" / "launch" / "gather_release.sh"), "release"]
     command += [f"{platform}={sources[platform]}" for platform in PLATFORMS]
     assert scene.other_dist
     result = subprocess.run(command, cwd=scene.folder, capture_output=True, text=True)

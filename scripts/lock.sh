@@ -16,6 +16,7 @@ for name in release cibuildwheel sbom; do
   own=torchship/release/requirements/$name
   lock -c requirements/dev.txt "$own.in" -o "$own.txt"
 done
+lock -c requirements/dev.txt torchship/project/requirements.in -o torchship/project/requirements.txt
 # The libraries are installed beside the torch of the tests, so the lock has no torch.
 lock -c requirements/dev.txt --override <(echo 'torch; python_version < "3"') \
   requirements/libraries.in -o requirements/libraries.txt

@@ -6,7 +6,6 @@ import ast
 import graphlib
 import os
 import re
-import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,11 +17,14 @@ import pytest
 REPO = Path(__file__).resolve().parents[1]
 PACKAGE = REPO / "lltm_conda"
 CSRC = REPO / "csrc"
+TEMPLATES = REPO / "torchship" / "templates"
 STDLIB = sys.stdlib_module_names
 
 
 def python_files(*folders: str) -> list[Path]:
-    return [path for folder in folders for path in sorted((REPO / folder).rglob("*.py"))]
+    """The modules below these folders; torchship's templates are files of other projects."""
+    paths = (path for folder in folders for path in sorted((REPO / folder).rglob("*.py")))
+    return [path for path in paths if not path.is_relative_to(TEMPLATES)]
 
 
 def name_of(path: Path) -> str:
@@ -121,7 +123,7 @@ def test_package_imports_torch_and_the_standard_library_alone(path: Path) -> Non
 
 
 #: The folders of torchship that serve an op's author alone.
-AUTHORS_ONLY = ("command", "porting", "project", "release")
+AUTHORS_ONLY = ("command", "porting", "project", "release", "templates")
 ENGINE = [
     path
     for path in python_files("torchship")
@@ -172,6 +174,12 @@ def test_torchship_imports_itself_by_relative_names(path: Path) -> None:
         or (isinstance(node, ast.Import) and any(a.name.startswith(names) for a in node.names))
     ]
     assert absolute == []
+
+
+@pytest.mark.parametrize("path", python_files("torchship/project"), ids=name_of)
+def test_the_commands_on_projects_need_no_package(path: Path) -> None:
+    """`pip install torchship` brings none; what follows from a matrix asks for the release tool."""
+    assert strangers(path, ("torchship.project", "torchship.builder", "torchship.release")) == []
 
 
 @pytest.mark.parametrize("path", python_files("torchship/release"), ids=name_of)
@@ -362,17 +370,14 @@ def tracked() -> list[Path]:
 
 
 def test_the_engine_does_not_name_its_client() -> None:
-    """A new project takes these files as they are; who it is stands in `project:` alone."""
-    script = runpy.run_path(str(REPO / "scripts" / "new_project.py"))
-    files = script["engine_files"](REPO, PACKAGE.name)
-    assert {Path(part.format(package=PACKAGE.name)).parts[0] for part in script["ENGINE"]} == {
-        path.relative_to(REPO).parts[0] for path in files.values()
-    }
+    """Who a client is stands in its `project:` alone."""
+    refused_names = REPO / "torchship" / "project" / "names.py"
     named = [
         f"{name_of(path)}:{number}: {line.strip()}"
-        for path in files.values()
+        for path in tracked()
+        if path.is_relative_to(REPO / "torchship") and path != refused_names
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if "lltm" in line.lower() and "  #= " not in line  # those follow from `project:`
+        if "lltm" in line.lower()
     ]
     assert named == []
 

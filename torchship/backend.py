@@ -1,16 +1,17 @@
 """The build backend of a client, which pyproject.toml names: PEP 517 and PEP 660 over setuptools.
 
     [build-system]
-    requires = ["setuptools>=77", "ninja"]
+    requires = ["torchship", "ninja"]
     build-backend = "torchship.backend"
-    backend-path = ["."]
+
+A client needs no setup.py, and a `backend-path` may lead to a torchship in its own sources.
 
 Without build isolation, the binaries are compiled for the torch that is installed. In isolation,
 ``--config-settings torch=2.13.0`` names the torch; the backend then requires that release, so
 that the frontend installs it for the build. Without either, the build stops and names both ways.
 """
 
-# mypy: disable-error-code="import-untyped"
+# mypy: disable-error-code="import-untyped,misc"
 # setuptools comes without types.
 
 import os
@@ -18,13 +19,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from setuptools import build_meta
-from setuptools.build_meta import build_sdist as build_sdist
-from setuptools.build_meta import get_requires_for_build_sdist as get_requires_for_build_sdist
+from setuptools.build_meta import _BuildMetaBackend
 from setuptools.errors import SetupError
 
 from .doctor import TorchNotFoundError, find_torch
-from .setuptools_build import prebuilt_variable, read_project
+from .setuptools_build import prebuilt_variable, read_project, run_setup
 
 #: What a frontend hands on: a string for each option, or a list if the option was given again.
 ConfigSettings = Mapping[str, str | list[str] | None] | None
@@ -32,9 +31,19 @@ ConfigSettings = Mapping[str, str | list[str] | None] | None
 _SETTING = "torch"
 
 
+class _Setuptools(_BuildMetaBackend):
+    """The hooks of setuptools, with the client's distributions instead of a setup.py."""
+
+    def run_setup(self, setup_script: str = "setup.py") -> None:
+        run_setup(Path.cwd())
+
+
+_SETUPTOOLS = _Setuptools()
+
+
 def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list[str]:
     """What the frontend installs into an isolated build environment besides `requires`."""
-    requirements: list[str] = build_meta.get_requires_for_build_wheel(config_settings)
+    requirements: list[str] = _SETUPTOOLS.get_requires_for_build_wheel(config_settings)
     pin = pinned_torch(config_settings)
     return requirements if pin is None or _has_prebuilt() else [*requirements, f"torch=={pin}"]
 
@@ -42,17 +51,22 @@ def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list
 get_requires_for_build_editable = get_requires_for_build_wheel
 
 
+def get_requires_for_build_sdist(config_settings: ConfigSettings = None) -> list[str]:
+    requirements: list[str] = _SETUPTOOLS.get_requires_for_build_sdist(config_settings)
+    return requirements
+
+
 def prepare_metadata_for_build_wheel(
     metadata_directory: str, config_settings: ConfigSettings = None
 ) -> str:
-    name: str = build_meta.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
+    name: str = _SETUPTOOLS.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
     return name
 
 
 def prepare_metadata_for_build_editable(
     metadata_directory: str, config_settings: ConfigSettings = None
 ) -> str:
-    name: str = build_meta.prepare_metadata_for_build_editable(metadata_directory, config_settings)
+    name: str = _SETUPTOOLS.prepare_metadata_for_build_editable(metadata_directory, config_settings)
     return name
 
 
@@ -63,7 +77,13 @@ def build_wheel(
 ) -> str:
     """Builds the wheel, tagged py3-none-PLATFORM; returns its file's name."""
     _check_torch(config_settings)
-    name: str = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+    name: str = _SETUPTOOLS.build_wheel(wheel_directory, config_settings, metadata_directory)
+    return name
+
+
+def build_sdist(sdist_directory: str, config_settings: ConfigSettings = None) -> str:
+    """Packs the sources, with the torchship that builds them where they have one."""
+    name: str = _SETUPTOOLS.build_sdist(sdist_directory, config_settings)
     return name
 
 
@@ -74,7 +94,7 @@ def build_editable(
 ) -> str:
     """Builds the binaries into the checkout, and a wheel that points there (PEP 660)."""
     _check_torch(config_settings)
-    name: str = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
+    name: str = _SETUPTOOLS.build_editable(wheel_directory, config_settings, metadata_directory)
     return name
 
 

@@ -88,8 +88,16 @@ def carry_source(project: Project, root: Path) -> None:
 
 class SourceDistribution(sdist):
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
-        super().make_release_tree(base_dir, files)
-        carry_source(self.distribution.project, Path(base_dir))
+        """Copies the sources, with the torchship that builds them where it lies among them."""
+        root = Path.cwd()
+        project: Project = self.distribution.project
+        mapping = root / project.package / "engine" / "__init__.py"
+        vendored = [path for path in (*root.glob("vendor/*"), mapping) if path.is_file()]
+        # A torchship that is installed elsewhere is no source of the project.
+        own = (file for file in files if not file.startswith((os.pardir, os.sep)))
+        sources = {*own, *(str(path.relative_to(root)) for path in vendored)}
+        super().make_release_tree(base_dir, sorted(sources))
+        carry_source(project, Path(base_dir))
 
 
 class BuildPython(build_py):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import os
@@ -31,21 +30,6 @@ def python(code: str, cwd: Path, **environment: str) -> str:
     )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
-
-
-def test_the_engines_files_are_as_they_were_brought() -> None:
-    record = REPO / "engine.json"
-    if not record.is_file():
-        pytest.skip("the engine itself lives here")
-    files = json.loads(record.read_text(encoding="utf-8"))["files"]
-    assert len(files) > 100
-
-    def digest(name: str) -> str:  # but for the lines that follow from the matrix
-        content = re.sub(rb"(?m)^.*(?=  #= )", b"", (REPO / name).read_bytes())
-        return hashlib.sha256(content).hexdigest()
-
-    changed = [name for name, brought in files.items() if digest(name) != brought]
-    assert changed == [], "the next new_project.sh --update would refuse"
 
 
 def test_the_checker_says_that_it_works(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`scripts/gather_release.sh`: every file of every platform arrives as it was made, or none."""
+"""`gather_release.sh`: every file of every platform arrives as it was made, or none."""
 
 from __future__ import annotations
 
@@ -55,7 +55,11 @@ def dists(tmp_path: Path) -> dict[str, Path]:
 def gather(tmp_path: Path, dists: dict[str, Path]) -> Callable[..., subprocess.CompletedProcess]:
     def run(*arguments: str) -> subprocess.CompletedProcess:
         sources = arguments or [f"{platform}={dist}" for platform, dist in dists.items()]
-        command = [str(REPO / "scripts" / "gather_release.sh"), str(tmp_path / "release"), *sources]
+        command = [
+            str(REPO / "torchship" / "release" / "launch" / "gather_release.sh"),
+            str(tmp_path / "release"),
+            *sources,
+        ]
         return subprocess.run(command, capture_output=True, text=True)
 
     return run

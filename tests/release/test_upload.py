@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from dataclasses import replace
 from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +18,7 @@ from shared_objects import shared_object
 from test_manifest import binary, record_of
 from wheel_makers import make_sdist, make_wheel
 
+from torchship.project.placeholders import find_placeholders
 from torchship.release import ReleaseError
 from torchship.release import upload as uploading
 from torchship.release.cells import all_cells
@@ -39,6 +41,12 @@ pytest.importorskip("twine")
 
 HOST = HostFacts(system="Linux", python="3.11", compiler="g++ 12", processors=2, gpus=[], tools={})
 TAG = "py3-none-manylinux_2_34_x86_64"
+
+
+@pytest.fixture(autouse=True)
+def no_placeholders(monkeypatch) -> None:
+    """As if this project had an address."""
+    monkeypatch.setattr(uploading, "find_placeholders", lambda root: ())
 
 
 @pytest.fixture
@@ -186,6 +194,21 @@ def test_pypi_is_refused(what, dry_run, dist, repository, own_settings) -> None:
     with pytest.raises(ReleaseError, match=re.escape(message)):
         upload("pypi", own_settings, console(), dry_run=dry_run)
     assert repository == []
+
+
+@pytest.mark.parametrize("target", ["pypi", "testpypi", "anaconda:me"])
+def test_placeholders_of_an_author_reach_no_public_index(
+    target: str, dist, tmp_path, monkeypatch, own_settings
+) -> None:
+    monkeypatch.setattr(uploading, "find_placeholders", find_placeholders)
+    (tmp_path / "LICENSE").write_text("BSD\n\nCopyright (c) 2026 YOUR NAME\n")
+    (tmp_path / "build_matrix.yaml").write_text("project:\n  url: https://example.org/my-op\n")
+    make_release(dist)
+    settings = replace(own_settings, repo=tmp_path)
+    with pytest.raises(ReleaseError) as error:
+        upload(target, settings, console(), dry_run=True)
+    assert "LICENSE, line 3: YOUR NAME stands for yours; write it" in str(error.value)
+    assert "build_matrix.yaml, line 2: ://example.org stands for yours" in str(error.value)
 
 
 def test_an_artefact_that_was_changed_since_is_refused(dist, repository, own_settings) -> None:

@@ -52,7 +52,7 @@ def check(command: Command, sandbox: Sandbox, matrix) -> None:
         assert select(
             all_cells(matrix), [name for name in options.selectors if name not in special]
         )
-    elif program == "scripts/gather_release.sh":
+    elif program == "torchship/release/launch/gather_release.sh":
         assert {word.partition("=")[0] for word in arguments[1:]} == {*matrix.platforms}
     elif program == "scripts/lint.sh":
         assert arguments in ((), ("--fix",))

@@ -283,7 +283,7 @@ def merged(tmp_path) -> Path:
     (root / "sbom").mkdir()
     (root / "sbom" / "sbom-tools.cdx.json").write_text("{}")
     (root / "CHANGELOG.md").touch()
-    (root / "scripts").symlink_to(REPO / "scripts")
+    (root / "torchship").symlink_to(REPO / "torchship")
     return root
 
 

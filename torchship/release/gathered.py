@@ -1,4 +1,4 @@
-"""Checks the `dist` folders of a release's platforms, for scripts/gather_release.sh.
+"""Checks the `dist` folders of a release's platforms, for `launch/gather_release.sh`.
 
     python3 gathered.py PLATFORM=DIST ...
 

@@ -9,16 +9,17 @@ from typing import NamedTuple
 from packaging.version import Version
 from rich.console import Console
 
+from ..project.record import note_generated
 from . import ReleaseError, cibuildwheel, evidence, support_table
 from .cells import STDLIB, all_cells, for_conda, render
 from .paths import write_atomically
-from .schema import FIRST, Matrix
+from .schema import FIRST, Matrix, pair
 from .settings import ORIGIN, WRITE_COMMAND, Settings, device_types, make_settings, read_version
 
 SUPPORT_PAGE = Path("docs/numbers/support.md")
 PYPROJECT = Path("pyproject.toml")
-# A line whose value follows from the template after `#=`: `{KEY}` of `project:`, or
-# `{version}`.
+# A line whose value follows from the template after `#=`: `{KEY}` of `project:`, `{version}`,
+# `{pythons}` or `{default_torch}`.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -41,14 +42,17 @@ def expected(settings: Settings) -> dict[Path, str]:
         package / "support.json": support(matrix),
         package / "_project.py": project_record(matrix),
         Path("csrc/project.h"): project_header(matrix),
-        Path("project.env"): project_variables(matrix),
     }
+    if (repo / "CMakeLists.txt").exists():  # which reads them; so do the scripts beside it
+        files[Path("project.env")] = project_variables(matrix)
     version = read_version(repo / package / "_version.py")
     for path in (Path("environment.yml"), Path("recipe/recipe.yaml"), PYPROJECT):
         files[path] = named((repo / path).read_text(encoding="utf-8"), matrix, version)
     for path, part in _parts(make_settings(matrix, repo)):
-        if (repo / path).exists():  # a project may lack some of these files
-            old = files.get(path) or (repo / path).read_text(encoding="utf-8")
+        if not (repo / path).exists():  # a project may lack some of these files
+            continue
+        old = files.get(path) or (repo / path).read_text(encoding="utf-8")
+        if f"{part.name}:" in old:  # nor must a page of the author's have the part
             files[path] = filled(path, old, part)
     return files
 
@@ -56,7 +60,8 @@ def expected(settings: Settings) -> dict[Path, str]:
 def _parts(settings: Settings) -> Iterator[tuple[Path, Part]]:
     """The generated parts of files, by path in the checkout."""
     matrix = settings.matrix
-    yield PYPROJECT, Part("cibuildwheel", cibuildwheel.table(settings), comment="# {}")
+    if (settings.repo / "scripts" / "cibuildwheel.sh").exists():  # which the table names
+        yield PYPROJECT, Part("cibuildwheel", cibuildwheel.table(settings), comment="# {}")
     yield Path("README.md"), Part("support-table", support_table.brief(matrix))
     yield Path("docs/ship/release.md"), Part("glibc", floors(matrix))
     if not (settings.repo / SUPPORT_PAGE).exists():
@@ -99,7 +104,15 @@ PROJECT = Project(
 
 def named(content: str, matrix: Matrix, version: str) -> str:
     """The content with the project's values in the lines that NAMED matches."""
-    names = {**dict(matrix.project), "version": version}
+    pythons = [pair(python) for python in matrix.package.pythons]
+    first = min(pythons)
+    last = max(pythons)
+    names = {
+        **dict(matrix.project),
+        "version": version,
+        "pythons": f">={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}",
+        "default_torch": matrix.package.default_torch,
+    }
     return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", content)
 
 
@@ -109,6 +122,7 @@ def support(matrix: Matrix) -> str:
         "variants": [cell.name for cell in all_cells(matrix)],
         "torch_min": matrix.minors()[0],
         "torch_max": matrix.minors()[-1],
+        "torch_default": matrix.torch[matrix.package.default_torch].release,
         "python_min": min(matrix.package.pythons, key=Version),
         "channel": matrix.project.channel,
         "index": matrix.project.index,
@@ -203,4 +217,5 @@ def write(settings: Settings, console: Console) -> None:
     stale = drifted(settings)
     for name, content in stale.items():
         write_atomically(settings.repo / name, content)
+    note_generated(settings.repo, stale)
     console.print("\n".join(f"written {name}" for name in stale) or "all files are up to date")

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ..project.placeholders import find_placeholders
 from . import ReleaseError
 from .cells import required
 from .collect import TOOL_KINDS
@@ -237,6 +238,9 @@ def _refusals(
 ) -> Iterator[str]:
     """The reasons why no target, or why this target, may get these artefacts."""
     yield from _refusals_of_sources(manifest)
+    # An index that the variable names, as a rehearsal does, is not the public one.
+    if name != "folder" and "TWINE_REPOSITORY_URL" not in os.environ:
+        yield from find_placeholders(settings.repo)
     if manifest.shard:
         yield f"this is shard {manifest.shard}; join all shards with --merge first"
     if manifest.failed:

@@ -130,11 +130,9 @@ def explain_variant(runtime: Runtime, name: str, *, as_json: bool) -> int:
         return 2
     paths, _ = find_binaries(runtime.project, runtime.torch)
     selection = select(paths, runtime, judge_file, forced=name, exhaustive=True)
-    needed_files = [
-        file_name(variant.glue),
-        file_name(KernelsName()),  # those of the CPU
-        *([] if variant.kernels == KernelsName() else [file_name(variant.kernels)]),
-    ]
+    # Every variant has the kernels of the CPU, if there are such.
+    kernels = {KernelsName(), variant.kernels} if runtime.project.kernels else set()
+    needed_files = [file_name(variant.glue), *(file_name(name) for name in kernels)]
     verdicts = [
         verdict for verdict in selection.considered if verdict.binary.path.name in needed_files
     ]

@@ -1,0 +1,54 @@
+"""Makes projects with `torchship new` in processes of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+TEMPLATES = ("rms_norm", "aten")
+PROGRAM = "import sys; from torchship.command import main; sys.exit(main())"
+
+
+def torchship(
+    *arguments: str | Path, cwd: Path, path: Path = REPO
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command of the torchship in the folder `path`."""
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+def make(root: Path, name: str, *options: str, path: Path = REPO) -> Path:
+    """A new project in root/NAME, by the torchship in the folder `path`."""
+    result = torchship("new", name, *options, cwd=root, path=path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return root / name
+
+
+def commit(repo: Path) -> None:
+    identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
+    command = ["git", "-C", str(repo), *identity, "commit", "-qm", "Start"]
+    subprocess.run(command, check=True)
+
+
+def tracked(repo: Path) -> list[str]:
+    command = ["git", "-C", str(repo), "ls-files", "-z"]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [name for name in listing.split("\0") if name]
+
+
+def files(repo: Path) -> dict[str, str]:
+    """The hash of every file and the target of every link, without those of git."""
+    return {
+        str(path.relative_to(repo)): (
+            str(path.readlink())
+            if path.is_symlink()
+            else hashlib.sha256(path.read_bytes()).hexdigest()
+        )
+        for path in repo.rglob("*")
+        if ".git" not in path.parts and (path.is_symlink() or path.is_file())
+    }

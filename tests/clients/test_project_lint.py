@@ -1,0 +1,70 @@
+"""A new project passes its own linters, however long its name is."""
+
+from __future__ import annotations
+
+import os
+import string
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from new_projects import TEMPLATES, make
+
+from torchship.project.lint import lint
+from torchship.project.names import why_not
+from torchship.project.render import names_of, render
+
+ENV = Path(sys.executable).parents[1]
+SHORTEST = 2
+LONGEST = 24
+CPP = (".h", ".cpp", ".cu")
+
+
+def names() -> list[str]:
+    """Names of every length; of the longer ones also some of several words."""
+    plain = [f"my{string.ascii_lowercase}"[:size] for size in range(SHORTEST, LONGEST + 1)]
+    dashed = [f"{name[:3]}-{name[4:]}" for name in plain if len(name) > 4]
+    return plain + dashed
+
+
+def write(root: Path, template: str, name: str) -> None:
+    for path, file in render(template, names_of(name)).items():
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.content)
+
+
+def test_the_names_that_are_tried_are_possible() -> None:
+    assert [name for name in names() if why_not(name)] == []
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_names_of_any_length_change_no_format(template: str, tmp_path: Path) -> None:
+    """Python, Markdown and C++ have lines of at most 100 columns, broken as the formatters do."""
+    for name in names():
+        write(tmp_path / name, template, name)
+    native = sorted(str(path) for path in tmp_path.rglob("*") if path.suffix in CPP)
+    assert native
+    ruff = str(ENV / "bin" / "ruff")
+    clang_format = str(ENV / "bin" / "clang-format")
+    for command in (
+        [ruff, "check", "--quiet", "--no-cache", "."],
+        [ruff, "format", "--diff", "--quiet", "--no-cache", "."],
+        [clang_format, "--dry-run", "-Werror", *native],
+    ):
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_all_linters_pass(template: str, tmp_path: Path) -> None:
+    """With types, workflows and shell scripts."""
+    repo = make(tmp_path, "my-op", "--template", template)
+    environment = {**os.environ, "PATH": f"{ENV / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    program = "import runpy, sys; runpy.run_path(sys.argv[1])"
+    # Unpacks torchship, which mypy sees inside the package.
+    command = [sys.executable, "-c", program, str(repo / "vendor" / "backend.py")]
+    subprocess.run(command, env=environment, check=True)
+    assert lint(repo, ENV, fix=False) == []

@@ -1,0 +1,174 @@
+"""A new project is small and its author's own, and nothing in it speaks of another project."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import tomllib
+from new_projects import REPO, TEMPLATES, make, torchship, tracked
+
+from torchship.project import render
+from torchship.project.archive import make_archive
+
+MOST_FILES = 40
+MOST_LINES_OF_SHIM = 30
+
+
+@pytest.fixture(scope="module", params=TEMPLATES)
+def repo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    options = ("--author", "Ada O'Brien", "--url", "https://github.com/ada/my-op")
+    folder = tmp_path_factory.mktemp(request.param)
+    return make(folder, "my-op", "--template", request.param, *options)
+
+
+def texts(repo: Path) -> dict[str, str]:
+    return {
+        name: (repo / name).read_text(encoding="utf-8")
+        for name in tracked(repo)
+        if not name.endswith(".whl")
+    }
+
+
+def test_it_has_few_files_and_git_has_all(repo: Path) -> None:
+    names = tracked(repo)
+    on_disk = {str(path.relative_to(repo)) for path in repo.rglob("*") if path.is_file()}
+    assert {name for name in on_disk if not name.startswith(".git/")} == {*names}
+    assert len(names) <= MOST_FILES
+
+
+def test_no_name_of_the_templates_or_of_another_project_is_left(repo: Path) -> None:
+    names = re.compile(r"own[-_]op|lltm|YOUR NAME|THIS YEAR|example\.org", re.IGNORECASE)
+    assert [
+        (name, names.findall(text)) for name, text in texts(repo).items() if names.search(text)
+    ] == []
+
+
+def test_the_author_stands_where_a_licence_and_an_index_look(repo: Path) -> None:
+    content = texts(repo)
+    assert re.search(r"^Copyright \(c\) 20\d\d Ada O'Brien$", content["LICENSE"], re.MULTILINE)
+    assert "- name: Ada O'Brien" in content["CITATION.cff"]
+    project = tomllib.loads(content["pyproject.toml"])["project"]
+    assert project["authors"] == [{"name": "Ada O'Brien"}]
+    assert project["urls"]["Repository"] == "https://github.com/ada/my-op"
+
+
+def test_the_readme_says_first_what_the_op_does(repo: Path) -> None:
+    lines = texts(repo)["README.md"].splitlines()
+    assert lines[:2] == ["# my-op", ""]
+    assert re.match(r"(RMSNorm|An affine map) for PyTorch, ", lines[2])
+
+
+def test_nothing_cites_a_file_that_the_project_has_not(repo: Path) -> None:
+    cited = re.compile(
+        r"(?<![\w/.$-])(?:scripts|docs|requirements|measurements|cmake|\.ci)/[\w./-]+\w"
+    )
+    missing = {
+        (name, path)
+        for name, text in texts(repo).items()
+        for path in cited.findall(text)
+        if not (repo / path).exists()
+    }
+    assert missing == set()
+
+
+def test_what_torchship_generated_says_so_and_is_recorded(repo: Path) -> None:
+    content = texts(repo)
+    record = json.loads(content["vendor/torchship.json"])
+    marked = {
+        name
+        for name, text in content.items()
+        if re.search("^\\W*Generated (by|from) ", text, re.MULTILINE)
+    }
+    unmarkable = {"my_op/support.json"}  # JSON has no comments
+    assert {*record["generated"]} == marked | unmarkable
+
+
+def test_no_index_is_asked_for_torchship(repo: Path) -> None:
+    build = tomllib.loads(texts(repo)["pyproject.toml"])["build-system"]
+    assert [name for name in build["requires"] if "torchship" in name] == []
+    assert (build["build-backend"], build["backend-path"]) == ("backend", ["vendor"])
+    assert "once one has" in texts(repo)["README.md"]
+
+
+def test_the_shim_is_short(repo: Path) -> None:
+    assert len(texts(repo)["vendor/backend.py"].splitlines()) <= MOST_LINES_OF_SHIM
+
+
+def test_a_folder_with_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = torchship("new", "fine", tmp_path, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "must be empty" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--author", 'a "quoted" name'),
+        ("--author", ""),
+        ("--author", "two\nlines"),
+        ("--url", "http://example.com"),
+        ("--url", "https://example.com/{package}"),
+    ],
+)
+def test_what_would_break_a_file_is_refused(option: str, value: str, tmp_path: Path) -> None:
+    result = torchship("new", "fine", option, value, cwd=tmp_path)
+    assert result.returncode == 2
+    assert option in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_torchship_makes_one_archive(tmp_path: Path) -> None:
+    archives = [
+        make_archive(tmp_path / name) for name in ("a", "b") if not (tmp_path / name).mkdir()
+    ]
+    assert archives[0].read_bytes() == archives[1].read_bytes()
+
+
+def test_an_installed_torchship_makes_the_wheel_that_it_came_from(tmp_path: Path) -> None:
+    wheel = make_archive(tmp_path)
+    site = tmp_path / "site"
+    options = ["-q", "--no-deps", "--no-index", "--target", str(site)]
+    command = [sys.executable, "-m", "pip", "install", *options, str(wheel)]
+    subprocess.run(command, check=True, capture_output=True)
+    result = torchship("new", "my-op", cwd=tmp_path, path=site)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "my-op" / "vendor" / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_the_archive_is_a_whole_torchship(tmp_path: Path) -> None:
+    names = set(zipfile.ZipFile(make_archive(tmp_path)).namelist())
+    sources = tracked(REPO / "torchship")
+    metadata = {"LICENSE", "README.md", "pyproject.toml"}
+    packed = {f"torchship/{name}" for name in sources if Path(name).name not in metadata}
+    packed |= {f"torchship/{name}" for name in sources if name.startswith("templates/")}
+    assert packed - names == set()
+
+
+def test_the_templates_follow_from_the_matrix() -> None:
+    pytest.importorskip("ruamel.yaml")
+    program = "import runpy; print(*runpy.run_path('scripts/write_templates.py')['outdated']())"
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [], "run scripts/write_templates.py"
+
+
+def test_the_workflows_pin_the_actions_that_ours_pin() -> None:
+    def pins(folder: Path) -> set[str]:
+        return {
+            pin
+            for path in folder.glob("*.yml")
+            for pin in re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))
+        }
+
+    theirs = pins(render.TEMPLATES / "project" / "dot-github" / "workflows")
+    assert len(theirs) > 3
+    assert theirs - pins(REPO / ".github" / "workflows") == set()

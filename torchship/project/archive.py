@@ -1,0 +1,105 @@
+"""The wheel of this very torchship, as one archive for a project's `vendor`.
+
+An installed or unpacked torchship gives the bytes of the wheel that it came from; a checkout builds
+that wheel.
+"""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from .errors import ProjectError
+
+_TORCHSHIP = Path(__file__).resolve().parents[1]
+#: What a wheel has in its dist-info. An installer adds others, and RECORD lists the rest.
+_METADATA = ("METADATA", "WHEEL", "entry_points.txt", "top_level.txt")
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def make_archive(folder: Path) -> Path:
+    """Writes the wheel into `folder`; the same torchship gives the same bytes."""
+    metadata = _find_metadata()
+    if metadata is None:
+        return _build(folder)
+    files = {
+        f"torchship/{path.relative_to(_TORCHSHIP)}": path.read_bytes()
+        for path in _TORCHSHIP.rglob("*")
+        if path.is_file() and path.suffix != ".pyc" and "__pycache__" not in path.parts
+    }
+    licenses = (path for path in (metadata / "licenses").rglob("*") if path.is_file())
+    for path in (*(metadata / name for name in _METADATA), *licenses):
+        if path.is_file():
+            files[f"{metadata.name}/{path.relative_to(metadata)}"] = path.read_bytes()
+    target = folder / f"{metadata.name.removesuffix('.dist-info')}-py3-none-any.whl"
+    _write_wheel(target, files, metadata.name)
+    return target
+
+
+def _find_metadata() -> Path | None:
+    """The dist-info beside this torchship; None in a checkout."""
+    if (_TORCHSHIP / "pyproject.toml").is_file():
+        return None
+    folders = list(_TORCHSHIP.parent.glob("torchship-*.dist-info"))
+    if len(folders) != 1:
+        names = ", ".join(folder.name for folder in folders) or "none"
+        raise ProjectError(
+            f"{_TORCHSHIP.parent} must hold one torchship-*.dist-info, got {names}; "
+            "install torchship again"
+        )
+    return folders[0]
+
+
+def _write_wheel(target: Path, files: Mapping[str, bytes], metadata: str) -> None:
+    """Packs files sorted, without dates, owners and modes of their own; RECORD is the last."""
+    lines = [
+        f"{name},sha256={_record_hash(files[name])},{len(files[name])}" for name in sorted(files)
+    ]
+    record = f"{metadata}/RECORD"
+    content = "\n".join([*lines, f"{record},,", ""]).encode()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in (*sorted(files), record):
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.external_attr = 0o100644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, content if name == record else files[name])
+
+
+def _record_hash(content: bytes) -> str:
+    return urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()
+
+
+def _build(folder: Path) -> Path:
+    """Builds the wheel of a checkout with setuptools, in a copy, since that leaves files behind."""
+    program = "from setuptools import build_meta; print(build_meta.build_wheel({!r}))"
+    with tempfile.TemporaryDirectory(prefix="torchship-") as temporary:
+        sources = Path(temporary, "torchship")
+        _copy_sources(sources)
+        command = [sys.executable, "-I", "-c", program.format(temporary)]
+        result = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise ProjectError(
+                f"the wheel of {_TORCHSHIP} cannot be built with setuptools of "
+                f"{sys.executable}; install setuptools there, or start from an installed "
+                f"torchship:\n{result.stdout}{result.stderr}"
+            )
+        name = result.stdout.splitlines()[-1]
+        with zipfile.ZipFile(Path(temporary, name)) as wheel:
+            files = {entry: wheel.read(entry) for entry in wheel.namelist()}
+    metadata = next(entry for entry in files if entry.endswith(".dist-info/RECORD"))
+    del files[metadata]
+    target = folder / name
+    _write_wheel(target, files, metadata.rpartition("/")[0])
+    return target
+
+
+def _copy_sources(target: Path) -> None:
+    for path in _TORCHSHIP.rglob("*"):
+        name = path.relative_to(_TORCHSHIP)
+        if path.is_file() and not {"build", "__pycache__"} & set(name.parts):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            (target / name).write_bytes(path.read_bytes())

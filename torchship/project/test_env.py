@@ -1,0 +1,69 @@
+"""The environment of a project's tests and linters: build/test-env, torch and locked tools."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .errors import ProjectError
+
+_LOCK = Path(__file__).with_name("requirements.txt")
+# uv does not read pip's variables.
+_UV_NAMES = {
+    "PIP_INDEX_URL": "UV_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL": "UV_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS": "UV_FIND_LINKS",
+}
+
+
+def make_environment(root: Path, torch: str, *, is_default: bool) -> Path:
+    """The folder of the environment, made again when its torch, lock or Python changes.
+
+    Another torch than the default has a folder of its own.
+    """
+    folder = root / "build" / ("test-env" if is_default else f"test-env-{torch}")
+    stamp = hashlib.sha256(_LOCK.read_bytes())
+    stamp.update(f"{sys.version} {sys.base_prefix} {folder} torch=={torch}".encode())
+    complete = folder / ".complete"
+    if complete.is_file() and complete.read_text(encoding="utf-8") == stamp.hexdigest():
+        return folder
+    print(f"making {folder}: Python {sys.version.split()[0]}, torch {torch}", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    python = str(folder / "bin" / "python")
+    uv_lock = folder / "uv.txt"
+    run([sys.executable, "-m", "venv", str(folder)])
+    uv_lock.write_text(_lines_of_uv(), encoding="utf-8")
+    # All files must have locked hashes, except for torch and its dependencies.
+    run([python, "-m", "pip", "install", "-q", "--require-hashes", "-r", str(uv_lock)])
+    install = [str(folder / "bin" / "uv"), "pip", "install", "--quiet", "--python", python]
+    variables = {new: os.environ[old] for old, new in _UV_NAMES.items() if old in os.environ}
+    if "UV_FIND_LINKS" in variables:
+        variables["UV_FIND_LINKS"] = variables["UV_FIND_LINKS"].replace(" ", ",")
+    run([*install, "--require-hashes", "-r", str(_LOCK)], variables=variables)
+    run([*install, f"torch=={torch}"], variables=variables)
+    complete.write_text(stamp.hexdigest(), encoding="utf-8")
+    return folder
+
+
+def _lines_of_uv() -> str:
+    """The part of the lock that pins uv itself."""
+    content = _LOCK.read_text(encoding="utf-8")
+    match = re.search(r"^uv==(?:.*\\\n)*.*\n", content, re.MULTILINE)
+    if match is None:
+        raise ProjectError(f"{_LOCK} pins no uv; install torchship again")
+    return match[0]
+
+
+def run(
+    command: Sequence[str], *, cwd: Path | None = None, variables: Mapping[str, str] | None = None
+) -> None:
+    """Raises ProjectError if the command fails; its output is not caught."""
+    environment = {**os.environ, **(variables or {})}
+    code = subprocess.run(command, cwd=cwd, env=environment, check=False).returncode
+    if code:
+        raise ProjectError(f"{' '.join(command)}: exit code {code}; what it printed says why")

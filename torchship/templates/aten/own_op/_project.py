@@ -1,0 +1,19 @@
+# Generated from build_matrix.yaml by `scripts/build_all.sh --write-generated`; do not edit.
+"""The record of the project, for the engine."""
+
+from pathlib import Path
+
+from ._version import __version__
+from .engine.doctor.project import Project
+
+PROJECT = Project(
+    distribution="own-op",
+    package="own_op",
+    namespace="own_op",
+    prefix="OWN_OP",
+    operator="affine",
+    version=__version__,
+    folder=Path(__file__).parent,
+    kernels=(),
+    definition="own_op.reference.reference",
+)

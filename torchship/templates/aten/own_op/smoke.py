@@ -1,0 +1,22 @@
+"""What the checker and the release tool compute to see that the op works."""
+
+from .engine.runtime.live_run import LiveResult, Parts, live_run
+from .loader import LOADER
+
+
+def parts() -> Parts:
+    """The op, its definition, and float64 arguments for both, none of which shares memory."""
+    import torch
+
+    from .functions import affine
+    from .reference import reference
+
+    x = torch.linspace(-2, 3, 5 * 8, dtype=torch.float64).reshape(5, 8)
+    weight = torch.linspace(1, -1, 3 * 8, dtype=torch.float64).reshape(3, 8)
+    bias = torch.linspace(0, 1, 3, dtype=torch.float64)
+    return affine, reference, [x, weight, bias]
+
+
+def run() -> LiveResult:
+    """The live run of the checker's report."""
+    return live_run(LOADER, parts)

@@ -1,0 +1,26 @@
+"""The operator computes what the definition says, and PyTorch can work with it."""
+
+import pytest
+import torch
+
+from own_op import affine, reference
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize(("n", "d", "m"), [(5, 7, 3), (64, 32, 128), (0, 4, 2), (1, 1, 1)])
+def test_it_is_the_definition(n, d, m, device) -> None:
+    x, weight, bias = (torch.randn(s, device=device).double() for s in ((n, d), (m, d), (m,)))
+    torch.testing.assert_close(affine(x, weight, bias), reference(x, weight, bias))
+
+
+def test_pytorch_accepts_the_operator() -> None:
+    shapes = ((2, 3), (4, 3), (4,))
+    inputs = tuple(torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes)
+    torch.library.opcheck(torch.ops.own_op.affine, inputs)
+    assert torch.autograd.gradgradcheck(affine, inputs)
+
+
+def test_what_does_not_fit_is_named() -> None:
+    message = r"bias must have shape \(M,\) = \(4,\), got"
+    with pytest.raises(RuntimeError, match=f"own-op: {message}"):
+        affine(torch.ones(2, 3), torch.ones(4, 3), torch.ones(5))
