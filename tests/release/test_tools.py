@@ -17,6 +17,7 @@ from test_upload import make_release
 
 from torchship.release import ReleaseError
 from torchship.release import upload as uploading
+from torchship.release.bootstrap import link_distributions
 from torchship.release.cells import all_cells
 from torchship.release.gathered import is_of_platform
 from torchship.release.manifest import ToolEntry, carried_tools, parse, write
@@ -172,6 +173,14 @@ def test_tools_leave_the_steps_of_the_cells_alone(matrix, settings) -> None:
     assert [name for name, task in together.items() if CELL in task.cells] == [
         name for name, task in alone.items() if CELL in task.cells
     ]
+
+
+def test_beside_a_bootstrap_channel_an_extra_finds_what_it_requires(settings, tmp_path) -> None:
+    versions = {"build": "1.3", "ruamel.yaml": "0.18"}
+    link_distributions(tmp_path / "c", versions, Path("/site"), "3.11", subdir=settings.subdir)
+    repodata = json.loads((tmp_path / "c" / settings.subdir / "repodata.json").read_text())
+    packages = {p["name"]: p["version"] for p in repodata["packages"].values()}
+    assert packages == {"python-build": "1.3", "ruamel.yaml": "0.18"}
 
 
 def make_tool(name: str, settings, log) -> dict[str, Path]:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -151,6 +152,26 @@ def build_channel(out: Path, wheels: list[Path], python: str, settings: Settings
                     package = stage_python(Path(stage), facts)
                 _assemble(package, Path(stage), out / folder)
             print(f"{package.name} {package.version}", flush=True)
+
+
+def link_distributions(
+    folder: Path, versions: Mapping[str, str], site: Path, python: str, *, subdir: str
+) -> Path:
+    """Writes a channel with a package for each distribution of `versions`, as is in `site`.
+
+    The packages hold no files but a link to that folder. Returns `folder`.
+    """
+    packages = [
+        Stub(
+            name=conda_name(name),
+            version=version,
+            build="linked_0",
+            depends=(f"python {python}.*",),
+            files={f"lib/python{python}/site-packages/linked-{name}.pth": f"{site}\n"},
+        )
+        for name, version in versions.items()
+    ]
+    return write_channel(folder, packages, subdir=subdir)
 
 
 def base_executable() -> str:

@@ -28,13 +28,13 @@ from .tasks import Task
 from .tool_steps import (
     AuditTool,
     BuildNoarch,
-    DownloadExtras,
     InstallNoarch,
     InstallTool,
-    MakeExtrasChannel,
+    LinkExtras,
     PackTool,
     PackZipapp,
     RunZipapp,
+    own_versions,
 )
 from .toolchains import ADAPTER, InstallRuntime, MakeToolkit, Toolchain
 from .verify_steps import InstallWheel, RunExample, RunFatWheel, venv_of
@@ -569,16 +569,18 @@ class Plan:
             self.add(install, tool)
 
     def _extras_channel(self, tool: Tool, base: BaseChannel) -> BaseChannel:
-        """A bootstrap channel, and after it a channel of what extras need."""
+        """A channel of what extras require before a bootstrap channel, which lacks that."""
         if not base.tasks:
             return base
-        wheels = self.add(DownloadExtras(name="wheelhouse-extras"), tool)
         folder = self.settings.build / "extras-channel"
-        channel = MakeExtrasChannel(
-            name="extras-channel", wheels=wheels, python=self.host.python, folder=folder
+        task = LinkExtras(
+            name="extras-channel",
+            versions=own_versions(),
+            folder=folder,
+            python_minor=self.host.python_minor,
         )
         return BaseChannel(
-            urls=(*base.urls, folder.as_uri()), tasks=(*base.tasks, self.add(channel, tool))
+            urls=(folder.as_uri(), *base.urls), tasks=(self.add(task, tool), *base.tasks)
         )
 
 

@@ -4,14 +4,15 @@ import json
 import shlex
 import shutil
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
 from . import ReleaseError, conda_commands
+from .bootstrap import link_distributions
 from .conda_steps import index_package, run_worker
-from .environments import TorchEnv, make_venv, pip
+from .environments import TorchEnv, make_venv
 from .pack_steps import run_build
 from .paths import fresh, publish, replace_wheel, replacing, write_atomically
 from .paths import tool as program
@@ -284,38 +285,33 @@ def about(wheel: Wheel, settings: Settings) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DownloadExtras(Task):
-    """Downloads what the release tool itself runs on, for a bootstrap channel with extras.
+def own_versions() -> dict[str, str]:
+    """The versions of the distributions in this process's environment, by name.
 
-    The output is the folder of the wheels.
+    The release tool runs on these, so they are what its extra requires.
+    """
+    # Not those of other folders, such as what setuptools has left in a checkout.
+    site = sysconfig.get_path("purelib")
+    return {entry.name: entry.version for entry in distributions(path=[site])}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinkExtras(Task):
+    """Makes a channel of what extras require, which links to this process's environment.
+
+    It stands beside a bootstrap channel, which lacks these packages. The output is its folder.
     """
 
-    def run(self, context: Context) -> Sequence[Path]:
-        folder = fresh(context.settings.build / "wheelhouse-extras")
-        # Not those of other folders, such as what setuptools has left in the checkout.
-        site = sysconfig.get_path("purelib")
-        installed = sorted({f"{d.name}=={d.version}" for d in distributions(path=[site])})
-        options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
-        pip(context.log, ["download", *options, *installed])
-        return [folder]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MakeExtrasChannel(Task):
-    """Makes a channel of the wheels that extras need; the output is its folder."""
-
-    wheels: Task
-    python: str
+    versions: Mapping[str, str]
     folder: Path
+    python_minor: str
 
     def run(self, context: Context) -> Sequence[Path]:
-        channel = fresh(self.folder)
-        wheels = context.output(self.wheels)
-        run_worker(
-            context.log, conda_commands.bootstrap(channel, wheels=wheels, python=self.python)
-        )
-        return [channel]
+        site = Path(sysconfig.get_path("purelib"))
+        subdir = context.settings.subdir
+        folder = fresh(self.folder)
+        link_distributions(folder, self.versions, site, self.python_minor, subdir=subdir)
+        return [folder]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
