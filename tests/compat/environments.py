@@ -49,9 +49,12 @@ def add_package(site: Path, name: str, files: dict[str, str], *lines: str, tag: 
 
 
 def add_extension(site: Path, name: str, *symbols: str, file: str = "_C.so", pin: str = "") -> Path:
-    """A distribution with one extension that needs these symbols of torch; returns the file."""
+    """A distribution with one Python module that needs these symbols of torch; returns the file."""
     flags = [f"-L{site / 'torch' / 'lib'}", "-Wl,--no-as-needed", "-l:libtorch_cpu.so"]
-    path = shared_object(site / name / file, undefined=symbols or [SYMBOL], flags=flags)
+    module = f"PyInit_{file.partition('.')[0]}"
+    path = shared_object(
+        site / name / file, undefined=symbols or [SYMBOL], defined=[module], flags=flags
+    )
     info = add_package(site, name, {}, *([f"Requires-Dist: torch=={pin}"] if pin else []))
     (info / "RECORD").write_text(f"{name}/{file},sha256=x,1\n")
     return path

@@ -124,6 +124,12 @@ def test_a_traceback_on_standard_input_leads_to_its_package(
     assert process.returncode == 0
 
 
+def test_the_namespace_of_a_missing_operator_leads_to_its_package(environment: Path) -> None:
+    text = "RuntimeError: operator broken::nms does not exist"
+    process = run_doctor("--json", "--python", str(environment), text)
+    assert [row["package"] for row in json.loads(process.stdout)["extensions"]] == ["broken"]
+
+
 def test_the_library_that_a_message_names_is_looked_up(tmp_path: Path) -> None:
     site = make_environment(tmp_path / "env")
     add_torch(site)

@@ -100,8 +100,17 @@ def diagnose(content: str, torch: TorchInstall | None) -> Diagnosis:
         about_symbol=_describe(symbol, torch) if symbol else "",
         about_library=_describe_library(symbol, messages.library_in(line)),
         file=blamed,
-        packages=tuple(name for name in messages.packages_in(lines) if name != "torch"),
+        packages=tuple(_packages_blamed(line, lines)),
     )
+
+
+def _packages_blamed(line: str, lines: list[str]) -> Iterator[str]:
+    """The namespace of a missing operator, which is often its package's name, and the packages
+    that a traceback passes through."""
+    operator = re.search(r"operator (\w{1,100})::", line)
+    if operator:
+        yield operator[1]
+    yield from (name for name in messages.packages_in(lines) if name != "torch")
 
 
 def _code_of_flavour(symbol: str, torch: TorchInstall | None) -> Code | None:
