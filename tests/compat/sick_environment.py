@@ -117,7 +117,9 @@ class SickEnvironment:
         with zipfile.ZipFile(path, "w") as file:
             for inner, content in members.items():
                 data = content.read_bytes() if isinstance(content, Path) else content
-                file.writestr(inner, data)
+                member = zipfile.ZipInfo(inner)
+                member.external_attr = 0o100755 << 16  # a script must be executable
+                file.writestr(member, data)
             record = "".join(f"{inner},,\n" for inner in [*members, f"{info}/RECORD"])
             file.writestr(f"{info}/RECORD", record)
         return path

@@ -4,22 +4,24 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from . import judge_file, probe_runtime, render
-from .binary import needs_torch_or_cuda, read_binary
+from .binary import needs_torch_or_cuda, original_name, read_binary
 from .budget import Budget, BudgetSpentError
 from .checks.cuda import binary_cuda
+from .checks.libraries import LIBRARIES_OF_DRIVER
 from .layouts import LAYOUTS
 from .owner import admits, find_owner, shared_objects
 from .project import Project, Record
-from .records import REJECTED, UNKNOWN, BinaryRecord, Runtime, dotted
-from .text import printable
+from .records import REJECTED, UNKNOWN, BinaryRecord, GlueName, Runtime, dotted, parse_file_name
+from .text import printable, some
 from .torch_probe import release
 from .wheels import WheelError, requirements_on_torch, unpack_file
 
 _OF_TORCH = ("torch version", "C++ ABI", "torch symbols")
 _GLIBC_OF_OLD_TAG = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
+_LIBRARY_OF_TORCH = r"lib(torch|c10)(_(cpu|cuda|cuda_linalg|python|global_deps|hip|xpu))?\.so"
 _SECONDS = 25
 _MAX_LOOKUPS = 10_000_000
 
@@ -65,7 +67,9 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
             print(f"{printable(wheel)} cannot be audited: it takes {error}.", file=sys.stderr)
             return 2
         pins = requirements_on_torch(root)
-    problems = [problem for service in services for problem in _broken(service, wheel.name, pins)]
+        problems = list(_bundled(root, wheel.name))
+    problems += [problem for service in services for problem in _broken(service, wheel.name)]
+    problems += _broken_requirement(services, pins)
     if as_json:
         render.print_json(serves=[_plain(service) for service in services], problems=problems)
         return 1 if problems else 0
@@ -148,10 +152,9 @@ def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int], budge
     return next(state for state in ("works", "unknown", "fails") if state in states)
 
 
-def _broken(service: Service, wheel: str, pins: list[str]) -> Iterator[str]:
+def _broken(service: Service, wheel: str) -> Iterator[str]:
     """The problems of this object, and the promises that it breaks, as sentences."""
     yield from (f"{service.object}: {problem}" for problem in service.problems)
-    yield from _broken_requirement(service, pins)
     tags = wheel.removesuffix(".whl").split("-")[-3:]
     platform_tags = tags[-1].split(".")
     yield from _broken_libc(service, platform_tags)
@@ -169,16 +172,48 @@ def _broken(service: Service, wheel: str, pins: list[str]) -> Iterator[str]:
         )
 
 
-def _broken_requirement(service: Service, pins: list[str]) -> Iterator[str]:
+def _bundled(root: Path, wheel: str) -> Iterator[str]:
+    """The libraries in a wheel that must be those of the user's machine, or of torch."""
+    if wheel.startswith("torch-"):
+        return
+    for path in shared_objects(root):
+        name = original_name(path.name)
+        exclude = f"exclude it (auditwheel repair --exclude {printable(name)})"
+        place = printable(path.relative_to(root).as_posix())
+        if name.startswith(LIBRARIES_OF_DRIVER):
+            yield (
+                f"{place} is a part of the NVIDIA driver, which must be that of the user's "
+                f"machine; {exclude}"
+            )
+        if re.match(_LIBRARY_OF_TORCH, name):
+            yield (
+                f"{place} is a copy of torch's {printable(name)}, and a process with two of them "
+                f"dies or computes nonsense; {exclude}"
+            )
+
+
+def _broken_requirement(services: list[Service], pins: list[str]) -> Iterator[str]:
+    """The torches that the wheel's requirement admits and an object refuses. Of the glues in
+    one folder, each for its own torch, one that works is enough."""
     admitted = [dotted(m) for m in sorted(LAYOUTS) if all(admits(pin, m) for pin in pins)]
-    wrong = [minor for minor in admitted if minor in service.refused]
-    if wrong:
-        requirement = printable(" ".join(pins)) or "none"
-        yield (
-            f"{service.object} does not work with torch {', '.join(wrong)}, which the wheel's "
-            f"requirement (torch {requirement[:200]}) admits; "
-            "require only the torches of the table"
+    alternatives: dict[str, list[Service]] = {}
+    for service in services:
+        path = PurePosixPath(service.object)
+        is_glue = isinstance(parse_file_name(path.name), GlueName)
+        alternatives.setdefault(str(path.parent / "glue-*" if is_glue else path), []).append(
+            service
         )
+    for group in alternatives.values():
+        wrong = [minor for minor in admitted if all(minor in one.refused for one in group)]
+        if wrong:
+            requirement = printable(" ".join(pins)) or "none"
+            label = some([one.object for one in group])
+            yield (
+                f"{label} {'does' if len(group) == 1 else 'do'} not work with torch "
+                f"{', '.join(wrong)}, which the wheel's "
+                f"requirement (torch {requirement[:200]}) admits; "
+                "require only the torches of the table"
+            )
 
 
 def _broken_libc(service: Service, platform_tags: list[str]) -> Iterator[str]:

@@ -49,6 +49,11 @@ def is_torch_library(name: str) -> bool:
     return stem == "libtorch" or stem.startswith(("libtorch_", "libc10"))
 
 
+def original_name(library: str) -> str:
+    """`libfoo.so.1` for `libfoo-1a2b3c4d.so.1`, as auditwheel renames what it bundles."""
+    return re.sub(r"-[0-9a-f]{8}(?=[.-])", "", library, count=1)
+
+
 def symbol_flavour(name: str) -> int | None:
     """The C++11 ABI flavour of a mangled name: 1, 0, or None for a name without `std::string`.
 

@@ -68,6 +68,7 @@ class Choice(Record, kw_only=True):
     state: str  #: "works", "fails" or "unknown"
     why: str
     rank: tuple[object, ...] = ()  #: among the wheels of one state, the best has the least
+    is_judged: bool = True  #: whether it was looked at
 
 
 class _Candidate(Record, kw_only=True):
@@ -146,13 +147,17 @@ def choose(sources: list[str], runtime: Runtime) -> list[Choice]:
     working = 0
     for number, candidate in enumerate(fitting):
         if number >= _MAX_OPENED or working >= _MAX_WORKING:
-            why = f"not looked at, after {number} better ones"
-            choices.append(_choice(candidate, runtime, UNKNOWN_STATE, why))
+            why = "not looked at, since better ones were"
+            unjudged = _choice(candidate, runtime, UNKNOWN_STATE, why)
+            choices.append(unjudged._replace(is_judged=False))
             continue
         choices.append(_open(candidate, tools))
         working += choices[-1].state == WORKS
     order = (WORKS, UNKNOWN_STATE, FAILS)
-    return sorted(choices, key=lambda choice: (order.index(choice.state), choice.rank))
+    return sorted(
+        choices,
+        key=lambda choice: (not choice.is_judged, order.index(choice.state), choice.rank),
+    )
 
 
 def _choice(candidate: _Candidate, runtime: Runtime, state: str, why: str) -> Choice:

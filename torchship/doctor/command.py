@@ -131,6 +131,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="judge as if this torch were installed, e.g. 2.15",
     )
     parser.add_argument(
+        "--build",
+        action="store_true",
+        help="before you compile an extension: are nvcc, the compiler, ninja, the memory and the "
+        "GPU architectures those that this torch needs?",
+    )
+    parser.add_argument(
         "--audit", metavar="WHEEL", help="for authors: say which users this wheel will serve"
     )
 
@@ -143,6 +149,11 @@ def run(options: argparse.Namespace, project: Project) -> int:
         return audit(project, Path(options.audit), as_json=options.form == "json")
     try:
         interpreter.judge_for(_python(options.python, project))
+        if options.build:
+            from .build_check import main as check_build
+
+            runtime = probe_runtime(_torch(options.torch), project=project)
+            return check_build(runtime, as_json=options.form == "json")
         wheels = find_wheels(options.what)
         if wheels:
             from .choose import main as choose

@@ -134,7 +134,7 @@ def _judge_one_of_others(
     `opened` is the object that needs this one; None for the one that is opened itself. Raises
     BudgetSpentError.
     """
-    from . import linking, owner, siblings
+    from . import linking, owner, requirements, siblings
 
     torch = runtime.torch
     sites = [torch.root.parent] if torch is not None else []
@@ -162,6 +162,8 @@ def _judge_one_of_others(
             device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
             unresolved = tuple(name for name in of_torch if not device.search(name))
     unresolved += linking.absent_imports(binary, whole)
+    if links.missing_libraries:
+        binary = requirements.look_around(binary, links.missing_libraries, runtime, budget)
     key = str(binary.path)
     facts = runtime._replace(
         missing_symbols={**runtime.missing_symbols, key: unresolved},

@@ -112,6 +112,17 @@ def find_owner(path: Path, sites: Iterable[Path] = ()) -> Owner | None:
     return None
 
 
+def metadata_of(path: Path) -> Path | None:
+    """The metadata folder of the distribution that owns a file in a site folder of pip's; None
+    if there is none."""
+    with suppress(OSError, RuntimeError, ValueError):
+        for folder in path.absolute().parents:
+            place = _index(folder).place_of.get(path.absolute().relative_to(folder).as_posix())
+            if place is not None and place.suffix == ".dist-info":
+                return place
+    return None
+
+
 def _sites_above(path: Path) -> Iterator[Path]:
     """The parents of a file that are site folders or conda environments by their names, and
     belong to root, to this user or to the owner of the file."""
@@ -397,6 +408,12 @@ def metadata_lines(place: Path) -> list[str]:
     path = place if is_file(place) else place / name
     content = read_regular(path, _MAX_METADATA).decode("utf-8", "replace")
     return content.replace("\r\n", "\n").partition("\n\n")[0].split("\n")
+
+
+def required_by(place: Path) -> list[str]:
+    """The lines `Requires-Dist` in a metadata folder. Raises OSError."""
+    start = "Requires-Dist: "
+    return [line.removeprefix(start) for line in metadata_lines(place) if line.startswith(start)]
 
 
 def torch_requirements(place: Path) -> list[str]:

@@ -271,6 +271,15 @@ class Owner(Record, kw_only=True):
     source: str = ""
 
 
+class Neighbour(Record, kw_only=True):
+    """A library that the dynamic linker does not find, in the wheel of another distribution."""
+
+    library: str
+    path: Path
+    distribution: str  #: whose wheel it is
+    is_opened: bool  #: whether the Python of the package opens a library of this name itself
+
+
 class BinaryRecord(Record, kw_only=True):
     """One shared object, read without loading it."""
 
@@ -303,6 +312,9 @@ class BinaryRecord(Record, kw_only=True):
     #: The torch minors that the objects beside it were built for, each with its source; empty
     #: if they were not looked at, or tell nothing.
     of_siblings: tuple[tuple[tuple[int, int], str], ...] = ()
+    #: What its package requires and is not installed; looked at if a library is missing.
+    unmet: tuple[str, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()  #: the missing libraries that another wheel has
 
     @property
     def file(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from .. import codes, faults, fixes
+from ..binary import original_name
 from ..records import (
     NOTE,
     NOWHERE,
@@ -143,7 +144,8 @@ def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
     if recorded is not None:
         return parse_version(recorded)
     start = "libcudart.so."
-    linked = (name.removeprefix(start) for name in binary.needed if name.startswith(start))
+    libraries = map(original_name, binary.needed)
+    linked = (name.removeprefix(start) for name in libraries if name.startswith(start))
     return parse_version(next(linked, None))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from .. import codes, faults, fixes
 from ..binary import is_torch_library, is_torch_symbol
 from ..cures import Cure
-from ..records import OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
+from ..records import NOTE, OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
 from ..text import some
 from .host import STARTS_OF_PYTHON_SYMBOLS
 
@@ -20,6 +20,9 @@ _FAULTS_BY_RANK = (
     faults.DRIVER,
     faults.SYSTEM_LIBRARIES,
 )
+
+#: How the libraries of the NVIDIA driver begin.
+LIBRARIES_OF_DRIVER = ("libcuda.so", "libnvidia-", "libnvcuvid.so", "libnvoptix.so")
 
 #: The libraries of the CUDA toolkit and of NVIDIA's wheels beside it. Others begin alike:
 #: libcurl, libcups, and TensorRT's libnvinfer and libnvonnxparser.
@@ -49,6 +52,9 @@ def check_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
             observed="all found",
             needed=f"{len(binary.needed)} libraries",
         )
+    elsewhere = {neighbour.library: neighbour for neighbour in binary.neighbours}
+    if all(library in elsewhere for library in missing):
+        return _in_other_wheels(binary, missing)
     missing = tuple(sorted(missing, key=_rank))
     fault = _fault_of_missing(missing[0])
     why, fix = _explain_missing(binary, runtime, missing, fault)
@@ -79,12 +85,36 @@ def _not_looked_for(binary: BinaryRecord) -> Finding | None:
     )
 
 
+def _in_other_wheels(binary: BinaryRecord, missing: Sequence[str]) -> Finding:
+    """All that the linker does not find lies in wheels that the package requires or opens."""
+    unopened = [neighbour for neighbour in binary.neighbours if not neighbour.is_opened]
+    first = unopened[0] if unopened else binary.neighbours[0]
+    why = f"{first.library} is in {first.distribution}, and the package's Python opens it first"
+    if unopened:
+        why = (
+            f"{first.library} is in {first.distribution}, where the dynamic linker does not look; "
+            "whether the package opens it first cannot be told"
+        )
+    return Finding(
+        dimension="libraries",
+        status=UNKNOWN if unopened else NOTE,
+        code=codes.LOADED_BY_PYTHON,
+        observed=f"in other wheels: {some(missing, 8)}",
+        needed="all found",
+        why=why,
+    )
+
+
 def _explain_missing(
     binary: BinaryRecord, runtime: Runtime, missing: tuple[str, ...], fault: faults.Fault
 ) -> tuple[str, Cure]:
     """Why the first missing library is not here, and the fix."""
     first = missing[0][:200]
     torch = runtime.torch
+    unmet = next((r for r in binary.unmet if _may_hold(r, first)), None)
+    if unmet is not None and not fixes.ours(binary, runtime):
+        why = f"{binary.file} needs {first}, and its package requires {unmet}, which is missing"
+        return why, fixes.install_requirement(runtime.environment, unmet)
     device = torch.device if torch else ""
     if fault is faults.CPU_TORCH_SWAPPED_IN:
         return _other_build_of_torch(binary, runtime, missing)
@@ -130,6 +160,14 @@ def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> t
     return why, fixes.rebuild(binary, runtime)
 
 
+def _may_hold(requirement: str, library: str) -> bool:
+    """Whether a distribution may hold a library: `nvidia-cudnn-cu12` holds `libcudnn.so.9`."""
+    name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
+    stem = library.removeprefix("lib").partition(".so")[0].lower()
+    words = {part for part in re.split(r"[-_.]", name) if len(part) > 3 and part != "nvidia"}
+    return any(stem.startswith(word) for word in words)
+
+
 def _rank(library: str) -> int:
     return _FAULTS_BY_RANK.index(_fault_of_missing(library))
 
@@ -138,7 +176,7 @@ def _fault_of_missing(library: str) -> faults.Fault:
     if is_torch_library(library):
         is_for_gpu = any(device in library for device in ("cuda", "hip", "xpu"))
         return faults.CPU_TORCH_SWAPPED_IN if is_for_gpu else faults.TORCH_NOT_LOADED
-    if library.startswith(("libcuda.so", "libnvidia-", "libnvcuvid.so", "libnvoptix.so")):
+    if library.startswith(LIBRARIES_OF_DRIVER):
         return faults.DRIVER
     is_of_cuda = re.match(_LIBRARY_OF_CUDA, library) is not None
     return faults.CUDA_MAJOR if is_of_cuda else faults.SYSTEM_LIBRARIES
