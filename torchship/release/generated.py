@@ -11,6 +11,7 @@ from rich.console import Console
 
 from . import ReleaseError, cibuildwheel, evidence, support_table
 from .cells import STDLIB, all_cells, for_conda, render
+from .feedstock import FOLDER, feedstock_files
 from .paths import write_atomically
 from .schema import FIRST, Matrix
 from .settings import ORIGIN, WRITE_COMMAND, Settings, device_types, make_settings, read_version
@@ -46,6 +47,9 @@ def expected(settings: Settings) -> dict[Path, str]:
     version = read_version(repo / package / "_version.py")
     for path in (Path("environment.yml"), Path("recipe/recipe.yaml"), PYPROJECT):
         files[path] = named((repo / path).read_text(encoding="utf-8"), matrix, version)
+    if (repo / FOLDER).is_dir():  # a project may have no feedstock
+        build_script = (repo / "recipe/build.sh").read_text(encoding="utf-8")
+        files.update(feedstock_files(matrix, version, build_script))
     for path, part in _parts(make_settings(matrix, repo)):
         if (repo / path).exists():  # a project may lack some of these files
             old = files.get(path) or (repo / path).read_text(encoding="utf-8")
