@@ -324,6 +324,8 @@ def test_no_driver_is_a_remark_since_the_cpu_works() -> None:
         (("compute_90a",), (10, 0), None),
         (("sm_80", "compute_90"), (9, 0), "ptx"),
         (("sm_120", "compute_120"), (12, 1), "code"),
+        (("sm_100", "sm_120"), (10, 7), "code"),
+        (("sm_120f",), (12, 1), "code"),
         (("nonsense", "sm_", "sm_9", "sm_x0"), (9, 0), None),
         ((), (9, 0), None),
     ],

@@ -91,6 +91,11 @@ def test_parameters_end_with_their_function(uses) -> None:
     assert uses(source)[".size()"] == 1
 
 
+def test_parameters_end_with_their_declaration(uses) -> None:
+    source = "void f(at::Tensor x); void g() { x.size(); }"
+    assert ".size()" not in uses(source)
+
+
 def test_types_are_known_across_files(uses) -> None:
     header = "struct Parameters { at::Tensor weight; }; at::Tensor make();"
     source = "void f(Parameters p) { p.weight.size(0); make().size(0); }"

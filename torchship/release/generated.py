@@ -12,6 +12,7 @@ from rich.console import Console
 from ..project.record import note_generated
 from . import ReleaseError, cibuildwheel, evidence, support_table
 from .cells import STDLIB, all_cells, for_conda, render
+from .feedstock import FOLDER, feedstock_files
 from .paths import write_atomically
 from .schema import FIRST, Matrix, pair
 from .settings import ORIGIN, WRITE_COMMAND, Settings, device_types, make_settings, read_version
@@ -48,6 +49,9 @@ def expected(settings: Settings) -> dict[Path, str]:
     version = read_version(repo / package / "_version.py")
     for path in (Path("environment.yml"), Path("recipe/recipe.yaml"), PYPROJECT):
         files[path] = named((repo / path).read_text(encoding="utf-8"), matrix, version)
+    if (repo / FOLDER).is_dir():  # a project may have no feedstock
+        build_script = (repo / "recipe/build.sh").read_text(encoding="utf-8")
+        files.update(feedstock_files(matrix, version, build_script))
     for path, part in _parts(make_settings(matrix, repo)):
         if not (repo / path).exists():  # a project may lack some of these files
             continue
