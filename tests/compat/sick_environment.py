@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import subprocess
@@ -114,11 +116,13 @@ class SickEnvironment:
         }
         path = self.index / f"{name}-{version}-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as file:
+            record = ""
             for inner, content in members.items():
-                data = content.read_bytes() if isinstance(content, Path) else content
+                data = content.read_bytes() if isinstance(content, Path) else content.encode()
                 file.writestr(inner, data)
-            record = "".join(f"{inner},,\n" for inner in [*members, f"{info}/RECORD"])
-            file.writestr(f"{info}/RECORD", record)
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+                record += f"{inner},sha256={digest.rstrip('=')},{len(data)}\n"
+            file.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
         return path
 
     def publish_torch(

@@ -173,7 +173,9 @@ def missing_libraries(
     Raises BudgetSpentError.
     """
     root = torch.root if torch else None
-    process = import_torch(root, settings_here(), Path(interpreter.executable()), binds=False).process
+    process = import_torch(
+        root, settings_here(), Path(interpreter.executable()), binds=False
+    ).process
     budget = budget or Budget.for_file(binary.size)
     return process.open(binary.path, budget).missing
 

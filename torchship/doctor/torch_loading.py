@@ -10,9 +10,10 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from . import codes, faults, fixes, interpreter, linking
+from . import codes, cures, faults, fixes, interpreter, linking
 from .binary import read_binary
 from .budget import BudgetSpentError
+from .cures import Cure
 from .linker import Settings, settings_here
 from .process import Opening
 from .records import (
@@ -64,7 +65,9 @@ def check_import(runtime: Runtime) -> Finding | None:
     judged = interpreter.judged()
     if runtime.python[:2] != (judged.version if judged else sys.version_info)[:2]:
         return None  # no program of that Python is known
-    return _check_import(torch, settings_here(), Path(interpreter.executable()), runtime.environment)
+    return _check_import(
+        torch, settings_here(), Path(interpreter.executable()), runtime.environment
+    )
 
 
 @cache
@@ -112,7 +115,9 @@ def _variable_at_fault(root: Path, settings: Settings, program: Path) -> str:
 
 
 def _overridden(torch: TorchInstall, failure: Opening, variable: str, observed: str) -> Finding:
-    process = linking.import_torch(torch.root, settings_here(), Path(interpreter.executable())).process
+    process = linking.import_torch(
+        torch.root, settings_here(), Path(interpreter.executable())
+    ).process
     files = [*process.preloaded]
     if variable == "LD_LIBRARY_PATH":
         files = [*failure.by_library_path, *(refusal.path for refusal in failure.refused)]
@@ -124,7 +129,7 @@ def _overridden(torch: TorchInstall, failure: Opening, variable: str, observed: 
         observed=observed,
         needed=f"{variable} without {brought}",
         why=f"import torch fails: {variable} brings in {brought} before torch's own libraries",
-        fix=f"unset {variable}",
+        fix=fixes.unset(variable),
         fault=faults.TORCH_NOT_LOADED,
     )
 
@@ -164,9 +169,10 @@ def _wheel_at_fault(torch: TorchInstall, failure: Opening) -> WheelFault | None:
     return next((wheel for wheel in wheels if loaded & {*wheel.files}), None)
 
 
-def _put_back(wheel: WheelFault, environment: Environment) -> str:
+def _put_back(wheel: WheelFault, environment: Environment) -> Cure:
     flags = "--force-reinstall --no-deps " if wheel.is_file else ""
-    return f'{environment.python} -m pip install {flags}"{wheel.pin.requirement}"'
+    command = f'{environment.python} -m pip install {flags}"{wheel.pin.requirement}"'
+    return cures.command_alone(cures.INSTALL_PINNED, command)
 
 
 def _check_wheels(torch: TorchInstall, environment: Environment) -> Finding | None:
