@@ -35,9 +35,12 @@ check "clang-format" "$bin/clang-format" --dry-run -Werror "${native[@]}"
 # mypy sees the package as a wheel has it, with the engine inside.
 . ./project.env
 rm -rf build/mypy
-mkdir -p "build/mypy/$PROJECT_PACKAGE"
+mkdir -p "build/mypy/$PROJECT_PACKAGE/engine"
 ln -s "$PWD/$PROJECT_PACKAGE"/*.py "$PWD/$PROJECT_PACKAGE/py.typed" "build/mypy/$PROJECT_PACKAGE"
-ln -s "$PWD/torchship" "build/mypy/$PROJECT_PACKAGE/engine"
+for part in torchship/*; do
+  # The templates are parts of other packages.
+  [[ $part == torchship/templates ]] || ln -s "$PWD/$part" "build/mypy/$PROJECT_PACKAGE/engine"
+done
 checked=(-p "$PROJECT_PACKAGE")
 if [[ -d measurements ]]; then # a project made from this one has neither
   checked+=(-p benchmarks -p measurements)

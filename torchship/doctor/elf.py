@@ -421,7 +421,9 @@ class Elf:
         """
         if self._gnu is None:
             numbered = self._numbered_symbols()
-            strong = ((n, name) for n, name, defined, weak in numbered if not (defined or weak))
+            strong: Iterator[tuple[int, bytes]] = (
+                (n, name) for n, name, defined, weak in numbered if not (defined or weak)
+            )
         else:
             strong = self._first_references(self._gnu[1])
         versions = {need.number: need.version for need in self.versions_of_libraries}
