@@ -619,9 +619,10 @@ def repack_a_package(scene: Scene) -> Mishap:
     shard = scene.draw_shard()
     name = scene.draw_cell(shard)
     entry = read_json(shard / "manifest.json")["cells"][name]
-    if entry["conda"] is None or entry["state"] == "failed":
+    is_foreign = name not in {cell.name for cell in scene.cells}
+    if entry["conda"] is None or entry["state"] == "failed" or is_foreign:
         return harmless()
-    files = scene.cell(name).files if name in {c.name for c in scene.cells} else []
+    files = scene.cell(name).files
     objects = {file: scene.plant.objects[scene.platform][file] for file in files}
     others: dict[str, bytes] = {}
     unlisted: dict[str, bytes] = {}
