@@ -163,7 +163,7 @@ class Plant:
         whole = load(REPO / "build_matrix.yaml", platform)
         minors = {whole.stable.built_with, "2.4"}
         matrix = whole.model_copy(
-            update={"torch": {k: v for k, v in whole.torch.items() if k in minors}}
+            update={"torch": {k: v for k, v in whole.torch.items() if k in minors}, "tools": []}
         )
         matrix._platform = platform
         settings = replace(make_settings(matrix, REPO), native=platform)
