@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from test_manifest import artefact, console, make_manifest, objects
 from test_planner import HOST
-from test_upload import make_release
+from test_upload import make_release, no_placeholders
 
 from torchship.release import ReleaseError
 from torchship.release import upload as uploading
@@ -30,7 +30,7 @@ from torchship.release.tool_steps import PackTool, PackZipapp, extra_recipe, rec
 from torchship.release.tools import chosen_tools, paths_of, tool_wheel_problems, wheel_path
 from torchship.release.wheels import Wheel, read_wheel
 
-__all__ = ["console", "objects"]
+__all__ = ["console", "no_placeholders", "objects"]
 
 CELL = "stable210-cpu"
 TOOL = Tool(
