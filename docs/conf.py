@@ -34,6 +34,7 @@ myst_enable_extensions = ["attrs_inline", "colon_fence"]
 myst_heading_anchors = 4
 # Docstrings are read from the sources: nothing is imported, neither torch nor the package.
 autoapi_dirs = ["../lltm_conda", "../torchship"]
+autoapi_ignore = ["*/torchship/templates/*"]  # parts of other packages
 autoapi_generate_api_docs = False
 autoapi_add_toctree_entry = False
 autoapi_python_class_content = "class"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -108,6 +109,13 @@ def test_the_file_that_a_message_names_is_judged(environment: Path) -> None:
     assert [(row["package"], row["state"]) for row in report["extensions"]] == [("broken", "fails")]
     assert process.returncode == 1
     assert "torch 2.9.1 does not have it" in report["about_symbol"]
+
+
+def test_json_of_a_message_is_what_is_documented() -> None:
+    report = json.loads(run_doctor("--json", "file too short").stdout)
+    page = (REPO / "docs" / "fails" / "compat.md").read_text()
+    table = page.partition("| field of a message |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(report)
 
 
 @pytest.mark.parametrize("arguments", [("-",), ()])

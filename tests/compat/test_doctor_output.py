@@ -63,7 +63,7 @@ def test_json_is_the_documented_report(environment: Path) -> None:
     assert data["torch"] == "2.9.1"
     page = (Path(__file__).parents[2] / "docs" / "fails" / "compat.md").read_text()
     section = page.partition("### The doctor's report\n")[2].partition("\n### ")[0]
-    tables = [table for table in section.split("\n\n") if table.startswith("| field")]
+    tables = [table for table in section.split("\n\n") if table.startswith("| field |")]
     documented = [set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) for table in tables]
     assert documented == [set(data), set(data["extensions"][0])]
 

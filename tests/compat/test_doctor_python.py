@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -131,3 +133,21 @@ def test_an_active_environment_is_found_but_not_the_doctors_own(tmp_path: Path) 
     assert interpreter.active_python({"VIRTUAL_ENV": str(tmp_path / "env")}, own) == expected
     assert interpreter.active_python({"VIRTUAL_ENV": own, "PATH": path}, own) == expected
     assert interpreter.active_python({"PATH": f"{tmp_path}/own/bin"}, own) is None
+
+
+@pytest.mark.parametrize(("name", "torch"), [("torch-doctor", "2.9.1"), ("other", None)])
+def test_a_doctor_in_an_environment_of_its_own_judges_the_active_one(
+    tmp_path: Path, name: str, torch: str | None
+) -> None:
+    """As `uvx torch-doctor` does; `python -m ...` judges the Python that runs it."""
+    add_torch(make_environment(tmp_path / "env"))
+    code = f"import sys; sys.argv[0] = {name!r}; from torchship.doctor.command import main; main()"
+    process = subprocess.run(
+        [sys.executable, "-S", "-c", code, "--json"],
+        capture_output=True,
+        text=True,
+        cwd=REPO,
+        stdin=subprocess.DEVNULL,
+        env={"VIRTUAL_ENV": str(tmp_path / "env"), "PATH": os.environ["PATH"]},
+    )
+    assert json.loads(process.stdout)["torch"] == torch, process.stderr
