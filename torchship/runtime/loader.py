@@ -376,6 +376,7 @@ class Loader:
         finding = Finding(
             dimension="op registration",
             status=REJECTED,
+            code=codes.REGISTERED_TWICE,
             observed=printable(f"registered already by {registrant}"),
             needed=f"{operators} registered by {self.project.distribution} alone",
             why=f"another project has registered {operators} in this process",
