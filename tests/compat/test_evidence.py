@@ -3,15 +3,26 @@ requirement, and the kind of a library that is missing."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
 from made_facts import make_runtime
 from shared_objects import fake_torch, shared_object
 
-from lltm_conda.engine.doctor import Verdict, faults, judge, judge_file, probe_runtime
+from lltm_conda.engine.doctor import (
+    TorchNotFoundError,
+    Verdict,
+    codes,
+    faults,
+    judge,
+    judge_file,
+    probe_runtime,
+)
 from lltm_conda.engine.doctor.owner import _index
 from lltm_conda.engine.doctor.records import BinaryRecord, Owner
+from lltm_conda.engine.doctor.torch_probe import TorchShadowedError, read_install
 
 ADD = "_ZN2at6Tensor3addEv"
 #: A symbol of torch 2.13 and every later measured one, which have one class layout.
@@ -93,3 +104,35 @@ def test_a_librarys_name_is_not_its_kind(library: str, fault: int) -> None:
     cause = judge(binary, runtime).cause
     assert cause is not None
     assert cause.fault == fault
+
+
+@pytest.mark.parametrize("shadow", ["torch.py", "torch/__init__.py"])
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_what_hides_torch_is_named_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shadow: str, is_installed: bool
+) -> None:
+    """In front of an installed torch, or where there is none."""
+    install(tmp_path / "site", "2.13.0", {"_a.so": [ADD]}, "Requires-Dist: torch==2.13.0")
+    file = tmp_path / "work" / shadow
+    file.parent.mkdir(parents=True)
+    file.touch()
+    path = [str(tmp_path / "work"), *([str(tmp_path / "site")] if is_installed else [])]
+    monkeypatch.setattr(
+        "sys.path", [*path, *(entry for entry in sys.path if "-packages" not in entry)]
+    )
+    monkeypatch.delitem(sys.modules, "torch")
+    importlib.invalidate_caches()
+    cause = judge_file(tmp_path / "site" / "theirs" / "_a.so", probe_runtime(gpu=False)).cause
+    assert cause is not None
+    assert cause.code == codes.TORCH_SHADOWED
+    hiding = file if shadow == "torch.py" else file.parent
+    assert cause.why.startswith(f"{hiding} hides torch")
+    assert cause.fix == f"rename {hiding}"
+
+
+def test_a_torch_that_has_lost_its_version_hides_nothing(tmp_path: Path) -> None:
+    root = fake_torch(tmp_path, "2.13.0")
+    (root / "version.py").unlink()
+    with pytest.raises(TorchNotFoundError) as error:
+        read_install(root)
+    assert not isinstance(error.value, TorchShadowedError)

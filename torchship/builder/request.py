@@ -65,7 +65,7 @@ def glue_for(torch: TorchInstall, project: Project) -> str:
         raise BuildError(
             f"the C++ ABI of torch {torch.version} in {torch.root} "
             "cannot be told from its libc10; "
-            "reinstall torch: pip install --force-reinstall torch"
+            "install this release of torch again, with the command that installed it"
         )
     return str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))
 

@@ -74,7 +74,7 @@ def main(runtime: Runtime, *, as_json: bool) -> int:
     machine = Machine(
         env=os.environ,
         folder=Path.cwd(),
-        processors=len(os.sched_getaffinity(0)),
+        processors=_processors(),
         sites=tuple(map(Path, interpreter.search_path())),
     )
     findings = check_build(runtime, machine)
@@ -93,6 +93,13 @@ def main(runtime: Runtime, *, as_json: bool) -> int:
     ending = "the build would fail" if failed else "nothing was found that breaks a build"
     print(f"\n{ending}")
     return int(failed)
+
+
+def _processors() -> int:
+    """The processors that ninja counts: those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def check_build(runtime: Runtime, machine: Machine) -> list[Finding]:

@@ -426,6 +426,7 @@ class Runtime(Record, kw_only=True):
     libstdcxx: Mapping[str, tuple[int, ...]] | None = None
     torch: TorchInstall | None = None
     torch_problem: str | None = None
+    torch_shadow: str = ""  #: a file or folder that hides torch
     gpu_probed: bool = False
     driver: Driver | None = None
     devices: tuple[Device, ...] = ()

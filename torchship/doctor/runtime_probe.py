@@ -16,7 +16,7 @@ from .elf import Elf, ElfError
 from .project import NOBODY, Project
 from .records import Environment, Runtime, TorchInstall, parse_version
 from .text import printable, read_json, read_regular
-from .torch_probe import TorchNotFoundError, dist_info, find_torch, installer
+from .torch_probe import TorchNotFoundError, TorchShadowedError, dist_info, find_torch, installer
 
 _FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
 _FOLDERS += ["/usr/lib", "/lib"]
@@ -39,10 +39,12 @@ def probe_runtime(
         project: the project whose binaries are "ours"; by default no binary is.
     """
     problem = install = None
+    shadow = ""
     try:
         install = torch if isinstance(torch, TorchInstall) else find_torch(torch or None)
     except TorchNotFoundError as error:
         problem = str(error)
+        shadow = error.shadow if isinstance(error, TorchShadowedError) else ""
     facts = runtime_of(install, project)
     if torch is not None and install is not None:
         # For a torch elsewhere, judge for this Python if the torch was built for this
@@ -57,7 +59,7 @@ def probe_runtime(
         from .driver_probe import probe_devices, probe_driver  # most imports do not need it
 
         facts = facts._replace(gpu_probed=True, driver=probe_driver(), devices=probe_devices())
-    return facts._replace(torch_problem=problem)
+    return facts._replace(torch_problem=problem, torch_shadow=shadow)
 
 
 def runtime_of(torch: TorchInstall | None, project: Project) -> Runtime:

@@ -39,6 +39,16 @@ class TorchNotFoundError(LookupError):
         super().__init__(printable(message))
 
 
+class TorchShadowedError(TorchNotFoundError):
+    """What Python imports as torch is a file or a folder that is not PyTorch."""
+
+    def __init__(self, shadow: Path) -> None:
+        self.shadow = printable(shadow)
+        super().__init__(
+            f"{shadow} is not PyTorch, and Python imports it as torch; rename that file or folder"
+        )
+
+
 def find_torch(path: Path | str | None = None, python: str | None = None) -> TorchInstall:
     """Find a torch installation and read its facts, without importing torch.
 
@@ -103,13 +113,15 @@ def _located(python: str | None) -> Path | None:
 
 def read_install(root: Path) -> TorchInstall:
     """The facts of the installation whose package folder is `root`. Raises TorchNotFoundError."""
+    if not _exists(root / "version.py") and not _is_pytorch(root):
+        raise TorchShadowedError(root if root.name == "torch" else root / "torch.py")
     facts = _version_file(root / "version.py")
     version = facts.get("__version__")
     minor = parse_minor(version)
     if version is None or minor is None:
         raise TorchNotFoundError(
             f"{root / 'version.py'} holds no version (__version__ is {version!r}): a broken "
-            "installation. Reinstall it with: python -m pip install --force-reinstall torch"
+            "installation. Install torch again with the command that installed it."
         )
     lib_dir = root / "lib"
     problems = [
@@ -131,6 +143,15 @@ def read_install(root: Path) -> TorchInstall:
         python_tags=tuple(sorted(printable(path.name[3:-3]) for path in root.glob("_C.*.so"))),
         problems=tuple(map(printable, problems)),
     )
+
+
+def _is_pytorch(root: Path) -> bool:
+    """Whether a folder is what is left of an installation, which has lost its version.py."""
+    with suppress(OSError):
+        listed = any(name.startswith("torch-") for name in os.listdir(root.parent))  # noqa: PTH208
+        has_libraries = _exists(root / "lib" / "libtorch_cpu.so") or any(root.glob("_C.*.so"))
+        return root.name == "torch" and (has_libraries or listed)
+    return False
 
 
 def _install(

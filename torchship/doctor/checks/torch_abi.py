@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import codes, faults, fixes, support
+from .. import codes, cures, faults, fixes, support
 from ..binary import is_torch_symbol
 from ..layouts import LAYOUTS, difference
 from ..records import (
@@ -65,6 +65,17 @@ def check_installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | N
 
 def _no_torch(binary: BinaryRecord, runtime: Runtime) -> Finding:
     problem = runtime.torch_problem
+    if runtime.torch_shadow:
+        return Finding(
+            dimension="torch",
+            status=REJECTED,
+            code=codes.TORCH_SHADOWED,
+            observed=runtime.torch_shadow,
+            needed="an installed torch",
+            why=f"{runtime.torch_shadow} hides torch: Python imports it, and it is not PyTorch",
+            fix=cures.in_words(cures.BY_HAND, f"rename {runtime.torch_shadow}"),
+            fault=faults.PACKAGE_FILES,
+        )
     built_for = [minor for minor, _ in binary.owner.built_for] if binary.owner else []
     minor = next(iter(built_for), None)
     return Finding(
