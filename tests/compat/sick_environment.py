@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import subprocess
@@ -115,13 +117,15 @@ class SickEnvironment:
         }
         path = self.index / f"{name}-{version}-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as file:
+            record = ""
             for inner, content in members.items():
-                data = content.read_bytes() if isinstance(content, Path) else content
+                data = content.read_bytes() if isinstance(content, Path) else content.encode()
                 member = zipfile.ZipInfo(inner)
                 member.external_attr = 0o100755 << 16  # a script must be executable
                 file.writestr(member, data)
-            record = "".join(f"{inner},,\n" for inner in [*members, f"{info}/RECORD"])
-            file.writestr(f"{info}/RECORD", record)
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+                record += f"{inner},sha256={digest.rstrip('=')},{len(data)}\n"
+            file.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
         return path
 
     def publish_torch(

@@ -25,6 +25,7 @@ from . import (
     probe_runtime,
     render,
     report,
+    torch_loading,
 )
 from .binary import needs_torch_or_cuda, read_binary, unread
 from .budget import Budget, BudgetSpentError
@@ -33,7 +34,7 @@ from .interpreter import InterpreterError
 from .judgement import cannot_be_told
 from .layouts import LAYOUTS
 from .project import NOBODY, Project
-from .records import Runtime, TorchInstall, Verdict, dotted, parse_minor
+from .records import NOTE, Runtime, TorchInstall, Verdict, dotted, parse_minor
 from .targets import UsageError, exists, find_files, find_wheels, is_installed, site_folders
 from .torch_probe import TorchNotFoundError, other_installs, release
 
@@ -249,9 +250,18 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
     runtime = probe_runtime(_torch(options.torch), project=project)
     files = list(dict.fromkeys(find_files(options.what, runtime.torch)))
     budget = _budget(len(files))
+    of_torch = torch_loading.judge_torch(runtime)
     verdicts = _judge(files, runtime, options.what, budget)
     rows = [report.row_of_verdict(verdict, runtime) for verdict in verdicts]
     notices = list(_notices(options.what, rows, runtime, budget))
+    if of_torch is not None and of_torch.rejection:
+        rows.insert(0, report.row_of_verdict(of_torch, runtime))
+    elif of_torch is not None:
+        notices += [
+            report.notice(finding, of_torch.binary.path, package="torch")
+            for finding in of_torch.findings
+            if finding.status == NOTE
+        ]
     judged = [*rows, *notices]
     if allow_list:
         notices += allowances.stale(entries, judged, allow_list)

@@ -81,6 +81,9 @@ NO_ISOLATION = _carried_out("no-isolation", "a build in an environment without t
 OPEN_FILE = _carried_out("open-file", "a file or a folder that is closed to this user")
 REMOVE_CACHE = _carried_out("remove-cache", "an object that was compiled for another torch")
 REMOVE_LOCK = _carried_out("remove-lock", "a lock that a killed build left")
+INSTALL_PINNED = _carried_out("install-pinned", "a wheel that is not as torch's metadata pins it")
+CLEAR_STACK = _carried_out("clear-stack", "a file that asks for an executable stack")
+ENLARGE_TLS = _carried_out("enlarge-tls", "static thread-local storage that does not suffice")
 
 DRIVER = _in_words("driver", "an NVIDIA driver that is missing or too old")
 SYSTEM_LIBRARY = _in_words("system-library", "a library of the system that is missing or too old")

@@ -10,9 +10,10 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from . import codes, faults, fixes, interpreter, linking
+from . import codes, cures, faults, fixes, interpreter, linking
 from .binary import read_binary
 from .budget import BudgetSpentError
+from .cures import Cure
 from .linker import Settings, settings_here
 from .process import Opening
 from .records import (
@@ -128,7 +129,7 @@ def _overridden(torch: TorchInstall, failure: Opening, variable: str, observed: 
         observed=observed,
         needed=f"{variable} without {brought}",
         why=f"import torch fails: {variable} brings in {brought} before torch's own libraries",
-        fix=f"unset {variable}",
+        fix=fixes.unset(variable),
         fault=faults.TORCH_NOT_LOADED,
     )
 
@@ -168,9 +169,10 @@ def _wheel_at_fault(torch: TorchInstall, failure: Opening) -> WheelFault | None:
     return next((wheel for wheel in wheels if loaded & {*wheel.files}), None)
 
 
-def _put_back(wheel: WheelFault, environment: Environment) -> str:
+def _put_back(wheel: WheelFault, environment: Environment) -> Cure:
     flags = "--force-reinstall --no-deps " if wheel.is_file else ""
-    return f'{environment.python} -m pip install {flags}"{wheel.pin.requirement}"'
+    command = f'{environment.python} -m pip install {flags}"{wheel.pin.requirement}"'
+    return cures.command_alone(cures.INSTALL_PINNED, command)
 
 
 def _check_wheels(torch: TorchInstall, environment: Environment) -> Finding | None:

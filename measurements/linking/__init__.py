@@ -1,0 +1,1 @@
+"""Random cases of linking: the checker's verdict beside what the dynamic linker really does."""

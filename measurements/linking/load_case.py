@@ -1,0 +1,67 @@
+"""Judges and then really loads the case in a folder, and prints each as a line of JSON.
+
+    python load_case.py FOLDER ROOT
+
+ROOT is the folder that holds the package torchship. The process loads what the stand-in for
+`import torch` loads, then the object; nothing of the checker loads anything. If the dynamic
+linker kills the process, the last line is missing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from pathlib import Path
+
+
+def judge(folder: Path) -> dict[str, object]:
+    from torchship.doctor import linking
+    from torchship.doctor.binary import read_binary
+    from torchship.doctor.budget import Budget
+    from torchship.doctor.linker import settings_here
+    from torchship.doctor.torch_probe import release
+
+    torch = release("2.13.0", (2, 13))._replace(root=folder / "torch")
+    program = Path(sys.executable)
+    imported = linking.import_torch(torch.root, settings_here(), program)
+    binary = read_binary(folder / "x.so")
+    links = linking.link(binary, torch, Budget.for_file(binary.size))
+    fatal = [fault for fault in links.faults if fault.kind in linking.FATAL]
+    names = [*links.missing_libraries, *links.missing_symbols]
+    for fault in fatal:
+        names += [*fault.names, fault.file.name]
+    return {
+        "torch": imported.failure is None,
+        "loads": not (links.missing_libraries or links.missing_symbols or fatal),
+        "names": names,
+        "kinds": [fault.kind for fault in links.faults],
+    }
+
+
+def load(folder: Path) -> dict[str, object]:
+    outcome: dict[str, object] = {"torch": True, "loads": True, "error": ""}
+    deps = folder / "torch" / "lib" / "libtorch_global_deps.so"
+    module = folder / "torch" / "_C.so"
+    try:
+        if deps.exists():
+            ctypes.CDLL(str(deps), mode=ctypes.RTLD_GLOBAL)
+        if module.exists():
+            ctypes.CDLL(str(module))
+        print(json.dumps({"torch": True, "loads": False, "error": "killed"}), flush=True)
+    except OSError as error:
+        return {"torch": False, "loads": False, "error": str(error)}
+    try:
+        ctypes.CDLL(str(folder / "x.so"))
+    except OSError as error:
+        outcome |= {"loads": False, "error": str(error)}
+    return outcome
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    sys.path.append(sys.argv[2])
+    print(json.dumps(judge(place)), flush=True)
+    print(json.dumps(load(place)), flush=True)
+    os._exit(0)
