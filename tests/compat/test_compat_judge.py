@@ -436,6 +436,27 @@ def test_operators_registered_with_classes_of_another_size_are_refused() -> None
     assert cause.fix == f'{FROM_THE_CPU_INDEX} "torchvision==0.24.*"'
 
 
+@pytest.mark.parametrize(
+    ("built_for", "torch", "status"),
+    [
+        ((2, 1), "2.2.2", REJECTED),  # the class torch::Library grew
+        ((2, 2), "2.1.2", REJECTED),
+        ((2, 3), "2.3.1", NOTE),
+        ((2, 4), "2.3.1", NOTE),  # one class layout
+        ((2, 2), "2.3.1", UNKNOWN),  # other dispatch keys
+        ((1, 13), "2.1.2", UNKNOWN),  # was never measured
+        ((2, 1), "1.13.1", UNKNOWN),
+    ],
+)
+def test_torches_before_the_served_ones_are_told_by_their_measured_layout(
+    built_for: tuple[int, int], torch: str, status: str
+) -> None:
+    registers = owned("0.16.0", built_for)
+    registers = registers._replace(torch_symbols=("_ZN5torch7LibraryC1Ev",), cxx11_abi=0)
+    findings = judge_foreign(registers, torch=make_torch(torch)).findings
+    assert [f.status for f in findings if f.dimension == "torch version"] == [status]
+
+
 def test_two_vouchers_that_contradict_each_other_vouch_for_nothing() -> None:
     assert not judge_foreign(owned("0.28.0", (2, 13), (2, 8))).accepted
 

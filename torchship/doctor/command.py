@@ -250,10 +250,10 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
     runtime = probe_runtime(_torch(options.torch), project=project)
     files = list(dict.fromkeys(find_files(options.what, runtime.torch)))
     budget = _budget(len(files))
+    of_torch = torch_loading.judge_torch(runtime)
     verdicts = _judge(files, runtime, options.what, budget)
     rows = [report.row_of_verdict(verdict, runtime) for verdict in verdicts]
     notices = list(_notices(options.what, rows, runtime, budget))
-    of_torch = torch_loading.judge_torch(runtime)
     if of_torch is not None and of_torch.rejection:
         rows.insert(0, report.row_of_verdict(of_torch, runtime))
     elif of_torch is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -421,7 +421,7 @@ class Elf:
         """
         if self._gnu is None:
             numbered = self._numbered_symbols()
-            strong: Iterator[tuple[int, bytes]] = (
+            strong: Iterable[tuple[int, bytes]] = (
                 (n, name) for n, name, defined, weak in numbered if not (defined or weak)
             )
         else:

@@ -54,7 +54,22 @@ _ROWS = {
     (2, 15): (49, 151, 176, 96, 120, 120, 104, 48, 23, 31),
 }
 
+#: Torches that are older than all that are served, by measurements/header_layouts.py. Their
+#: symbols were not measured.
+_OLDER_ROWS = {
+    (2, 0): (44, 124, 192, 80, 72, 72, 72, 19, 20, 28),
+    (2, 1): (48, 128, 192, 96, 72, 72, 72, 26, 20, 28),
+    (2, 2): (49, 129, 192, 96, 72, 96, 72, 28, 20, 28),
+    (2, 3): (48, 144, 184, 88, 72, 96, 72, 38, 20, 28),
+}
+
 LAYOUTS = {minor: dict(zip(FIELDS, row, strict=True)) for minor, row in _ROWS.items()}
+OLDER_LAYOUTS = {minor: dict(zip(FIELDS, row, strict=True)) for minor, row in _OLDER_ROWS.items()}
+
+
+def layout_of(minor: tuple[int, int]) -> Mapping[str, int] | None:
+    """The class layout of a torch; None if it was never measured."""
+    return LAYOUTS.get(minor) or OLDER_LAYOUTS.get(minor)
 
 
 def difference(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import codes, cures, faults, fixes, support
 from ..binary import is_torch_symbol
-from ..layouts import LAYOUTS, difference
+from ..layouts import difference, layout_of
 from ..records import (
     NOTE,
     OK,
@@ -175,7 +175,7 @@ def _check_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -
         return Finding(dimension=_VERSION, status=OK, observed=torch.version, needed=as_built)
     target = record.torch_target if record else None
     label = f"torch {dotted(target)}" if target else "a torch that it does not name"
-    measured = LAYOUTS.get(torch.version_tuple) if torch.is_release else None
+    measured = layout_of(torch.version_tuple) if torch.is_release else None
     if measured is None:
         return _unmeasured_torch(binary, torch, runtime, label)
     if not binary.layout:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .. import codes, faults, fixes
-from ..layouts import FATAL_TO_REGISTER, LAYOUTS, difference, minors_with
+from ..layouts import FATAL_TO_REGISTER, LAYOUTS, difference, layout_of, minors_with
 from ..owner import Minor, built_for
 from ..records import (
     NOTE,
@@ -89,10 +89,11 @@ def _targets(binary: BinaryRecord) -> Mapping[Minor, str]:
 
 def _is_alike(minor: Minor, torch: TorchInstall) -> bool:
     """Question 3: does this minor have the class layout of the installed torch?"""
-    layout = LAYOUTS.get(torch.version_tuple)
     if minor == torch.version_tuple:
         return True
-    return layout is not None and not difference(LAYOUTS.get(minor, {}), layout)
+    built = layout_of(minor)
+    layout = layout_of(torch.version_tuple)
+    return built is not None and layout is not None and not difference(built, layout)
 
 
 def _vouched(torch: TorchInstall, targets: Mapping[Minor, str], alike: Minor) -> Finding:
@@ -157,9 +158,12 @@ def _aborts_at_registration(
     """Does it register operators with classes that differ in this torch, whichever its minor?"""
     if not any(part in name for name in binary.torch_symbols for part in _REGISTERING):
         return False
-    layout = LAYOUTS.get(torch.version_tuple, {})
+    layout = layout_of(torch.version_tuple)
     for minor in targets:
-        changed = {name for name, *_ in difference(LAYOUTS.get(minor, {}), layout)}
+        built = layout_of(minor)
+        if built is None or layout is None:
+            return False  # nobody knows
+        changed = {name for name, *_ in difference(built, layout)}
         if not FATAL_TO_REGISTER & changed:
             return False
     return True
