@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from torchship.release import ReleaseError
-from torchship.release.__main__ import read_options
 from torchship.release.cells import all_cells, part_of
+from torchship.release.options import make_parser, read_options
 
 
 def shards(cells, count: int) -> list[list[str]]:
@@ -42,5 +42,6 @@ def test_what_is_no_shard_is_refused(shard) -> None:
 
 
 def test_folders_to_merge_may_be_named_one_by_one_or_together() -> None:
-    arguments = read_options(["--merge", "a", "--merge", "b", "c"])
-    assert list(arguments.merge) == [Path("a"), Path("b"), Path("c")]
+    words = ["--merge", "a", "--merge", "b", "c"]
+    options = read_options(make_parser().parse_intermixed_args(words))
+    assert list(options.merge) == [Path("a"), Path("b"), Path("c")]

@@ -113,7 +113,7 @@ def test_changed_code_is_done_again(world, monkeypatch, edited) -> None:
     assert REPO / edited in store.code()
     copy = world.root / "copy.py"
     copy.write_bytes((REPO / edited).read_bytes())
-    monkeypatch.setattr(store, "code", lambda _: (copy,))
+    monkeypatch.setattr(store, "code", lambda: (copy,))
     store.tool_digest.cache_clear()
     world.run(world.copy("a"))
     world.run(world.copy("a"))

@@ -6,7 +6,6 @@ out as asked.
 
 import argparse
 import importlib
-import importlib.util
 import io
 import sys
 from collections.abc import Callable, Sequence
@@ -42,13 +41,10 @@ def _of_release(name: str, summary: str) -> Command:
     return Command(name, summary, add=f"release.options:add_{name}", run="command.release:run")
 
 
-_PROJECT_COMMANDS = (
+COMMANDS = (
     _own("new", "make a repository for an op of your own", "project.new"),
     _own("update", "move a project to this version of torchship", "project.update"),
     _own("test", "check, install, build and test a project", "project.test_suite"),
-)
-COMMANDS = (
-    *(_PROJECT_COMMANDS if importlib.util.find_spec(f"{_TORCHSHIP}.project") else ()),
     _own("build", "compile what fits this torch into the checkout", "command.build"),
     _of_release("list", "show the cells of the matrix, and whether this machine can build them"),
     _of_release("release", "build, audit, pack, install and run cells of the matrix"),
