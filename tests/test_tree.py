@@ -195,6 +195,13 @@ def test_nothing_imports_the_scripts(path: Path) -> None:
     assert {name.split(".")[0] for name, _ in imports(path)}.isdisjoint(scripts)
 
 
+@pytest.mark.parametrize("path", python_files("tests/torchship"), ids=name_of)
+def test_the_suite_of_torchship_imports_no_client(path: Path) -> None:
+    """Nor do the programs that its tests start."""
+    names = [name for name, _ in imports(path) if name.split(".")[0] == PACKAGE.name]
+    assert (names, re.findall(rf"import {PACKAGE.name}", path.read_text())) == ([], [])
+
+
 def test_doctor_and_builder_import_without_torch() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"  # any import of torch raises

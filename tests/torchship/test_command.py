@@ -15,7 +15,7 @@ import pytest
 from torchship.command import COMMANDS, parser_of
 from torchship.release.options import Options, make_parser, read_options
 
-REPO = Path(__file__).resolve().parents[1]
+REPO = Path(__file__).resolve().parents[2]
 
 
 def torchship(
