@@ -14,6 +14,9 @@ from shared_objects import shared_object
 from sick_environment import carries_out
 
 from lltm_conda.engine.doctor import caches, codes, cures
+from lltm_conda.engine.doctor.binary import unread
+from lltm_conda.engine.doctor.budget import Budget
+from lltm_conda.engine.doctor.records import Runtime, Verdict
 from lltm_conda.engine.doctor.torch_probe import release
 
 VERSION = f"py{sys.version_info[0]}{sys.version_info[1]}"
@@ -167,21 +170,21 @@ def test_the_folders_are_those_of_the_variables(tmp_path: Path) -> None:
     assert caches.find({**variables, "KERNELS_CACHE": "/k"}, tmp_path).hub == Path("/k")
 
 
-def test_a_cache_of_many_builds_is_looked_at_in_bounds(environment: Path, tmp_path: Path) -> None:
-    build = shared_object(tmp_path / "one.so")
-    for number in range(1000):
-        folder = tmp_path / ".triton" / "cache" / str(number)
-        folder.mkdir(parents=True)
-        (folder / "x.so").symlink_to(build)
-    command = ["-S", "-m", "torchship.doctor", "--python", str(environment)]
-    before = os.times()
-    subprocess.run(
-        [sys.executable, *command],
-        cwd=Path(__file__).parents[2],
-        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=True,
-    )
-    after = os.times()
-    assert after.children_user - before.children_user < 10
+def test_of_a_cache_with_many_builds_some_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[Path] = []
+
+    def judge(path: Path, runtime: Runtime, budget: Budget) -> Verdict:
+        judged.append(path)
+        return Verdict(unread(path), ())
+
+    monkeypatch.setattr(caches, "judge_file", judge)
+    for number in range(2 * caches._MAX_FILES):
+        build = tmp_path / ".triton" / "cache" / str(number)
+        build.mkdir(parents=True)
+        (build / "x.so").touch()
+    runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0))
+    folders = caches.find({}, tmp_path)
+    assert list(caches.notices(folders, runtime, Budget(1000))) == []
+    assert len(judged) == caches._MAX_FILES

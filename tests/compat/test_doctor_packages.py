@@ -64,6 +64,16 @@ def test_a_package_that_needs_its_binaries_fails_without_them(site: Path) -> Non
     assert process.returncode == 1
 
 
+def test_a_damaged_extension_is_reported_though_nobody_asked_for_it(site: Path) -> None:
+    path = add_extension(site, "cut", SYMBOL, pin="2.9.1")
+    path.write_bytes(path.read_bytes()[:40])
+    info = add_package(site, "other", {"other/x.so": "no shared object"})
+    assert info.exists()
+    process = run_doctor("--json", "--python", str(site.parents[2]))
+    rows = json.loads(process.stdout)["extensions"]
+    assert [(row["package"], row["code"]) for row in rows] == [("cut", codes.DAMAGED_FILE)]
+
+
 def test_an_installed_egg_without_its_binaries_is_a_package(site: Path) -> None:
     info = site / "apex-0.1-py3.11.egg-info"
     info.mkdir()

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,8 +33,9 @@ from .fixes import ours
 from .interpreter import InterpreterError
 from .judgement import cannot_be_told
 from .layouts import LAYOUTS
+from .owner import find_owner, normal
 from .project import NOBODY, Project
-from .records import NOTE, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from .records import NOTE, BinaryRecord, Runtime, TorchInstall, Verdict, dotted, parse_minor
 from .targets import UsageError, exists, find_files, find_wheels, is_installed, site_folders
 from .torch_probe import TorchNotFoundError, other_installs, release
 
@@ -251,9 +252,14 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
     files = list(dict.fromkeys(find_files(options.what, runtime.torch)))
     budget = _budget(len(files))
     of_torch = torch_loading.judge_torch(runtime)
-    verdicts = _judge(files, runtime, options.what, budget)
+    distributions = list(packages.installed(site_folders()))
+    verdicts = _judge(files, runtime, _Choice(options.what, distributions), budget)
     rows = [report.row_of_verdict(verdict, runtime) for verdict in verdicts]
-    notices = list(_notices(options.what, rows, runtime, budget))
+    notices = list(packages.notices(distributions, options.what, rows, runtime))
+    if not options.what:
+        with suppress(RuntimeError):  # there is no home folder
+            folders = caches.find(os.environ, Path.home())
+            notices += caches.notices(folders, runtime, budget)
     if of_torch is not None and of_torch.rejection:
         rows.insert(0, report.row_of_verdict(of_torch, runtime))
     elif of_torch is not None:
@@ -297,23 +303,33 @@ def _budget(files: int) -> Budget:
     return Budget(_MAX_LOOKUPS, seconds=_SECONDS + _SECONDS_OF_EACH_MORE * more)
 
 
-def _notices(
-    names: list[str], rows: list[report.Row], runtime: Runtime, budget: Budget
-) -> Iterator[report.Row]:
-    """What is to be said of packages and, if the user names nothing, of torch and the caches."""
-    distributions = list(packages.installed(site_folders()))
-    yield from packages.notices(distributions, names, rows, runtime)
-    if not names:
-        with suppress(RuntimeError):  # there is no home folder
-            yield from caches.notices(caches.find(os.environ, Path.home()), runtime, budget)
+class _Choice:
+    """Which of the files that were read are judged."""
+
+    def __init__(self, names: Sequence[str], distributions: Sequence[packages.Package]) -> None:
+        self._names = names
+        self._of_torch = {normal(one.name) for one in distributions if one.is_of_torch}
+
+    def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
+        """Whether to judge a file: one that needs torch or CUDA, or a damaged one of a package
+        that requires torch. If the user names anything, also a file that is named by its path,
+        a single file, and files with problems or for another platform."""
+        is_damaged = bool(binary.problems)
+        if needs_torch_or_cuda(binary) or (is_damaged and self._is_of_torch(binary.path)):
+            return True
+        is_alien = is_damaged or binary.platform not in (None, runtime.platform)
+        is_named = str(binary.path) in self._names or is_only_one or is_alien
+        return bool(self._names) and is_named
+
+    def _is_of_torch(self, path: Path) -> bool:
+        owner = find_owner(path)
+        return owner is not None and normal(owner.name) in self._of_torch
 
 
 def _judge(
-    files: list[Path], runtime: Runtime, names: Iterable[str], budget: Budget
+    files: list[Path], runtime: Runtime, choice: _Choice, budget: Budget
 ) -> Iterator[Verdict]:
-    """The verdicts on the files that `needs_torch_or_cuda` picks; if the user names
-    anything, also on a file named by its path, a single file, and files with problems or
-    for another platform."""
+    """The verdicts on the files that are chosen."""
     for number, path in enumerate(files, 1):
         _show_progress(number, len(files))
         try:
@@ -322,9 +338,7 @@ def _judge(
             yield cannot_be_told(unread(path), error)
             continue
         binary = read_binary(path)
-        is_alien = bool(binary.problems) or binary.platform not in (None, runtime.platform)
-        is_named = str(path) in names or len(files) == 1 or is_alien
-        if not (needs_torch_or_cuda(binary) or (names and is_named)):
+        if not choice.takes(binary, runtime, is_only_one=len(files) == 1):
             continue
         # The version of our package does not matter for binaries of other packages.
         facts = runtime if ours(binary, runtime) else runtime._replace(package_version="")
