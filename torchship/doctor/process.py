@@ -26,6 +26,8 @@ _MAX_REFERENCES = 200_000
 #: What it costs to read a file, and its names, in lookups.
 _LOOKUPS_PER_FILE = 20
 _NAME_PER_LOOKUP = 500
+#: The providers of a file that was not looked up yet: no process has them.
+_NOT_BOUND = frozenset({Path()})
 #: GCC's headers name this symbol without using it, so the dynamic linker never looks for it.
 _UNUSED = b"_ZSt21ios_base_library_initv"
 
@@ -85,6 +87,7 @@ class Process:
         self.by_library_path: list[Path] = []
         self.static_tls = 0
         self._files: dict[tuple[int, int], Path] = {}
+        self._bound: dict[Path, frozenset[Path]] = {}
         self.caller_rpath: tuple[Path, ...] = ()
         head = head_of(program)
         self.machine = head.machine
@@ -155,7 +158,7 @@ class Process:
         if versions:  # the linker looks at them first
             return opening._replace(versions=versions)
         providers = dict.fromkeys((*opening.files, *scope, *self.global_scope))
-        symbols = _missing_symbols(opening.new, providers, budget)
+        symbols = _missing_symbols(opening.new, providers, budget, self._bound)
         return opening._replace(symbols=symbols)
 
 
@@ -245,23 +248,47 @@ def _serves(library: Path, version: str) -> bool:
 
 
 def _missing_symbols(
-    files: Iterable[Path], providers: Iterable[Path], budget: Budget
+    files: Iterable[Path],
+    providers: Iterable[Path],
+    budget: Budget,
+    bound: dict[Path, frozenset[Path]],
 ) -> dict[Path, tuple[str, ...]]:
-    """The strong undefined symbols of each file that no provider defines."""
+    """The strong undefined symbols of each file that no provider defines.
+
+    `bound` holds, for each file whose symbols were all found before, the providers that defined
+    them: a library that many extensions need is looked up once.
+    """
+    providers = dict.fromkeys(providers)
+    unbound = [path for path in files if not bound.get(path, _NOT_BOUND) <= providers.keys()]
+    users = _users_of_references(unbound)
+    used: dict[Path, set[Path]] = {path: set() for path in unbound}
+    left = list(users)
+    for provider in providers:
+        if not left:
+            break
+        with suppress(ElfError, OSError), Elf(provider) as elf:
+            missing_here = []
+            for ref in left:
+                if not elf.defines(ref.name, budget, version=ref.version):
+                    missing_here.append(ref)
+                    continue
+                for path in users[ref]:
+                    used[path].add(provider)
+            left = missing_here
+    missing: dict[Path, list[str]] = {}
+    for reference in left:
+        for path in users[reference]:
+            missing.setdefault(path, []).append(printable(reference.name))
+    bound.update({path: frozenset(used[path]) for path in unbound if path not in missing})
+    return {path: tuple(names) for path, names in missing.items()}
+
+
+def _users_of_references(files: Iterable[Path]) -> dict[Reference, list[Path]]:
+    """The files that need each strong undefined symbol."""
     users: dict[Reference, list[Path]] = {}
     for path in files:
         with suppress(ElfError, OSError), Elf(path) as elf:
             for reference in elf.references():
                 if reference.name != _UNUSED and len(users) < _MAX_REFERENCES:
                     users.setdefault(reference, []).append(path)
-    left = list(users)
-    for provider in providers:
-        if not left:
-            break
-        with suppress(ElfError, OSError), Elf(provider) as elf:
-            left = [ref for ref in left if not elf.defines(ref.name, budget, version=ref.version)]
-    missing: dict[Path, list[str]] = {}
-    for reference in left:
-        for path in users[reference]:
-            missing.setdefault(path, []).append(printable(reference.name))
-    return {path: tuple(names) for path, names in missing.items()}
+    return users
