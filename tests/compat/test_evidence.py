@@ -22,7 +22,7 @@ from lltm_conda.engine.doctor import (
 )
 from lltm_conda.engine.doctor.owner import _index
 from lltm_conda.engine.doctor.records import BinaryRecord, Owner
-from lltm_conda.engine.doctor.torch_probe import TorchShadowedError, read_install
+from lltm_conda.engine.doctor.torch_probe import TorchShadowedError, find_torch, read_install
 
 ADD = "_ZN2at6Tensor3addEv"
 #: A symbol of torch 2.13 and every later measured one, which have one class layout.
@@ -128,6 +128,18 @@ def test_what_hides_torch_is_named_as_that(
     hiding = file if shadow == "torch.py" else file.parent
     assert cause.why.startswith(f"{hiding} hides torch")
     assert cause.fix == f"rename {hiding}"
+
+
+def test_a_python_that_fails_is_named_without_the_program_that_it_was_given(
+    tmp_path: Path,
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 3\n")
+    python.chmod(0o755)
+    with pytest.raises(TorchNotFoundError) as error:
+        find_torch(python=str(python))
+    assert "it ended with exit code 3" in str(error.value)
+    assert "import" not in str(error.value)
 
 
 def test_a_torch_that_has_lost_its_version_hides_nothing(tmp_path: Path) -> None:

@@ -71,6 +71,13 @@ class Choice(Record, kw_only=True):
     is_judged: bool = True  #: whether it was looked at
 
 
+class _Outcome(Record):
+    """The state of a wheel, and why."""
+
+    state: str
+    why: str
+
+
 class _Candidate(Record, kw_only=True):
     """A wheel that may be opened."""
 
@@ -303,16 +310,16 @@ def _open(candidate: _Candidate, tools: _Tools) -> Choice:
         root = Path(folder, "site-packages")
         root.mkdir()
         try:
-            state, why = _judge_wheel(candidate, root, tools)
+            outcome = _judge_wheel(candidate, root, tools)
         except WheelError as error:
-            state, why = FAILS, f"it cannot be read as a wheel: {error}"
+            outcome = _Outcome(FAILS, f"it cannot be read as a wheel: {error}")
         except (RemoteError, BudgetSpentError) as error:
-            state, why = UNKNOWN_STATE, f"not judged: {error}"
-    return _choice(candidate, tools.runtime, state, why)
+            outcome = _Outcome(UNKNOWN_STATE, f"not judged: {error}")
+    return _choice(candidate, tools.runtime, outcome.state, outcome.why)
 
 
-def _judge_wheel(candidate: _Candidate, root: Path, tools: _Tools) -> tuple[str, str]:
-    """State and reason. Raises WheelError, RemoteError and BudgetSpentError."""
+def _judge_wheel(candidate: _Candidate, root: Path, tools: _Tools) -> _Outcome:
+    """The verdict on an unpacked wheel. Raises WheelError, RemoteError and BudgetSpentError."""
     with _content(candidate, tools.client) as content:
         unpack(content, root, tools.budget, is_metadata)
         pins = requirements_on_torch(root)
@@ -321,7 +328,8 @@ def _judge_wheel(candidate: _Candidate, root: Path, tools: _Tools) -> tuple[str,
             refusing = [pin for pin in pins if not admits(pin, torch.version_tuple)]
             if refusing:
                 pin = printable(refusing[0])[:200]
-                return FAILS, f"it requires torch {pin}, and torch {torch.version} is here"
+                why = f"it requires torch {pin}, and torch {torch.version} is here"
+                return _Outcome(FAILS, why)
         unpack(content, root, tools.budget, is_code)
     verdicts = list(_judge_objects(candidate.name, root, tools))
     return _summary(verdicts, pins)
@@ -352,24 +360,24 @@ def _with_owner(binary: BinaryRecord, name: WheelName, root: Path) -> BinaryReco
     return binary._replace(owner=owner)
 
 
-def _summary(verdicts: list[Verdict], pins: list[str]) -> tuple[str, str]:
-    """State and reason of a wheel: those of its worst object.
+def _summary(verdicts: list[Verdict], pins: list[str]) -> _Outcome:
+    """The verdict on a wheel: that on its worst object.
 
     Of objects that are made for one torch each, or for one device each, one that works is
     enough.
     """
     if not verdicts:
         requirement = f"; it requires torch {printable(pins[0])[:200]}" if pins and pins[0] else ""
-        return WORKS, f"it holds no extension of torch{requirement}"
+        return _Outcome(WORKS, f"it holds no extension of torch{requirement}")
     working = [verdict for verdict in verdicts if verdict.accepted]
     for verdict in verdicts:
         if verdict.accepted or (working and _has_alternatives(verdict.binary)):
             continue
         state = FAILS if verdict.rejection else UNKNOWN_STATE
         why = verdict.cause.why if verdict.cause else render.summary(verdict)
-        return state, why
+        return _Outcome(state, why)
     notes = [f.why for v in working for f in v.findings if f.why and "vouches" in f.why]
-    return WORKS, notes[0] if notes else f"{len(working)} extensions fit"
+    return _Outcome(WORKS, notes[0] if notes else f"{len(working)} extensions fit")
 
 
 def _has_alternatives(binary: BinaryRecord) -> bool:

@@ -104,8 +104,13 @@ def _located(python: str | None) -> Path | None:
     try:
         answer = subprocess.run([python, "-c", code], capture_output=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
+        reason = str(error)
+        if isinstance(error, subprocess.CalledProcessError):  # its text repeats the program
+            reason = f"it ended with exit code {error.returncode}"
+        elif isinstance(error, subprocess.TimeoutExpired):
+            reason = f"it took more than {error.timeout:.0f} s"
         raise TorchNotFoundError(
-            f"{python} could not be asked for its torch ({error}). Name a working interpreter."
+            f"{python} could not be asked for its torch ({reason}). Name a working interpreter."
         ) from error
     origin = os.fsdecode(answer.stdout.rpartition(b"\0")[2])
     return Path(origin).parent if origin else None
