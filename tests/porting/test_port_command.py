@@ -112,6 +112,14 @@ def test_a_folder_of_too_many_sources_is_read_in_part_and_says_so(
     assert "c.cpp: it and all later files: more than one report reads" in printed.out
 
 
+def test_a_report_has_a_bounded_number_of_names_and_places(report, monkeypatch) -> None:
+    monkeypatch.setattr(porting_report, "MAX_NAMES", 2)
+    monkeypatch.setattr(porting_report, "MAX_PLACES", 3)
+    rows = report("at::a; at::b; at::c; at::d;" + "at::a;" * 10).rows
+    assert {row.name: row.count for row in rows} == {"a": 11, "b": 1, "other names": 2}
+    assert [len(row.places) for row in rows] == [3, 2, 1]
+
+
 def test_a_source_that_is_no_text_is_read(report, tmp_path) -> None:
     (tmp_path / "noise.cpp").write_bytes(bytes(range(256)) * 40 + b"\nat::Tensor x;")
     assert report().rows[-1].name == "Tensor"

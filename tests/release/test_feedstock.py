@@ -13,6 +13,7 @@ from release_places import REPO
 from ruamel.yaml import YAML
 
 from torchship.release import ReleaseError
+from torchship.release.cells import all_cells
 from torchship.release.feedstock import FOLDER, NO_HASH, _filled, feedstock_files
 
 if TYPE_CHECKING:
@@ -78,6 +79,16 @@ def test_each_cuda_of_conda_forge_makes_one_package(
     assert host in requirements(variant)["host"]
     assert requirements(variant)["run"] == ["python >=3.10", *run]
     assert variant.recipe.to_dict()["build"]["number"] == number
+
+
+@pytest.mark.parametrize(
+    ("cuda", "name"),
+    [("None", "stable210-cpu"), ("12.9", "stable210-cu12"), ("13.0", "stable210-cu13")],
+)
+def test_the_package_is_tested_for_its_own_variant(render, cuda: str, name: str, matrix) -> None:
+    recipe = render(cuda).recipe.to_dict()
+    assert recipe["context"]["variant"] == name
+    assert name in [cell.name for cell in all_cells(matrix)]
 
 
 def test_the_architectures_are_those_of_the_matrix(render) -> None:

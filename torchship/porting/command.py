@@ -159,8 +159,10 @@ def _row_lines(row: Row, *, all_places: bool) -> Iterator[str]:
     yield f"{row.count:5}  {printable(row.name)}{target}{since}"
     if counterpart.advice:
         yield from _wrapped(counterpart.advice)
-    named = [f"{printable(place.file)}:{place.line}" for place in row.places]
-    yield from _wrapped(some(named, most=len(named) if all_places else 2))
+    most = len(row.places) if all_places else 2
+    named = [f"{printable(place.file)}:{place.line}" for place in row.places[:most]]
+    more = f" and {row.count - most} more" if row.count > most else ""
+    yield from _wrapped(", ".join(named) + more)
 
 
 def _wrapped(message: str) -> list[str]:

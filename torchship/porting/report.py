@@ -1,5 +1,6 @@
 """The report on a folder of sources: each use of torch, and what a port would make of it."""
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -40,10 +41,13 @@ SUFFIXES = frozenset(
 #: Bounds, for folders that nobody wrote by hand.
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 1 << 20
-MAX_BYTES = 32 << 20
+MAX_BYTES = 16 << 20
 MAX_DEPTH = 40
 #: Processor time for the first of two readings; what is left then is not read.
 MAX_SECONDS = 60.0
+#: Names in a report; later ones share a row. And places that a report has of a name.
+MAX_NAMES = 10_000
+MAX_PLACES = 1_000
 
 
 class Place(NamedTuple):
@@ -66,11 +70,9 @@ class Row:
     what: What
     name: str
     counterpart: Counterpart
+    count: int = 0
+    #: Where they are, MAX_PLACES at most.
     places: list[Place] = field(default_factory=list)
-
-    @property
-    def count(self) -> int:
-        return len(self.places)
 
 
 @dataclass
@@ -144,7 +146,7 @@ def _needed_headers(row: Row) -> str:
 @dataclass
 class _Source:
     file: str
-    tokens: list[Token]
+    path: Path
     #: Whether it names the tensor of the stable ABI, and never ATen's.
     is_ported: bool = False
 
@@ -158,17 +160,22 @@ def read_folder(folder: Path, exclude: tuple[str, ...] = ()) -> Report:
     unread: list[Unread] = []
     sources: list[_Source] = []
     facts = Facts()
-    for source in _sources(folder, exclude, unread):
+    for source, tokens in _sources(folder, exclude, unread):
         # This reading is for what the sources say of each other; the next one counts.
-        names = {use.name for use in Reader(source.tokens, facts).uses()}
+        names = {use.name for use in Reader(tokens, facts).uses()}
         source.is_ported = "torch::stable::Tensor" in names and "Tensor" not in names
         sources.append(source)
     rows: dict[tuple[What, str], Row] = {}
     includes: dict[str, Include] = {}
     for source in sources:
-        for use in Reader(source.tokens, facts, is_ported=source.is_ported).uses():
+        try:
+            tokens = _read(source.path)
+        except OSError:
+            unread.append(Unread(source.file, "it changed while it was read"))
+            continue
+        for use in Reader(tokens, facts, is_ported=source.is_ported).uses():
             _add_use(rows, use, source.file)
-        for token in source.tokens:
+        for token in tokens:
             if token.kind is Kind.INCLUDE:
                 _add_include(includes, token, source.file)
     return Report(
@@ -181,10 +188,13 @@ def read_folder(folder: Path, exclude: tuple[str, ...] = ()) -> Report:
 
 
 def _add_use(rows: dict[tuple[What, str], Row], use: Use, file: str) -> None:
-    row = rows.setdefault(
-        (use.what, use.name), Row(what=use.what, name=use.name, counterpart=use.counterpart)
-    )
-    row.places.append(Place(file, use.line))
+    key = (use.what, use.name)
+    if key not in rows and len(rows) >= MAX_NAMES:
+        key = (use.what, "other names")
+    row = rows.setdefault(key, Row(what=use.what, name=key[1], counterpart=use.counterpart))
+    row.count += 1
+    if len(row.places) < MAX_PLACES:
+        row.places.append(Place(file, use.line))
 
 
 def _add_include(includes: dict[str, Include], token: Token, file: str) -> None:
@@ -205,7 +215,9 @@ def replace_header(path: str) -> str | None:
     return HEADERS[max(starts, key=len)] if starts else None
 
 
-def _sources(folder: Path, exclude: tuple[str, ...], unread: list[Unread]) -> Iterator[_Source]:
+def _sources(
+    folder: Path, exclude: tuple[str, ...], unread: list[Unread]
+) -> Iterator[tuple[_Source, list[Token]]]:
     left = MAX_BYTES
     end = time.process_time() + MAX_SECONDS
     for count, path in enumerate(_files(folder, exclude)):
@@ -214,15 +226,20 @@ def _sources(folder: Path, exclude: tuple[str, ...], unread: list[Unread]) -> It
             unread.append(Unread(file, "it and all later files: more than one report reads"))
             return
         try:
-            content = read_regular(path, MAX_FILE_BYTES + 1)
+            left -= min(path.stat().st_size, MAX_FILE_BYTES)
+            tokens = _read(path)
         except OSError as error:
             unread.append(Unread(file, error.strerror or "cannot be read"))
-            continue
-        if len(content) > MAX_FILE_BYTES:
-            unread.append(Unread(file, f"larger than {MAX_FILE_BYTES >> 20} MiB"))
-            continue
-        left -= len(content)
-        yield _Source(file, tokenize(content.decode("utf-8", "replace")))
+        else:
+            yield _Source(file, path), tokens
+
+
+def _read(path: Path) -> list[Token]:
+    """The tokens of a file; raises OSError where it cannot be read, or is too large."""
+    content = read_regular(path, MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MAX_FILE_BYTES >> 10} KiB", str(path))
+    return tokenize(content.decode("utf-8", "replace"))
 
 
 def _files(folder: Path, exclude: tuple[str, ...]) -> Iterator[Path]:

@@ -200,8 +200,9 @@ _GETTERS = ("value", "value_or", "get", "front", "back", "at")
 _MAX_ALIASES = 8
 _MAX_PARTS = 12
 _MAX_SCOPES = 64
+_ANGLES = {"<": 1, ">": -1, ">>>": -3}
 #: How far the `>` of a template's arguments is looked for.
-_MAX_TEMPLATE = 100
+_MAX_TEMPLATE = 80
 
 
 def pair_brackets(tokens: list[Token]) -> dict[int, int]:
@@ -262,6 +263,10 @@ class Reader:
 
     def __init__(self, tokens: Iterable[Token], facts: Facts, *, is_ported: bool = False) -> None:
         self._tokens = [token for token in tokens if token.kind is not Kind.INCLUDE]
+        #: The marks and names; "" for strings and for numbers.
+        self._texts = [
+            token.text if token.kind in (Kind.MARK, Kind.NAME) else "" for token in self._tokens
+        ]
         self._partners = pair_brackets(self._tokens)
         self._facts = facts
         self._is_ported = is_ported
@@ -292,10 +297,7 @@ class Reader:
 
     def _text(self, place: int) -> str:
         """The mark or name there; "" outside the source, for strings and for numbers."""
-        if not 0 <= place < len(self._tokens):
-            return ""
-        token = self._tokens[place]
-        return token.text if token.kind in (Kind.MARK, Kind.NAME) else ""
+        return self._texts[place] if 0 <= place < len(self._texts) else ""
 
     def _is_name(self, place: int) -> bool:
         return 0 <= place < len(self._tokens) and self._tokens[place].kind is Kind.NAME
@@ -603,10 +605,12 @@ class Reader:
 
     def _template_end(self, place: int) -> int | None:
         """Where the template's arguments end that begin there with `<`."""
+        texts = self._texts[place : place + _MAX_TEMPLATE]
+        if ">" not in texts and ">>>" not in texts:
+            return None
         depth = 0
-        for end in range(place, min(place + _MAX_TEMPLATE, len(self._tokens))):
-            text = self._text(end)
-            depth += {"<": 1, ">": -1, ">>>": -3}.get(text, 0)
+        for end, text in enumerate(texts, place):
+            depth += _ANGLES.get(text, 0)
             if depth <= 0:
                 return end
             if text in (";", "{"):
