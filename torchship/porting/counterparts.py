@@ -793,7 +793,8 @@ _LISTED_NAMES = frozenset([*_NAMES, *_METHODS])
 
 
 def all_rows() -> list[Counterpart]:
-    return list({*_NAMES.values(), *_MACROS.values(), *_METHODS.values()})
+    """Every row once, in the order of the tables."""
+    return list(dict.fromkeys([*_NAMES.values(), *_MACROS.values(), *_METHODS.values()]))
 
 
 def _with_star(rows: dict[str, Counterpart], name: str) -> Counterpart | None:
