@@ -7,6 +7,7 @@ test_compat_cures.py carries out those of the project.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import shutil
 import subprocess
@@ -21,8 +22,8 @@ from shared_objects import shared_object
 from sick_environment import REPO, SickEnvironment, carries_out
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.doctor import BinaryRecord, Environment, cures, fixes
-from lltm_conda.engine.doctor.records import Owner
+from lltm_conda.engine.doctor import BinaryRecord, Environment, Finding, cures, fixes, render
+from lltm_conda.engine.doctor.records import REJECTED, Owner
 
 ADD = "_ZN2at6Tensor3addEv"
 ONLY_OLD = "_ZN2at10only_in_29Ev"
@@ -339,6 +340,22 @@ def test_the_plain_definition_is_imported_where_there_is_no_binary() -> None:
     cure = fixes.without_binaries(PROJECT)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     subprocess.run(["bash", "-c", cure.command], check=True, env=environment, cwd="/")
+
+
+def test_the_command_in_json_can_be_typed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Elsewhere, `~` stands for the home folder, and `$PREFIX` for that of the environment."""
+    path = Path(sys.prefix) / "a file"
+    finding = Finding(
+        dimension="file",
+        status=REJECTED,
+        observed=str(path),
+        needed="a file that this user may read",
+        fix=fixes.open_path(path),
+    )
+    render.print_json(cause=finding)
+    cause = json.loads(capsys.readouterr().out)["cause"]
+    assert cause["observed"] == "$PREFIX/a file"
+    assert cause["command"] == cause["fix"] == f"chmod a+r '{path}'"
 
 
 def test_a_path_is_one_word_of_a_command() -> None:

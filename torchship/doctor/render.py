@@ -73,6 +73,9 @@ def print_json(**fields: object) -> None:
 
 def _plain(value: object) -> object:
     """A dict for a record, a list for a tuple, a shortened string for a path or a string."""
+    if isinstance(value, Finding):
+        fields = {name: _plain(field) for name, field in value._asdict().items()}
+        return {**fields, "command": printable(value.fix.command)}
     if isinstance(value, Record):
         return _plain(value._asdict())
     if isinstance(value, Mapping):
