@@ -29,9 +29,8 @@ from measurements.linking import cases  # noqa: E402
 
 RESULTS = storage.RESULTS / "linking.json"
 PROGRAM = Path(__file__).with_name("load_case.py")
-CASES = 1000
+CASES = 400
 SECONDS = 60
-DID_NOT_START = 127
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ class Row:
 def run(seed: int, root: Path = REPO, python: Path | None = None) -> Row | None:
     """Build, judge and load the case of a seed; `root` holds the package torchship.
 
-    None if LD_PRELOAD keeps even the interpreter from starting.
+    None if LD_PRELOAD keeps even the interpreter from starting. Raises RuntimeError if the
+    checker fails.
     """
     case = cases.draw(seed)
     with tempfile.TemporaryDirectory() as name:
@@ -99,8 +99,10 @@ def _load(
         timeout=SECONDS,
         check=False,
     )
-    if case.preloads and answer.returncode == DID_NOT_START and not answer.stdout:
-        return None
+    if not answer.stdout:
+        if case.preloads:
+            return None
+        raise RuntimeError(f"seed {case.seed}: exit {answer.returncode}: {answer.stderr[-2000:]}")
     verdict, *outcomes = map(json.loads, answer.stdout.splitlines())
     killed = {"torch": False, "loads": False, "error": answer.stderr[-500:]}
     return {"verdict": verdict, "outcome": outcomes[-1] if outcomes else killed}
@@ -113,7 +115,11 @@ def main() -> int:
     options = parser.parse_args()
     seeds = range(options.first, options.first + (options.cases or CASES))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        rows = [row for row in pool.map(run, seeds) if row is not None]
+        rows = []
+        for row in pool.map(run, seeds):
+            if row is not None:
+                rows.append(row)
+                print(f"\r{len(rows)} cases", end="", file=sys.stderr, flush=True)
     wrong = [row for row in rows if not row.is_right]
     for row in wrong:
         print(asdict(row))

@@ -90,6 +90,13 @@ def test_a_random_case_is_judged_as_it_loads(seed: int, engine: Path, tmp_path: 
     assert row.is_right, row
 
 
+def test_the_stored_cases_were_all_judged_as_they_load() -> None:
+    counts = draw_linking.stored_counts()
+    assert counts["cases"] >= 300
+    assert counts["accepted that fail"] == 0
+    assert counts["refused that load"] == 0
+
+
 def test_each_kind_of_interpreter_and_of_linking_is_drawn() -> None:
     drawn = [cases.draw(seed) for seed in range(100)]
     editions = [edition for case in drawn for edition in case.editions]
