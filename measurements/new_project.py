@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from torchship.project.archive import make_archive
@@ -50,7 +51,7 @@ class Trial:
     def repo(self) -> Path:
         return self.folder / NAME
 
-    def run(self, name: str, *commands: Sequence[str | Path], cwd: Path | None = None) -> None:
+    def run(self, name: str, *commands: Sequence[object], cwd: Path | None = None) -> None:
         """Runs commands until one fails."""
         began = time.monotonic()
         output = ""
@@ -83,7 +84,7 @@ def clean_variables(home: Path) -> dict[str, str]:
     return {**variables, "FORCE_CUDA": "0", "PIP_CACHE_DIR": str(home / "pip-cache")}
 
 
-def make_venv(folder: Path) -> list[str | Path]:
+def make_venv(folder: Path) -> list[object]:
     return [sys.executable, "-m", "venv", folder]
 
 
@@ -161,8 +162,8 @@ def main() -> int:
         trial.run("scripts/build_all.sh host", [trial.repo / "scripts" / "build_all.sh", "host"])
         trial.run("scripts/test.sh", [trial.repo / "scripts" / "test.sh"])
         for torch in options.torch:
-            attempt(lambda torch=torch: install_elsewhere(trial, torch))
-        attempt(lambda: install_from_git(trial, options.pin))
+            attempt(partial(install_elsewhere, trial, torch))
+        attempt(partial(install_from_git, trial, options.pin))
         result = {
             "template": options.template,
             "processors": os.cpu_count(),
