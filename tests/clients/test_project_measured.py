@@ -1,0 +1,32 @@
+"""What measurements.new_project stored of a project made from the wheel of torchship alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from measurements import storage
+
+REPO = Path(__file__).resolve().parents[2]
+PAGE = REPO / "docs" / "ship" / "own-op.md"
+
+
+@pytest.fixture
+def result() -> dict[str, Any]:
+    document = storage.load(storage.RESULTS / "new_project_steps.json")
+    assert isinstance(document, dict)
+    return document
+
+
+def test_every_step_passed_both_commands_and_other_torches_among_them(result) -> None:
+    passed = {step["name"] for step in result["steps"] if step["passed"]}
+    assert passed == {step["name"] for step in result["steps"]}
+    assert {"scripts/build_all.sh host", "scripts/test.sh"} <= passed
+    assert {"its wheel with torch 2.10.0", "its wheel with torch 2.15.0"} <= passed
+
+
+def test_the_page_says_how_small_it_is(result) -> None:
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"{result['files']} files and {result['lines']} lines" in page
