@@ -46,7 +46,7 @@ html_title = "lltm"
 html_static_path = ["_static"]
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
-html_js_files = ["install.js"]
+html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "lltm"},

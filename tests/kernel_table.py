@@ -11,7 +11,9 @@ from typing import Any
 import cffi
 import torch
 
-HEADER = Path(__file__).resolve().parents[1] / "csrc" / "kernels" / "lltm_kernels.h"
+REPO = Path(__file__).resolve().parents[1]
+HEADER = REPO / "csrc" / "kernels" / "lltm_kernels.h"
+INCLUDES = [f"-I{REPO / folder}" for folder in ("csrc", "torchship/include")]
 CODES = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 """The numbers of `lltm_dtype`."""
 
@@ -19,7 +21,7 @@ CODES = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 1
 @cache
 def interface() -> cffi.FFI:
     """The types of the header."""
-    command = ["cc", "-E", "-P", "-x", "c", str(HEADER)]
+    command = ["cc", "-E", "-P", "-x", "c", *INCLUDES, str(HEADER)]
     preprocessed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     ours = preprocessed[preprocessed.index("typedef void (*lltm_range_function)") :]
     ffi = cffi.FFI()

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-CPU = Path(__file__).resolve().parents[2] / "csrc" / "kernels" / "cpu"
+REPO = Path(__file__).resolve().parents[2]
+CPU = REPO / "csrc" / "kernels" / "cpu"
+INCLUDES = [f"-I{REPO / folder}" for folder in ("csrc", "torchship/include")]
 GXX = "aarch64-linux-gnu-g++"
 pytestmark = pytest.mark.skipif(not shutil.which(GXX), reason=f"apt-get install {GXX}")
 
@@ -54,7 +56,8 @@ def functions(level: str, folder: Path) -> dict[str, list[list[str]]]:
     source = folder / "tried.cpp"
     out = folder / "tried.s"
     source.write_text(SOURCE.format(level=level), encoding="utf-8")
-    command = [GXX, "-std=c++17", "-O3", "-DNDEBUG", "-fPIC", f"-I{CPU}", "-S", source, "-o", out]
+    command = [GXX, "-std=c++17", "-O3", "-DNDEBUG", "-fPIC", f"-I{CPU}", *INCLUDES]
+    command += ["-S", str(source), "-o", str(out)]
     subprocess.run(command, check=True)
     blocks_of = {}
     assembly = out.read_text(encoding="utf-8")
@@ -108,7 +111,8 @@ def test_the_device_code_is_that_of_x86(tmp_path: Path) -> None:
     cubins = []
     for ccbin in ((), ("-ccbin", GXX, "--target-directory", f"{platform.machine()}-linux")):
         out = tmp_path / f"{len(cubins)}.cubin"
-        command = ["nvcc", "-std=c++17", "-O3", "-cubin", "-arch=sm_90", *ccbin, "-o", out]
-        subprocess.run([*command, CPU.parent / "cuda" / "step" / "pointwise.cu"], check=True)
+        command = ["nvcc", "-std=c++17", "-O3", "-cubin", "-arch=sm_90", *INCLUDES, *ccbin]
+        source = CPU.parent / "cuda" / "step" / "pointwise.cu"
+        subprocess.run([*command, "-o", out, source], check=True)
         cubins.append(out.read_bytes())
     assert cubins[0] == cubins[1]

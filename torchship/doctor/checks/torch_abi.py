@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import codes, cures, faults, fixes, support
 from ..binary import is_torch_symbol
-from ..layouts import difference, layout_of
+from ..layouts import OLDER_LAYOUTS, difference, layout_of
 from ..records import (
     NOTE,
     OK,
@@ -175,6 +175,8 @@ def _check_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -
         return Finding(dimension=_VERSION, status=OK, observed=torch.version, needed=as_built)
     target = record.torch_target if record else None
     label = f"torch {dotted(target)}" if target else "a torch that it does not name"
+    if fixes.ours(binary, runtime) and torch.version_tuple in OLDER_LAYOUTS:
+        return _older_than_served(binary, torch, runtime, label)
     measured = layout_of(torch.version_tuple) if torch.is_release else None
     if measured is None:
         return _unmeasured_torch(binary, torch, runtime, label)
@@ -196,6 +198,25 @@ def _check_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -
             f"built for {label}; torch {dotted(torch.version_tuple)} has "
             f"the same class layout{appended}"
         ),
+    )
+
+
+def _older_than_served(
+    binary: BinaryRecord, torch: TorchInstall, runtime: Runtime, label: str
+) -> Finding:
+    """The project's own binaries never ran beside such a torch, whatever its class layout."""
+    return Finding(
+        dimension=_VERSION,
+        status=REJECTED,
+        code=codes.TORCH_TOO_OLD,
+        observed=torch.version,
+        needed=f"{label}, or one of the same layout",
+        why=(
+            f"{binary.name} was built for {label}; "
+            f"torch {torch.version} is older than every torch that it serves"
+        ),
+        fix=fixes.fit_torch(runtime, binary),
+        fault=faults.TORCH_VERSION,
     )
 
 

@@ -14,3 +14,11 @@ document.addEventListener("DOMContentLoaded", () => {
     show();
   }
 });
+
+// The theme leaves the toggles of nested pages without a name, which screen readers need.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const toggle of document.querySelectorAll(".bd-sidebar-primary summary")) {
+    const page = toggle.closest("li").querySelector("a");
+    toggle.setAttribute("aria-label", `Pages below ${page.textContent.trim()}`);
+  }
+});
