@@ -93,14 +93,32 @@ class _Drawing:
             uses += (function(self._random.choice(below), 0),)
         runpath, is_rpath = self._runpath(file)
         if number is None:
-            return Edition(file, "", (), "", needs, uses, runpath, is_rpath)
+            return Edition(
+                file=file,
+                soname="",
+                defines=(),
+                version="",
+                needs=needs,
+                uses=uses,
+                runpath=runpath,
+                is_rpath=is_rpath,
+            )
         lacks_one = self._random.random() < 0.15
         defines = (function(number, 0), *(() if lacks_one else (function(number, 1),)))
         version = self._versions[number]
         if version and self._random.random() < 0.25:
             version = self._random.choice((f"L{number}_1", ""))
         name = soname(number) if self._random.random() < 0.9 else ""
-        return Edition(file, name, defines, version, needs, uses, runpath, is_rpath)
+        return Edition(
+            file=file,
+            soname=name,
+            defines=defines,
+            version=version,
+            needs=needs,
+            uses=uses,
+            runpath=runpath,
+            is_rpath=is_rpath,
+        )
 
     def case(self, seed: int) -> Case:
         editions = [self._edition(OBJECT, None)]
