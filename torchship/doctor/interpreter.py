@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from .project import Record
-from .text import printable
+from .text import printable, read_regular
 
 #: Where a prefix has its interpreter.
 _IN_PREFIX = ("bin/python", "bin/python3", "python.exe", "Scripts/python.exe")
 _MARK = "torch-doctor-probe:"
 _SECONDS = 20.0
+_ELF = b"\x7fELF"
 _MAX_ANSWER = 1 << 20
 _MAX_ENTRIES = 10_000
 
@@ -90,6 +91,18 @@ def own_folders() -> tuple[str, ...]:
 def executable() -> str:
     """The file of the judged Python."""
     return _judged.executable if _judged else sys.executable
+
+
+def program() -> Path:
+    """The program that runs as the judged Python.
+
+    `sys.executable` may name a script that starts it, as under an emulator.
+    """
+    path = Path(executable())
+    with suppress(OSError):
+        if _judged is None and read_regular(path.resolve(), len(_ELF)) != _ELF:
+            return Path("/proc/self/exe").readlink()
+    return path
 
 
 def ask(python: str) -> Interpreter:

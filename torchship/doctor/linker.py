@@ -22,9 +22,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from .elf import Elf, ElfError, VersionNeed
+from .elf import MACHINES, Elf, ElfError, VersionNeed
 from .project import Record
-from .runtime_probe import libc, system_folders
+from .runtime_probe import libc, machine, system_folders
 from .text import printable, read_regular
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")
@@ -132,6 +132,11 @@ def head_of(path: Path) -> Head:
             has_symbol_versions=elf.has_symbol_versions,
         )
     return Head()
+
+
+def machine_number() -> int:
+    """The number of this machine in ELF headers; 0 for one that the doctor does not know."""
+    return next((number for number, name in MACHINES.items() if name == machine()), 0)
 
 
 @cache

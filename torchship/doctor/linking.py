@@ -72,7 +72,7 @@ def link(
     """
     settings = settings_here()
     root = torch.root if torch else None
-    process = import_torch(root, settings, program or Path(interpreter.executable())).process
+    process = import_torch(root, settings, program or interpreter.program()).process
     libraries = binary.owner.libraries if binary.owner else {}
     scope = process.open(opened, budget, libraries).files if opened is not None else ()
     opening = process.open(binary.path, budget, libraries)
@@ -88,7 +88,7 @@ def link(
     faults = [f for f in _faults(opening, process) if f.kind != "symbols" or f.file not in siblings]
     if not opening.succeeds:
         for variable, changed in without_variables(settings).items():
-            without = import_torch(root, changed, program or Path(interpreter.executable())).process
+            without = import_torch(root, changed, program or interpreter.program()).process
             again = without.bind(without.open(binary.path, budget, libraries), budget, scope)
             if again.succeeds:
                 faults.insert(0, _override(variable, process, opening))
@@ -173,9 +173,7 @@ def missing_libraries(
     Raises BudgetSpentError.
     """
     root = torch.root if torch else None
-    process = import_torch(
-        root, settings_here(), Path(interpreter.executable()), binds=False
-    ).process
+    process = import_torch(root, settings_here(), interpreter.program(), binds=False).process
     budget = budget or Budget.for_file(binary.size)
     return process.open(binary.path, budget).missing
 

@@ -12,6 +12,7 @@ from .linker import (
     Settings,
     head_of,
     identity,
+    machine_number,
     preloaded_paths,
     refusal_of,
     search,
@@ -90,7 +91,7 @@ class Process:
         self._bound: dict[Path, frozenset[Path]] = {}
         self.caller_rpath: tuple[Path, ...] = ()
         head = head_of(program)
-        self.machine = head.machine
+        self.machine = head.machine or machine_number()
         self.executable_stack = head.executable_stack
         if head.interpreter:
             self._add(Path(head.interpreter), ())

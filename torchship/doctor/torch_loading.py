@@ -65,9 +65,7 @@ def check_import(runtime: Runtime) -> Finding | None:
     judged = interpreter.judged()
     if runtime.python[:2] != (judged.version if judged else sys.version_info)[:2]:
         return None  # no program of that Python is known
-    return _check_import(
-        torch, settings_here(), Path(interpreter.executable()), runtime.environment
-    )
+    return _check_import(torch, settings_here(), interpreter.program(), runtime.environment)
 
 
 @cache
@@ -115,9 +113,7 @@ def _variable_at_fault(root: Path, settings: Settings, program: Path) -> str:
 
 
 def _overridden(torch: TorchInstall, failure: Opening, variable: str, observed: str) -> Finding:
-    process = linking.import_torch(
-        torch.root, settings_here(), Path(interpreter.executable())
-    ).process
+    process = linking.import_torch(torch.root, settings_here(), interpreter.program()).process
     files = [*process.preloaded]
     if variable == "LD_LIBRARY_PATH":
         files = [*failure.by_library_path, *(refusal.path for refusal in failure.refused)]
