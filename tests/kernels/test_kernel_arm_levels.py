@@ -16,6 +16,7 @@ import lltm_conda
 REPO = Path(__file__).resolve().parents[2]
 DRIVER = Path(__file__).parent / "run_levels.cpp"
 KERNELS = sorted((REPO / "csrc" / "kernels" / "cpu").glob("*.cpp"))
+INCLUDES = [f"-I{REPO / folder}" for folder in ("csrc", "torchship/include")]
 CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
 SEED = random.randrange(2**32)
 # By lltm_dtype: float16, float32, float64, bfloat16, as for tests/op.
@@ -32,8 +33,8 @@ pytestmark = [
 
 def compiled(compiler: str, folder: Path, *kernels: str | Path) -> Path:
     program = folder / "run_levels"
-    command = [compiler, "-std=c++17", "-O2", "-Wno-psabi", DRIVER, *kernels, "-o", program]
-    subprocess.run(command, check=True)
+    command = [compiler, "-std=c++17", "-O2", "-Wno-psabi", *INCLUDES]
+    subprocess.run([*command, DRIVER, *kernels, "-o", program], check=True)
     return program
 
 

@@ -15,7 +15,8 @@ from torchship.release import ReleaseError
 from torchship.release.environments import apt
 
 CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
-FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-S")
+INCLUDES = [f"-I{REPO / folder}" for folder in ("csrc", "torchship/include")]
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", *INCLUDES, "-S")
 # The kernels of one level take qemu minutes.
 SOURCES = [p for p in (REPO / "csrc" / "kernels" / "cpu").glob("*.cpp") if "level_" not in p.name]
 

@@ -13,7 +13,7 @@ _LOOKUPS_PER_LOOK = 64
 #: some 10,000.
 _LOOKUPS_PER_MEGABYTE = 35_000
 _FEW_LOOKUPS = 10_000
-_MAX_LOOKUPS = 350_000
+_MAX_LOOKUPS = 200_000
 #: Beyond its lookups, a file has this processor time to read the libraries of its package.
 #: The slowest verdict on a real extension took 0.42 s; the reading that is under way when
 #: the time ends takes at most 1.5 s more.
