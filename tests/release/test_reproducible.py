@@ -79,9 +79,9 @@ def test_shared_objects_do_not_know_where_they_were_built(tmp_path) -> None:
 
 
 def hash_outputs(root: Path) -> dict[str, str]:
-    """The hashes of what a run of the release tool left."""
+    """The hashes of what a run of the release tool left of the op."""
     digests = hashes(root / "build" / "binaries", "*.so")
-    for pattern in ("*.whl", "*.conda", "*.tar.gz"):
+    for pattern in ("lltm-*.whl", "lltm-*.conda", "lltm-*.tar.gz"):
         digests |= hashes(root / "dist", pattern)
     return digests
 

@@ -145,8 +145,12 @@ def _nvcc_recipe(request: BuildRequest, toolkit: CudaToolkit, architectures: lis
         # GPU code is three quarters of a wheel, so compress it from CUDA 13 on. Every driver
         # for CUDA 13 reads this compression, but drivers for CUDA 12.0 to 12.3 do not.
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
-        *(word for option in through_nvcc for word in _through_nvcc("-Xcompiler", option)),
-        *include_flags(request),
+        # nvcc splits the value of its own -I at commas, which a folder's name may have.
+        *(
+            word
+            for option in (*through_nvcc, *include_flags(request))
+            for word in _through_nvcc("-Xcompiler", option)
+        ),
     ]
     return Recipe(
         sources=dict.fromkeys(kernel_sources(request.csrc, "cuda"), command),
