@@ -570,7 +570,11 @@ class Plan:
 
     def _extras_channel(self, tool: Tool, base: BaseChannel) -> BaseChannel:
         """A channel of what extras require before a bootstrap channel, which lacks that."""
-        if not base.tasks:
+        # With --channel, it may be the bootstrap channel of another checkout.
+        is_bootstrap = (
+            base.urls[-1].rstrip("/").endswith(f"/{self.settings.bootstrap_channel.name}")
+        )
+        if not is_bootstrap:
             return base
         folder = self.settings.build / "extras-channel"
         task = LinkExtras(
