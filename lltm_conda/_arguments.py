@@ -81,6 +81,14 @@ def check_pair(name: str, state: object, members: tuple[str, str]) -> None:
             )
 
 
+def complex_advice(name: str) -> str:
+    """How to hand complex numbers to the cell, for the end of an error message."""
+    return (
+        "the cell is defined for real numbers: pass real and imaginary parts as features, "
+        f"torch.view_as_real({name}).flatten(-2)"
+    )
+
+
 def check_like_parameters(name: str, tensor: Tensor, parameter: Tensor) -> None:
     """Refuses a tensor with another dtype or device than the module's parameters have."""
     if tensor.is_complex():

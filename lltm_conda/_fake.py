@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ._arguments import complex_advice
 from ._derivatives import NEEDS
 from ._torch_private import device_of
 
@@ -113,10 +114,7 @@ def check_floating(input: Tensor) -> None:
         return
     advice = "convert it with input.float()"
     if input.dtype.is_complex:
-        advice = (
-            "the cell is defined for real numbers: pass real and imaginary parts as features, "
-            "torch.view_as_real(input).flatten(-2)"
-        )
+        advice = complex_advice("input")
     raise RuntimeError(
         "lltm: input must be float32, float64, float16 or bfloat16, got "
         f"{dtype_name(input.dtype)}; {advice}"

@@ -32,6 +32,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from . import _derivatives, _plain
+from ._arguments import complex_advice
 from ._context import Context, VmapInfo
 from ._fake import fake_backward, fake_forward
 from ._registration import BatchedCell, Rules, batching_rule, register
@@ -158,8 +159,7 @@ def refuse(error: Exception, **tensors: Tensor) -> None:
         elif tensor.is_complex():
             raise RuntimeError(
                 f"lltm: {name} must be float32, float64, float16 or bfloat16, got {tensor.dtype}; "
-                "the cell is defined for real numbers: pass real and imaginary parts as features, "
-                f"torch.view_as_real({name}).flatten(-2)"
+                f"{complex_advice(name)}"
             ) from error
         else:
             continue

@@ -11,9 +11,11 @@ from typing import Any
 import cffi
 import torch
 
+from lltm_conda.engine.builder import include_dirs
+
 REPO = Path(__file__).resolve().parents[1]
 HEADER = REPO / "csrc" / "kernels" / "lltm_kernels.h"
-INCLUDES = [f"-I{REPO / folder}" for folder in ("csrc", "torchship/include")]
+INCLUDES = [f"-I{folder}" for folder in include_dirs(REPO / "csrc")]
 CODES = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 """The numbers of `lltm_dtype`."""
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from lltm_conda.engine.builder import include_dirs
+
 REPO = Path(__file__).resolve().parents[2]
 CPU = REPO / "csrc" / "kernels" / "cpu"
-INCLUDES = [f"-I{REPO / folder}" for folder in ("csrc", "torchship/include")]
+INCLUDES = [f"-I{folder}" for folder in include_dirs(REPO / "csrc")]
 GXX = "aarch64-linux-gnu-g++"
 pytestmark = pytest.mark.skipif(not shutil.which(GXX), reason=f"apt-get install {GXX}")
 

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 import lltm_conda
+from lltm_conda.engine.builder import include_dirs
 
 REPO = Path(__file__).resolve().parents[2]
 DRIVER = Path(__file__).parent / "run_levels.cpp"
 KERNELS = sorted((REPO / "csrc" / "kernels" / "cpu").glob("*.cpp"))
-INCLUDES = [f"-I{REPO / folder}" for folder in ("csrc", "torchship/include")]
+INCLUDES = [f"-I{folder}" for folder in include_dirs(REPO / "csrc")]
 CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
 SEED = random.randrange(2**32)
 # By lltm_dtype: float16, float32, float64, bfloat16, as for tests/op.

@@ -11,11 +11,12 @@ import pytest
 from checkout import SETTINGS
 from release_places import REPO
 
+from torchship.builder import include_dirs
 from torchship.release import ReleaseError
 from torchship.release.environments import apt
 
 CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
-INCLUDES = [f"-I{REPO / folder}" for folder in ("csrc", "torchship/include")]
+INCLUDES = [f"-I{folder}" for folder in include_dirs(REPO / "csrc")]
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", *INCLUDES, "-S")
 # The kernels of one level take qemu minutes.
 SOURCES = [p for p in (REPO / "csrc" / "kernels" / "cpu").glob("*.cpp") if "level_" not in p.name]

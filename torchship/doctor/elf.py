@@ -23,6 +23,7 @@ from .text import printable
 if TYPE_CHECKING:
     from .budget import Budget
 
+MAGIC = b"\x7fELF"  #: how every ELF file begins
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
 
@@ -163,7 +164,7 @@ class Elf:
         if self.size < 64:
             raise ElfError(f"{self.size} bytes, too short for an ELF header")
         head = self.read(0, 64)
-        if head[:4] != b"\x7fELF":
+        if head[:4] != MAGIC:
             raise ElfError("no ELF magic number")
         if head[4:6] != b"\x02\x01":
             raise ElfError("not a 64-bit little-endian ELF file")

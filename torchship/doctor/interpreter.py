@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .elf import MAGIC
 from .project import Record
 from .text import printable, read_regular
 
@@ -25,7 +26,6 @@ from .text import printable, read_regular
 _IN_PREFIX = ("bin/python", "bin/python3", "python.exe", "Scripts/python.exe")
 _MARK = "torch-doctor-probe:"
 _SECONDS = 20.0
-_ELF = b"\x7fELF"
 _MAX_ANSWER = 1 << 20
 _MAX_ENTRIES = 10_000
 
@@ -100,7 +100,7 @@ def program() -> Path:
     """
     path = Path(executable())
     with suppress(OSError):
-        if _judged is None and read_regular(path.resolve(), len(_ELF)) != _ELF:
+        if _judged is None and read_regular(path.resolve(), len(MAGIC)) != MAGIC:
             return Path("/proc/self/exe").readlink()
     return path
 

@@ -22,9 +22,10 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from .elf import MACHINES, Elf, ElfError, VersionNeed
+from .elf import MACHINES, MAGIC, Elf, ElfError, VersionNeed
 from .project import Record
-from .runtime_probe import libc, machine, system_folders
+from .runtime_probe import libc, system_folders
+from .runtime_probe import machine as name_of_machine
 from .text import printable, read_regular
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")
@@ -33,7 +34,6 @@ _MAX_CACHE = 8 << 20
 _MAX_PRELOAD_FILE = 1 << 16
 _MAX_FOLDERS = 32  # each folder is searched for every needed library
 _ELF_HEADER = 64
-_MAGIC = b"\x7fELF"
 _ELFCLASS64 = 2
 _MACHINE_AT = 18
 
@@ -136,7 +136,7 @@ def head_of(path: Path) -> Head:
 
 def machine_number() -> int:
     """The number of this machine in ELF headers; 0 for one that the doctor does not know."""
-    return next((number for number, name in MACHINES.items() if name == machine()), 0)
+    return next((number for number, name in MACHINES.items() if name == name_of_machine()), 0)
 
 
 @cache
@@ -203,9 +203,9 @@ def _look_at(path: Path, machine: int, *, is_named: bool = False) -> Place:
         return Place(path=path, refusal="no regular file") if is_unusable else NOT_FOUND
     if len(header) < _ELF_HEADER:
         return Place(path=path, refusal="file too short")
-    if not header.startswith(_MAGIC):
+    if not header.startswith(MAGIC):
         return Place(path=path, refusal="invalid ELF header")
-    is_64_bit = header[len(_MAGIC)] == _ELFCLASS64
+    is_64_bit = header[len(MAGIC)] == _ELFCLASS64
     if is_64_bit and struct.unpack_from("<H", header, _MACHINE_AT)[0] == machine:
         return Place(path=path)
     return Place(path=path, refusal="for another machine") if is_named else NOT_FOUND

@@ -161,8 +161,9 @@ def library_folders() -> Iterator[Path]:
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if entry:
             yield Path(entry)
-    with suppress(ElfError, OSError), Elf(interpreter.program().resolve()) as elf:
-        origin = str(interpreter.program().resolve().parent)
+    program = interpreter.program().resolve()
+    with suppress(ElfError, OSError), Elf(program) as elf:
+        origin = str(program.parent)
         for entry in elf.runpath.split(":"):
             if entry:
                 yield Path(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))

@@ -210,7 +210,7 @@ def _older_than_served(
         status=REJECTED,
         code=codes.TORCH_TOO_OLD,
         observed=torch.version,
-        needed=f"{label}, or one of the same layout",
+        needed=label,
         why=(
             f"{binary.name} was built for {label}; "
             f"torch {torch.version} is older than every torch that it serves"
