@@ -4,8 +4,9 @@
 
 DIR is a folder with an installed lltm (`pip install --no-deps --target DIR WHEEL`). Each build runs
 in a process of its own, and a third contender, torch's own module, in the process of the new build.
-In every round all three run once, in random order, between two CUDA events (the protocol `split` of
-the benchmarks). Sizes are drawn as `python -m benchmarks random` draws them, or named by `--sizes`.
+In every round all three run once, in random order, by a protocol of the benchmarks: between two
+CUDA events (`split`), or by the host's clock, as the tutorial does (`tutorial`). Sizes are drawn as
+`python -m benchmarks random` draws them, or named by `--sizes`.
 
 With `--only-changed-plans`, only sizes that the two builds run by different families of kernels are
 measured, and of these only the passes whose family differs. A draw falls if torch's time over ours
@@ -42,7 +43,7 @@ from benchmarks.check import check  # noqa: E402
 from benchmarks.compare import OURS, SLOWER  # noqa: E402
 from benchmarks.contender import DTYPES, Builder, Calls, Request, make_inputs  # noqa: E402
 from benchmarks.schema import Size, paired_ratio  # noqa: E402
-from benchmarks.timing import calibrate, split, stopwatch  # noqa: E402
+from benchmarks.timing import calibrate, split, stopwatch, tutorial  # noqa: E402
 from measurements import storage  # noqa: E402
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 Pass = Literal["forward", "backward"]
 PASSES: tuple[Pass, ...] = ("forward", "backward")
+Protocol = Literal["split", "tutorial"]
+PROTOCOLS = {"split": split, "tutorial": tutorial}
 Build = Literal["old", "new"]
 MOST_LOOKED_AT = 100_000
 """The most draws among which `--only-changed-plans` looks for changed plans."""
@@ -172,7 +175,13 @@ class Worker:
         }
 
     def prepare(
-        self, draw: Draw, contenders: Sequence[str], passes: Sequence[Pass], *, checked: bool
+        self,
+        draw: Draw,
+        contenders: Sequence[str],
+        passes: Sequence[Pass],
+        *,
+        protocol: Protocol,
+        checked: bool,
     ) -> None:
         """Builds the contenders of a draw and warms them up."""
         self.forget()
@@ -187,7 +196,7 @@ class Worker:
             if checked and name == OURS:
                 check(cell, inputs)
             if "backward" in passes:
-                run = split(cell, inputs)
+                run = PROTOCOLS[protocol](cell, inputs)
             else:
                 run = partial(_run_forward, Calls(cell, inputs))
             self._runs[name] = run
@@ -334,11 +343,12 @@ class Comparisons:
 class Pair:
     """The processes of the two builds."""
 
-    def __init__(self, old: Path, new: Path, *, checked: bool) -> None:
+    def __init__(self, old: Path, new: Path, *, protocol: Protocol, checked: bool) -> None:
         self._workers: dict[Build, WorkerProcess] = {
             "old": WorkerProcess(old),
             "new": WorkerProcess(new),
         }
+        self._protocol = protocol
         self._checked = checked
         self._random = random.Random(0)
 
@@ -377,7 +387,12 @@ class Pair:
         peer = session.PEERS["layer" if draw.size.steps > 1 else "step"]
         contenders: list[tuple[Build, str]] = [("old", OURS), ("new", OURS), ("new", peer)]
         rounds: dict[tuple[Build, str], list[dict[str, float]]] = {one: [] for one in contenders}
-        prepare = {"draw": draw_as_json(draw), "passes": passes, "checked": self._checked}
+        prepare = {
+            "draw": draw_as_json(draw),
+            "passes": passes,
+            "protocol": self._protocol,
+            "checked": self._checked,
+        }
         try:
             self._workers["old"].ask("prepare", contenders=[OURS], **prepare)
             self._workers["new"].ask("prepare", contenders=[OURS, peer], **prepare)
@@ -418,8 +433,8 @@ def draw_as_json(draw: Draw) -> list[object]:
 
 
 @contextlib.contextmanager
-def opened_pair(old: Path, new: Path, *, checked: bool) -> Iterator[Pair]:
-    pair = Pair(old, new, checked=checked)
+def opened_pair(old: Path, new: Path, *, protocol: Protocol, checked: bool) -> Iterator[Pair]:
+    pair = Pair(old, new, protocol=protocol, checked=checked)
     try:
         yield pair
     finally:
@@ -489,6 +504,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--only-changed-plans", action="store_true", help="only steps whose family differs")
     add("--sizes", nargs="+", metavar="B,I,S[,T]", help="these sizes instead of random draws")
     add("--dtypes", nargs="+", choices=tuple(DTYPES), default=sizes.KINDS["cuda"])
+    add("--protocol", choices=tuple(PROTOCOLS), default="split", help="default: split")
     add("--count", type=int, default=100, help="draws to measure (default 100)")
     add("--seed", type=int, default=0)
     add("--again", type=int, default=3, help="repeats of a draw that falls (default 3)")
@@ -518,7 +534,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         serve()
         return 0
     found = Comparisons()
-    with opened_pair(arguments.old, arguments.new, checked=arguments.check) as pair:
+    opened = opened_pair(
+        arguments.old, arguments.new, protocol=arguments.protocol, checked=arguments.check
+    )
+    with opened as pair:
         try:
             compare(arguments, pair, found)
         finally:
