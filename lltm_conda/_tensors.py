@@ -1,6 +1,7 @@
-"""The groups of tensors that the functions of the op hand to each other, with names."""
+"""The groups of tensors that the functions of the op hand to each other, with names.
 
-from __future__ import annotations
+Without postponed annotations: a NamedTuple would compile each of them when it is imported.
+"""
 
 from typing import Any, NamedTuple
 

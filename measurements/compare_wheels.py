@@ -3,10 +3,13 @@
     python measurements/compare_wheels.py --old DIR --new DIR --only-changed-plans --json FILE
 
 DIR is a folder with an installed lltm (`pip install --no-deps --target DIR WHEEL`). Each build runs
-in a process of its own, and a third contender, torch's own module, in the process of the new build.
-In every round all three run once, in random order, by a protocol of the benchmarks: between two
-CUDA events (`split`), or by the host's clock, as the tutorial does (`tutorial`). Sizes are drawn as
-`python -m benchmarks random` draws them, or named by `--sizes`.
+in a process of its own, and so does torch's own module beside each. In every round all four run
+once, in random order, by a protocol of the benchmarks: between two CUDA events (`split`), or by the
+host's clock, as the tutorial does (`tutorial`). Sizes are drawn as `python -m benchmarks random`
+draws them, or named by `--sizes`.
+
+Where the host decides, a process can be slow or quick from its start to its end. With `--pairs N`,
+N pairs of processes measure everything, one after the other; a row has the medians.
 
 With `--only-changed-plans`, only sizes that the two builds run by different families of kernels are
 measured, and of these only the passes whose family differs. A draw falls if torch's time over ours
@@ -27,7 +30,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -309,6 +312,19 @@ class Comparison:
         return [*sizes_of, self.draw.dtype, self.metric, *rounded, *(self.families or (None, None))]
 
 
+def median_of(some: Sequence[Comparison]) -> Comparison:
+    """The medians of comparisons of one pass."""
+    return replace(
+        some[0],
+        old_us=statistics.median(one.old_us for one in some),
+        new_us=statistics.median(one.new_us for one in some),
+        peer_us=statistics.median(one.peer_us for one in some),
+        old_ratio=statistics.median(one.old_ratio for one in some),
+        new_ratio=statistics.median(one.new_ratio for one in some),
+        kept=statistics.median(one.kept for one in some),
+    )
+
+
 COLUMNS = (
     *("batch", "inputs", "state", "steps", "dtype", "metric"),
     *("old_us", "new_us", "peer_us", "old_ratio", "new_ratio", "kept"),
@@ -324,6 +340,13 @@ class Comparisons:
     changed: dict[str, int] = field(default_factory=dict)
     passes: list[Comparison] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+
+    def combine_pairs(self) -> None:
+        """Makes one comparison, of medians, of those of one pass by several pairs of processes."""
+        by_pass: dict[tuple[Draw, Pass], list[Comparison]] = {}
+        for one in self.passes:
+            by_pass.setdefault((one.draw, one.metric), []).append(one)
+        self.passes = [median_of(some) for some in by_pass.values()]
 
     def summarise(self, metric: Pass) -> dict[str, object]:
         """The median and the worst of a pass, and how many draws fall."""
@@ -385,7 +408,12 @@ class Pair:
         families: dict[Pass, tuple[int, int]] | None,
     ) -> list[Comparison]:
         peer = session.PEERS["layer" if draw.size.steps > 1 else "step"]
-        contenders: list[tuple[Build, str]] = [("old", OURS), ("new", OURS), ("new", peer)]
+        contenders: list[tuple[Build, str]] = [
+            ("old", OURS),
+            ("new", OURS),
+            ("old", peer),
+            ("new", peer),
+        ]
         rounds: dict[tuple[Build, str], list[dict[str, float]]] = {one: [] for one in contenders}
         prepare = {
             "draw": draw_as_json(draw),
@@ -394,8 +422,8 @@ class Pair:
             "checked": self._checked,
         }
         try:
-            self._workers["old"].ask("prepare", contenders=[OURS], **prepare)
-            self._workers["new"].ask("prepare", contenders=[OURS, peer], **prepare)
+            for worker in self._workers.values():
+                worker.ask("prepare", contenders=[OURS, peer], **prepare)
             for _ in range(ROUNDS):
                 for one in self._random.sample(contenders, len(contenders)):
                     build, name = one
@@ -406,16 +434,18 @@ class Pair:
                 worker.ask("forget")
         comparisons = []
         for metric in passes:
-            old, new, torchs = ([times[metric] for times in rounds[one]] for one in contenders)
+            old, new, peer_of_old, peer_of_new = (
+                [times[metric] for times in rounds[one]] for one in contenders
+            )
             comparisons.append(
                 Comparison(
                     draw=draw,
                     metric=metric,
                     old_us=statistics.median(old),
                     new_us=statistics.median(new),
-                    peer_us=statistics.median(torchs),
-                    old_ratio=paired_ratio(torchs, old),
-                    new_ratio=paired_ratio(torchs, new),
+                    peer_us=statistics.median(peer_of_new),
+                    old_ratio=paired_ratio(peer_of_old, old),
+                    new_ratio=paired_ratio(peer_of_new, new),
                     kept=paired_ratio(old, new),
                     families=families[metric] if families else None,
                 )
@@ -507,6 +537,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--protocol", choices=tuple(PROTOCOLS), default="split", help="default: split")
     add("--count", type=int, default=100, help="draws to measure (default 100)")
     add("--seed", type=int, default=0)
+    add("--pairs", type=int, default=1, metavar="N", help="pairs of processes (default 1)")
     add("--again", type=int, default=3, help="repeats of a draw that falls (default 3)")
     add("--deadline", type=float, default=1e9, metavar="S", help="begin no draw after S seconds")
     add("--check", action="store_true", help="compare each draw's results with float64 first")
@@ -534,15 +565,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         serve()
         return 0
     found = Comparisons()
-    opened = opened_pair(
-        arguments.old, arguments.new, protocol=arguments.protocol, checked=arguments.check
-    )
-    with opened as pair:
-        try:
-            compare(arguments, pair, found)
-        finally:
-            if arguments.json is not None:
-                write(arguments.json, arguments, pair.describe(), found)
+    builds: dict[str, object] = {}
+    try:
+        for _ in range(arguments.pairs):
+            opened = opened_pair(
+                arguments.old, arguments.new, protocol=arguments.protocol, checked=arguments.check
+            )
+            with opened as pair:
+                compare(arguments, pair, found)
+                builds = pair.describe()
+        found.combine_pairs()
+    finally:
+        if arguments.json is not None:
+            write(arguments.json, arguments, builds, found)
     print(f"looked at {found.looked_at} draws, skipped {found.skipped}")
     for name in PASSES:
         print(f"{name}: {found.summarise(name)}")

@@ -543,9 +543,9 @@ def _operators_in(glue: Path) -> set[str]:
     """The operators whose schemas, such as `forward(Tensor x) -> Tensor`, are in a glue."""
     content = read_regular(glue, _MAX_GLUE)
     names = set()
-    for arrow in re.finditer(rb"\) *->", content):
-        start = content.rfind(b"\0", 0, arrow.start()) + 1
-        name = content[start : arrow.start()].partition(b"(")[0].decode("ascii", "replace")
+    for schema in content.split(b"->")[:-1]:
+        start = schema.rfind(b"\0") + 1
+        name = schema[start:].partition(b"(")[0].decode("ascii", "replace")
         if name.isidentifier():
             names.add(name)
     return names
