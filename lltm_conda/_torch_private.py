@@ -92,10 +92,12 @@ def implementations(namespace: str) -> torch.library.Library:
     return _libraries.enter_context(library)  # type: ignore[no-any-return]
 
 
+_forward_ad: Any = torch.autograd.forward_ad
+
+
 def forward_mode_is_active() -> bool:
     """Whether forward mode runs: ``torch.func.jvp``, or an open ``forward_ad.dual_level``."""
-    forward_ad: Any = torch.autograd.forward_ad
-    return forward_ad._current_level >= 0  # type: ignore[no-any-return]
+    return _forward_ad._current_level >= 0  # type: ignore[no-any-return]
 
 
 def has_tangent(arguments: Iterable[Any]) -> bool:

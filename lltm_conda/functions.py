@@ -46,7 +46,7 @@ from ._torch_private import (
     has_tangent,
     jit_is_tracing,
 )
-from .loader import check_cuda
+from .loader import check_cuda, checked_devices
 from .reference import reference
 
 __all__ = ["FunctorchLLTMFunction", "LLTMFunction", "lltm"]
@@ -110,7 +110,7 @@ def lltm(
     if is_compiling() or jit_is_tracing():
         return _by_raw_op(CellInputs(input, weights, bias, old_h, old_cell))
     try:
-        if input.is_cuda:
+        if input.is_cuda and input.get_device() not in checked_devices:
             check_cuda(input.device)
         if functorch_is_active() or forward_mode_is_active():
             return _under_transforms(CellInputs(input, weights, bias, old_h, old_cell))

@@ -45,7 +45,7 @@ from ._torch_private import (
     jit_is_tracing,
 )
 from .functions import autocast, lltm, refuse
-from .loader import check_cuda
+from .loader import check_cuda, checked_devices
 
 __all__ = ["lltm_sequence", "steps_of_cells"]
 
@@ -289,7 +289,7 @@ def lltm_sequence(
     if is_compiling() or jit_is_tracing():
         return _without_gates(_forward_op(*_operands(tensors, reverse, keep_cells)))
     try:
-        if input.is_cuda:
+        if input.is_cuda and input.get_device() not in checked_devices:
             check_cuda(input.device)
         if functorch_is_active() or (forward_mode_is_active() and has_tangent(tensors)):
             return steps_of_cells(lltm, *tensors, reverse=reverse)

@@ -19,3 +19,4 @@ LOADER = Loader(PROJECT, LLTMImportError, LLTMCudaError)
 load = LOADER.load
 loaded = LOADER.loaded
 check_cuda = LOADER.check_cuda
+checked_devices = LOADER.checked_devices

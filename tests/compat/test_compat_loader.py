@@ -320,7 +320,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         cuda = install._replace(torch=install.torch._replace(cuda="13.0"))
         monkeypatch.setattr(loader.LOADER, "import_runtime", lambda: cuda)
         monkeypatch.setattr(loader.LOADER, "_loaded", FakeLoaded(kernels))
-        monkeypatch.setattr(loader.LOADER, "_checked", set())
+        monkeypatch.setattr(loader.LOADER, "checked_devices", set())
         monkeypatch.setattr(driver_probe, "probe_driver", lambda: Driver(None, driver))
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)

@@ -129,7 +129,8 @@ class Loader:
         #: The arguments (with_cuda, build_directory) of the `jit.load` that loaded them.
         self.compiled_with: tuple[bool | None, Path | None] | None = None
         self._loaded: LoadedBinaries | None = None
-        self._checked: set[int] = set()
+        #: The indices of the CUDA devices that have passed `check_cuda`.
+        self.checked_devices: set[int] = set()
 
     def loaded(self) -> LoadedBinaries | None:
         return self._loaded
@@ -472,7 +473,7 @@ class Loader:
         cannot run on this GPU.
         """
         index = device if isinstance(device, int) else getattr(device, "index", None)
-        if index in self._checked:
+        if index in self.checked_devices:
             return
         import torch
 
@@ -483,7 +484,7 @@ class Loader:
         # If this loader has loaded nothing, another library registered the op: judge nothing.
         if self._loaded and (finding := self._cuda_finding(index, self._loaded)):
             raise self._cuda_error(finding, self.project)
-        self._checked.add(index)
+        self.checked_devices.add(index)
 
     def _cuda_finding(self, index: int, binaries: LoadedBinaries) -> Finding | None:
         """Why the op cannot compute on this CUDA device; None if no cause is found."""
