@@ -9,7 +9,9 @@ host's clock, as the tutorial does (`tutorial`). Sizes are drawn as `python -m b
 draws them, or named by `--sizes`.
 
 Where the host decides, a process can be slow or quick from its start to its end. With `--pairs N`,
-N pairs of processes measure everything, one after the other; a row has the medians.
+N pairs of processes measure everything, one after the other; a row has the medians. `kept` is the
+old time over the new; in `kept_beside_torch` each is first divided by torch's time in the same
+process, so that a slow process does not count against its build.
 
 With `--only-changed-plans`, only sizes that the two builds run by different families of kernels are
 measured, and of these only the passes whose family differs. A draw falls if torch's time over ours
@@ -296,6 +298,7 @@ class Comparison:
     old_ratio: float  #: torch's time over the old build's
     new_ratio: float  #: torch's time over the new build's
     kept: float  #: the old build's time over the new one's; less than 1 is a loss
+    kept_beside_torch: float  #: `new_ratio` over `old_ratio`; less than 1 is a loss
     families: tuple[int, int] | None = None  #: of the old and of the new plan, for steps
 
     @property
@@ -307,7 +310,7 @@ class Comparison:
         size = self.draw.size
         sizes_of = [size.batch, size.inputs, size.state, size.steps]
         numbers = (self.old_us, self.new_us, self.peer_us)
-        ratios = (self.old_ratio, self.new_ratio, self.kept)
+        ratios = (self.old_ratio, self.new_ratio, self.kept, self.kept_beside_torch)
         rounded = [float(f"{number:.4g}") for number in (*numbers, *ratios)]
         return [*sizes_of, self.draw.dtype, self.metric, *rounded, *(self.families or (None, None))]
 
@@ -322,12 +325,13 @@ def median_of(some: Sequence[Comparison]) -> Comparison:
         old_ratio=statistics.median(one.old_ratio for one in some),
         new_ratio=statistics.median(one.new_ratio for one in some),
         kept=statistics.median(one.kept for one in some),
+        kept_beside_torch=statistics.median(one.kept_beside_torch for one in some),
     )
 
 
 COLUMNS = (
     *("batch", "inputs", "state", "steps", "dtype", "metric"),
-    *("old_us", "new_us", "peer_us", "old_ratio", "new_ratio", "kept"),
+    *("old_us", "new_us", "peer_us", "old_ratio", "new_ratio", "kept", "kept_beside_torch"),
     *("old_family", "new_family"),
 )
 
@@ -357,6 +361,10 @@ class Comparisons:
             "draws": len(some),
             "median_kept": round(statistics.median(one.kept for one in some), 4),
             "worst_kept": round(min(one.kept for one in some), 4),
+            "median_kept_beside_torch": round(
+                statistics.median(one.kept_beside_torch for one in some), 4
+            ),
+            "worst_kept_beside_torch": round(min(one.kept_beside_torch for one in some), 4),
             "falls": sum(one.falls for one in some),
             "slower_by_old": sum(one.old_ratio < SLOWER for one in some),
             "slower_by_new": sum(one.new_ratio < SLOWER for one in some),
@@ -447,6 +455,8 @@ class Pair:
                     old_ratio=paired_ratio(peer_of_old, old),
                     new_ratio=paired_ratio(peer_of_new, new),
                     kept=paired_ratio(old, new),
+                    kept_beside_torch=paired_ratio(peer_of_new, new)
+                    / paired_ratio(peer_of_old, old),
                     families=families[metric] if families else None,
                 )
             )
@@ -574,8 +584,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             with opened as pair:
                 compare(arguments, pair, found)
                 builds = pair.describe()
-        found.combine_pairs()
     finally:
+        found.combine_pairs()
         if arguments.json is not None:
             write(arguments.json, arguments, builds, found)
     print(f"looked at {found.looked_at} draws, skipped {found.skipped}")
