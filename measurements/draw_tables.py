@@ -1,4 +1,4 @@
-"""Draws the stored tables of pairs, foreign objects and costs into docs/fails/compat.md.
+"""Draws the stored tables of pairs, foreign objects and costs into docs/numbers/doctor.md.
 
 python measurements/draw_tables.py
 """
@@ -23,7 +23,9 @@ from measurements.pair_table.table import PairTable  # noqa: E402
 from torchship.release.generated import Part, filled  # noqa: E402
 from torchship.release.support_table import row  # noqa: E402
 
-PAGE = REPO / "docs" / "fails" / "compat.md"
+PAGE = REPO / "docs" / "numbers" / "doctor.md"
+#: The name under which files that were damaged on purpose are stored beside distributions.
+DAMAGED = "damaged files"
 LETTERS = {"works": "W", "import error": "i", "call error": "c", "abort": "X", "wrong result": "!"}
 
 
@@ -132,11 +134,15 @@ def draw_foreign(table: ForeignTable) -> str:
     slowest = max(cell.seconds for cell in cells)
     longest = max(sum(cell.seconds for cell in column.cells) for column in table.columns)
     torches = ", ".join(column.torch for column in table.columns)
+    damaged = sum(item.distribution == DAMAGED for item in table.objects)
+    foreign = len(table.objects) - damaged
+    distributions = len(by_distribution.keys() - {DAMAGED})
     not_accepted = total.wrongly_refused + total.vouched_unknown
     lines = [
-        f"Each of {len(table.objects)} objects of {len(by_distribution)} distributions was judged "
-        f"from its files for {len(table.columns)} torches ({torches}) and Python {table.python}, "
-        f"then loaded in a process for each torch ({crashes} processes died).",
+        f"Each of {foreign} objects of {distributions} distributions, and of {damaged} damaged "
+        f"files, was judged from its files for {len(table.columns)} torches ({torches}) and "
+        f"Python {table.python}, then loaded in a process for each torch ({crashes} processes "
+        "died).",
         "",
         row("distribution", *HEADINGS),
         "|---" * (len(HEADINGS) + 1) + "|",

@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 REPO = Path(__file__).resolve().parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md")])
@@ -35,6 +37,87 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+# As the repository's web page shows them: CommonMark with GitHub's tables.
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+HEADING = re.compile(r"^#{1,6} (.*?)\s*#*$", re.MULTILINE)
+FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+# What only a generator understands: roles, attributes, targets, fences of colons.
+FOR_A_GENERATOR = re.compile(r"\{[\w:-]+\}$|\{[.#][\w-]+\}|^\([\w-]+\)=$|^:{3,}", re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    counts: dict[str, int] = {}
+    slugs = set()
+    for heading in HEADING.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w -]", "", words.lower()).replace(" ", "-")
+        count = counts.get(slug, 0)
+        counts[slug] = count + 1
+        slugs.add(f"{slug}-{count}" if count else slug)
+    return slugs
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_headings_that_exist(page: Path) -> None:
+    broken = []
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        is_here = not link.startswith(("http", "mailto:")) and target.suffix == ".md"
+        if is_here and anchor and anchor not in anchors(target):
+            broken.append(link)
+    assert broken == []
+
+
+def directives(page_content: str) -> list[str]:
+    """What CommonMark and GitHub would show of a generator's markup, as they render the page."""
+    left = []
+
+    def collect(token: Token) -> None:
+        if token.type == "fence" and token.info.startswith("{"):
+            left.append(token.info)
+        if token.type == "text":
+            left.extend(FOR_A_GENERATOR.findall(token.content))
+        for child in token.children or ():
+            collect(child)
+
+    for token in MARKDOWN.parse(page_content):
+        collect(token)
+    return left
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_is_plain_markdown(page: Path) -> None:
+    assert directives(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        ":::{grid-item-card} A card\n:::\n",
+        "```{toctree}\npage\n```\n",
+        "![x](x.svg){.only-light}\n",
+        "See {ref}`there`.\n",
+        "(there)=\n\n# There\n",
+    ],
+)
+def test_markup_of_a_generator_is_seen(markup: str) -> None:
+    assert directives(markup) != []
+
+
+def test_comments_for_the_site_and_github_s_own_markup_are_plain() -> None:
+    page = "<!-- site\n```{toctree}\npage\n```\n-->\n\n> [!NOTE]\n> Read.\n\n|a|\n|-|\n|b|\n"
+    assert directives(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_picture_is_shown_once(page: Path) -> None:
+    """The dark form is the source of a <picture>, never an image of its own."""
+    dark = re.findall(r"(?:!\[[^\]]*\]\(|src=\")[^)\"]*-dark\.svg", page.read_text("utf-8"))
+    assert dark == []
+
+
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\n```python\n.*?^```", re.MULTILINE | re.DOTALL)
 RUN_ELSEWHERE = {
     "docs/start/building/jit.md",  # tests/builds: each block in a process of its own
@@ -57,10 +140,11 @@ def test_python_shown_runs(page: Path) -> None:
         exec(compile(block, str(page), "exec"), names)
 
 
-def test_readme_begins_with_the_two_commands() -> None:
-    lines = README.splitlines()
-    assert lines[1].split("#")[0].strip() == "scripts/build_all.sh host"
-    assert lines[2].split("#")[0].strip() == "scripts/test.sh"
+def test_readme_begins_with_its_title_and_the_two_commands() -> None:
+    first_screen = README.splitlines()[:16]
+    assert first_screen[0].startswith("# ")
+    commands = [line.partition("#")[0].strip() for line in first_screen]
+    assert commands.index("scripts/test.sh") == commands.index("scripts/build_all.sh host") + 1
 
 
 CONDA_INSTALL = re.compile(r"conda install (?!--force-reinstall)([^`#\n]*\blltm\b[^`#\n]*)")

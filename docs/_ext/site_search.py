@@ -1,0 +1,53 @@
+"""What the site's search finds: pages but for notes and the changelog, and messages by pattern.
+
+Sphinx's search wants every word of a question in a page, so a message with a path or a symbol of
+the reader's own finds nothing. `messages.js` holds the patterns by which torch-doctor knows a
+message and the page of each; `site.js` puts these pages above Sphinx's results.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from torchship.doctor import messages  # the checkout is the path
+
+#: Pages that tell of the past, and would come before those that answer a question.
+UNSEARCHED = {"numbers/notes", "numbers/results", "contribute/changelog"}
+
+
+def patterns() -> list[dict[str, str]]:
+    """For each message: its pattern as JavaScript writes it, and the page of its code."""
+    return [
+        {
+            "pattern": message.pattern.replace("(?P<", "(?<"),
+            "page": f"fails/codes/{message.code.lower()}.html",
+            "title": f"{message.code}: {message.code.heading}",
+        }
+        for message in messages.MESSAGES
+    ]
+
+
+def _leave_out(app: Sphinx, _: nodes.document) -> None:
+    name = app.env.docname
+    if name in UNSEARCHED:
+        app.env.metadata[name]["no-search"] = True
+
+
+def _write_patterns(app: Sphinx) -> None:
+    folder = Path(app.outdir) / "_static"
+    folder.mkdir(parents=True, exist_ok=True)
+    script = f"const KNOWN_MESSAGES = {json.dumps(patterns(), indent=1)};\n"
+    (folder / "messages.js").write_text(script, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("doctree-read", _leave_out)
+    app.connect("builder-inited", _write_patterns)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
