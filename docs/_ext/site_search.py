@@ -8,30 +8,14 @@ message and the page of each; `site.js` puts these pages above Sphinx's results.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from docutils import nodes
+from message_patterns import patterns
 from sphinx.application import Sphinx
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from torchship.doctor import messages  # the checkout is the path
 
 #: Pages that tell of the past, and would come before those that answer a question.
 UNSEARCHED = {"numbers/notes", "numbers/results", "contribute/changelog"}
-
-
-def patterns() -> list[dict[str, str]]:
-    """For each message: its pattern as JavaScript writes it, and the page of its code."""
-    return [
-        {
-            "pattern": message.pattern.replace("(?P<", "(?<"),
-            "page": f"fails/codes/{message.code.lower()}.html",
-            "title": f"{message.code}: {message.code.heading}",
-        }
-        for message in messages.MESSAGES
-    ]
 
 
 def _leave_out(app: Sphinx, _: nodes.document) -> None:

@@ -46,3 +46,10 @@ document.addEventListener("DOMContentLoaded", () => {
   heading.textContent = "This message means";
   results.before(heading, list);
 });
+
+// What scrolls sideways on a narrow screen must be in reach of the keyboard.
+window.addEventListener("load", () => {
+  for (const frame of document.querySelectorAll(".bd-article p:has(> img)")) {
+    if (frame.scrollWidth > frame.clientWidth) frame.tabIndex = 0;
+  }
+});
