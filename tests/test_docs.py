@@ -13,6 +13,7 @@ from statistics import median
 import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from site_messages import THREADS, ThreadMessage
 
 REPO = Path(__file__).resolve().parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md")])
@@ -256,6 +257,58 @@ def test_accuracies_after_a_pause_are_those_of_ten_seeds() -> None:
         columns = [[100 * run[place] for run in runs] for place in places]
         cells = [f"{median(c):.0f} ({min(c):.0f} to {max(c):.0f})" for c in columns]
         assert f"| {kind} | {' | '.join(cells)} |" in page
+
+
+def test_code_of_the_own_op_page_is_that_of_the_template() -> None:
+    page = (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
+    template = REPO / "torchship" / "templates" / "rms_norm" / "csrc"
+    sources = [path.read_text(encoding="utf-8") for path in template.rglob("*.*")]
+    blocks = re.findall(r"^```c\+\+\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 4, "the interface, a kernel for the CPU, one for CUDA, the operator"
+    missing = [block for block in blocks if not any(block in source for source in sources)]
+    assert missing == []
+
+
+def test_the_yaml_for_conda_forge_is_that_of_the_feedstock() -> None:
+    page = (REPO / "docs" / "ship" / "conda-forge.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\nrequirements:\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert block in (REPO / "feedstock" / "recipe.yaml").read_text(encoding="utf-8")
+
+
+def test_the_start_page_gives_the_range_of_the_table_of_speed() -> None:
+    rows = (REPO / "docs" / "numbers" / "index.md").read_text(encoding="utf-8").splitlines()
+    sequences = [row for row in rows if row.startswith("| a sequence") and "| H200 |" in row]
+    speeds = [float(speed) for row in sequences for speed in re.findall(r"([\d.]+)x", row)]
+    start = (REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")
+    assert f"{min(speeds):g} to {max(speeds):g} times as fast as `nn.LSTM`" in start
+
+
+def test_tables_of_data_are_those_of_the_data() -> None:
+    sys.path.append(str(REPO / "docs" / "_ext"))
+    import page_tables
+
+    stale = [
+        page.name for page in page_tables.TABLES if page.read_text() != page_tables.page_of(page)
+    ]
+    assert stale == [], "run python docs/_ext/page_tables.py"
+
+
+@pytest.mark.parametrize("case", THREADS, ids=lambda case: case.thread)
+def test_a_real_message_is_known_to_the_search(case: ThreadMessage) -> None:
+    """The patterns that the site has; tests/test_site.py searches in a browser."""
+    sys.path.append(str(REPO / "docs" / "_ext"))
+    from message_patterns import patterns
+
+    pages = [
+        entry["page"]
+        for entry in patterns()
+        if re.search(entry["pattern"].replace("(?<", "(?P<"), case.message)
+    ]
+    assert pages[0] == case.page
+
+
+def test_twenty_real_messages_are_searched() -> None:
+    assert len({case.thread for case in THREADS}) >= 20
 
 
 def test_citation_names_the_version() -> None:
