@@ -311,6 +311,69 @@ def test_twenty_real_messages_are_searched() -> None:
     assert len({case.thread for case in THREADS}) >= 20
 
 
+def test_an_entry_of_the_changelog_is_one_line() -> None:
+    lines = (REPO / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## ")[2].splitlines()
+    assert [line for line in lines if line.startswith(" ")] == []
+    entries = [line for line in lines if line.startswith("- ")]
+    assert entries
+    assert len(set(entries)) == len(entries)
+
+
+def test_a_version_that_is_not_released_is_called_so_everywhere() -> None:
+    from lltm_conda import __version__
+
+    changelog = (REPO / "CHANGELOG.md").read_text(encoding="utf-8")
+    (state,) = re.findall(rf"^## \[{re.escape(__version__)}\] - (.+)$", changelog, re.MULTILINE)
+    in_development = [
+        name
+        for name in ("README.md", "docs/index.md", "docs/start/index.md")
+        if re.search(
+            rf"{re.escape(__version__)}\s+is\s+(a\s+development\s+version|in\s+development)",
+            (REPO / name).read_text(encoding="utf-8"),
+        )
+    ]
+    assert len(in_development) == (3 if state == "in development" else 0)
+
+
+#: Words of the glossary, by those that are not used for the same thing.
+INSTEAD = {
+    r"mend(s|ed|ing)?": "fix",
+    r"cures?": "fix",
+    r"judg(es|ed|ing)": "check",
+    r"unjudged": "unchecked",
+    r"figures?": "number, or result",
+    r"quick(er|est)": "fast",
+    r"may lie anyhow": "may have any strides",
+    r"Who has (it|these|them)": "a noun",
+    r"Others do it otherwise": "How others do it",
+}
+CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
+WRITTEN = [
+    page
+    for page in PAGES
+    if not {"codes", "gallery"} & set(page.parts) and page.name != "glossary.md"
+]
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_one_word_is_used_for_one_thing(page: Path) -> None:
+    prose = CODE.sub("", FENCED.sub("", page.read_text(encoding="utf-8")))
+    used = {word: instead for word, instead in INSTEAD.items() if re.search(rf"\b{word}\b", prose)}
+    assert used == {}
+
+
+def test_every_trouble_has_message_cause_and_fix() -> None:
+    pages = REPO / "docs" / "fails"
+    for page in ("packages.md", "troubleshooting.md"):
+        content = (pages / page).read_text(encoding="utf-8").partition("## How each class")[0]
+        labels = re.findall(r"^\*\*(Message|Cause|Fix)\.\*\*", content, re.MULTILINE)
+        assert labels == ["Message", "Cause", "Fix"] * (len(labels) // 3), page
+        assert len(labels) >= 3 * 10, page
+    for page in pages.glob("codes/td*.md"):
+        headings = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert headings == ["Message", "Cause", "Fix"], page
+
+
 def test_citation_names_the_version() -> None:
     from lltm_conda import __version__
 
@@ -326,7 +389,7 @@ def test_security_promises_what_is_measured_and_says_what_is_not_and_how_to_repo
         "How to report",
     ]
     promised = " ".join(sections[0][1].split())
-    assert "**Nothing is loaded unjudged.**" in promised
+    assert "**Nothing is loaded unchecked.**" in promised
     stored = json.loads((REPO / "measurements" / "results" / "reader.json").read_text())
     (seconds, megabytes), (most, _), (environment, _), (wheel, _) = stored["limits"].values()
     assert f"at most {seconds:g} s of processor time and {megabytes:g} MB" in promised
