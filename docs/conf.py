@@ -14,6 +14,8 @@ REPO = DOCS.parent
 sys.path[:0] = [str(DOCS / "_ext"), str(REPO)]
 os.environ["LLTM_CONDA_LOAD"] = "0"  # the docstrings need no binary
 
+import inventories  # noqa: E402
+
 project = author = "lltm"
 copyright = "the lltm developers, BSD-3-Clause"
 version = release = re.search(  # type: ignore[union-attr]
@@ -40,12 +42,8 @@ myst_heading_anchors = 4
 # What a reader does not type: prompts, and the output below a command.
 copybutton_prompt_text = "$ "
 copybutton_copy_empty_lines = False
-# Python's and torch's names link to their documentation. The lists of names are stored here, so
-# that the site builds without a network; `docs/_ext/inventories.py` writes them.
-intersphinx_mapping = {
-    "python": ("https://docs.python.org/3/", "_ext/python.inv"),
-    "torch": ("https://docs.pytorch.org/docs/stable/", "_ext/torch.inv"),
-}
+# Python's and torch's names link to their documentation, by lists that need no network.
+intersphinx_mapping = inventories.write(REPO / "build" / "inventories")
 # Docstrings are read from the sources: nothing is imported, neither torch nor the package.
 autoapi_dirs = ["../lltm_conda", "../torchship"]
 autoapi_ignore = ["*/torchship/templates/*"]  # parts of other packages

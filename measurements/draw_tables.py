@@ -173,8 +173,8 @@ def draw_costs(path: Path) -> str:
     for case in stored["cases"]:
         groups[case["group"]].append(CostOfCase(*case.values()))
     lines = [
-        "Each case was checked in a process of its own. A row names the case of its group that took "
-        "most of the promised time, and the largest growth of a process.",
+        "Each case was checked in a process of its own. A row names the case of its group that "
+        "took most of the promised time, and the largest growth of a process.",
         "",
         row("hostile", "cases", "processor time", "the slowest", "memory", "promised"),
         "|---" * 6 + "|",

@@ -38,10 +38,9 @@ THREADS = (
         "fails/codes/td402.html",
     ),
     ThreadMessage(
-        "pytorch/pytorch#131312",
-        "ImportError: /home/dp/anaconda3/envs/ComfyUI/lib/python3.11/site-packages/torch/lib/../.."
-        "/nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, "
-        "version libnvJitLink.so.12",
+        "pytorch/pytorch#111469",
+        "ImportError: /usr/local/lib/python3.10/dist-packages/torch/lib/../../nvidia/cusparse/lib/"
+        "libcusparse.so.12: undefined symbol: __nvJitLinkAddData_12_1, version libnvJitLink.so.12",
         "fails/codes/td503.html",
     ),
     ThreadMessage(

@@ -1,6 +1,4 @@
-"""Writes the names of Python and torch to which the API page links, as Sphinx inventories.
-
-    python docs/_ext/inventories.py
+"""The names of Python and torch to which the API page links, as Sphinx inventories.
 
 They are few and written by hand, so that the site builds without a network.
 """
@@ -10,7 +8,6 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent
 _PYTHON = {
     "bool": ("class", "library/functions.html"),
     "collections.abc.Callable": ("class", "library/collections.abc.html"),
@@ -55,6 +52,14 @@ def inventory(project: str, names: dict[str, tuple[str, str]]) -> bytes:
     return head.encode() + zlib.compress("".join(lines).encode())
 
 
-if __name__ == "__main__":
-    (FOLDER / "python.inv").write_bytes(inventory("Python", _PYTHON))
-    (FOLDER / "torch.inv").write_bytes(inventory("PyTorch", _TORCH))
+def write(folder: Path) -> dict[str, tuple[str, str]]:
+    """Writes both inventories into a folder; what `intersphinx_mapping` says of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    python = folder / "python.inv"
+    python.write_bytes(inventory("Python", _PYTHON))
+    torch = folder / "torch.inv"
+    torch.write_bytes(inventory("PyTorch", _TORCH))
+    return {
+        "python": ("https://docs.python.org/3/", str(python)),
+        "torch": ("https://docs.pytorch.org/docs/stable/", str(torch)),
+    }
