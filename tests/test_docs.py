@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 from statistics import median
 
@@ -139,6 +140,15 @@ def test_python_shown_runs(page: Path) -> None:
     names = {"__name__": "shown"}
     for block in PYTHON.findall(NOT_RUN.sub("", page.read_text())):
         exec(compile(block, str(page), "exec"), names)
+
+
+def test_links_of_the_readme_work_on_an_index() -> None:
+    """The installed package's metadata is what an index shows."""
+    shown = metadata("lltm").get_payload()
+    assert "# lltm: one operator, every torch" in shown
+    links = [*LINK.findall(shown), *re.findall(r'(?:src|srcset)="([^"]+)"', shown)]
+    assert len(links) >= 20
+    assert [link for link in links if not link.startswith("https://")] == []
 
 
 def test_readme_begins_with_its_title_and_the_two_commands() -> None:
