@@ -95,6 +95,7 @@ def points(report: Report) -> Figure:
             axis.scatter([r.size.state for r in chosen], [r.value for r in chosen], 12, label=dtype)
         axis.axhline(SLOWER, color="black", linewidth=0.8)
         axis.set_yscale("log", base=2)
+        axis.yaxis.set_major_formatter("{x:g}x")
         axis.set(xlabel="state size S", ylabel="torch's time over ours", title=metric)
         axis.legend()
     drawn.suptitle(_caption(report), fontsize=8)

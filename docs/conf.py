@@ -7,10 +7,14 @@ import re
 import sys
 from pathlib import Path
 
+import yaml
+
 DOCS = Path(__file__).resolve().parent
 REPO = DOCS.parent
 sys.path[:0] = [str(DOCS / "_ext"), str(REPO)]
 os.environ["LLTM_CONDA_LOAD"] = "0"  # the docstrings need no binary
+
+import inventories  # noqa: E402
 
 project = author = "lltm"
 copyright = "the lltm developers, BSD-3-Clause"
@@ -21,17 +25,25 @@ version = release = re.search(  # type: ignore[union-attr]
 extensions = [
     "myst_parser",
     "autoapi.extension",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
-    "sphinx_design",
+    "sphinx_copybutton",
     "docs_site",
+    "plain_pages",
+    "site_search",
 ]
 exclude_patterns = ["_ext", "_static"]
 suppress_warnings = [
     "autoapi.python_import_resolution"
 ]  # constants that a loop or an unpacking makes
 
-myst_enable_extensions = ["attrs_inline", "colon_fence"]
+myst_enable_extensions = ["alert", "attrs_inline"]  # GitHub's alerts; classes of images
 myst_heading_anchors = 4
+# What a reader does not type: prompts, and the output below a command.
+copybutton_prompt_text = "$ "
+copybutton_copy_empty_lines = False
+# Python's and torch's names link to their documentation, by lists that need no network.
+intersphinx_mapping = inventories.write(REPO / "build" / "inventories")
 # Docstrings are read from the sources: nothing is imported, neither torch nor the package.
 autoapi_dirs = ["../lltm_conda", "../torchship"]
 autoapi_ignore = ["*/torchship/templates/*"]  # parts of other packages
@@ -46,21 +58,27 @@ html_title = "lltm"
 html_static_path = ["_static"]
 html_favicon = "_static/icon.svg"
 html_css_files = ["site.css"]
-html_js_files = ["site.js"]
+html_js_files = ["messages.js", "site.js"]
 html_show_sourcelink = False
 html_theme_options = {
-    "logo": {"text": "lltm"},
+    "logo": {"text": "lltm", "image_light": "_static/icon.svg", "image_dark": "_static/icon.svg"},
+    "use_edit_page_button": True,
     "show_prev_next": True,
     "navigation_with_keys": False,
     "header_links_before_dropdown": 7,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": ["page-toc", "edit-this-page"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "search_bar_text": "Search, for example: undefined symbol",
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_context = {"default_mode": "auto"}
+_matrix = yaml.safe_load((REPO / "build_matrix.yaml").read_text(encoding="utf-8"))
+html_context = {
+    "default_mode": "auto",
+    "edit_page_url_template": _matrix["project"]["url"] + "/edit/main/docs/{{ file_name }}",
+    "edit_page_provider_name": "the repository",
+}
 # Where the site is published in versions, each in a folder of its own beside versions.json.
 if os.environ.get("DOCS_VERSIONS"):
     html_theme_options["switcher"] = {

@@ -10,7 +10,7 @@ whether the command, given again, made every file of `dist` with the same bytes,
 that hold times: logs, manifest, report, and the index of the channel. Only root can mount a
 small disk and a read-only checkout; `--faketime` names the library of Debian's libfaketime.
 
-The results are added to measurements/results/disturbances.json.xz; docs/ship/release.md shows
+The results are added to measurements/results/disturbances.json.xz; docs/ship/steps.md shows
 them.
 """
 
@@ -44,7 +44,7 @@ sys.path.append(str(REPO))
 from measurements import storage  # noqa: E402
 
 RESULTS = storage.RESULTS / "disturbances.json.xz"
-PAGE = REPO / "docs" / "ship" / "release.md"
+PAGE = REPO / "docs" / "ship" / "steps.md"
 BEGIN = "<!-- disturbances:begin -->\n"
 END = "<!-- disturbances:end -->\n"
 
@@ -406,7 +406,7 @@ def table(runs: Sequence[Run]) -> str:
 
 
 def page(content: str, runs: Sequence[Run]) -> str:
-    """The content of docs/ship/release.md with the table between its markers."""
+    """The content of docs/ship/steps.md with the table between its markers."""
     before, _, rest = content.partition(BEGIN)
     return before + BEGIN + table(runs) + END + rest.partition(END)[2]
 

@@ -1,4 +1,4 @@
-"""Draws the stored tables of pairs, foreign objects and costs into docs/fails/compat.md.
+"""Draws the stored tables of pairs, foreign objects and costs into docs/numbers/doctor.md.
 
 python measurements/draw_tables.py
 """
@@ -23,7 +23,9 @@ from measurements.pair_table.table import PairTable  # noqa: E402
 from torchship.release.generated import Part, filled  # noqa: E402
 from torchship.release.support_table import row  # noqa: E402
 
-PAGE = REPO / "docs" / "fails" / "compat.md"
+PAGE = REPO / "docs" / "numbers" / "doctor.md"
+#: The name under which files that were damaged on purpose are stored beside distributions.
+DAMAGED = "damaged files"
 LETTERS = {"works": "W", "import error": "i", "call error": "c", "abort": "X", "wrong result": "!"}
 
 
@@ -49,7 +51,7 @@ def draw_pairs(table: PairTable) -> str:
     lines = [
         f"Every glue was loaded into every torch minor, {len(pairs)} ordered pairs. Each "
         "torch was installed; each pair ran in a process of its own and computed forward and "
-        "backward in three dtypes and three batch sizes. The verdict came first, from the files "
+        "backward in three dtypes and three batch sizes. The result came first, from the files "
         "alone. A row names the torch that a glue was built for, a column the torch beside which "
         "the glue ran.",
         "",
@@ -58,14 +60,14 @@ def draw_pairs(table: PairTable) -> str:
         *(row(f"`{glue}`", *map(letters.get, table.minors)) for glue, letters in grid.items()),
         "",
         "W: works; i: import error; c: error at the first call; X: the process died; !: wrong "
-        "result; **bold**: the judge accepted the pair.",
+        "result; **bold**: the checker accepted the pair.",
         "",
         f"- ATen glue: {len(aten)} pairs; {', '.join(f'{n} {name}' for name, n in outcomes)}.",
         f"- Accepted although they do not work: **{wrong}**.",
         f"- Refused although they work: {len(refused)} of {len(working)} working ATen pairs"
         + (":" if refused else "."),
         *(f"  - `{pair.glue}` in torch {pair.torch}: {pair.reason}" for pair in refused),
-        f"- Stable glue: {right} of {len(stable)} verdicts are right.",
+        f"- Stable glue: {right} of {len(stable)} results are right.",
         "",
         f"Measured by `{table.command}` in {table.seconds} s ({table.machine}), commit "
         f"`{table.commit[:12]}`; the data, with every message, is in "
@@ -132,11 +134,15 @@ def draw_foreign(table: ForeignTable) -> str:
     slowest = max(cell.seconds for cell in cells)
     longest = max(sum(cell.seconds for cell in column.cells) for column in table.columns)
     torches = ", ".join(column.torch for column in table.columns)
+    damaged = sum(item.distribution == DAMAGED for item in table.objects)
+    foreign = len(table.objects) - damaged
+    distributions = len(by_distribution.keys() - {DAMAGED})
     not_accepted = total.wrongly_refused + total.vouched_unknown
     lines = [
-        f"Each of {len(table.objects)} objects of {len(by_distribution)} distributions was judged "
-        f"from its files for {len(table.columns)} torches ({torches}) and Python {table.python}, "
-        f"then loaded in a process for each torch ({crashes} processes died).",
+        f"Each of {foreign} objects of {distributions} distributions, and of {damaged} damaged "
+        f"files, was checked from its files for {len(table.columns)} torches ({torches}) and "
+        f"Python {table.python}, then loaded in a process for each torch ({crashes} processes "
+        "died).",
         "",
         row("distribution", *HEADINGS),
         "|---" * (len(HEADINGS) + 1) + "|",
@@ -150,10 +156,10 @@ def draw_foreign(table: ForeignTable) -> str:
         "unknown pair has such a requirement).",
         f"- Refusals with a wrong cause: {percent(total.wrong_cause, total.rightly_refused)}.",
         f"- Unknown: {percent(total.unknown, total.pairs)}.",
-        f"- Slowest verdict: {slowest:.2f} s of processor time; all {len(table.objects)} "
+        f"- Slowest result: {slowest:.2f} s of processor time; all {len(table.objects)} "
         f"objects beside one torch: at most {longest:.1f} s.",
         "",
-        f"Measured by `{table.command}` ({table.machine}); every verdict and the start of "
+        f"Measured by `{table.command}` ({table.machine}); every result and the start of "
         f"every error of the loader is in `{file_name(foreign_table.PATH)}`.",
     ]
     return "\n".join(lines)
@@ -167,8 +173,8 @@ def draw_costs(path: Path) -> str:
     for case in stored["cases"]:
         groups[case["group"]].append(CostOfCase(*case.values()))
     lines = [
-        "Each case was judged in a process of its own. A row names the case of its group that took "
-        "most of the promised time, and the largest growth of a process.",
+        "Each case was checked in a process of its own. A row names the case of its group that "
+        "took most of the promised time, and the largest growth of a process.",
         "",
         row("hostile", "cases", "processor time", "the slowest", "memory", "promised"),
         "|---" * 6 + "|",

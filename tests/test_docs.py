@@ -7,10 +7,14 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 from statistics import median
 
 import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from site_messages import THREADS, ThreadMessage
 
 REPO = Path(__file__).resolve().parents[1]
 PAGES = sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md")])
@@ -35,6 +39,87 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+# As the repository's web page shows them: CommonMark with GitHub's tables.
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+HEADING = re.compile(r"^#{1,6} (.*?)\s*#*$", re.MULTILINE)
+FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+# What only a generator understands: roles, attributes, targets, fences of colons.
+FOR_A_GENERATOR = re.compile(r"\{[\w:-]+\}$|\{[.#][\w-]+\}|^\([\w-]+\)=$|^:{3,}", re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    counts: dict[str, int] = {}
+    slugs = set()
+    for heading in HEADING.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w -]", "", words.lower()).replace(" ", "-")
+        count = counts.get(slug, 0)
+        counts[slug] = count + 1
+        slugs.add(f"{slug}-{count}" if count else slug)
+    return slugs
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_headings_that_exist(page: Path) -> None:
+    broken = []
+    for link in LINK.findall(page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        is_here = not link.startswith(("http", "mailto:")) and target.suffix == ".md"
+        if is_here and anchor and anchor not in anchors(target):
+            broken.append(link)
+    assert broken == []
+
+
+def directives(page_content: str) -> list[str]:
+    """What CommonMark and GitHub would show of a generator's markup, as they render the page."""
+    left = []
+
+    def collect(token: Token) -> None:
+        if token.type == "fence" and token.info.startswith("{"):
+            left.append(token.info)
+        if token.type == "text":
+            left.extend(FOR_A_GENERATOR.findall(token.content))
+        for child in token.children or ():
+            collect(child)
+
+    for token in MARKDOWN.parse(page_content):
+        collect(token)
+    return left
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_is_plain_markdown(page: Path) -> None:
+    assert directives(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        ":::{grid-item-card} A card\n:::\n",
+        "```{toctree}\npage\n```\n",
+        "![x](x.svg){.only-light}\n",
+        "See {ref}`there`.\n",
+        "(there)=\n\n# There\n",
+    ],
+)
+def test_markup_of_a_generator_is_seen(markup: str) -> None:
+    assert directives(markup) != []
+
+
+def test_comments_for_the_site_and_github_s_own_markup_are_plain() -> None:
+    page = "<!-- site\n```{toctree}\npage\n```\n-->\n\n> [!NOTE]\n> Read.\n\n|a|\n|-|\n|b|\n"
+    assert directives(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_picture_is_shown_once(page: Path) -> None:
+    """The dark form is the source of a <picture>, never an image of its own."""
+    dark = re.findall(r"(?:!\[[^\]]*\]\(|src=\")[^)\"]*-dark\.svg", page.read_text("utf-8"))
+    assert dark == []
+
+
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\n```python\n.*?^```", re.MULTILINE | re.DOTALL)
 RUN_ELSEWHERE = {
     "docs/start/building/jit.md",  # tests/builds: each block in a process of its own
@@ -57,10 +142,20 @@ def test_python_shown_runs(page: Path) -> None:
         exec(compile(block, str(page), "exec"), names)
 
 
-def test_readme_begins_with_the_two_commands() -> None:
-    lines = README.splitlines()
-    assert lines[1].split("#")[0].strip() == "scripts/build_all.sh host"
-    assert lines[2].split("#")[0].strip() == "scripts/test.sh"
+def test_links_of_the_readme_work_on_an_index() -> None:
+    """The installed package's metadata is what an index shows."""
+    shown = metadata("lltm").get_payload()
+    assert "# lltm: one operator, every torch" in shown
+    links = [*LINK.findall(shown), *re.findall(r'(?:src|srcset)="([^"]+)"', shown)]
+    assert len(links) >= 20
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+def test_readme_begins_with_its_title_and_the_two_commands() -> None:
+    first_screen = README.splitlines()[:16]
+    assert first_screen[0].startswith("# ")
+    commands = [line.partition("#")[0].strip() for line in first_screen]
+    assert commands.index("scripts/test.sh") == commands.index("scripts/build_all.sh host") + 1
 
 
 CONDA_INSTALL = re.compile(r"conda install (?!--force-reinstall)([^`#\n]*\blltm\b[^`#\n]*)")
@@ -174,6 +269,121 @@ def test_accuracies_after_a_pause_are_those_of_ten_seeds() -> None:
         assert f"| {kind} | {' | '.join(cells)} |" in page
 
 
+def test_code_of_the_own_op_page_is_that_of_the_template() -> None:
+    page = (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
+    template = REPO / "torchship" / "templates" / "rms_norm" / "csrc"
+    sources = [path.read_text(encoding="utf-8") for path in template.rglob("*.*")]
+    blocks = re.findall(r"^```c\+\+\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 4, "the interface, a kernel for the CPU, one for CUDA, the operator"
+    missing = [block for block in blocks if not any(block in source for source in sources)]
+    assert missing == []
+
+
+def test_the_yaml_for_conda_forge_is_that_of_the_feedstock() -> None:
+    page = (REPO / "docs" / "ship" / "conda-forge.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```yaml\nrequirements:\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert block in (REPO / "feedstock" / "recipe.yaml").read_text(encoding="utf-8")
+
+
+def test_the_start_page_gives_the_range_of_the_table_of_speed() -> None:
+    rows = (REPO / "docs" / "numbers" / "index.md").read_text(encoding="utf-8").splitlines()
+    sequences = [row for row in rows if row.startswith("| a sequence") and "| H200 |" in row]
+    speeds = [float(speed) for row in sequences for speed in re.findall(r"([\d.]+)x", row)]
+    start = (REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")
+    assert f"{min(speeds):g} to {max(speeds):g} times as fast as `nn.LSTM`" in start
+
+
+def test_tables_of_data_are_those_of_the_data() -> None:
+    sys.path.append(str(REPO / "docs" / "_ext"))
+    import page_tables
+
+    stale = [
+        page.name for page in page_tables.TABLES if page.read_text() != page_tables.page_of(page)
+    ]
+    assert stale == [], "run python docs/_ext/page_tables.py"
+
+
+@pytest.mark.parametrize("case", THREADS, ids=lambda case: case.thread)
+def test_a_real_message_is_known_to_the_search(case: ThreadMessage) -> None:
+    """The patterns that the site has; tests/test_site.py searches in a browser."""
+    sys.path.append(str(REPO / "docs" / "_ext"))
+    from message_patterns import patterns
+
+    pages = [
+        entry["page"]
+        for entry in patterns()
+        if re.search(entry["pattern"].replace("(?<", "(?P<"), case.message)
+    ]
+    assert pages[0] == case.page
+
+
+def test_twenty_real_messages_are_searched() -> None:
+    assert len({case.thread for case in THREADS}) >= 20
+
+
+def test_an_entry_of_the_changelog_is_one_line() -> None:
+    lines = (REPO / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## ")[2].splitlines()
+    assert [line for line in lines if line.startswith(" ")] == []
+    entries = [line for line in lines if line.startswith("- ")]
+    assert entries
+    assert len(set(entries)) == len(entries)
+
+
+def test_a_version_that_is_not_released_is_called_so_everywhere() -> None:
+    from lltm_conda import __version__
+
+    changelog = (REPO / "CHANGELOG.md").read_text(encoding="utf-8")
+    (state,) = re.findall(rf"^## \[{re.escape(__version__)}\] - (.+)$", changelog, re.MULTILINE)
+    in_development = [
+        name
+        for name in ("README.md", "docs/index.md", "docs/start/index.md")
+        if re.search(
+            rf"{re.escape(__version__)}\s+is\s+(a\s+development\s+version|in\s+development)",
+            (REPO / name).read_text(encoding="utf-8"),
+        )
+    ]
+    assert len(in_development) == (3 if state == "in development" else 0)
+
+
+#: Words of the glossary, by those that are not used for the same thing.
+INSTEAD = {
+    r"mend(s|ed|ing)?": "fix",
+    r"cures?": "fix",
+    r"judg(es|ed|ing)": "check",
+    r"unjudged": "unchecked",
+    r"figures?": "number, or result",
+    r"quick(er|est)": "fast",
+    r"may lie anyhow": "may have any strides",
+    r"Who has (it|these|them)": "a noun",
+    r"Others do it otherwise": "How others do it",
+}
+CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
+WRITTEN = [
+    page
+    for page in PAGES
+    if not {"codes", "gallery"} & set(page.parts) and page.name != "glossary.md"
+]
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_one_word_is_used_for_one_thing(page: Path) -> None:
+    prose = CODE.sub("", FENCED.sub("", page.read_text(encoding="utf-8")))
+    used = {word: instead for word, instead in INSTEAD.items() if re.search(rf"\b{word}\b", prose)}
+    assert used == {}
+
+
+def test_every_trouble_has_message_cause_and_fix() -> None:
+    pages = REPO / "docs" / "fails"
+    for page in ("packages.md", "troubleshooting.md"):
+        content = (pages / page).read_text(encoding="utf-8").partition("## How each class")[0]
+        labels = re.findall(r"^\*\*(Message|Cause|Fix)\.\*\*", content, re.MULTILINE)
+        assert labels == ["Message", "Cause", "Fix"] * (len(labels) // 3), page
+        assert len(labels) >= 3 * 10, page
+    for page in pages.glob("codes/td*.md"):
+        headings = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert headings == ["Message", "Cause", "Fix"], page
+
+
 def test_citation_names_the_version() -> None:
     from lltm_conda import __version__
 
@@ -189,7 +399,7 @@ def test_security_promises_what_is_measured_and_says_what_is_not_and_how_to_repo
         "How to report",
     ]
     promised = " ".join(sections[0][1].split())
-    assert "**Nothing is loaded unjudged.**" in promised
+    assert "**Nothing is loaded unchecked.**" in promised
     stored = json.loads((REPO / "measurements" / "results" / "reader.json").read_text())
     (seconds, megabytes), (most, _), (environment, _), (wheel, _) = stored["limits"].values()
     assert f"at most {seconds:g} s of processor time and {megabytes:g} MB" in promised

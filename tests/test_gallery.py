@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[1]
-PAGES = sorted((REPO / "docs" / "gallery").glob("*.md"))
-# A page that compiles an extension of torch's, for most of a minute.
-COMPILES = "tutorial"
+PAGES = sorted(page for page in (REPO / "docs" / "gallery").glob("*.md") if page.stem != "index")
+MARKS = {
+    # It compiles an extension of torch's, for most of a minute.
+    "tutorial": (pytest.mark.slow,),
+    # It downloads torch and torchvision into an environment of its own.
+    "torchvision": (pytest.mark.slow, pytest.mark.network),
+}
 # The installed package, not the checkout's; `benchmarks` is the checkout's.
 RUN = """
 import runpy, sys
@@ -30,10 +34,7 @@ def masked(output: str) -> str:
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=pytest.mark.slow) if page.stem == COMPILES else page
-        for page in PAGES
-    ],
+    [pytest.param(page, marks=MARKS.get(page.stem, ())) for page in PAGES],
     ids=lambda page: page.stem,
 )
 def test_a_page_prints_what_it_shows(page: Path) -> None:

@@ -11,8 +11,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
+from site_messages import THREADS, WORDS, ThreadMessage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -123,12 +125,74 @@ def test_the_report_of_a_release_fits_a_phone(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS["narrow"]
 
 
-def test_search_finds_a_message(page: Page, address: str) -> None:
-    page.goto(f"{address}/search.html?q=undefined+symbol")
+def first_result(page: Page, address: str, question: str) -> str:
+    """The page of the first result, as the site's search shows them."""
+    page.goto(f"{address}/search.html?q={quote(question)}")
     page.wait_for_selector("ul.search li a", timeout=20_000)
-    links = [link.get_attribute("href") or "" for link in page.locator("ul.search li a").all()]
-    assert any("fails/" in link for link in links), links
+    link = page.locator("ul.search li a").first.get_attribute("href") or ""
+    return link.partition("#")[0].partition("?")[0].removeprefix("./")
+
+
+@pytest.mark.parametrize("case", THREADS, ids=lambda case: case.thread)
+def test_search_finds_the_page_of_a_real_message_first(
+    page: Page, address: str, case: ThreadMessage
+) -> None:
+    assert first_result(page, address, case.message) == case.page
     assert page.console_errors == []
+
+
+@pytest.mark.parametrize(("words", "place"), WORDS.items())
+def test_search_finds_the_page_of_a_word_first(
+    page: Page, address: str, words: str, place: str
+) -> None:
+    assert first_result(page, address, words).startswith(place)
+
+
+# How many columns of each block of code can be seen, and how many its longest line has.
+COLUMNS = """() => [...document.querySelectorAll("article pre")]
+  .filter((block) => block.offsetParent !== null)
+  .map((block) => {
+  const style = getComputedStyle(block);
+  const probe = document.createElement("span");
+  probe.textContent = "0".repeat(100);
+  probe.style.font = style.font;
+  probe.style.position = "absolute";
+  document.body.append(probe);
+  const column = probe.getBoundingClientRect().width / 100;
+  probe.remove();
+  const padding = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+  const longest = Math.max(...block.textContent.split("\\n").map((line) => line.length));
+  return [Math.floor((block.clientWidth - padding) / column), longest];
+})"""
+
+
+@pytest.mark.slow
+def test_no_block_of_code_is_clipped_below_90_columns(page: Page, address: str) -> None:
+    clipped = []
+    for path in sorted(SITE.rglob("*.html")):
+        name = path.relative_to(SITE).as_posix()
+        if name.startswith(("_", "fails/codes/")) or name in ("search.html", "genindex.html"):
+            continue
+        page.goto(f"{address}/{name}")
+        for seen, longest in page.evaluate(COLUMNS):
+            if seen < min(longest, 90):
+                clipped.append((name, seen, longest))
+    assert clipped == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [("narrow", "light"), ("wide", "light")], indirect=True)
+def test_no_page_scrolls_sideways(page: Page, address: str) -> None:
+    wide = []
+    for path in sorted(SITE.rglob("*.html")):
+        name = path.relative_to(SITE).as_posix()
+        if name.startswith(("_", "fails/codes/")):
+            continue
+        page.goto(f"{address}/{name}")
+        width = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+        if width[0] > width[1]:
+            wide.append((name, *width))
+    assert wide == []
 
 
 def test_search_opens_by_the_keyboard(page: Page, address: str) -> None:

@@ -20,6 +20,7 @@ from .builder import BuildError, client, execute, fitting_request, plan
 from .builder.sources import NOT_PACKED, git_commit, source_epoch
 from .doctor import TorchNotFoundError, find_torch
 from .doctor.project import Project
+from .readme import links_for_an_index
 
 _ENGINE = Path(__file__).resolve().parent
 
@@ -30,6 +31,17 @@ def run_setup(root: Path) -> None:
 
     class ClientDistribution(Distribution):
         project = record
+
+        def parse_config_files(
+            self, filenames: list[str] | None = None, ignore_option_errors: bool = False
+        ) -> None:
+            """Reads the metadata; an index shows the README, but has no file that it links to."""
+            super().parse_config_files(filenames, ignore_option_errors)
+            repository = self.metadata.project_urls.get("Repository")
+            if repository and self.metadata.long_description:
+                self.metadata.long_description = links_for_an_index(
+                    self.metadata.long_description, repository
+                )
 
     package = record.package
     excluded = [pattern for part in NOT_PACKED for pattern in (part, f"{part}.*")]

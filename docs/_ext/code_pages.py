@@ -18,7 +18,7 @@ sys.path.insert(0, str(DOCS.parent))
 from torchship.doctor import codes, meaning, messages  # noqa: E402  # the checkout is the path
 
 FOLDER = DOCS / "fails" / "codes"
-INDEX = DOCS / "fails" / "index.md"
+INDEX = DOCS / "fails" / "messages.md"
 BEGIN = "<!-- messages:begin, written by docs/_ext/code_pages.py -->\n"
 END = "<!-- messages:end -->\n"
 GROUPS = {
@@ -44,18 +44,24 @@ def examples(code: codes.Code) -> list[str]:
 
 
 def page_of(code: codes.Code) -> str:
-    words = meaning.meaning_of(code)
-    parts = [f"# {code}: {code.heading}"]
-    parts += [f"## {verbatim(example)}" for example in examples(code)]
-    parts += [f"**Why it happens.** {words.why}", f"**How it is mended.** {words.mend}"]
-    if words.fault is not None:
-        title = next(t for n, t in troubleshooting_titles() if n == words.fault)
-        anchor = slug(f"{words.fault}. {title}")
+    meaning_words = meaning.meaning_of(code)
+    messages_of_code = examples(code)
+    parts = [f"# {code}: {code.heading}", "## Message"]
+    parts += [f"### {verbatim(example)}" for example in messages_of_code]
+    if not messages_of_code:
+        parts.append("None of its own: torch-doctor finds it in the files.")
+    parts += ["## Cause", meaning_words.why, "## Fix", meaning_words.mend]
+    if meaning_words.fault is not None:
+        title = next(t for n, t in troubleshooting_titles() if n == meaning_words.fault)
+        anchor = slug(f"{meaning_words.fault}. {title}")
         parts.append(
-            f"More: class {words.fault} of "
-            f"[Troubleshooting](../troubleshooting.md#{anchor}), *{title}*."
+            f"More: [class {meaning_words.fault}](../troubleshooting.md#{anchor}) of the fifteen, "
+            f"*{title}*."
         )
-    parts.append(f"`torch-doctor {code}` prints this page. [All codes](index.md)")
+    parts.append(
+        f"`torch-doctor {code}` prints this page. [All codes](index.md), "
+        "[all messages](../messages.md)"
+    )
     return "\n\n".join(parts) + "\n"
 
 
@@ -74,7 +80,7 @@ def index_of_codes() -> str:
     parts = [
         "# Codes",
         "Each finding of `torch-doctor` has a code, which keeps its meaning for ever: workflows "
-        "and [allow-lists](../compat.md#in-a-workflow) name it. `torch-doctor TD110` prints what "
+        "and [allow-lists](../doctor.md#in-a-workflow) name it. `torch-doctor TD110` prints what "
         "is written here about it.",
     ]
     for digit, title in GROUPS.items():
@@ -85,18 +91,18 @@ def index_of_codes() -> str:
         ]
         parts.append("\n".join([f"## {title}\n", "| code | meaning |", "|---|---|", *rows]))
     names = "\n".join(code.lower() for code in sorted(codes.ALL))
-    parts.append(f"```{{toctree}}\n:hidden:\n\n{names}\n```")
+    parts.append(f"<!-- site\n```{{toctree}}\n:hidden:\n\n{names}\n```\n-->")
     return "\n\n".join(parts) + "\n"
 
 
 def message_rows() -> str:
-    """Each message as a heading, so that a search for it finds its row first."""
-    parts = []
+    """A row for each message; the pages of their codes have them as headings, for the search."""
+    rows = ["| message | means | code |", "|---|---|---|"]
     for message in messages.MESSAGES:
         code = message.code
         link = f"[{code}](codes/{code.lower()}.md)"
-        parts.append(f"### {verbatim(message.example)}\n\n{code.heading}: {link}\n")
-    return "\n".join(parts)
+        rows.append(f"| {verbatim(message.example)} | {code.heading} | {link} |")
+    return "\n".join(rows) + "\n"
 
 
 def pages() -> dict[Path, str]:

@@ -2,7 +2,7 @@
 
     python docs/_ext/gallery.py
 
-Needs the installed package, and runs in the root of a checkout.
+Needs the installed package, and runs in the root of a checkout. torchvision.md downloads torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
-PAGES = sorted((REPO / "docs" / "gallery").glob("*.md"))
+PAGES = sorted(page for page in (REPO / "docs" / "gallery").glob("*.md") if page.stem != "index")
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
 
 

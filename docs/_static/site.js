@@ -22,3 +22,34 @@ document.addEventListener("DOMContentLoaded", () => {
     toggle.setAttribute("aria-label", `Pages below ${page.textContent.trim()}`);
   }
 });
+
+// A message that torch-doctor knows comes first among the results, with whatever paths and symbols
+// it holds: Sphinx's own search wants every word of it in one page.
+document.addEventListener("DOMContentLoaded", () => {
+  const results = document.querySelector("#search-results");
+  const question = new URLSearchParams(window.location.search).get("q");
+  if (!results || !question) return;
+  const known = KNOWN_MESSAGES.filter((entry) => new RegExp(entry.pattern, "m").test(question));
+  const pages = new Map(known.map((entry) => [entry.page, entry]));
+  if (pages.size === 0) return;
+  const list = document.createElement("ul");
+  list.className = "search known-messages";
+  for (const entry of [...pages.values()].slice(0, 3)) {
+    const link = document.createElement("a");
+    link.href = document.documentElement.dataset.content_root + entry.page;
+    link.textContent = entry.title;
+    const item = document.createElement("li");
+    item.append(link);
+    list.append(item);
+  }
+  const heading = document.createElement("h2");
+  heading.textContent = "This message means";
+  results.before(heading, list);
+});
+
+// What scrolls sideways on a narrow screen must be in reach of the keyboard.
+window.addEventListener("load", () => {
+  for (const frame of document.querySelectorAll(".bd-article p:has(> img)")) {
+    if (frame.scrollWidth > frame.clientWidth) frame.tabIndex = 0;
+  }
+});

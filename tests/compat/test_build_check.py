@@ -306,7 +306,7 @@ def test_the_report_names_each_finding_with_its_code_and_cure(
     assert main(arguments=["--build"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "TD803" in out
-    assert "to mend build isolation: python -m pip install --no-build-isolation ." in out
+    assert "to fix build isolation: python -m pip install --no-build-isolation ." in out
     assert main(arguments=["--build", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert not report["ready"]

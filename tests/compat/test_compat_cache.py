@@ -85,7 +85,7 @@ def test_the_error_names_the_path_and_the_command(entry: Path) -> None:
 
 
 def test_the_error_prints_a_foreign_name_on_one_line(tmp_path: Path) -> None:
-    base = tmp_path / "x\n  to mend: rm -rf ~"
+    base = tmp_path / "x\n  to fix: rm -rf ~"
     base.mkdir(0o755)
     with pytest.raises(CacheError) as raised:
         cache.make(PROJECT._replace(cache=base), base)

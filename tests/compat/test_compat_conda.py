@@ -111,6 +111,5 @@ def test_a_folder_of_stray_objects_is_no_copy(conda: Path, tmp_path: Path) -> No
     (stray / "lib").mkdir(parents=True)
     description = describe_copy(stray, conda)
     assert (
-        description
-        == f"left over from a removed installation: {stray}; to mend: delete that folder"
+        description == f"left over from a removed installation: {stray}; to fix: delete that folder"
     )

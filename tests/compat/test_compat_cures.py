@@ -324,7 +324,7 @@ def test_13_no_build_isolation_mends_a_build_that_cannot_see_torch(tmp_path: Pat
     output = isolated.type(f"cd '{tree}' && ! python setup.py build_ext 2>&1")
     assert "--no-build-isolation" in output
     place = Place(tmp_path / "place")
-    cure = troubleshooting_page.CURES[faults.BUILD_ISOLATION]
+    cure = troubleshooting_page.FIXES[faults.BUILD_ISOLATION]
     place.type(f"cd '{tree}' && {cure}", PIP_NO_DEPS="1")
     assert place.tries()["fault"] is None
 

@@ -53,7 +53,7 @@ def carry_out(message: str, package: Path, tmp_path: Path) -> None:
     """Type the command of an error into a shell."""
     if find_cuda_toolkit(dict(os.environ)) is None:
         pytest.skip("the cure is a build, and there is no nvcc")
-    cure = message.partition("to mend:")[2].partition("\n")[0]
+    cure = message.partition("to fix:")[2].partition("\n")[0]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LLTM_", "PYTHON"))}
     env |= {"PYTHONPATH": str(package.parent), "LLTM_CONDA_CACHE": str(tmp_path / "cache")}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"

@@ -133,7 +133,7 @@ def test_many_needs_and_many_folders_cost_little(tmp_path: Path) -> None:
     assert cost_of(judged).seconds < SECONDS
 
 
-FORGED = "x\n  to mend:  rm -rf ~ \x1b[2J\x9b31m\u202e"
+FORGED = "x\n  to fix:  rm -rf ~ \x1b[2J\x9b31m\u202e"
 
 
 @pytest.mark.parametrize("where", ["needed", "symbol", "module", "record", "file name"])
@@ -163,7 +163,7 @@ def test_text_of_a_foreign_file_stays_on_one_line_without_control_characters(
         if type(string) is str
     ]
     assert [string for string in strings if not string.isprintable()] == []
-    assert "\n  to mend:  rm" not in render.verdict_text(verdict)
+    assert "\n  to fix:  rm" not in render.verdict_text(verdict)
     assert "\x1b" not in render.verdict_text(verdict)
     strings = [*verdict.binary.needed, *verdict.binary.modules, *verdict.binary.torch_symbols]
     strings += [verdict.binary.name, *verdict.binary.problems]

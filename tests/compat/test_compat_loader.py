@@ -62,7 +62,7 @@ def refused(result: dict[str, Any], first_line: str, fault: int | None) -> None:
     assert result["type"] == "LLTMImportError", result
     assert first_line in result["lines"][0]
     labels = [line.split(":")[0].strip() for line in result["lines"][1:4]]
-    assert labels == ["observed", "needed", "to mend"]
+    assert labels == ["observed", "needed", "to fix"]
     assert result["fault"] == fault
     assert not result["mapped"]
 
@@ -291,7 +291,7 @@ def test_kernels_that_the_glue_refuses_are_named(
 @pytest.mark.parametrize("field", ["why", "observed", "needed", "fix"])
 def test_foreign_text_forges_no_line_of_an_error(field: str) -> None:
     fields = {"dimension": "x", "status": "rejected", "observed": "o", "needed": "n", "fix": "f"}
-    finding = Finding(**{**fields, field: "x\n  to mend:  rm -rf ~ \x1b[2J"})
+    finding = Finding(**{**fields, field: "x\n  to fix:  rm -rf ~ \x1b[2J"})
     lines = describe(finding, PROJECT).split("\n")
     assert len(lines) == 5
     assert all(line.isprintable() for line in lines)

@@ -62,7 +62,7 @@ def test_a_broken_installation_is_explained_although_its_import_fails(
     assert process.returncode == 1
     assert "nothing fits" in process.stdout
     assert re.search(r"^cause: .*damaged", process.stdout, re.MULTILINE)
-    assert re.search(r"^to mend: +\S", process.stdout, re.MULTILINE)
+    assert re.search(r"^to fix: +\S", process.stdout, re.MULTILINE)
     report = json.loads(run_python(package, "-m", "lltm_conda", "--json").stdout)
     assert report["works"] is False
     assert report["cause"]["fault"] == faults.PACKAGE_FILES

@@ -108,7 +108,7 @@ def test_the_table_names_package_state_and_cure(doctor: Doctor) -> None:
     out = doctor().stdout
     assert "good 1.0" in out
     assert "does not work" in out
-    assert "to mend broken 1.0:" in out
+    assert "to fix broken 1.0:" in out
     assert "working: 1, not working: 1, cannot be told: 1" in out
 
 
@@ -123,7 +123,7 @@ def test_what_does_not_exist_is_bad_usage(doctor: Doctor, arguments: list[str]) 
 
 
 def test_a_verdict_without_a_cure_has_no_line_for_one(doctor: Doctor) -> None:
-    assert "to mend" not in doctor("--torch", "2.9", "good").stdout
+    assert "to fix" not in doctor("--torch", "2.9", "good").stdout
 
 
 def test_what_if_another_torch_were_here(doctor: Doctor, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_what_this_user_must_not_read_is_said_to_be_that(doctor: Doctor, site: P
             folder.chmod(folder.stat().st_mode | 0o005)
     process = doctor("site/good/_C.so", nobody=True)
     assert "is not readable by this user" in " ".join(process.stdout.split())
-    assert "to mend good 1.0: chmod a+r " in process.stdout
+    assert "to fix good 1.0: chmod a+r " in process.stdout
     for arguments in (["site/shut"], ["site/shut/x.so"], ["--torch", "site/shut/x"]):
         process = doctor(*arguments, nobody=True)
         assert process.returncode == 2

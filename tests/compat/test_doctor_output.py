@@ -74,8 +74,8 @@ def test_github_annotations_name_file_and_code(environment: Path) -> None:
     (file,) = environment.glob("lib/*/site-packages/broken/_C.so")
     assert len(errors) == 1
     assert errors[0].startswith(f"::error file={file},title=TD115 ")
-    assert "to mend%3A" not in errors[0]
-    assert "%0Ato mend: " in errors[0]
+    assert "to fix%3A" not in errors[0]
+    assert "%0Ato fix: " in errors[0]
 
 
 def hostile_report() -> Report:

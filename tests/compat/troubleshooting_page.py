@@ -7,9 +7,9 @@ from pathlib import Path
 
 TEXT = (Path(__file__).parents[2] / "docs" / "fails" / "troubleshooting.md").read_text()
 _TITLES = re.findall(r"^## (\d+)\. (.*)$", TEXT, re.MULTILINE)
-_CURES = re.findall(r"^\*\*How it is mended\.\*\* (.*)$", TEXT, re.MULTILINE)
+_FIXES = re.findall(r"^\*\*Fix\.\*\* (.*)$", TEXT, re.MULTILINE)
 _PROOFS = re.findall(r"^\| (\d+)\. .* \| ([\w ]+) \|$", TEXT, re.MULTILINE)
 
 TITLES = {int(number): title for number, title in _TITLES}
-CURES = dict(zip(TITLES, _CURES, strict=True))
+FIXES = dict(zip(TITLES, _FIXES, strict=True))
 PROOFS = {int(number): proof for number, proof in _PROOFS}

@@ -49,7 +49,7 @@ class Case:
 
 def cases() -> list[Case]:
     """The rows of the page's table."""
-    page = (REPO / "docs" / "start" / "conda.md").read_text(encoding="utf-8")
+    page = (REPO / "docs" / "numbers" / "conda-cases.md").read_text(encoding="utf-8")
     table = page.partition("<!-- installs:begin -->\n")[2].partition("<!-- installs:end -->")[0]
     plain = {"none": "", "either": "*", "a CPU build": "cpu", "a CUDA build": "cuda"}
     bare = re.sub(r"`|\*\*", "", table)  # without code and bold type

@@ -99,7 +99,7 @@ def small_checkout(root: Path) -> Path:
 def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
     index, tmp_path, conda_worker
 ) -> None:
-    """The commands of docs/ship/release.md, in their order, from a commit to both installations."""
+    """The commands of docs/ship/publish.md, in their order, from a commit to both installations."""
     if not SETTINGS.bootstrap_channel.is_dir():
         pytest.skip("no bootstrap channel: run scripts/build_all.sh host first")
     root = small_checkout(tmp_path / "lltm")

@@ -1,4 +1,4 @@
-"""The Slurm array and the Kubernetes job of the release page: valid; between them every cell."""
+"""The Slurm array and the Kubernetes job of docs/ship/shards.md: valid; between them every cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ruamel.yaml import YAML
 from torchship.release import cibuildwheel
 from torchship.release.cells import all_cells, part_of
 
-PAGE = REPO / "docs" / "ship" / "release.md"
+PAGE = REPO / "docs" / "ship" / "shards.md"
 # Stands in for the release tool: leaves its arguments where the tool leaves what it made.
 TOOL = """#!/bin/sh
 mkdir dist

@@ -89,7 +89,7 @@ def main(runtime: Runtime, *, as_json: bool) -> int:
     print(render.table(("to compile", "", "code", "what was found"), rows))
     for finding in findings:
         if finding.fix:
-            print(f"\nto mend {finding.dimension}: {render.shorten(finding.fix)}")
+            print(f"\nto fix {finding.dimension}: {render.shorten(finding.fix)}")
     ending = "the build would fail" if failed else "nothing was found that breaks a build"
     print(f"\n{ending}")
     return int(failed)

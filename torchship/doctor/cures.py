@@ -16,7 +16,7 @@ REGISTRY: dict[str, Kind] = {}
 
 
 class Kind(Record, kw_only=True):
-    """One way to mend a fault."""
+    """One way to fix a fault."""
 
     id: str
     mends: str  #: the fault, in words

@@ -107,10 +107,10 @@ def describe_copy(other: Path, package: Path) -> str:
     """A sentence about a second copy of the package on the path, with the step to take."""
     if not (other / "__init__.py").exists():
         # Without `__init__.py`, the folder can at most be imported as an empty namespace package.
-        return f"left over from a removed installation: {other}; to mend: delete that folder"
+        return f"left over from a removed installation: {other}; to fix: delete that folder"
     return (
         f"another copy is on the path: {other} (in use: {package}); "
-        "to mend: uninstall the one you do not want"
+        "to fix: uninstall the one you do not want"
     )
 
 
@@ -160,8 +160,8 @@ def package_problems(project: Project) -> tuple[str, ...]:
     problems = _compare(package, lists[-1]) if lists else []
     if len(lists) > 1:
         names = ", ".join(path.parent.name for path in lists)
-        mend = fixes.install_once(environment(project), project)
-        problems.insert(0, f"installed over each other: {names}; to mend: {mend}")
+        fix = fixes.install_once(environment(project), project)
+        problems.insert(0, f"installed over each other: {names}; to fix: {fix}")
     return tuple(map(printable, problems))
 
 
@@ -191,7 +191,7 @@ def _compare(package: Path, record: Path) -> list[str]:
     folder = package / "lib"
     names_of_problem = {
         f"left over in {folder} from another installation: {some(left, 4)}; "
-        "to mend: delete them": left,
+        "to fix: delete them": left,
         f"missing since it was installed: {some(missing, 4)}": missing,
         f"altered since it was installed: {some(altered, 4)}": altered,
     }

@@ -50,7 +50,7 @@ def lines_of_meaning(meaning: Meaning) -> list[str]:
     return [
         f"{meaning.code}  {meaning.code.heading}",
         *_wrapped("why:", meaning.why),
-        *_wrapped("to mend:", meaning.mend),
+        *_wrapped("to fix:", meaning.mend),
     ]
 
 

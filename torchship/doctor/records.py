@@ -473,7 +473,7 @@ class Finding(Record, kw_only=True):
     @property
     def lines(self) -> tuple[str, ...]:
         """The lines that errors and reports print below the cause."""
-        fix = (f"to mend:  {self.fix}",) if self.fix else ()
+        fix = (f"to fix:   {self.fix}",) if self.fix else ()
         return (f"observed: {self.observed}", f"needed:   {self.needed}", *fix)
 
 

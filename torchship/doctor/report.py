@@ -126,7 +126,7 @@ def print_text(report: Report) -> None:
     print(render.table(("package", "extension", "", "code", "why"), rows))
     for row in _mended(report):
         assert row.finding is not None
-        print(f"\nto mend {row.name}: {render.shorten(row.finding.fix)}")
+        print(f"\nto fix {row.name}: {render.shorten(row.finding.fix)}")
     print(f"\n{summary(report)}")
     explained = next((row.code for row in report.rows if row.code), "")
     if explained:
@@ -224,7 +224,7 @@ def _annotation(command: str, row: Row) -> str:
     if row.allowed is not None:
         message += f" (allowed: {row.allowed})"
     if row.finding is not None and row.finding.fix:
-        message += f"\nto mend: {row.finding.fix}"
+        message += f"\nto fix: {row.finding.fix}"
     properties = {
         "file": render.shorten_home(str(row.path)),
         "title": f"{row.code} {title}".strip(),
@@ -244,7 +244,7 @@ def _escape(value: str, others: str = "") -> str:
 def print_markdown(report: Report) -> None:
     """A table to paste into an issue or a job's summary."""
     print("\n".join(f"- {_cell(line)}" for line in heading(report)) + "\n")
-    print("| package | extension | | code | why | to mend |\n|---|---|---|---|---|---|")
+    print("| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|")
     for row in report.rows:
         fix = row.finding.fix if row.finding is not None else ""
         cells = (row.name, _file(row), _state(row), row.code, row.summary)

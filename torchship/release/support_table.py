@@ -8,7 +8,7 @@ from .schema import FIRST, Matrix
 
 WORDS = {"ran": "ran", "unsupported": "no"}
 LEGEND = {
-    "ran": "installed from the fat wheel, judged, compared with the definition, gradients checked",
+    "ran": "installed from the fat wheel, checked, compared with the definition, gradients checked",
     "no": "not supported, as there is no such torch",
     "untried": "not tried yet",
 }
@@ -134,7 +134,7 @@ def _origin(evidence: Evidence, stored: Path) -> str:
         f"Seen on {evidence.date[:10]} with `{evidence.wheel}`, built from commit {built} "
         f"({evidence.machine}; devices: {', '.join(devices) or 'none'}), by `{evidence.command}`.",
         f"The worst relative errors of all: {_worst_errors(evidence.environments)}.",
-        f"Every figure, and every reason for a run that is missing, is in `{stored}`.",
+        f"Every number, and every reason for a run that is missing, is in `{stored}`.",
     ]
     later: dict[tuple[str, str, str], dict[str, None]] = {}
     for entry in evidence.environments:

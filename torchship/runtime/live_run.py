@@ -67,7 +67,7 @@ def _check_device(device: str, loader: Loader, parts: Callable[[], Parts]) -> De
                 )
                 break
     except BinariesCudaError as failure:
-        error = f"{failure.finding.why}; to mend: {failure.finding.fix}"
+        error = f"{failure.finding.why}; to fix: {failure.finding.fix}"
     except Exception as failure:  # the report must name every failure
         error = f"{type(failure).__name__}: {failure}"
     return {"device": device, "ok": error is None, "error": error, "differences": differences}

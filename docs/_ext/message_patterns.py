@@ -1,0 +1,22 @@
+"""The patterns by which torch-doctor knows a message, for the site's search."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from torchship.doctor import messages
+
+
+def patterns() -> list[dict[str, str]]:
+    """For each message: its pattern as JavaScript writes it, and the page of its code."""
+    return [
+        {
+            "pattern": message.pattern.replace("(?P<", "(?<"),
+            "page": f"fails/codes/{message.code.lower()}.html",
+            "title": f"{message.code}: {message.code.heading}",
+        }
+        for message in messages.MESSAGES
+    ]

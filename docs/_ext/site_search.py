@@ -1,0 +1,37 @@
+"""What the site's search finds: pages but for notes and the changelog, and messages by pattern.
+
+Sphinx's search wants every word of a question in a page, so a message with a path or a symbol of
+the reader's own finds nothing. `messages.js` holds the patterns by which torch-doctor knows a
+message and the page of each; `site.js` puts these pages above Sphinx's results.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from docutils import nodes
+from message_patterns import patterns
+from sphinx.application import Sphinx
+
+#: Pages that tell of the past, and would come before those that answer a question.
+UNSEARCHED = {"numbers/notes", "numbers/results", "contribute/changelog"}
+
+
+def _leave_out(app: Sphinx, _: nodes.document) -> None:
+    name = app.env.docname
+    if name in UNSEARCHED:
+        app.env.metadata[name]["no-search"] = True
+
+
+def _write_patterns(app: Sphinx) -> None:
+    folder = Path(app.outdir) / "_static"
+    folder.mkdir(parents=True, exist_ok=True)
+    script = f"const KNOWN_MESSAGES = {json.dumps(patterns(), indent=1)};\n"
+    (folder / "messages.js").write_text(script, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("doctree-read", _leave_out)
+    app.connect("builder-inited", _write_patterns)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
