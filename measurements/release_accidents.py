@@ -25,7 +25,7 @@ import tarfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,6 +147,38 @@ def list_again(dist: Path, only: str | None = None) -> None:
     write_json(dist / "manifest.json", manifest)
 
 
+def finish_shard(
+    shard: Path, cells: Sequence[Cell], settings: Settings, objects: Mapping[str, bytes]
+) -> None:
+    """Gives the wheels of a shard their true tags, adds conda packages, and lists them."""
+    manifest = read_json(shard / "manifest.json")
+    for cell in cells:
+        entry = manifest["cells"][cell.name]
+        old = shard / entry["wheel"]
+        wheel = read_wheel(old)
+        tagged = wheel.renamed(local=cell.local_version, tag=true_tag(wheel, settings.machine))
+        old.unlink()
+        path = tagged.write(old.parent, epoch=1_700_000_000)
+        package = f"channel/{settings.subdir}/lltm-0.1.0-{cell.variant}_0.conda"
+        make_package(shard / package, {name: objects[name] for name in cell.files})
+        for artefact in manifest["artefacts"]:
+            if artefact["path"] == entry["wheel"]:
+                artefact["path"] = path.relative_to(shard).as_posix()
+        entry["wheel"] = path.relative_to(shard).as_posix()
+        entry["conda"] = package
+        manifest["artefacts"].append(
+            {
+                "path": package,
+                "kind": "conda",
+                "sha256": "0" * 64,
+                "size": 0,
+                "cells": [cell.name],
+            }
+        )
+    write_json(shard / "manifest.json", manifest)
+    list_again(shard)
+
+
 class Plant:
     """The shards of both platforms as undisturbed runs leave them, and their merged folders."""
 
@@ -177,41 +209,11 @@ class Plant:
             make_manifest(
                 self.shard(platform, number), matrix, {c.name: "done" for c in own}, objects
             )
-            self._finish_shard(self.shard(platform, number), own, settings)
+            (self.shard(platform, number) / SDIST).write_bytes(self.sdist)
+            finish_shard(self.shard(platform, number), own, settings, objects)
         scene = Scene(self, platform, self.folder / "merged" / platform, random.Random(0))
         merge_shards(scene)
         shutil.copytree(scene.dist, self.dist(platform), symlinks=True)
-
-    def _finish_shard(self, shard: Path, cells: Sequence[Cell], settings: Settings) -> None:
-        """Gives wheels their true tags, adds conda packages, and lists them."""
-        (shard / SDIST).write_bytes(self.sdist)
-        manifest = read_json(shard / "manifest.json")
-        for cell in cells:
-            entry = manifest["cells"][cell.name]
-            old = shard / entry["wheel"]
-            wheel = read_wheel(old)
-            tagged = wheel.renamed(local=cell.local_version, tag=true_tag(wheel, settings.machine))
-            old.unlink()
-            path = tagged.write(old.parent, epoch=1_700_000_000)
-            package = f"channel/{settings.subdir}/lltm-0.1.0-{cell.variant}_0.conda"
-            objects = self.objects[settings.platform]
-            make_package(shard / package, {name: objects[name] for name in cell.files})
-            for artefact in manifest["artefacts"]:
-                if artefact["path"] == entry["wheel"]:
-                    artefact["path"] = path.relative_to(shard).as_posix()
-            entry["wheel"] = path.relative_to(shard).as_posix()
-            entry["conda"] = package
-            manifest["artefacts"].append(
-                {
-                    "path": package,
-                    "kind": "conda",
-                    "sha256": "0" * 64,
-                    "size": 0,
-                    "cells": [cell.name],
-                }
-            )
-        write_json(shard / "manifest.json", manifest)
-        list_again(shard)
 
     def shard(self, platform: str, number: int) -> Path:
         return self.folder / "shards" / platform / str(number)

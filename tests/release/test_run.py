@@ -19,7 +19,7 @@ from torchship.release.cells import required
 from torchship.release.host import Host
 from torchship.release.manifest import parse, wrong_files
 from torchship.release.planner import CellTasks, Plan
-from torchship.release.run import Release
+from torchship.release.run import Release, named_cells
 from torchship.release.settings import Settings
 from torchship.release.tasks import SkipTask
 from torchship.release.tools import wheel_path
@@ -348,3 +348,20 @@ def test_a_full_disk_fails_the_run_and_the_next_one_goes_on(world) -> None:
     world.bad.clear()
     assert world.run("stable210-cpu", "stable210-cu13") == 0
     assert "wheel/stable210-cpu" not in world.ran and "venv/stable210-cpu" in world.ran
+
+
+@pytest.mark.parametrize(
+    ("selectors", "names"),
+    [
+        (["oldest"], {"aten24-abi0-cpu", "aten24-abi0-cu12"}),
+        (["oldest", "aten24-abi1-cpu"], {"aten24-abi0-cpu", "aten24-abi0-cu12", "aten24-abi1-cpu"}),
+        (["stable*", "all"], set()),
+        ([], set()),
+    ],
+)
+def test_oldest_names_no_cell_that_takes_a_torch_which_pypi_lacks(
+    settings, selectors, names
+) -> None:
+    """Otherwise `oldest` could succeed on no machine with PyPI's torch."""
+    host = Host("python3", "3.11", None, GXX)
+    assert named_cells(selectors, host, settings) == names

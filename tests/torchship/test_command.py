@@ -61,7 +61,9 @@ def test_no_command_loads_more_than_it_needs() -> None:
         assert process.stdout.startswith(f"usage: torchship {command.name}")
 
 
-@pytest.mark.parametrize("name", ["list", "release", "merge", "verify", "upload", "recipe"])
+@pytest.mark.parametrize(
+    "name", ["list", "release", "merge", "verify", "upload", "yank", "hotfix", "recipe"]
+)
 def test_a_command_means_what_its_option_of_build_all_means(name: str) -> None:
     (command,) = (one for one in COMMANDS if one.name == name)
     pairs = {
@@ -70,6 +72,11 @@ def test_a_command_means_what_its_option_of_build_all_means(name: str) -> None:
         "merge": (["one", "two"], ["--merge", "one", "two"]),
         "verify": (["--python", "p", "host"], ["--verify", "full", "--python", "p", "host"]),
         "upload": (["pypi", "--dry-run"], ["--upload", "pypi", "--dry-run"]),
+        "yank": (
+            ["0.2.0", "--folder", "public", "--reason", "wrong"],
+            ["--yank", "0.2.0", "--folder", "public", "--reason", "wrong"],
+        ),
+        "hotfix": (["f.json", "--folder", "public"], ["--hotfix", "f.json", "--folder", "public"]),
         "recipe": (["stable210-cpu"], ["--recipe", "stable210-cpu"]),
     }
     own, of_build_all = pairs[name]

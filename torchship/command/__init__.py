@@ -51,6 +51,8 @@ COMMANDS = (
     _of_release("merge", "join the dist folders of shards"),
     _of_release("verify", "release, and try the fat wheel with every torch and Python"),
     _of_release("upload", "publish what is in dist"),
+    _of_release("yank", "make pip and conda pass over a version that went wrong"),
+    _of_release("hotfix", "correct what a channel says of packages that are out"),
     _of_release("recipe", "build a conda package from source, with recipe/ alone"),
     _of_release("generate", "write the files that follow from the matrix"),
     _own("audit", "say which users a wheel will serve", "command.audit"),

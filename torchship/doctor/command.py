@@ -36,6 +36,7 @@ from .layouts import LAYOUTS
 from .owner import find_owner, normal
 from .project import NOBODY, Project
 from .records import NOTE, BinaryRecord, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from .spares import pass_over_spares
 from .targets import UsageError, exists, find_files, find_wheels, is_installed, site_folders
 from .torch_probe import TorchNotFoundError, other_installs, release
 
@@ -254,7 +255,7 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
     of_torch = torch_loading.judge_torch(runtime)
     distributions = list(packages.installed(site_folders()))
     verdicts = _judge(files, runtime, _Choice(options.what, distributions), budget)
-    rows = [report.row_of_verdict(verdict, runtime) for verdict in verdicts]
+    rows = pass_over_spares(report.row_of_verdict(verdict, runtime) for verdict in verdicts)
     notices = list(packages.notices(distributions, options.what, rows, runtime))
     if not options.what:
         with suppress(RuntimeError):  # there is no home folder

@@ -22,6 +22,7 @@ from .root import MATRIX_NAME, find_root
 from .run import Release, base_channel
 from .settings import PLATFORM_VARIABLE, Settings, make_settings, native_platform
 from .shell import explain, is_disk_full
+from .take_back import hotfix, yank
 from .upload import upload
 from .verify_full import verify_built
 
@@ -33,6 +34,8 @@ HONOURED = {
     "--merge": (),
     "--upload": ("--dry-run", "SELECTOR"),
     "--recipe": ("SELECTOR",),
+    "--yank": (),
+    "--hotfix": (),
     "--write-generated": (),
     "--list": ("--dry-run", "SELECTOR"),
 }
@@ -82,6 +85,9 @@ def run(options: Options, root: Path) -> int:
     generated.check(settings)
     if options.merge:
         return merge(options.merge, console, settings)
+    if options.yank or options.hotfix:
+        take_back(options, settings)
+        return 0
     codes = []
     for platform, selectors in _groups(options, default, root).items():
         try:
@@ -92,6 +98,23 @@ def run(options: Options, root: Path) -> int:
     return max(codes)
 
 
+def take_back(options: Options, settings: Settings) -> None:
+    """Carries out `--yank` and `--hotfix`. Raises ReleaseError."""
+    name = "--yank" if options.yank else "--hotfix"
+    if options.folder is None:
+        raise ReleaseError(f"{name} needs --folder DIR; name what --upload DIR has filled")
+    if not options.folder.is_dir():
+        raise ReleaseError(
+            f"--folder: {options.folder} is no folder; name what --upload has filled"
+        )
+    if options.hotfix:
+        hotfix(options.hotfix, options.folder, settings, console)
+    elif options.yank and options.reason and options.reason.strip():
+        yank(options.yank, options.folder, settings, console, reason=options.reason)
+    else:
+        raise ReleaseError("--yank needs --reason TEXT; say in a sentence what went wrong")
+
+
 def check_options(options: Options) -> None:
     """Refuses options that exclude each other, and the empty text of an unset variable."""
     values = {
@@ -99,6 +122,7 @@ def check_options(options: Options) -> None:
         "--shard": options.shard,
         "--upload": options.upload,
         "--recipe": options.recipe,
+        "--yank": options.yank,
     }
     for name, value in values.items():
         if value is not None and not value.strip():
@@ -119,6 +143,8 @@ def _check_commands(options: Options) -> None:
         "--merge": bool(options.merge),
         "--upload": options.upload is not None,
         "--recipe": options.recipe is not None,
+        "--yank": options.yank is not None,
+        "--hotfix": options.hotfix is not None,
         "--write-generated": options.write_generated,
         "--list": options.list_cells,
     }

@@ -11,36 +11,30 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import io
 import json
 import os
 import shutil
 import sys
-import tarfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
-from zipfile import ZipFile, ZipInfo
-
-import zstandard
 
 from ..doctor.binary import read_binary
 from ..doctor.records import dotted
 from . import ReleaseError
 from .bootstrap import build_channel
+from .channel_patches import write_patches
 from .conda_contents import contents
+from .conda_format import write_package
 from .matrix import load_settings
 from .paths import publish
 from .settings import Settings
 from .store import source_epoch
+from .taken_back import read_taken_back
 
 if TYPE_CHECKING:
     from rattler import GenericVirtualPackage, RepoDataRecord
-
-COMPRESSION_LEVEL = 19  # conda-build's default
-PACKAGE_FORMAT = b'{"conda_pkg_format_version":2}'
 
 
 def bootstrap(out: Path, settings: Settings, *, wheels: Path, python: str) -> None:
@@ -82,7 +76,7 @@ def build(
 
 
 def index(channel: Path, packages: Sequence[Path], settings: Settings) -> None:
-    """Puts packages into a channel on disk and indexes the channel."""
+    """Puts packages into a channel on disk and indexes it, with what was taken back of it."""
     from rattler.index import index_fs
 
     for package in packages:
@@ -91,7 +85,8 @@ def index(channel: Path, packages: Sequence[Path], settings: Settings) -> None:
         publish(package, channel / subdir / package.name)
     (channel / "noarch").mkdir(parents=True, exist_ok=True)
     # `force`, because a package that was built again keeps its name and needs a new entry.
-    asyncio.run(index_fs(channel, force=True))
+    patches = write_patches(channel, read_taken_back(channel.parent), settings)
+    asyncio.run(index_fs(channel, force=True, repodata_patch=patches))
 
 
 def test(package: Path, *, channels: Sequence[str]) -> None:
@@ -170,18 +165,9 @@ def repack(package: Path, epoch: int) -> None:
 
     with TemporaryDirectory(prefix="package-") as folder:
         root = Path(folder)
-        info = root / "info"
         extract(package, root)
         _neutral_metadata(root, epoch)
-        payload = [path for path in root.iterdir() if path != info]
-        members = {
-            "metadata.json": PACKAGE_FORMAT,
-            f"pkg-{package.stem}.tar.zst": _archive(payload, epoch),
-            f"info-{package.stem}.tar.zst": _archive([info], epoch),
-        }
-    with ZipFile(package, "w") as outer:
-        for name, data in members.items():
-            outer.writestr(ZipInfo(name, time.gmtime(epoch)[:6]), data)
+        write_package(package, root, epoch)
 
 
 def _neutral_metadata(root: Path, epoch: int) -> None:
@@ -205,21 +191,6 @@ def _neutral_metadata(root: Path, epoch: int) -> None:
     # rendered_recipe.yaml names folders, the Linux kernel and the processor of the machine. The
     # recipe itself and its variant stay in the package.
     (root / "info" / "recipe" / "rendered_recipe.yaml").unlink(missing_ok=True)
-
-
-def _archive(paths: Sequence[Path], epoch: int) -> bytes:
-    """A compressed archive of files and folders that names no user and no other date."""
-
-    def neutral(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        mode = 0o755 if entry.mode & 0o100 else 0o644
-        # `deep=False`, because a deep copy would copy the archive, too.
-        return entry.replace(mtime=epoch, mode=mode, uid=0, gid=0, uname="", gname="", deep=False)
-
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in sorted(paths):
-            archive.add(path, path.name, filter=neutral)
-    return zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress(buffer.getvalue())
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -21,6 +21,8 @@ _VERIFY = (
 )
 _PYTHON = "only this interpreter; its results are added to the stored results"
 _RECIPE = "build a variant from source with recipe/ alone (by conda build if installed), and stop"
+_YANK = "make pip and conda pass over a version"
+_HOTFIX = "make a channel say of its packages what FILE says"
 _TARGETS = "pypi, testpypi, anaconda:OWNER, a folder"
 
 
@@ -42,6 +44,10 @@ class Options(NamedTuple):
     python: tuple[Path, ...] = ()
     upload: str | None = None
     recipe: str | None = None
+    yank: str | None = None
+    hotfix: Path | None = None
+    folder: Path | None = None
+    reason: str | None = None
     write_generated: bool = False
 
     @property
@@ -57,8 +63,9 @@ def read_options(parsed: argparse.Namespace) -> Options:
     for name in ("merge", "python"):
         if name in values:
             values[name] = _to_paths(f"--{name}", values[name])
-    if values.get("project") is not None:
-        (values["project"],) = _to_paths("--project", [parsed.project])
+    for name in ("project", "hotfix", "folder"):
+        if values.get(name) is not None:
+            (values[name],) = _to_paths(f"--{name}", [values[name]])
     return Options(**values)
 
 
@@ -95,6 +102,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_python(parser, when="with --verify full: ")
     parser.add_argument("--upload", metavar="TARGET", help=f"publish dist/ and stop: {_TARGETS}")
     parser.add_argument("--recipe", metavar="VARIANT", help=_RECIPE)
+    parser.add_argument("--yank", metavar="VERSION", help=f"{_YANK}, and stop")
+    parser.add_argument("--hotfix", metavar="FILE", help=f"{_HOTFIX}, and stop")
+    _add_folder(parser, when="with --yank and --hotfix: ")
+    _add_reason(parser, when="with --yank: ")
     parser.add_argument(
         "--write-generated",
         action="store_true",
@@ -152,6 +163,14 @@ def _add_python(parser: argparse.ArgumentParser, *, when: str = "") -> None:
     )
 
 
+def _add_folder(parser: argparse.ArgumentParser, *, when: str = "") -> None:
+    parser.add_argument("--folder", metavar="DIR", help=f"{when}what --upload DIR has filled")
+
+
+def _add_reason(parser: argparse.ArgumentParser, *, when: str = "") -> None:
+    parser.add_argument("--reason", metavar="TEXT", help=f"{when}what pip shows to users")
+
+
 # The commands of `torchship`: each sets what the option of build_all.sh with its name sets.
 
 
@@ -183,6 +202,19 @@ def add_upload(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     parser.add_argument("upload", metavar="TARGET", help=_TARGETS)
     _add_dry_run(parser)
+
+
+def add_yank(parser: argparse.ArgumentParser) -> None:
+    add_project(parser)
+    parser.add_argument("yank", metavar="VERSION", help="the version that nobody should get")
+    _add_folder(parser)
+    _add_reason(parser)
+
+
+def add_hotfix(parser: argparse.ArgumentParser) -> None:
+    add_project(parser)
+    parser.add_argument("hotfix", metavar="FILE", help="JSON: fields by patterns of file names")
+    _add_folder(parser)
 
 
 def add_recipe(parser: argparse.ArgumentParser) -> None:

@@ -7,9 +7,12 @@ import tarfile
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
+
+from packaging.version import Version
 
 from . import ReleaseError
 from .audit import ALLOWED, policies
@@ -285,16 +288,27 @@ def check_binaries(wheel: Wheel, binaries: Mapping[str, bytes], package: str) ->
         )
 
 
-def write_index(root: Path) -> None:
-    """Writes the index page of `root`, and the page of each project's folder in `root`."""
+def write_index(root: Path, yanked: Mapping[str, str] | None = None) -> None:
+    """Writes the index page of `root`, and the page of each project's folder in `root`.
+
+    `yanked` has the reasons of the versions that pip must pass over (PEP 592).
+    """
+    reasons = yanked or {}
     root.mkdir(parents=True, exist_ok=True)
     projects = sorted(path for path in root.iterdir() if path.is_dir())
-    _write_page(root, ((project.name, f"{project.name}/") for project in projects))
+    _write_page(root, (_link(project.name, f"{project.name}/") for project in projects))
     for project in projects:
-        wheels = sorted(project.glob("*.whl"))
-        _write_page(project, ((w.name, f"{quote(w.name)}#sha256={digest(w)}") for w in wheels))
+        links = []
+        for wheel in sorted(project.glob("*.whl")):
+            reason = reasons.get(Version(wheel.name.split("-")[1]).public)
+            links.append(_link(wheel.name, f"{quote(wheel.name)}#sha256={digest(wheel)}", reason))
+        _write_page(project, links)
 
 
-def _write_page(folder: Path, links: Iterable[tuple[str, str]]) -> None:
-    lines = (f'<a href="{target}">{name}</a><br>' for name, target in links)
-    write_atomically(folder / "index.html", PAGE.format("\n".join(lines)))
+def _link(name: str, target: str, yanked: str | None = None) -> str:
+    mark = "" if yanked is None else f' data-yanked="{escape(yanked)}"'
+    return f'<a href="{target}"{mark}>{name}</a><br>'
+
+
+def _write_page(folder: Path, links: Iterable[str]) -> None:
+    write_atomically(folder / "index.html", PAGE.format("\n".join(links)))

@@ -140,8 +140,7 @@ class Release:
         """0 if nothing failed, the checkout did not change, and every tool and every named cell is
         done, else 1.
 
-        Cells that only `all` or a pattern with `*` selects need not be done. A run without
-        cells and tools returns 1 unless it is a shard.
+        A run without cells and tools returns 1 unless it is a shard.
         """
         failed = any(outcome.status is Status.FAILED for outcome in outcomes.values())
         if failed or manifest.changed:
@@ -149,14 +148,27 @@ class Release:
         names = [cell.name for cell in self.cells]
         incomplete = {name for name in names if manifest.cells[name].state != "done"}
         incomplete |= {*self.skipped}
-        exact = [name for name in self.selectors if "*" not in name and name != "all"]
-        if exact and incomplete & {
-            cell.name for cell in chosen_cells(exact, self.host, self.settings)
-        }:
+        if incomplete & named_cells(self.selectors, self.host, self.settings):
             return 1
         if any(manifest.tools[tool.name].state != "done" for tool in self.tools):
             return 1
         return 0 if self.cells or self.tools or self.shard else 1
+
+
+def named_cells(selectors: Sequence[str], host: Host, settings: Settings) -> set[str]:
+    """The cells that a run must do in full: those that a selector names.
+
+    `all` and a pattern with `*` name no cell, `newest` and `oldest` none that is optional: those
+    take a torch that PyPI lacks.
+    """
+    names = [name for name in selectors if "*" not in name and name != "all"]
+    if not names:
+        return set()
+    return {
+        cell.name
+        for cell in chosen_cells(names, host, settings)
+        if not cell.optional or {*cell.names} & {*names}
+    }
 
 
 def base_channel(channel: str, console: Console, settings: Settings) -> str | None:

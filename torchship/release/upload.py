@@ -26,6 +26,7 @@ from .settings import Settings
 from .shards import conda_pattern, fat_wheel_problems, is_at
 from .shell import Log
 from .store import digest
+from .taken_back import read_taken_back
 from .tools import paths_of
 from .wheels import read_wheel
 
@@ -355,4 +356,4 @@ def _copy(artefacts: Sequence[Artefact], folder: Path, log: Log) -> None:
             publish(dist / artefact.path, folder / artefact.path)
         else:
             index_package(log, dist / artefact.path, folder / "channel")
-    write_index(folder / "simple")
+    write_index(folder / "simple", read_taken_back(folder).yanked)

@@ -1,0 +1,205 @@
+"""A release that went wrong is taken back: yanked, or its metadata corrected; no file changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from machines import machine
+from rich.console import Console
+from wheel_makers import make_wheel
+
+pytest.importorskip("rattler")
+
+from torchship.release import ReleaseError, conda_commands, take_back
+from torchship.release.__main__ import main
+from torchship.release.conda_format import write_package
+from torchship.release.pack_steps import write_index
+from torchship.release.store import digest
+from torchship.release.take_back import hotfix, yank
+from torchship.release.taken_back import NAME, REVOKED
+
+OLD = "0.1.0"
+NEW = "0.2.0"
+
+
+def make_package(channel: Path, name: str, version: str, depends: list[str]) -> Path:
+    """A conda package without files."""
+    package = channel / "linux-64" / f"{name}-{version}-cpu_0.conda"
+    root = channel.parent / "unpacked" / package.stem
+    (root / "info").mkdir(parents=True)
+    index = {"name": name, "version": version, "build": "cpu_0", "build_number": 0}
+    index |= {"subdir": "linux-64", "depends": depends}
+    (root / "info" / "index.json").write_text(json.dumps(index))
+    (root / "info" / "paths.json").write_text('{"paths": [], "paths_version": 1}')
+    package.parent.mkdir(parents=True, exist_ok=True)
+    write_package(package, root, epoch=0)
+    return package
+
+
+@pytest.fixture
+def public(tmp_path, monkeypatch, conda_worker) -> Path:
+    """A folder with two versions, as two uploads leave it."""
+    monkeypatch.setattr(take_back, "run_worker", lambda log, command: conda_worker(command))
+    folder = tmp_path / "public"
+    make_package(folder / "channel", "pytorch", "2.13.0", [])
+    make_package(folder / "channel", "pytorch", "2.15.0", [])
+    for version in (OLD, NEW):
+        make_package(folder / "channel", "lltm", version, ["pytorch >=2.10"])
+        make_wheel(folder / "simple" / "lltm", {}, version=version, tag="py3-none-any")
+    write_index(folder / "simple")
+    conda_worker(conda_commands.index(folder / "channel", []))
+    return folder
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(record=True, width=300, force_terminal=False)
+
+
+def index_of(public: Path) -> dict[str, dict[str, object]]:
+    repodata = json.loads((public / "channel" / "linux-64" / "repodata.json").read_text())
+    packages: dict[str, dict[str, object]] = repodata["packages.conda"]
+    return packages
+
+
+def solve(public: Path, *specs: str) -> dict[str, str]:
+    """The versions that a solver takes, by name."""
+    import rattler
+
+    records = asyncio.run(
+        rattler.solve(
+            sources=[rattler.Channel((public / "channel").as_uri())],
+            specs=list(specs),
+            gateway=rattler.Gateway(cache_dir=public.parent / "cache"),
+            platforms=["linux-64", "noarch"],
+            virtual_packages=machine(),
+        )
+    )
+    return {record.name.normalized: str(record.version) for record in records}
+
+
+def pip_download(public: Path, requirement: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"]
+    places = ["--index-url", (public / "simple").as_uri(), "--dest", str(public.parent / "got")]
+    return subprocess.run([*command, *places, requirement], capture_output=True, text=True)
+
+
+def test_solvers_pass_over_a_yanked_version(public, settings, console) -> None:
+    assert solve(public, "lltm")["lltm"] == NEW
+    yank(NEW, public, settings, console, reason="wrong gradients")
+    assert solve(public, "lltm")["lltm"] == OLD
+    assert index_of(public)["lltm-0.2.0-cpu_0.conda"]["depends"] == ["pytorch >=2.10", REVOKED]
+
+
+def test_pip_passes_over_a_yanked_version_unless_it_is_pinned(public, settings, console) -> None:
+    yank(NEW, public, settings, console, reason='wrong "gradients"')
+    assert "lltm-0.1.0" in pip_download(public, "lltm").stdout
+    pinned = pip_download(public, f"lltm=={NEW}")
+    assert pinned.returncode == 0
+    assert 'wrong "gradients"' in pinned.stderr
+
+
+def test_a_yank_changes_no_file_that_somebody_pinned(public, settings, console) -> None:
+    files = [*public.glob("*/*/*.conda"), *public.glob("*/*/*.whl")]
+    before = {path: digest(path) for path in files}
+    yank(NEW, public, settings, console, reason="wrong gradients")
+    assert {path: digest(path) for path in files} == before
+
+
+def test_a_yank_says_what_is_left_to_do_by_hand(public, settings, console) -> None:
+    yank(NEW, public, settings, console, reason="wrong gradients")
+    said = console.export_text()
+    assert "2 files" in said
+    for name in ("lltm", "torchship", "torch-doctor"):
+        assert f"https://pypi.org/manage/project/{name}/releases/" in said
+    assert "--to-label broken OWNER/lltm/0.2.0" in said
+
+
+def test_a_version_that_is_not_there_is_not_yanked(public, settings, console) -> None:
+    with pytest.raises(ReleaseError, match=r"nothing of version 0\.3\.0; it has 0\.1\.0, 0\.2\.0"):
+        yank("0.3.0", public, settings, console, reason="typo")
+    assert not (public / NAME).exists()
+
+
+def write_fixes(folder: Path, **fixes: object) -> Path:
+    path = folder / "fixes.json"
+    path.write_text(json.dumps(fixes))
+    return path
+
+
+@pytest.fixture
+def bound(tmp_path) -> Path:
+    """The fix of packages that forgot an upper bound."""
+    fix = {"depends": ["pytorch >=2.10,<2.15"]}
+    return write_fixes(tmp_path, **{"lltm-0.[12].0-*": fix})
+
+
+def test_solvers_see_the_corrected_metadata(public, settings, console, bound) -> None:
+    assert solve(public, "lltm") == {"lltm": NEW, "pytorch": "2.15.0"}
+    hotfix(bound, public, settings, console)
+    assert solve(public, "lltm") == {"lltm": NEW, "pytorch": "2.13.0"}
+    assert "lltm-0.1.0-cpu_0.conda, lltm-0.2.0-cpu_0.conda" in console.export_text()
+
+
+def test_a_later_upload_keeps_what_was_taken_back(
+    public, settings, console, bound, conda_worker
+) -> None:
+    hotfix(bound, public, settings, console)
+    yank(NEW, public, settings, console, reason="wrong gradients")
+    conda_worker(conda_commands.index(public / "channel", []))
+    packages = index_of(public)
+    assert packages["lltm-0.1.0-cpu_0.conda"]["depends"] == ["pytorch >=2.10,<2.15"]
+    assert packages["lltm-0.2.0-cpu_0.conda"]["depends"] == ["pytorch >=2.10,<2.15", REVOKED]
+
+
+def test_an_upload_takes_back_what_is_deleted_from_the_list(
+    public, settings, console, conda_worker
+) -> None:
+    yank(NEW, public, settings, console, reason="wrong gradients")
+    (public / NAME).unlink()
+    conda_worker(conda_commands.index(public / "channel", []))
+    assert solve(public, "lltm")["lltm"] == NEW
+
+
+@pytest.mark.parametrize(
+    ("fixes", "sentence"),
+    [
+        ({"lltm-9.9.9-*": {"depends": []}}, "lltm-9.9.9-* fits no package"),
+        ({"lltm-0.1.0-*": {"license": "MIT"}}, "says nothing that can be applied"),
+        ({"lltm-0.1.0-*": {"depends": "pytorch"}}, "says nothing that can be applied"),
+    ],
+)
+def test_a_fix_that_fixes_nothing_is_refused(
+    public, settings, console, tmp_path, fixes, sentence
+) -> None:
+    with pytest.raises(ReleaseError, match=sentence.replace("*", r"\*")):
+        hotfix(write_fixes(tmp_path, **fixes), public, settings, console)
+    assert not (public / NAME).exists()
+
+
+def test_a_list_that_cannot_be_read_stops_the_command(public, settings, console) -> None:
+    (public / NAME).write_text("{")
+    with pytest.raises(ReleaseError, match="says nothing that can be applied"):
+        yank(NEW, public, settings, console, reason="wrong gradients")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--yank", NEW], "--yank needs --folder DIR"),
+        (["--yank", NEW, "--folder", "."], "--yank needs --reason TEXT"),
+        (["--yank", NEW, "--folder", ".", "--reason", " "], "--yank needs --reason TEXT"),
+        (["--yank", "", "--folder", "."], "--yank: got an empty text"),
+        (["--hotfix", "f.json", "--folder", "nowhere"], "nowhere is no folder"),
+        (["--yank", NEW, "--hotfix", "f.json"], "are commands of their own"),
+        (["--yank", NEW, "--dry-run"], "--yank does nothing with --dry-run"),
+    ],
+)
+def test_half_a_command_is_refused(options, sentence, capsys) -> None:
+    assert main(options) == 2
+    assert sentence in capsys.readouterr().out
