@@ -90,7 +90,7 @@ class ClangToolkit:
 
     @cached_property
     def native(self) -> frozenset[str]:
-        """The architectures that both clang and this ptxas compile for, as `75`."""
+        """The architectures that both clang and this ptxas compile for, as `75` and `90a`."""
         command = [self.clang, "--target=nvptx64-nvidia-cuda", "--print-supported-cpus"]
         return _printed_architectures(command) & self._assembled
 
@@ -106,12 +106,15 @@ class ClangToolkit:
                 f"{self.clang} compiles for no architecture of CUDA {self.version_text}; "
                 "set CUDA_HOME to a CUDA toolkit with nvcc, or install a newer clang"
             )
-        return max(self.native, key=int)
+        return max((number for number in self.native if number.isdecimal()), key=int)
 
     def architectures(self) -> frozenset[str]:
         """The architectures that clang compiles for, and newer ones that ptxas assembles."""
         newest = int(self._newest)
-        return self.native | {number for number in self._assembled if int(number) > newest}
+        newer = {
+            number for number in self._assembled if number.isdecimal() and int(number) > newest
+        }
+        return frozenset(number for number in self.native if number.isdecimal()) | newer
 
     def actual(self, architectures: Iterable[str]) -> list[str]:
         """The architectures that a build for `architectures` contains.
@@ -130,6 +133,12 @@ class ClangToolkit:
         code = [name.split("_")[1] for name in architectures if name.startswith("sm_")]
         ptx = {name.split("_")[1] for name in self.actual(architectures) if "compute" in name}
         assembled = [number for number in code if number not in self.native]
+        if limited := [number for number in assembled if not number.isdecimal()]:
+            raise BuildError(
+                f"{self.clang} cannot compile for sm_{limited[0]}, whose instructions no PTX of an "
+                "older architecture has; set CUDA_HOME to a CUDA toolkit with nvcc, or install a "
+                "newer clang"
+            )
         # ptxas assembles from the PTX of the newest architecture, which may not be asked for.
         included_ptx = {*ptx, self._newest} if assembled else ptx
         compiled = {*code, *included_ptx} & self.native
@@ -140,16 +149,21 @@ class ClangToolkit:
         ]
         return [
             *("-x", "cuda", f"--cuda-path={self.folder}", "-Wno-unknown-cuda-version"),
-            *(f"--cuda-gpu-arch=sm_{number}" for number in sorted(compiled, key=int)),
+            *(f"--cuda-gpu-arch=sm_{number}" for number in sorted(compiled, key=_by_number)),
             "--no-cuda-include-ptx=all",
-            *(f"--cuda-include-ptx=sm_{number}" for number in sorted(included_ptx, key=int)),
+            *(f"--cuda-include-ptx=sm_{number}" for number in sorted(included_ptx, key=_by_number)),
             *(word for option in fatbinary for word in ("-Xcuda-fatbinary", option)),
         ]
 
 
 def _printed_architectures(command: list[str]) -> frozenset[str]:
-    """The `NN` of every `sm_NN` that a program prints."""
-    return frozenset(re.findall(r"\bsm_(\d+)\b", output_of(command, REPAIR)))
+    """The `NN` of every `sm_NN` that a program prints, with its suffix `a` or `f` if it has one."""
+    return frozenset(re.findall(r"\bsm_(\d+[af]?)\b", output_of(command, REPAIR)))
+
+
+def _by_number(architecture: str) -> tuple[int, str]:
+    """A sort key: `90`, `90a`, `100`."""
+    return int(architecture.rstrip("af")), architecture
 
 
 def find_cuda_toolkit(

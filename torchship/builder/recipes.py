@@ -3,12 +3,14 @@
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
 from ..doctor.records import GlueName, KernelsName, TorchInstall, dotted
+from .cuda_flags import clang_flags
+from .cuda_libraries import cuda_link_inputs
 from .cuda_toolkit import (
     NO_NVCC,
     ClangToolkit,
@@ -17,9 +19,18 @@ from .cuda_toolkit import (
     find_cuda_toolkit,
     parse_architectures,
 )
+from .options import ObjectOptions, project_file
 from .programs import BuildError, read_flag, split_variable
 from .request import BuildRequest
-from .sources import INCLUDE, glue_sources, include_dirs, kernel_sources
+from .sources import (
+    CUDA_SUFFIXES,
+    HOST_SUFFIXES,
+    INCLUDE,
+    engine_sources,
+    include_dirs,
+    sources_below,
+    sources_of,
+)
 
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
 # NVIDIA's names for the platforms whose names differ.
@@ -27,6 +38,8 @@ _CUDA_NAMES = {"aarch64": "sbsa"}
 # The OpenMP symbols that ATen's parallel_for calls. The linker may leave only these
 # undefined.
 _OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
+#: The C++ standard of kernels, unless the matrix names another.
+KERNEL_STANDARD = 17
 
 
 @dataclass(frozen=True)
@@ -56,14 +69,63 @@ def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
         "-fvisibility-inlines-hidden",
         "-Wall",
         # The binary must not depend on the folder of the sources, nor on that of torchship.
-        f"-ffile-prefix-map={request.csrc.parent}{os.sep}=",
-        f"-ffile-prefix-map={INCLUDE.parent}{os.sep}=",
+        *(f"-ffile-prefix-map={folder}{os.sep}=" for folder in _source_folders(request)),
     ]
 
 
-def include_flags(request: BuildRequest) -> list[str]:
+def _source_folders(request: BuildRequest) -> Iterable[Path]:
+    folders = [request.csrc.parent, INCLUDE.parent]
+    if request.options.generated:
+        folders.append(request.generated_dir)
+    if any(options.sources or options.include for options in request.options.objects):
+        folders.append(request.project.folder.parent.resolve())
+    return dict.fromkeys(folders)
+
+
+def include_flags(request: BuildRequest, options: ObjectOptions) -> list[str]:
     """The options of every compiler that name the folders of headers."""
-    return [f"-I{folder}" for folder in include_dirs(request.csrc)]
+    own = (project_file(request.csrc, request.project, name) for name in options.include)
+    generated = [request.generated_dir] if request.options.generated else []
+    folders = (*include_dirs(request.csrc), *own, *generated)
+    return [f"-I{folder}" for folder in folders]
+
+
+def define_flags(options: ObjectOptions) -> list[str]:
+    return [
+        f"-D{name}" if value is None else f"-D{name}={value}"
+        for name, value in options.defines.items()
+    ]
+
+
+def sources_for(
+    request: BuildRequest, kind: str, options: ObjectOptions, suffixes: Sequence[str]
+) -> list[Path]:
+    """The sources of the kernels or the glue, without torchship's own.
+
+    They are those that the matrix names, else those of the kind's folder, and those that the
+    project's programs write. Raises BuildError if there is none.
+    """
+    folder = request.csrc / ("ops" if kind == "glue" else f"kernels/{kind}")
+    if options.sources:
+        chosen = sources_of(request.project, request.csrc, options.sources, suffixes)
+    else:
+        chosen = sources_below(folder, suffixes)
+    for program in request.options.generated:
+        if program.object == kind:
+            written = (request.generated_dir / name for name in program.outputs)
+            chosen += [path for path in written if path.suffix in suffixes]
+    if not chosen:
+        place = ", ".join(options.sources) or str(folder)
+        raise BuildError(
+            f"the {kind} object of {request.project.distribution} has no sources: looked for "
+            f"{', '.join(suffixes)} in {place}; add one there, name others under "
+            f"`build: {kind}: sources:` of build_matrix.yaml, or take {kind} from `kernels:`"
+        )
+    return chosen
+
+
+def _system_libraries(options: ObjectOptions) -> list[str]:
+    return [f"-l{name}" for name in options.libraries]
 
 
 def link_flags(env: Mapping[str, str]) -> list[str]:
@@ -74,16 +136,20 @@ def link_flags(env: Mapping[str, str]) -> list[str]:
 
 
 def cpu_recipe(request: BuildRequest, _: KernelsName) -> Recipe:
+    options = request.options.cpu
+    standard = options.std or KERNEL_STANDARD
     command = [
         *request.compiler.command,
-        "-std=c++17",
+        f"-std=c++{standard}",
         *host_flags(request, "-O3"),
-        *include_flags(request),
+        *include_flags(request, options),
+        *define_flags(options),
+        *options.flags,
     ]
     return Recipe(
-        sources=dict.fromkeys(kernel_sources(request.csrc, "cpu"), command),
-        libraries=[],
-        facts={"device": "cpu", "cuda": None, "cuda_archs": []},
+        sources=dict.fromkeys(sources_for(request, "cpu", options, HOST_SUFFIXES), command),
+        libraries=_system_libraries(options),
+        facts={"device": "cpu", "cuda": None, "cuda_archs": [], "cxx_standard": standard},
     )
 
 
@@ -118,9 +184,13 @@ def _toolkit_for(request: BuildRequest, kernels: KernelsName) -> CudaToolkit | C
 
 
 def _cuda_facts(
-    toolkit: CudaToolkit | ClangToolkit, architectures: list[str], compiler: str
+    request: BuildRequest,
+    toolkit: CudaToolkit | ClangToolkit,
+    architectures: list[str],
+    compiler: str,
 ) -> dict[str, object]:
     return {
+        "cxx_standard": request.options.cuda.std or KERNEL_STANDARD,
         "device": "cuda",
         "cuda": toolkit.version_text,
         "cuda_archs": architectures,
@@ -134,11 +204,12 @@ def _nvcc_recipe(request: BuildRequest, toolkit: CudaToolkit, architectures: lis
         option for option in host_flags(request, "-O3") if option not in ("-O3", "-O0", "-g")
     ]
     is_debug = read_flag(request.env, "DEBUG")
+    options = request.options.cuda
     codes = [f"arch=compute_{name.split('_')[1]},code={name}" for name in architectures]
     host = _nvcc_host_options(request)
     command = [
         toolkit.nvcc,
-        "-std=c++17",
+        f"-std=c++{options.std or KERNEL_STANDARD}",
         *(["-O0", "-g", "-lineinfo"] if is_debug else ["-O3"]),
         *host,
         *(word for code in codes for word in ("-gencode", code)),
@@ -148,18 +219,31 @@ def _nvcc_recipe(request: BuildRequest, toolkit: CudaToolkit, architectures: lis
         # nvcc splits the value of its own -I at commas, which a folder's name may have.
         *(
             word
-            for option in (*through_nvcc, *include_flags(request))
+            for option in (*through_nvcc, *include_flags(request, options))
             for word in _through_nvcc("-Xcompiler", option)
         ),
+        *define_flags(options),
+        *options.flags,
     ]
     return Recipe(
-        sources=dict.fromkeys(kernel_sources(request.csrc, "cuda"), command),
-        libraries=[f"-L{folder}" for folder in toolkit.library_dirs],
+        sources=dict.fromkeys(_cuda_kernel_sources(request), command),
+        libraries=[
+            *(f"-L{folder}" for folder in toolkit.library_dirs),
+            *cuda_link_inputs(options.libraries, toolkit.library_dirs),
+        ],
         facts=_cuda_facts(
-            toolkit, architectures, f"nvcc {toolkit.version_text}, {request.compiler}"
+            request,
+            toolkit,
+            architectures,
+            f"nvcc {toolkit.version_text}, {request.compiler}",
         ),
         link=[toolkit.nvcc, "-cudart", "static", *host, *_nvcc_link_options(request.env)],
     )
+
+
+def _cuda_kernel_sources(request: BuildRequest) -> list[Path]:
+    suffixes = (*HOST_SUFFIXES, *CUDA_SUFFIXES)
+    return sources_for(request, "cuda", request.options.cuda, suffixes)
 
 
 def _nvcc_host_options(request: BuildRequest) -> list[str]:
@@ -206,18 +290,30 @@ def _through_nvcc(option: str, value: str) -> tuple[str, str]:
 
 
 def _clang_recipe(request: BuildRequest, toolkit: ClangToolkit, architectures: list[str]) -> Recipe:
-    flags = [*host_flags(request, "-O3"), *include_flags(request)]
-    host = [*request.compiler.command, "-std=c++17", *flags]
+    options = request.options.cuda
+    standard = f"-std=c++{options.std or KERNEL_STANDARD}"
+    flags = [
+        *host_flags(request, "-O3"),
+        *include_flags(request, options),
+        *define_flags(options),
+        *clang_flags(options.flags),
+    ]
+    host = [*request.compiler.command, standard, *flags]
     # clang warns of every `#pragma unroll` that it does not apply.
     quiet = "-Wno-pass-failed"
-    device = [toolkit.clang, "-std=c++17", *toolkit.flags(architectures), *flags, quiet]
-    sources = kernel_sources(request.csrc, "cuda")
+    device = [toolkit.clang, standard, *toolkit.flags(architectures), *flags, quiet]
+    library_dir = str(toolkit.folder / "lib64")
+    sources = _cuda_kernel_sources(request)
     return Recipe(
         sources={source: device if source.suffix == ".cu" else host for source in sources},
         # NVIDIA's wheels of CUDA 12 hold no static runtime, so link the shared one. A torch
         # of this CUDA major has loaded it before the kernels are loaded.
-        libraries=[f"-L{toolkit.folder / 'lib64'}", "-lcudart"],
+        libraries=[
+            *(f"-L{library_dir}", "-lcudart"),
+            *cuda_link_inputs(options.libraries, [library_dir]),
+        ],
         facts=_cuda_facts(
+            request,
             toolkit,
             toolkit.actual(architectures),
             f"{toolkit.name}, CUDA {toolkit.version_text}, {request.compiler}",
@@ -227,8 +323,9 @@ def _clang_recipe(request: BuildRequest, toolkit: ClangToolkit, architectures: l
 
 def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
     torch = _torch_for(request, glue)
+    options = request.options.glue
     door_flags, door_libraries = _door_options(request, glue)
-    standard = cxx_standard(torch.version_tuple)
+    standard = max(options.std or 0, cxx_standard(torch.version_tuple))
     # Error messages in torch's headers contain __FILE__; the binary must not name torch's
     # folder.
     sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
@@ -238,10 +335,16 @@ def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
         *host_flags(request, "-O2"),
         f"-D_GLIBCXX_USE_CXX11_ABI={1 if torch.cxx11_abi is None else torch.cxx11_abi}",
         *(f"-ffile-prefix-map={site}{os.sep}=" for site in sites),
-        *include_flags(request),
+        *include_flags(request, options),
         *("-isystem", str(torch.include_dir)),
         *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
         *door_flags,
+        *define_flags(options),
+        *options.flags,
+    ]
+    sources = [
+        *engine_sources(glue.lane),
+        *sources_for(request, "glue", options, HOST_SUFFIXES),
     ]
     libraries = [
         f"-L{torch.lib_dir}",
@@ -252,9 +355,10 @@ def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
         # functions.
         *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),
         *door_libraries,
+        *_system_libraries(options),
     ]
     return Recipe(
-        sources=dict.fromkeys(glue_sources(request.csrc, glue.lane), command),
+        sources=dict.fromkeys(sources, command),
         libraries=libraries,
         facts={
             "torch_target": dotted(glue.torch),

@@ -15,6 +15,7 @@ from .cuda_toolkit import (
     default_architectures,
     find_cuda_toolkit,
 )
+from .options import BuildOptions, read_options
 from .programs import BuildError, HostCompiler, Log, find_host_compiler, read_flag
 from .sources import source_root
 
@@ -45,6 +46,16 @@ class BuildRequest:
     @property
     def csrc(self) -> Path:
         return source_root(self.project.folder)
+
+    @cached_property
+    def options(self) -> BuildOptions:
+        """What `build:` of the project's matrix says."""
+        return read_options(self.project)
+
+    @property
+    def generated_dir(self) -> Path:
+        """The folder of the sources and headers that the project's own programs write."""
+        return self.out_dir / "generated"
 
     @cached_property
     def compiler(self) -> HostCompiler:

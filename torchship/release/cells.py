@@ -222,9 +222,13 @@ def row(cell: Cell, matrix: Matrix) -> tuple[str, ...]:
 
 
 def arch_list(archs: Sequence[str]) -> str:
-    """The value of TORCH_CUDA_ARCH_LIST, such as `9.0;12.0+PTX` for sm_90 and compute_120."""
-    numbers = dict.fromkeys(arch.split("_")[1] for arch in archs)
-    return ";".join(f"{n[:-1]}.{n[-1]}" + "+PTX" * (f"compute_{n}" in archs) for n in numbers)
+    """The value of TORCH_CUDA_ARCH_LIST, such as `9.0a;12.0+PTX` for sm_90a and compute_120."""
+    entries = []
+    for number in dict.fromkeys(arch.split("_")[1] for arch in archs):
+        capability = re.sub(r"(\d)([af]?)$", r".\1\2", number)
+        has_ptx = f"compute_{number}" in archs
+        entries.append(f"{capability}+PTX" if has_ptx else capability)
+    return ";".join(entries)
 
 
 def render(cells: Sequence[Cell], matrix: Matrix) -> str:

@@ -5,6 +5,7 @@ the CPU and one for each CUDA major of conda-forge, for every pytorch from the t
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import ReleaseError
@@ -31,6 +32,7 @@ def feedstock_files(matrix: Matrix, version: str, build_script: str) -> dict[Pat
 
 def _fields(matrix: Matrix, version: str) -> dict[str, str]:
     project = matrix.project
+    build = matrix.build
     cells = [cell for cell in all_cells(matrix) if cell.stable]
     return {
         "ORIGIN": ORIGIN,
@@ -45,11 +47,19 @@ def _fields(matrix: Matrix, version: str) -> dict[str, str]:
         "BUILT_WITH": matrix.stable.built_with,
         "TARGET": matrix.stable.target,
         "ARCHS": _archs(cells, matrix),
+        "REQUIREMENTS": _lines(4, build.conda_requirements),
+        "CUDA_HOST": _lines(8, [f"{package}-dev" for package in build.cuda_packages]),
+        "CUDA_RUN": _lines(8, build.cuda_packages),
         "SUMMARY": project.summary,
         "LICENSE": project.license,
         "URL": project.url,
         "MAINTAINERS": "\n".join(f"    - {name}" for name in project.maintainers),
     }
+
+
+def _lines(indentation: int, values: Sequence[str]) -> str:
+    """More entries of a list whose last line is before them."""
+    return "".join(f"\n{' ' * indentation}- {value}" for value in values)
 
 
 def _archs(cells: list[Cell], matrix: Matrix) -> str:

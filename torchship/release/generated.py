@@ -9,8 +9,10 @@ from typing import NamedTuple
 from packaging.version import Version
 from rich.console import Console
 
+from ..builder.options import FILE_NAME
 from ..project.record import note_generated
 from . import ReleaseError, cibuildwheel, evidence, support_table
+from .build_schema import Build
 from .cells import STDLIB, all_cells, for_conda, render
 from .feedstock import FOLDER, feedstock_files
 from .paths import write_atomically
@@ -20,7 +22,8 @@ from .settings import ORIGIN, WRITE_COMMAND, Settings, device_types, make_settin
 SUPPORT_PAGE = Path("docs/numbers/support.md")
 PYPROJECT = Path("pyproject.toml")
 # A line whose value follows from the template after `#=`: `{KEY}` of `project:`, `{version}`,
-# `{pythons}` or `{default_torch}`.
+# `{pythons}`, `{default_torch}`, or what follows from `build:`: `{requirements}`,
+# `{conda_requirements}`, `{cuda_run}` and `{cuda_host}`.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -44,6 +47,8 @@ def expected(settings: Settings) -> dict[Path, str]:
         package / "_project.py": project_record(matrix),
         Path("csrc/project.h"): project_header(matrix),
     }
+    if matrix.build != Build() or (repo / package / FILE_NAME).exists():
+        files[package / FILE_NAME] = build_options(matrix.build)
     if (repo / "CMakeLists.txt").exists():  # which reads them; so do the scripts beside it
         files[Path("project.env")] = project_variables(matrix)
     version = read_version(repo / package / "_version.py")
@@ -106,9 +111,16 @@ PROJECT = Project(
 '''
 
 
+def build_options(build: Build) -> str:
+    """What the builder, which cannot read the matrix, must know of `build:`."""
+    content = build.model_dump(exclude_defaults=True, exclude={"requires"})
+    return json.dumps(content, indent=2) + "\n"
+
+
 def named(content: str, matrix: Matrix, version: str) -> str:
     """The content with the project's values in the lines that NAMED matches."""
     pythons = [pair(python) for python in matrix.package.pythons]
+    build = matrix.build
     first = min(pythons)
     last = max(pythons)
     names = {
@@ -116,8 +128,16 @@ def named(content: str, matrix: Matrix, version: str) -> str:
         "version": version,
         "pythons": f">={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}",
         "default_torch": matrix.package.default_torch,
+        "requirements": _toml_list([f"torch>={matrix.minors()[0]}", *build.pip_requirements]),
+        "conda_requirements": build.conda_requirements,
+        "cuda_run": build.cuda_packages,
+        "cuda_host": [f"{package}-dev" for package in build.cuda_packages],
     }
     return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", content)
+
+
+def _toml_list(values: list[str]) -> str:
+    return f"[{', '.join(json.dumps(value) for value in values)}]"
 
 
 def support(matrix: Matrix) -> str:

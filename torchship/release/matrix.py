@@ -90,7 +90,8 @@ def _kernels(name: str, kernels: Kernels, matrix: Matrix) -> Problems:
 
 def _archs(where: Loc, kernels: Kernels, toolkit: Toolkit) -> Problems:
     for index, arch in enumerate(kernels.archs):
-        if int(arch.split("_")[1]) not in toolkit.archs:
+        number = arch.split("_")[1]
+        if int(number.rstrip("af")) not in toolkit.archs:
             yield (
                 (*where, "archs", index),
                 f"{arch}: CUDA {kernels.toolkit} has no such architecture; it has {toolkit.archs}",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from ..builder.sources import build_inputs
 from .audit import Audit
 from .build_steps import CompileGlue, CompileKernels, origin_of_objects
 from .cells import Cell, for_conda, render, required
@@ -91,7 +92,11 @@ def find_inputs(settings: Settings, *, pack: bool) -> Inputs:
     recipe = sources(repo, "recipe/*")
     folder = settings.example.parent.relative_to(repo)
     return Inputs(
-        csrc=(*sources(repo, "csrc/**/*"), *sources(TORCHSHIP, "include/**/*")),
+        csrc=(
+            *sources(repo, "csrc/**/*"),
+            *sources(TORCHSHIP, "include/**/*"),
+            *build_inputs(settings.project, repo / "csrc"),
+        ),
         recipe=tuple(path for path in recipe if not path.stem.startswith("variants")),
         examples=sources(repo, f"{folder}/{settings.example.stem}*.py"),
         smoke=(settings.smoke,),
