@@ -25,6 +25,10 @@ from torchship.release.cells import arch_list
 class KnownToolkit(CudaToolkit):
     """A toolkit that is planned with, and never runs."""
 
+    @property
+    def link_dirs(self) -> tuple[str, ...]:
+        return self.library_dirs
+
     def architectures(self) -> frozenset[str]:
         return frozenset({"80", "90", "100"})
 

@@ -1,5 +1,6 @@
 """nvcc and clang, the compilers for CUDA, and the GPU architectures that they compile for."""
 
+import os
 import re
 import shutil
 import sys
@@ -55,6 +56,24 @@ class CudaToolkit:
     @property
     def version_text(self) -> str:
         return dotted(self.version)
+
+    @cached_property
+    def include_dirs(self) -> tuple[str, ...]:
+        """The folders of CUDA's headers, as nvcc itself names them."""
+        return self._folders("INCLUDES") or (str(Path(self.nvcc).parents[1] / "include"),)
+
+    @cached_property
+    def link_dirs(self) -> tuple[str, ...]:
+        """The folders of CUDA's libraries: `library_dirs`, and those that nvcc itself names."""
+        return (*self.library_dirs, *self._folders("LIBRARIES"))
+
+    def _folders(self, variable: str) -> tuple[str, ...]:
+        """The existing folders in the variables of this name that nvcc shows in a dry run."""
+        # A wrapper of nvcc may lie elsewhere than the toolkit.
+        output = output_of([self.nvcc, "-x", "cu", "--dryrun", os.devnull], REPAIR)
+        values = " ".join(re.findall(rf"#\$ \w*{variable}=(.*)", output))
+        folders = (Path(folder) for folder in re.findall(r'"(?:-[IL])?(/[^"]+)"', values))
+        return tuple(str(folder.resolve()) for folder in folders if folder.is_dir())
 
     def architectures(self) -> frozenset[str]:
         """The architectures that nvcc compiles for, as `75`, `90`, ..."""

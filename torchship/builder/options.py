@@ -49,6 +49,7 @@ class BuildOptions:
     """The options of a project's build, by the kind of object."""
 
     glue: ObjectOptions = ObjectOptions()
+    glue_cuda: ObjectOptions = ObjectOptions()  #: what a glue with CUDA code has besides
     cpu: ObjectOptions = ObjectOptions()
     cuda: ObjectOptions = ObjectOptions()
     generated: tuple[GeneratedSources, ...] = ()
@@ -56,7 +57,7 @@ class BuildOptions:
 
     @property
     def objects(self) -> tuple[ObjectOptions, ...]:
-        return self.glue, self.cpu, self.cuda
+        return self.glue, self.glue_cuda, self.cpu, self.cuda
 
 
 def read_options(project: Project) -> BuildOptions:
@@ -75,6 +76,7 @@ def read_options(project: Project) -> BuildOptions:
 def _parse(content: Mapping[str, Any]) -> BuildOptions:
     return BuildOptions(
         glue=_parse_object(content.get("glue", {})),
+        glue_cuda=_parse_object(content.get("glue", {}).get("cuda") or {}),
         cpu=_parse_object(content.get("cpu", {})),
         cuda=_parse_object(content.get("cuda", {})),
         generated=tuple(map(_parse_generated, content.get("generated", ()))),

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..doctor.records import RECORD_SECTION, GlueName, KernelsName, file_name
+from .glue_recipe import glue_recipe
 from .options import project_file
 from .programs import BuildError
-from .recipes import Recipe, cpu_recipe, cuda_recipe, glue_recipe, host_flags, link_flags
+from .recipes import Recipe, cpu_recipe, cuda_recipe, host_flags, link_flags
 from .request import BuildRequest
 from .sources import INCLUDE, git_commit, kernel_abi, source_date
 

@@ -356,6 +356,7 @@ def _named_sources(package: Path) -> list[str]:
     try:
         build = json.loads(read_regular(path, _MAX_SOURCE))
         objects = [build.get(kind, {}) for kind in ("glue", "cpu", "cuda")]
+        objects.append(build.get("glue", {}).get("cuda") or {})
         sources = [name for options in objects for name in options.get("sources", ())]
         sources += [name for step in build.get("generated", ()) for name in step["inputs"]]
         folders = [name for options in objects for name in options.get("include", ())]

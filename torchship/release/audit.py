@@ -209,8 +209,8 @@ def _problems_of_any_object(record: BinaryRecord, cell: Cell) -> Iterator[str]:
 
 def _problems_of_glue(record: BinaryRecord, cell: Cell) -> Iterator[str]:
     name = record.path.name
-    if record.name != cell.glue:
-        yield f"{name}: its record says {record.name}, the cell needs {cell.glue}"
+    if record.name != cell.glue_object:
+        yield f"{name}: its record says {record.name}, the cell needs {cell.glue_object}"
     if cell.stable:
         mangled = [symbol for symbol in record.torch_symbols if symbol.startswith("_Z")]
         if mangled:

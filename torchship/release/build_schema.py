@@ -81,6 +81,15 @@ class ObjectBuild(_Strict):
     libraries: list[Library] = []
 
 
+class GlueBuild(ObjectBuild):
+    """The same for the glue; `cuda` is what it has besides where it has code for CUDA.
+
+    Its own `.cu` files are then compiled into the glue by nvcc, with torch's headers.
+    """
+
+    cuda: ObjectBuild = ObjectBuild()
+
+
 class Generated(_Strict):
     """A command that writes sources or headers before they are compiled.
 
@@ -107,7 +116,7 @@ class Build(_Strict):
     `data` are patterns of files in the package, besides Python, that its wheels hold.
     """
 
-    glue: ObjectBuild = ObjectBuild()
+    glue: GlueBuild = GlueBuild()
     cpu: ObjectBuild = ObjectBuild()
     cuda: ObjectBuild = ObjectBuild()
     generated: list[Generated] = []
@@ -128,7 +137,8 @@ class Build(_Strict):
     @property
     def cuda_packages(self) -> list[str]:
         """conda-forge's packages of the CUDA libraries to which the objects are linked."""
-        libraries = (*self.glue.libraries, *self.cuda.libraries)
+        linked = (self.glue, self.glue.cuda, self.cuda)
+        libraries = [name for options in linked for name in options.libraries]
         packages = (CUDA_LIBRARIES[name].conda for name in libraries if name in CUDA_LIBRARIES)
         return list(dict.fromkeys(packages))
 

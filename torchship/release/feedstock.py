@@ -34,6 +34,11 @@ def _fields(matrix: Matrix, version: str) -> dict[str, str]:
     project = matrix.project
     build = matrix.build
     cells = [cell for cell in all_cells(matrix) if cell.stable]
+    if not cells:
+        raise ReleaseError(
+            f"{FOLDER}: conda-forge has the newest pytorch alone, so a feedstock needs the stable "
+            "glue, and `stable:` of build_matrix.yaml names no devices; delete the folder"
+        )
     return {
         "ORIGIN": ORIGIN,
         "PAGE": PAGE,

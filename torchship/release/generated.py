@@ -17,7 +17,15 @@ from .cells import STDLIB, all_cells, for_conda, render
 from .feedstock import FOLDER, feedstock_files
 from .paths import write_atomically
 from .schema import FIRST, Matrix, pair
-from .settings import ORIGIN, WRITE_COMMAND, Settings, device_types, make_settings, read_version
+from .settings import (
+    ORIGIN,
+    WRITE_COMMAND,
+    Settings,
+    device_types,
+    has_cuda_glue,
+    make_settings,
+    read_version,
+)
 
 SUPPORT_PAGE = Path("docs/numbers/support.md")
 PYPROJECT = Path("pyproject.toml")
@@ -89,6 +97,9 @@ def project_record(matrix: Matrix) -> str:
     kernels = "".join(f'"{device}", ' for device in device_types(matrix))
     kernels = kernels.strip() if kernels.count(",") == 1 else kernels.removesuffix(", ")
     definition = f"{project.package}.{project.definition}" if project.definition else ""
+    # What most projects do not differ in is not said.
+    more = "    has_cuda_glue=True,\n" if has_cuda_glue(matrix) else ""
+    more += "" if matrix.stable.devices else "    is_stable=False,\n"
     return f'''# {ORIGIN}
 """The record of the project, for the engine."""
 
@@ -107,7 +118,7 @@ PROJECT = Project(
     folder=Path(__file__).parent,
     kernels=({kernels}),
     definition="{definition}",
-)
+{more})
 '''
 
 
@@ -131,9 +142,17 @@ def named(content: str, matrix: Matrix, version: str) -> str:
         "requirements": _toml_list([f"torch>={matrix.minors()[0]}", *build.pip_requirements]),
         "conda_requirements": build.conda_requirements,
         "cuda_run": build.cuda_packages,
-        "cuda_host": [f"{package}-dev" for package in build.cuda_packages],
+        "cuda_host": cuda_headers(matrix),
     }
     return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", content)
+
+
+def cuda_headers(matrix: Matrix) -> list[str]:
+    """conda-forge's packages of the CUDA headers that the objects are compiled with."""
+    packages = matrix.build.cuda_packages
+    if has_cuda_glue(matrix):  # ATen's headers include these
+        packages += ["libcublas", "libcusolver", "libcusparse"]
+    return [f"{package}-dev" for package in dict.fromkeys(packages)]
 
 
 def _toml_list(values: list[str]) -> str:
@@ -238,8 +257,14 @@ def check(settings: Settings) -> None:
 
 
 def write(settings: Settings, console: Console) -> None:
+    names = write_stale(settings)
+    console.print("\n".join(f"written {name}" for name in names) or "all files are up to date")
+
+
+def write_stale(settings: Settings) -> list[str]:
+    """Writes the files that are missing or outdated; returns their paths in the checkout."""
     stale = drifted(settings)
     for name, content in stale.items():
         write_atomically(settings.repo / name, content)
     note_generated(settings.repo, stale)
-    console.print("\n".join(f"written {name}" for name in stale) or "all files are up to date")
+    return list(stale)

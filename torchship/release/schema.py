@@ -81,8 +81,8 @@ class Project(Strict):
     operator: Identifier
     definition: str = ""
     smoke: str | None = None  # None: torchship's own
-    example: str
-    example_needs: str
+    example: str | None = None  # None: no program is run besides the smoke test
+    example_needs: str = ""
     wheel_limit: int
     index: str | None = None
     channel: str | None = None
@@ -121,20 +121,35 @@ class Toolkit(Strict):
 
 
 class Kernels(Strict):
-    """A kernel object; the object for the CPU has neither a toolkit nor architectures."""
+    """A kernel object; the object for the CPU has neither a toolkit nor architectures.
+
+    `code_in` says where the CUDA code is: in kernels, which are free of torch; in the glue,
+    with torch's headers; or some in both.
+    """
 
     toolkit: Minor | None = None
     archs: list[Arch] = []
+    code_in: Literal["kernels", "glue", "both"] = "kernels"
 
     @property
     def cuda_major(self) -> int | None:
         return pair(self.toolkit)[0] if self.toolkit else None
 
+    @property
+    def has_object(self) -> bool:
+        return self.code_in != "glue"
+
+    @property
+    def is_in_glue(self) -> bool:
+        return self.code_in != "kernels"
+
 
 class Stable(Strict):
+    """The stable glue; without devices, each torch minor has a glue of its own."""
+
     target: Minor
     built_with: Minor
-    devices: list[Device] = Field(min_length=1)
+    devices: list[Device]
 
 
 class TorchCuda(Strict):
