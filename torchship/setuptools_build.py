@@ -17,17 +17,28 @@ from setuptools.command.sdist import sdist
 from setuptools.errors import SetupError
 
 from .builder import BuildError, client, execute, fitting_request, plan
-from .builder.sources import NOT_PACKED, git_commit, source_epoch
+from .builder.options import BuildOptions, read_options
+from .builder.sources import (
+    CUDA_SUFFIXES,
+    HEADER_SUFFIXES,
+    HOST_SUFFIXES,
+    NOT_PACKED,
+    build_inputs,
+    git_commit,
+    source_epoch,
+)
 from .doctor import TorchNotFoundError, find_torch
 from .doctor.project import Project
 from .readme import links_for_an_index
 
 _ENGINE = Path(__file__).resolve().parent
+_SOURCE_SUFFIXES = (*HEADER_SUFFIXES, *HOST_SUFFIXES, *CUDA_SUFFIXES)
 
 
 def run_setup(root: Path) -> None:
     """Calls setuptools for the client whose sources are in `root`."""
     record = read_project(root)
+    options = read_build_options(record)
 
     class ClientDistribution(Distribution):
         project = record
@@ -62,7 +73,12 @@ def run_setup(root: Path) -> None:
             f"{package}.engine": os.path.relpath(_ENGINE, root),
             f"{package}.csrc": "csrc",
         },
-        package_data={package: ["py.typed"], "": ["*.h", "*.cpp", "*.cu", "*.json", "*.cmake"]},
+        package_data={
+            package: ["py.typed", *options.data],
+            "": ["*.json", "*.cmake", *(f"*{suffix}" for suffix in _SOURCE_SUFFIXES)],
+            # A folder whose name has a dot is no package, but its headers are headers.
+            f"{package}.csrc": [f"**/*{suffix}" for suffix in _SOURCE_SUFFIXES],
+        },
         # Without an extension, setuptools would make a pure wheel and not run BuildBinaries.
         ext_modules=[Extension(f"{package}.lib.binaries", sources=[])],
         cmdclass={
@@ -78,6 +94,14 @@ def read_project(root: Path) -> Project:
     """The record of the client in `root`; raises SetupError if there is not one."""
     try:
         return client.read_project(root)
+    except BuildError as error:
+        raise SetupError(str(error)) from None
+
+
+def read_build_options(project: Project) -> BuildOptions:
+    """What `build:` of the project's matrix says; raises SetupError if it cannot be read."""
+    try:
+        return read_options(project)
     except BuildError as error:
         raise SetupError(str(error)) from None
 
@@ -107,7 +131,8 @@ class SourceDistribution(sdist):
         vendored = [path for path in (*root.glob("vendor/*"), mapping) if path.is_file()]
         # A torchship that is installed elsewhere is no source of the project.
         own = (file for file in files if not file.startswith((os.pardir, os.sep)))
-        sources = {*own, *(str(path.relative_to(root)) for path in vendored)}
+        named = build_inputs(project, root / "csrc")
+        sources = {*own, *(str(path.relative_to(root)) for path in (*vendored, *named))}
         super().make_release_tree(base_dir, sorted(sources))
         carry_source(project, Path(base_dir))
 

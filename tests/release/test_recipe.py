@@ -92,7 +92,9 @@ def test_what_is_not_would_be_found(old, new, message) -> None:
 
 def test_a_package_is_checked_by_pip() -> None:
     tests = YAML(typ="safe", pure=True).load(RECIPE.read_text(encoding="utf-8"))["tests"]
-    assert [test["python"]["pip_check"] for test in tests if "python" in test] == [True]
+    (script,) = [test for test in tests if "script" in test]
+    assert "pip" in script["requirements"]["run"]
+    assert script["script"][0] == "python -m pip check"
 
 
 def test_there_is_one_variants_file() -> None:

@@ -1,5 +1,6 @@
 """nvcc and clang, the compilers for CUDA, and the GPU architectures that they compile for."""
 
+import os
 import re
 import shutil
 import sys
@@ -56,6 +57,24 @@ class CudaToolkit:
     def version_text(self) -> str:
         return dotted(self.version)
 
+    @cached_property
+    def include_dirs(self) -> tuple[str, ...]:
+        """The folders of CUDA's headers, as nvcc itself names them."""
+        return self._folders("INCLUDES") or (str(Path(self.nvcc).parents[1] / "include"),)
+
+    @cached_property
+    def link_dirs(self) -> tuple[str, ...]:
+        """The folders of CUDA's libraries: `library_dirs`, and those that nvcc itself names."""
+        return (*self.library_dirs, *self._folders("LIBRARIES"))
+
+    def _folders(self, variable: str) -> tuple[str, ...]:
+        """The existing folders in the variables of this name that nvcc shows in a dry run."""
+        # A wrapper of nvcc may lie elsewhere than the toolkit.
+        output = output_of([self.nvcc, "-x", "cu", "--dryrun", os.devnull], REPAIR)
+        values = " ".join(re.findall(rf"#\$ \w*{variable}=(.*)", output))
+        folders = (Path(folder) for folder in re.findall(r'"(?:-[IL])?(/[^"]+)"', values))
+        return tuple(str(folder.resolve()) for folder in folders if folder.is_dir())
+
     def architectures(self) -> frozenset[str]:
         """The architectures that nvcc compiles for, as `75`, `90`, ..."""
         output = output_of([self.nvcc, "--list-gpu-arch"], REPAIR)
@@ -90,7 +109,7 @@ class ClangToolkit:
 
     @cached_property
     def native(self) -> frozenset[str]:
-        """The architectures that both clang and this ptxas compile for, as `75`."""
+        """The architectures that both clang and this ptxas compile for, as `75` and `90a`."""
         command = [self.clang, "--target=nvptx64-nvidia-cuda", "--print-supported-cpus"]
         return _printed_architectures(command) & self._assembled
 
@@ -106,12 +125,15 @@ class ClangToolkit:
                 f"{self.clang} compiles for no architecture of CUDA {self.version_text}; "
                 "set CUDA_HOME to a CUDA toolkit with nvcc, or install a newer clang"
             )
-        return max(self.native, key=int)
+        return max((number for number in self.native if number.isdecimal()), key=int)
 
     def architectures(self) -> frozenset[str]:
         """The architectures that clang compiles for, and newer ones that ptxas assembles."""
         newest = int(self._newest)
-        return self.native | {number for number in self._assembled if int(number) > newest}
+        newer = {
+            number for number in self._assembled if number.isdecimal() and int(number) > newest
+        }
+        return frozenset(number for number in self.native if number.isdecimal()) | newer
 
     def actual(self, architectures: Iterable[str]) -> list[str]:
         """The architectures that a build for `architectures` contains.
@@ -130,6 +152,12 @@ class ClangToolkit:
         code = [name.split("_")[1] for name in architectures if name.startswith("sm_")]
         ptx = {name.split("_")[1] for name in self.actual(architectures) if "compute" in name}
         assembled = [number for number in code if number not in self.native]
+        if limited := [number for number in assembled if not number.isdecimal()]:
+            raise BuildError(
+                f"{self.clang} cannot compile for sm_{limited[0]}, whose instructions no PTX of an "
+                "older architecture has; set CUDA_HOME to a CUDA toolkit with nvcc, or install a "
+                "newer clang"
+            )
         # ptxas assembles from the PTX of the newest architecture, which may not be asked for.
         included_ptx = {*ptx, self._newest} if assembled else ptx
         compiled = {*code, *included_ptx} & self.native
@@ -140,16 +168,21 @@ class ClangToolkit:
         ]
         return [
             *("-x", "cuda", f"--cuda-path={self.folder}", "-Wno-unknown-cuda-version"),
-            *(f"--cuda-gpu-arch=sm_{number}" for number in sorted(compiled, key=int)),
+            *(f"--cuda-gpu-arch=sm_{number}" for number in sorted(compiled, key=_by_number)),
             "--no-cuda-include-ptx=all",
-            *(f"--cuda-include-ptx=sm_{number}" for number in sorted(included_ptx, key=int)),
+            *(f"--cuda-include-ptx=sm_{number}" for number in sorted(included_ptx, key=_by_number)),
             *(word for option in fatbinary for word in ("-Xcuda-fatbinary", option)),
         ]
 
 
 def _printed_architectures(command: list[str]) -> frozenset[str]:
-    """The `NN` of every `sm_NN` that a program prints."""
-    return frozenset(re.findall(r"\bsm_(\d+)\b", output_of(command, REPAIR)))
+    """The `NN` of every `sm_NN` that a program prints, with its suffix `a` or `f` if it has one."""
+    return frozenset(re.findall(r"\bsm_(\d+[af]?)\b", output_of(command, REPAIR)))
+
+
+def _by_number(architecture: str) -> tuple[int, str]:
+    """A sort key: `90`, `90a`, `100`."""
+    return int(architecture.rstrip("af")), architecture
 
 
 def find_cuda_toolkit(

@@ -50,7 +50,8 @@ def execute(
             stay.
     """
     for step in steps:
-        step.output.parent.mkdir(parents=True, exist_ok=True)
+        for output in (step.output, *step.more_outputs):
+            output.parent.mkdir(parents=True, exist_ok=True)
         if step.generated is not None:
             _write_if_changed(step.inputs[0], step.generated)
     jobs = jobs or _jobs(os.environ.get("MAX_JOBS"))
@@ -109,7 +110,9 @@ def _ninja_file(steps: Sequence[Step]) -> str:
         if step.depfile is not None:
             lines += [f"  depfile = {_escape(step.depfile)}", "  deps = gcc"]
         inputs = " ".join(map(_escape, step.inputs))
-        lines += [f"build {_escape(step.output)}: r{number} {inputs}", ""]
+        outputs = " ".join(map(_escape, (step.output, *step.more_outputs)))
+        order = " || " + " ".join(map(_escape, step.after)) if step.after else ""
+        lines += [f"build {outputs}: r{number} {inputs}{order}", ""]
     return "\n".join(lines)
 
 

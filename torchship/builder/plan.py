@@ -3,15 +3,17 @@
 import json
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..doctor.records import RECORD_SECTION, GlueName, KernelsName, file_name
+from .glue_recipe import glue_recipe
+from .options import project_file
 from .programs import BuildError
-from .recipes import Recipe, cpu_recipe, cuda_recipe, glue_recipe, host_flags, link_flags
+from .recipes import Recipe, cpu_recipe, cuda_recipe, host_flags, link_flags
 from .request import BuildRequest
-from .sources import git_commit, kernel_abi, source_date
+from .sources import INCLUDE, git_commit, kernel_abi, source_date
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Step:
     command: tuple[str, ...]
     depfile: Path | None = None  #: the compiler writes the names of the headers that it reads there
     generated: str | None = None  #: the text to write into inputs[0] before the command runs
+    more_outputs: tuple[Path, ...] = ()  #: what the command writes besides `output`
+    after: tuple[Path, ...] = ()  #: what must be there before, without being an input
 
 
 def plan(request: BuildRequest) -> list[Step]:
@@ -33,15 +37,51 @@ def plan(request: BuildRequest) -> list[Step]:
     """
     # ninja runs the steps in another folder, so paths must be absolute.
     request = replace(request, out_dir=request.out_dir.absolute())
-    steps: list[Step] = []
-    for name in request.kernels:
-        kernels = _kernels_of_project(request, name)
-        make_recipe = cpu_recipe if kernels.cuda_major is None else cuda_recipe
-        steps += _steps(request, file_name(kernels), make_recipe(request, kernels))
-    if request.glue is not None:
-        glue = GlueName.parse(request.glue)
-        steps += _steps(request, file_name(glue), glue_recipe(request, glue))
+    kernels = [_kernels_of_project(request, name) for name in request.kernels]
+    glue = None if request.glue is None else GlueName.parse(request.glue)
+    kinds = {"cpu" if name.cuda_major is None else "cuda" for name in kernels}
+    steps = _generation_steps(request, kinds if glue is None else {*kinds, "glue"})
+    written = tuple(path for step in steps for path in (step.output, *step.more_outputs))
+    for name in kernels:
+        make_recipe = cpu_recipe if name.cuda_major is None else cuda_recipe
+        steps += _steps(request, file_name(name), make_recipe(request, name), written)
+    if glue is not None:
+        steps += _steps(request, file_name(glue), glue_recipe(request, glue), written)
     return steps
+
+
+def _generation_steps(request: BuildRequest, kinds: Collection[str]) -> list[Step]:
+    """The steps that run the project's own programs, which write sources of these objects."""
+    steps = []
+    for program in request.options.generated:
+        if program.object not in kinds:
+            continue
+        outputs = tuple(request.generated_dir / name for name in program.outputs)
+        inputs = {name: _input_of(request, name) for name in program.inputs}
+        # Any word of the command may be one of the inputs.
+        words = (str(inputs.get(word, word)) for word in program.command)
+        command = [word.replace("{out}", str(request.generated_dir)) for word in words]
+        interpreter = sys.executable if command[0] in ("python", "python3") else command[0]
+        steps.append(
+            Step(
+                name=f"write {', '.join(program.outputs)}",
+                inputs=tuple(inputs.values()),
+                output=outputs[0],
+                more_outputs=outputs[1:],
+                command=(interpreter, *command[1:]),
+            )
+        )
+    return steps
+
+
+def _input_of(request: BuildRequest, name: str) -> Path:
+    path = project_file(request.csrc, request.project, name)
+    if not path.is_file():
+        raise BuildError(
+            f"`generated:` of {request.project.distribution} names the input {name}, but there is "
+            f"no {path}; build from a checkout or a source distribution, or correct the name"
+        )
+    return path
 
 
 def _kernels_of_project(request: BuildRequest, name: str) -> KernelsName:
@@ -53,8 +93,13 @@ def _kernels_of_project(request: BuildRequest, name: str) -> KernelsName:
     return KernelsName.parse(name)
 
 
-def _steps(request: BuildRequest, file: str, recipe: Recipe) -> list[Step]:
-    """The steps that compile every source and the build record, and the step that links."""
+def _steps(
+    request: BuildRequest, file: str, recipe: Recipe, written: tuple[Path, ...]
+) -> list[Step]:
+    """The steps that compile every source and the build record, and the step that links.
+
+    `written` are the files that the project's own programs write before.
+    """
     compiler = request.compiler
     folder = request.out_dir / "objects" / file.removesuffix(".so")
     record = Step(
@@ -68,8 +113,9 @@ def _steps(request: BuildRequest, file: str, recipe: Recipe) -> list[Step]:
         Step(
             name=f"compile {source.name} for {file}",
             inputs=(source,),
-            output=folder / f"{source.parent.name}_{source.name.replace('.', '_')}.o",
+            output=folder / _object_name(request, source),
             command=tuple(command),
+            after=written,
         )
         for source, command in recipe.sources.items()
     ]
@@ -84,6 +130,15 @@ def _steps(request: BuildRequest, file: str, recipe: Recipe) -> list[Step]:
         command=(*start, "-o", str(output), *map(str, objects), *recipe.libraries),
     )
     return [*steps, link]
+
+
+def _object_name(request: BuildRequest, source: Path) -> Path:
+    """The place of a source's object: two sources of one name lie in different folders."""
+    roots = (request.generated_dir, request.csrc, INCLUDE, request.project.folder.parent)
+    for root in roots:
+        if source.is_relative_to(root):
+            return Path(root.name, source.relative_to(root)).with_name(f"{source.name}.o")
+    return Path(*source.parts[1:]).with_name(f"{source.name}.o")
 
 
 def _complete_compilation(request: BuildRequest, step: Step) -> Step:

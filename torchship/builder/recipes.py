@@ -3,12 +3,14 @@
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from ..doctor.records import GlueName, KernelsName, TorchInstall, dotted
+from ..doctor.records import KernelsName
+from .cuda_flags import clang_flags
+from .cuda_libraries import cuda_link_inputs
 from .cuda_toolkit import (
     NO_NVCC,
     ClangToolkit,
@@ -17,16 +19,23 @@ from .cuda_toolkit import (
     find_cuda_toolkit,
     parse_architectures,
 )
+from .options import ObjectOptions, project_file
 from .programs import BuildError, read_flag, split_variable
 from .request import BuildRequest
-from .sources import INCLUDE, glue_sources, include_dirs, kernel_sources
+from .sources import (
+    CUDA_SUFFIXES,
+    HOST_SUFFIXES,
+    INCLUDE,
+    include_dirs,
+    sources_below,
+    sources_of,
+)
 
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
 # NVIDIA's names for the platforms whose names differ.
 _CUDA_NAMES = {"aarch64": "sbsa"}
-# The OpenMP symbols that ATen's parallel_for calls. The linker may leave only these
-# undefined.
-_OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_num_threads", "omp_get_thread_num")
+#: The C++ standard of kernels, unless the matrix names another.
+KERNEL_STANDARD = 17
 
 
 @dataclass(frozen=True)
@@ -56,14 +65,69 @@ def host_flags(request: BuildRequest, optimisation: str) -> list[str]:
         "-fvisibility-inlines-hidden",
         "-Wall",
         # The binary must not depend on the folder of the sources, nor on that of torchship.
-        f"-ffile-prefix-map={request.csrc.parent}{os.sep}=",
-        f"-ffile-prefix-map={INCLUDE.parent}{os.sep}=",
+        *(f"-ffile-prefix-map={folder}{os.sep}=" for folder in _source_folders(request)),
     ]
 
 
-def include_flags(request: BuildRequest) -> list[str]:
+def _source_folders(request: BuildRequest) -> Iterable[Path]:
+    folders = [request.csrc.parent, INCLUDE.parent]
+    if request.options.generated:
+        folders.append(request.generated_dir)
+    if any(options.sources or options.include for options in request.options.objects):
+        folders.append(request.project.folder.parent.resolve())
+    return dict.fromkeys(folders)
+
+
+def include_flags(request: BuildRequest, options: ObjectOptions) -> list[str]:
     """The options of every compiler that name the folders of headers."""
-    return [f"-I{folder}" for folder in include_dirs(request.csrc)]
+    own = (project_file(request.csrc, request.project, name) for name in options.include)
+    generated = [request.generated_dir] if request.options.generated else []
+    folders = (*include_dirs(request.csrc), *own, *generated)
+    return [f"-I{folder}" for folder in folders]
+
+
+def define_flags(options: ObjectOptions) -> list[str]:
+    return [
+        f"-D{name}" if value is None else f"-D{name}={value}"
+        for name, value in options.defines.items()
+    ]
+
+
+def sources_for(
+    request: BuildRequest,
+    kind: str,
+    options: ObjectOptions,
+    suffixes: Sequence[str],
+    *,
+    is_optional: bool = False,
+) -> list[Path]:
+    """The sources of the kernels or the glue, without torchship's own.
+
+    They are those that the matrix names, else those of the kind's folder, and those that the
+    project's programs write. Raises BuildError if there is none, unless `is_optional`.
+    """
+    folder = request.csrc / ("ops" if kind == "glue" else f"kernels/{kind}")
+    if options.sources:
+        chosen = sources_of(request.project, request.csrc, options.sources, suffixes)
+    else:
+        chosen = sources_below(folder, suffixes)
+    for program in request.options.generated:
+        if program.object == kind:
+            written = (request.generated_dir / name for name in program.outputs)
+            chosen += [path for path in written if path.suffix in suffixes]
+    if not chosen and not is_optional:
+        place = ", ".join(options.sources) or str(folder)
+        rest = "" if kind == "glue" else f", or take {kind} from `kernels:`"
+        raise BuildError(
+            f"the {kind} object of {request.project.distribution} has no sources: looked for "
+            f"{', '.join(suffixes)} in {place}; add one there, or name others under "
+            f"`build: {kind}: sources:` of build_matrix.yaml{rest}"
+        )
+    return chosen
+
+
+def system_libraries(options: ObjectOptions) -> list[str]:
+    return [f"-l{name}" for name in options.libraries]
 
 
 def link_flags(env: Mapping[str, str]) -> list[str]:
@@ -74,53 +138,68 @@ def link_flags(env: Mapping[str, str]) -> list[str]:
 
 
 def cpu_recipe(request: BuildRequest, _: KernelsName) -> Recipe:
+    options = request.options.cpu
+    standard = options.std or KERNEL_STANDARD
     command = [
         *request.compiler.command,
-        "-std=c++17",
+        f"-std=c++{standard}",
         *host_flags(request, "-O3"),
-        *include_flags(request),
+        *include_flags(request, options),
+        *define_flags(options),
+        *options.flags,
     ]
     return Recipe(
-        sources=dict.fromkeys(kernel_sources(request.csrc, "cpu"), command),
-        libraries=[],
-        facts={"device": "cpu", "cuda": None, "cuda_archs": []},
+        sources=dict.fromkeys(sources_for(request, "cpu", options, HOST_SUFFIXES), command),
+        libraries=system_libraries(options),
+        facts={"device": "cpu", "cuda": None, "cuda_archs": [], "cxx_standard": standard},
     )
 
 
 def cuda_recipe(request: BuildRequest, kernels: KernelsName) -> Recipe:
-    toolkit = _toolkit_for(request, kernels)
+    toolkit = toolkit_for(request, kernels.cuda_major)
+    architectures = architectures_for(request, toolkit)
+    if isinstance(toolkit, CudaToolkit):
+        return _nvcc_recipe(request, toolkit, architectures)
+    return _clang_recipe(request, toolkit, architectures)
+
+
+def architectures_for(request: BuildRequest, toolkit: CudaToolkit | ClangToolkit) -> list[str]:
+    """The architectures to compile for, such as `sm_90`."""
     compilable = toolkit.architectures()
     listed = (
         request.env.get("TORCH_CUDA_ARCH_LIST")
         or request.architectures
         or default_architectures(toolkit.version, compilable)
     )
-    architectures = parse_architectures(listed, compilable)
-    if isinstance(toolkit, CudaToolkit):
-        return _nvcc_recipe(request, toolkit, architectures)
-    return _clang_recipe(request, toolkit, architectures)
+    return parse_architectures(listed, compilable)
 
 
-def _toolkit_for(request: BuildRequest, kernels: KernelsName) -> CudaToolkit | ClangToolkit:
-    toolkit = request.cuda or find_cuda_toolkit(request.env, major=kernels.cuda_major)
+def toolkit_for(request: BuildRequest, cuda_major: int | None) -> CudaToolkit | ClangToolkit:
+    """The toolkit of the request, or the machine's, which must be of this CUDA major."""
+    toolkit = request.cuda or find_cuda_toolkit(request.env, major=cuda_major)
     if toolkit is None:
         raise BuildError(
-            f"the {kernels} kernels need nvcc, but there is none: {NO_NVCC}, or unset FORCE_CUDA"
+            f"the cuda{cuda_major} kernels need nvcc, but there is none: {NO_NVCC}, "
+            "or unset FORCE_CUDA"
         )
-    if toolkit.version[0] != kernels.cuda_major:
+    if toolkit.version[0] != cuda_major:
         place = toolkit.nvcc if isinstance(toolkit, CudaToolkit) else toolkit.folder
         raise BuildError(
-            f"the {kernels} kernels need an nvcc {kernels.cuda_major}.x, "
+            f"the cuda{cuda_major} kernels need an nvcc {cuda_major}.x, "
             f"got {toolkit.version_text} ({place}); "
-            f"set CUDA_HOME to a CUDA {kernels.cuda_major} toolkit"
+            f"set CUDA_HOME to a CUDA {cuda_major} toolkit"
         )
     return toolkit
 
 
 def _cuda_facts(
-    toolkit: CudaToolkit | ClangToolkit, architectures: list[str], compiler: str
+    request: BuildRequest,
+    toolkit: CudaToolkit | ClangToolkit,
+    architectures: list[str],
+    compiler: str,
 ) -> dict[str, object]:
     return {
+        "cxx_standard": request.options.cuda.std or KERNEL_STANDARD,
         "device": "cuda",
         "cuda": toolkit.version_text,
         "cuda_archs": architectures,
@@ -129,37 +208,65 @@ def _cuda_facts(
 
 
 def _nvcc_recipe(request: BuildRequest, toolkit: CudaToolkit, architectures: list[str]) -> Recipe:
+    options = request.options.cuda
+    command = nvcc_command(
+        request,
+        toolkit,
+        architectures,
+        standard=options.std or KERNEL_STANDARD,
+        host_options=[*host_flags(request, "-O3"), *include_flags(request, options)],
+    )
+    command += [*define_flags(options), *options.flags]
+    host = _nvcc_host_options(request)
+    return Recipe(
+        sources=dict.fromkeys(_cuda_kernel_sources(request), command),
+        libraries=[
+            *(f"-L{folder}" for folder in toolkit.library_dirs),
+            *cuda_link_inputs(options.libraries, toolkit.link_dirs if options.libraries else ()),
+        ],
+        facts=_cuda_facts(
+            request,
+            toolkit,
+            architectures,
+            f"nvcc {toolkit.version_text}, {request.compiler}",
+        ),
+        link=[toolkit.nvcc, "-cudart", "static", *host, *_nvcc_link_options(request.env)],
+    )
+
+
+def nvcc_command(
+    request: BuildRequest,
+    toolkit: CudaToolkit,
+    architectures: list[str],
+    *,
+    standard: int,
+    host_options: Sequence[str],
+) -> list[str]:
+    """The start of nvcc's command for a source, without the project's own flags.
+
+    `host_options` are those of the host compiler, in its own spelling.
+    """
     # nvcc has options of its own for what these three say.
-    through_nvcc = [
-        option for option in host_flags(request, "-O3") if option not in ("-O3", "-O0", "-g")
-    ]
+    through_nvcc = [option for option in host_options if option not in ("-O2", "-O3", "-O0", "-g")]
     is_debug = read_flag(request.env, "DEBUG")
     codes = [f"arch=compute_{name.split('_')[1]},code={name}" for name in architectures]
-    host = _nvcc_host_options(request)
-    command = [
+    return [
         toolkit.nvcc,
-        "-std=c++17",
+        f"-std=c++{standard}",
         *(["-O0", "-g", "-lineinfo"] if is_debug else ["-O3"]),
-        *host,
+        *_nvcc_host_options(request),
         *(word for code in codes for word in ("-gencode", code)),
         # GPU code is three quarters of a wheel, so compress it from CUDA 13 on. Every driver
         # for CUDA 13 reads this compression, but drivers for CUDA 12.0 to 12.3 do not.
         *(["--compress-mode=size"] if toolkit.version >= (13, 0) else []),
         # nvcc splits the value of its own -I at commas, which a folder's name may have.
-        *(
-            word
-            for option in (*through_nvcc, *include_flags(request))
-            for word in _through_nvcc("-Xcompiler", option)
-        ),
+        *(word for option in through_nvcc for word in _through_nvcc("-Xcompiler", option)),
     ]
-    return Recipe(
-        sources=dict.fromkeys(kernel_sources(request.csrc, "cuda"), command),
-        libraries=[f"-L{folder}" for folder in toolkit.library_dirs],
-        facts=_cuda_facts(
-            toolkit, architectures, f"nvcc {toolkit.version_text}, {request.compiler}"
-        ),
-        link=[toolkit.nvcc, "-cudart", "static", *host, *_nvcc_link_options(request.env)],
-    )
+
+
+def _cuda_kernel_sources(request: BuildRequest) -> list[Path]:
+    suffixes = (*HOST_SUFFIXES, *CUDA_SUFFIXES)
+    return sources_for(request, "cuda", request.options.cuda, suffixes)
 
 
 def _nvcc_host_options(request: BuildRequest) -> list[str]:
@@ -206,18 +313,28 @@ def _through_nvcc(option: str, value: str) -> tuple[str, str]:
 
 
 def _clang_recipe(request: BuildRequest, toolkit: ClangToolkit, architectures: list[str]) -> Recipe:
-    flags = [*host_flags(request, "-O3"), *include_flags(request)]
-    host = [*request.compiler.command, "-std=c++17", *flags]
-    # clang warns of every `#pragma unroll` that it does not apply.
-    quiet = "-Wno-pass-failed"
-    device = [toolkit.clang, "-std=c++17", *toolkit.flags(architectures), *flags, quiet]
-    sources = kernel_sources(request.csrc, "cuda")
+    options = request.options.cuda
+    standard = options.std or KERNEL_STANDARD
+    flags = [
+        *host_flags(request, "-O3"),
+        *include_flags(request, options),
+        *define_flags(options),
+        *clang_flags(options.flags),
+    ]
+    host = [*request.compiler.command, f"-std=c++{standard}", *flags]
+    device = [*clang_command(toolkit, architectures, standard), *flags]
+    library_dir = str(toolkit.folder / "lib64")
+    sources = _cuda_kernel_sources(request)
     return Recipe(
         sources={source: device if source.suffix == ".cu" else host for source in sources},
         # NVIDIA's wheels of CUDA 12 hold no static runtime, so link the shared one. A torch
         # of this CUDA major has loaded it before the kernels are loaded.
-        libraries=[f"-L{toolkit.folder / 'lib64'}", "-lcudart"],
+        libraries=[
+            *(f"-L{library_dir}", "-lcudart"),
+            *cuda_link_inputs(options.libraries, [library_dir]),
+        ],
         facts=_cuda_facts(
+            request,
             toolkit,
             toolkit.actual(architectures),
             f"{toolkit.name}, CUDA {toolkit.version_text}, {request.compiler}",
@@ -225,79 +342,8 @@ def _clang_recipe(request: BuildRequest, toolkit: ClangToolkit, architectures: l
     )
 
 
-def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
-    torch = _torch_for(request, glue)
-    door_flags, door_libraries = _door_options(request, glue)
-    standard = cxx_standard(torch.version_tuple)
-    # Error messages in torch's headers contain __FILE__; the binary must not name torch's
-    # folder.
-    sites = dict.fromkeys((torch.root.parent, torch.root.resolve().parent))
-    command = [
-        *request.compiler.command,
-        f"-std=c++{standard}",
-        *host_flags(request, "-O2"),
-        f"-D_GLIBCXX_USE_CXX11_ABI={1 if torch.cxx11_abi is None else torch.cxx11_abi}",
-        *(f"-ffile-prefix-map={site}{os.sep}=" for site in sites),
-        *include_flags(request),
-        *("-isystem", str(torch.include_dir)),
-        *("-isystem", str(torch.include_dir / "torch" / "csrc" / "api" / "include")),
-        *door_flags,
-    ]
-    libraries = [
-        f"-L{torch.lib_dir}",
-        # -Wl would split a path at its commas.
-        *("-Xlinker", "-rpath-link", "-Xlinker", str(torch.lib_dir)),
-        # libtorch must stay in DT_NEEDED although the glue uses no symbol of it: in a CUDA
-        # build, libtorch loads libtorch_cuda, which resolves the weak references to CUDA
-        # functions.
-        *("-Wl,--push-state,--no-as-needed", "-ltorch", "-ltorch_cpu", "-Wl,--pop-state"),
-        *door_libraries,
-    ]
-    return Recipe(
-        sources=dict.fromkeys(glue_sources(request.csrc, glue.lane), command),
-        libraries=libraries,
-        facts={
-            "torch_target": dotted(glue.torch),
-            "torch_built": torch.version,
-            "lane": glue.lane,
-            "cxx11_abi": torch.cxx11_abi,
-            "cxx_standard": standard,
-        },
-    )
-
-
-def _torch_for(request: BuildRequest, glue: GlueName) -> TorchInstall:
-    torch = request.torch
-    if torch is None:
-        raise BuildError(
-            f"the glue {glue} needs a torch to compile against, got none; "
-            "install torch, or pass the one to build for"
-        )
-    if not glue.serves(torch):
-        more = "or newer" if glue.lane == "stable" else f"with C++ ABI {glue.cxx11_abi}"
-        raise BuildError(
-            f"the glue {glue} must be compiled against torch {dotted(glue.torch)} {more}, "
-            f"got torch {torch.version} with C++ ABI {torch.cxx11_abi} in {torch.root}; "
-            "pass a torch that fits"
-        )
-    return torch
-
-
-def _door_options(request: BuildRequest, glue: GlueName) -> tuple[list[str], list[str]]:
-    """The compiler's options and the libraries of the glue's door into torch."""
-    if glue.lane == "stable":
-        # The newest torch whose functions the object may call, in the encoding of torch's
-        # headers.
-        major, minor = glue.torch
-        target = (major << 56) | (minor << 48)
-        # dlopen is in libdl before glibc 2.34.
-        return [f"-DTORCH_TARGET_VERSION={target:#018x}"], ["-ldl"]
-    # Without -fopenmp, ATen's parallel_for (in a header) is serial. Code from g++ finds
-    # libgomp in the process, since torch has loaded it. Linking libgomp could load a second
-    # copy: some of torch's wheels for Arm hold a renamed libgomp. Code from clang links
-    # clang's libomp.
-    if "clang" in request.compiler.name:
-        openmp = ["-fopenmp"]
-    else:
-        openmp = [f"-Wl,--ignore-unresolved-symbol={name}" for name in _OPENMP_SYMBOLS]
-    return ["-DAT_PER_OPERATOR_HEADERS", "-fopenmp"], ["-lc10", *openmp]
+def clang_command(toolkit: ClangToolkit, architectures: list[str], standard: int) -> list[str]:
+    """The start of clang's command for a CUDA source."""
+    # clang warns of every `#pragma unroll` that it does not apply.
+    quiet = "-Wno-pass-failed"
+    return [toolkit.clang, f"-std=c++{standard}", *toolkit.flags(architectures), quiet]

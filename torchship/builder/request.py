@@ -15,6 +15,7 @@ from .cuda_toolkit import (
     default_architectures,
     find_cuda_toolkit,
 )
+from .options import BuildOptions, read_options
 from .programs import BuildError, HostCompiler, Log, find_host_compiler, read_flag
 from .sources import source_root
 
@@ -47,13 +48,26 @@ class BuildRequest:
         return source_root(self.project.folder)
 
     @cached_property
+    def options(self) -> BuildOptions:
+        """What `build:` of the project's matrix says."""
+        return read_options(self.project)
+
+    @property
+    def generated_dir(self) -> Path:
+        """The folder of the sources and headers that the project's own programs write."""
+        return self.out_dir / "generated"
+
+    @cached_property
     def compiler(self) -> HostCompiler:
         return find_host_compiler(self.env)
 
 
 def glue_for(torch: TorchInstall, project: Project) -> str:
-    """The name of the glue that fits `torch`: `stable210`, or `aten29-abi1` and the like."""
-    if torch.version_tuple >= FIRST_STABLE:
+    """The name of the glue that fits `torch`: `stable210`, or `aten29-abi1` and the like.
+
+    It is the name without CUDA, also where the glue has CUDA code.
+    """
+    if project.is_stable and torch.version_tuple >= FIRST_STABLE:
         return str(GlueName("stable", FIRST_STABLE))
     if torch.version_tuple < OLDEST:
         raise BuildError(
@@ -87,10 +101,12 @@ def fitting_request(
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)
-    toolkit = _choose_toolkit(torch, env, log) if "cuda" in project.kernels else None
+    toolkit = _choose_toolkit(torch, env, log) if project.has_cuda else None
     kernels: tuple[str, ...] = ("cpu",) if "cpu" in project.kernels else ()
-    if toolkit is not None:
+    if toolkit is not None and "cuda" in project.kernels:
         kernels += (f"cuda{toolkit.version[0]}",)
+    if toolkit is not None and project.has_cuda_glue:
+        glue = str(GlueName.parse(glue)._replace(cuda_major=toolkit.version[0]))
     return BuildRequest(
         out_dir=out_dir,
         project=project,

@@ -3,19 +3,25 @@
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from ..doctor import cache as places
 from ..doctor.project import Project
+from .options import FILE_NAME, project_file, read_options
 from .programs import BuildError, output_of
 
 #: The package that contains this engine; in a checkout, the checkout.
 _PACKAGE = Path(__file__).resolve().parents[2]
 #: torchship's own C++: headers, and the sources that are part of every glue.
 INCLUDE = Path(__file__).resolve().parents[1] / "include"
+#: The suffixes of the sources that a host compiler compiles, and of those for nvcc or clang.
+HOST_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++")
+CUDA_SUFFIXES = (".cu",)
+#: The suffixes of the files that sources include.
+HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
 #: The parts of torchship that no client's package holds, since run time does not need them.
 NOT_PACKED = ("command", "porting", "project", "release", "templates")
 
@@ -39,15 +45,71 @@ def include_dirs(root: Path) -> tuple[Path, Path]:
 
 def glue_sources(root: Path, lane: str) -> list[Path]:
     """The sources of the glue of a lane, "aten" or "stable", in the order to link them."""
+    return [*engine_sources(lane), *sources_below(root / "ops", HOST_SUFFIXES)]
+
+
+def engine_sources(lane: str) -> list[Path]:
+    """The sources of torchship's own that are part of every glue of a lane."""
     own = INCLUDE / "torchship"
-    folders = (own, own / f"torch_{lane}", root / "ops")
+    folders = (own, own / f"torch_{lane}")
     return [path for folder in folders for path in sorted(folder.glob("*.cpp"))]
 
 
 def kernel_sources(root: Path, device: str) -> list[Path]:
     """The sources of the kernels for a device, "cpu" or "cuda"."""
-    folder = root / "kernels" / device
-    return sorted([*folder.rglob("*.cpp"), *folder.rglob("*.cu")])
+    suffixes = HOST_SUFFIXES if device == "cpu" else (*HOST_SUFFIXES, *CUDA_SUFFIXES)
+    return sources_below(root / "kernels" / device, suffixes)
+
+
+def sources_below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    """The files in a folder and its subfolders that have one of the suffixes, sorted."""
+    return sorted(path for path in folder.rglob("*") if path.suffix in suffixes and path.is_file())
+
+
+def sources_of(
+    project: Project, csrc: Path, patterns: Sequence[str], suffixes: Sequence[str]
+) -> list[Path]:
+    """The sources that the patterns name, sorted; those of a pattern after `!` are left out.
+
+    A pattern is a file, a folder with all that is below it, or has `*`, `?` and `**`. Raises
+    BuildError for a pattern that names no file.
+    """
+    chosen: set[Path] = set()
+    left_out: set[Path] = set()
+    for pattern in patterns:
+        target = left_out if pattern.startswith("!") else chosen
+        files = _files_of(project, csrc, pattern.removeprefix("!"))
+        if not files:
+            raise BuildError(
+                f"`build:` of {project.distribution} names the sources {pattern!r}, but there is "
+                "no such file; correct the pattern in build_matrix.yaml, or restore the file"
+            )
+        target.update(files)
+    return sorted(path for path in chosen - left_out if path.suffix in suffixes)
+
+
+def _files_of(project: Project, csrc: Path, pattern: str) -> list[Path]:
+    path = project_file(csrc, project, pattern)
+    if path.is_dir():
+        return [file for file in path.rglob("*") if file.is_file()]
+    base = project_file(csrc, project, pattern.split("/")[0]).parent
+    return [file for file in base.glob(pattern) if file.is_file()]
+
+
+def build_inputs(project: Project, csrc: Path) -> list[Path]:
+    """The files outside `csrc` that a build reads: its options, sources, headers, and the
+    programs that write some."""
+    options = read_options(project)
+    record = project.folder / FILE_NAME
+    patterns = [*(pattern for kind in options.objects for pattern in kind.sources)]
+    patterns += [name for step in options.generated for name in step.inputs]
+    files = {file for pattern in patterns for file in _files_of(project, csrc, pattern)}
+    files.update([record] if record.is_file() else [])
+    readable = (*HEADER_SUFFIXES, "")
+    for name in (name for kind in options.objects for name in kind.include):
+        headers = _files_of(project, csrc, name)
+        files.update(file for file in headers if file.suffix in readable)
+    return sorted(file for file in files if not file.is_relative_to(csrc))
 
 
 def linked_sources(lane: str, *, cuda: bool) -> list[Path]:

@@ -43,6 +43,7 @@ def _of_release(name: str, summary: str) -> Command:
 
 COMMANDS = (
     _own("new", "make a repository for an op of your own", "project.new"),
+    _own("init", "describe the extension of a repository", "project.init"),
     _own("update", "move a project to this version of torchship", "project.update"),
     _own("test", "check, install, build and test a project", "project.test_suite"),
     _own("build", "compile what fits this torch into the checkout", "command.build"),

@@ -339,12 +339,32 @@ def source_hash(package: Path) -> str | None:
     if root is None:
         return None
     digest = hashlib.sha256()
-    for base, pattern in ((root, "csrc/**/*"), (_ENGINE, "include/**/*")):
+    named = [(package.parent, name) for name in _named_sources(package)]
+    for base, pattern in ((root, "csrc/**/*"), (_ENGINE, "include/**/*"), *named):
         for path in sorted(base.glob(pattern)):
             if is_file(path):
                 data = read_regular(path, _MAX_SOURCE)
                 digest.update(bytes(path.relative_to(base)) + b"\0%d\0" % len(data) + data)
     return digest.hexdigest()[:16]
+
+
+def _named_sources(package: Path) -> list[str]:
+    """The patterns of the files beside `csrc` that a build of the package reads."""
+    path = package / "build.json"
+    if not is_file(path):
+        return []
+    try:
+        build = json.loads(read_regular(path, _MAX_SOURCE))
+        objects = [build.get(kind, {}) for kind in ("glue", "cpu", "cuda")]
+        objects.append(build.get("glue", {}).get("cuda") or {})
+        sources = [name for options in objects for name in options.get("sources", ())]
+        sources += [name for step in build.get("generated", ()) for name in step["inputs"]]
+        folders = [name for options in objects for name in options.get("include", ())]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []  # the builder refuses such a file, and says so
+    beside = [name for name in sources if not name.startswith(("!", "csrc/"))]
+    folders += [name for name in beside if not Path(name).suffix]
+    return [f"{package.name}/build.json", *beside, *(f"{folder}/**/*" for folder in folders)]
 
 
 def source_root(package: Path) -> Path | None:

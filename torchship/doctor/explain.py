@@ -11,7 +11,7 @@ from . import codes, cures, faults, fixes, support
 from .cache import source_root
 from .cures import Cure, command_in_words, in_words
 from .project import Project
-from .records import REJECTED, Finding, Runtime
+from .records import REJECTED, Finding, Runtime, parse_file_name
 from .runtime_probe import environment
 from .selection import Selection
 from .text import printable, read_regular, some
@@ -128,7 +128,9 @@ def installed_copies(package: Path) -> list[Path]:
 def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
     """The cause if a CUDA build of torch gets no CUDA kernels."""
     for verdict in selection.considered:
-        if verdict.binary.file.startswith("kernels-cuda") and verdict.cause is not None:
+        name = parse_file_name(verdict.binary.path.name)
+        is_for_cuda = name is not None and name.cuda_major is not None
+        if is_for_cuda and verdict.cause is not None:
             return verdict.cause
     observed = "CPU kernels only"
     fix = fixes.fit_torch(runtime)

@@ -78,8 +78,18 @@ class Project(Record, kw_only=True):
     #: The types of device that have kernels: "cpu", "cuda", both or neither. On a device
     #: without kernels, the operators call only torch.
     kernels: tuple[str, ...] = ()
+    #: Whether the glue itself has code for CUDA, so that each CUDA major has a glue of its own.
+    has_cuda_glue: bool = False
+    #: Whether the glue uses the stable ABI beside a torch that has it; else, each torch minor has
+    #: a glue of its own.
+    is_stable: bool = True
     definition: str = ""  #: the dotted name of the operator in plain PyTorch; "" if there is none
     cache: Path | None = None  #: the folder of local builds; None for that of `cache.root`
+
+    @property
+    def has_cuda(self) -> bool:
+        """Whether there is code for CUDA, as kernels or in the glue."""
+        return self.has_cuda_glue or "cuda" in self.kernels
 
     @property
     def command(self) -> str:

@@ -44,29 +44,41 @@ class RecordError(ValueError):
 
 
 class GlueName(Record):
-    """`stable210`, `aten24-abi0`: the torch ABI of a glue object."""
+    """`stable210`, `aten24-abi0`, `aten29-abi1-cu12`: what a glue object was compiled for.
+
+    A glue whose own code is for CUDA, too, is one for each CUDA major, and has it in its name.
+    """
 
     lane: str  #: "stable" for a glue that serves `torch` and all newer minors, else "aten"
     torch: tuple[int, int]  #: the minor that it was built for
     cxx11_abi: int | None = None  #: the C++11 ABI flavour; None for "stable"
+    cuda_major: int | None = None  #: of the CUDA code in the glue itself; None without such code
 
     @classmethod
     def parse(cls, spelling: str) -> GlueName:
         lane = "stable" if spelling.startswith("stable") else "aten"
-        digits, _, abi = spelling.removeprefix(lane).partition("-abi")
+        torch, _, cuda = spelling.partition("-cu")
+        digits, _, abi = torch.removeprefix(lane).partition("-abi")
         if digits[:4].isdecimal():
             name = cls(
                 lane=lane,
                 torch=(int(digits[0]), int(digits[1:4] or 0)),
                 cxx11_abi={"0": 0, "1": 1}.get(abi),
+                cuda_major=int(cuda[:2]) if cuda[:2].isdecimal() else None,
             )
             flavoured = name.cxx11_abi is not None
             if str(name) == spelling and name.torch[0] and flavoured == (lane == "aten"):
                 return name
         raise NameFormatError(
             f"{spelling[:80]!r} is not a glue name: expected stable<major><minor> or "
-            "aten<major><minor>-abi<0|1>, e.g. stable210 or aten24-abi0"
+            "aten<major><minor>-abi<0|1>, and -cu<major> for one with CUDA code, "
+            "e.g. stable210 or aten24-abi0"
         )
+
+    @property
+    def of_torch(self) -> GlueName:
+        """The name without CUDA: what the glue needs of torch."""
+        return self._replace(cuda_major=None)
 
     def serves(self, torch: TorchInstall) -> bool:
         if self.lane == "stable":
@@ -75,7 +87,8 @@ class GlueName(Record):
 
     def __str__(self) -> str:
         abi = "" if self.cxx11_abi is None else f"-abi{self.cxx11_abi}"
-        return f"{self.lane}{self.torch[0]}{self.torch[1]}{abi}"
+        cuda = "" if self.cuda_major is None else f"-cu{self.cuda_major}"
+        return f"{self.lane}{self.torch[0]}{self.torch[1]}{abi}{cuda}"
 
 
 class KernelsName(Record):
@@ -106,7 +119,7 @@ class VariantName(Record):
         glue, _, kernels = spelling.rpartition("-")
         with suppress(NameFormatError):
             name = cls(GlueName.parse(glue), KernelsName.parse(kernels.replace("cu", "cuda", 1)))
-            if str(name) == spelling:
+            if str(name) == spelling and name.glue.cuda_major is None:
                 return name
         raise NameFormatError(
             f"{spelling[:80]!r} is not a variant name: expected <glue>-<cpu|cu12|cu13>, "
@@ -115,6 +128,14 @@ class VariantName(Record):
 
     def __str__(self) -> str:
         return f"{self.glue}-{str(self.kernels).replace('cuda', 'cu')}"
+
+
+def variant_of(glue: str, cuda_kernels: str | None) -> str:
+    """The name of the variant of a glue, which may have the CUDA code itself, and its kernels."""
+    with suppress(NameFormatError):
+        if GlueName.parse(glue).cuda_major is not None:
+            return glue
+    return f"{glue}-{cuda_kernels.replace('cuda', 'cu') if cuda_kernels else 'cpu'}"
 
 
 def parse_file_name(name: str) -> GlueName | KernelsName | None:
@@ -137,7 +158,8 @@ _OF_TORCH = {"lane": str, "torch_target": str, "torch_built": str, "cxx11_abi": 
 _OF_OURS = {"name": str, "kernel_abi": int}
 _OF_KIND: dict[str, dict[str, Any]] = {
     "extension": _OF_TORCH,
-    "glue": _OF_OURS | _OF_TORCH,
+    # A glue names CUDA only if its own code is for CUDA, too.
+    "glue": _OF_OURS | _OF_TORCH | {"cuda": str | None, "cuda_archs": list | None},
     "kernels": _OF_OURS | {"device": str, "cuda": str | None, "cuda_archs": list},
 }
 
@@ -186,7 +208,7 @@ class BuildRecord(Record, kw_only=True):
             cxx11_abi=fields.get("cxx11_abi"),
             device=_printable_or_none(fields.get("device")),
             cuda=_printable_or_none(fields.get("cuda")),
-            cuda_archs=tuple(map(printable, fields.get("cuda_archs", ()))),
+            cuda_archs=tuple(map(printable, fields.get("cuda_archs") or ())),
             text=content,
         )
 
@@ -215,7 +237,7 @@ def _problem(data: object, content: str) -> str | None:
 
 def _problem_of_kind(kind: str, data: dict[str, Any]) -> str | None:
     """The first problem in the fields of a kind, whose types are right; else None."""
-    if kind == "kernels" and not all(isinstance(arch, str) for arch in data["cuda_archs"]):
+    if not all(isinstance(arch, str) for arch in data.get("cuda_archs") or ()):
         return "'s field 'cuda_archs' is not a list of names"
     try:
         if kind != "extension":

@@ -5,7 +5,7 @@ of each kind only up to the first accepted one. With `exhaustive`, every file is
 that a report can say why a file was not chosen.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from . import cures
@@ -19,6 +19,7 @@ from .records import (
     VariantName,
     Verdict,
     parse_file_name,
+    variant_of,
 )
 
 Judge = Callable[[Path, Runtime], Verdict]
@@ -45,8 +46,7 @@ class Selection(Record, kw_only=True):
         """The name of the chosen variant, such as `stable210-cu13`; None if incomplete."""
         if self.glue is None or not self.complete:
             return None
-        device = self.cuda.binary.name.replace("cuda", "cu") if self.cuda else "cpu"
-        return f"{self.glue.binary.name}-{device}"
+        return variant_of(self.glue.binary.name, self.cuda.binary.name if self.cuda else None)
 
     @property
     def cause(self) -> Finding | None:
@@ -75,15 +75,37 @@ def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ..
 
     Stable glues for this or an older torch come first, then ATen glues, then stable glues
     for a newer torch. In each group, the minor nearest to torch's comes first; of two ATen
-    glues at the same distance, the one with torch's C++ ABI flavour comes first.
+    glues at the same distance, the one with torch's C++ ABI flavour comes first. Of glues for
+    one torch, that with code for torch's CUDA comes first.
     """
     installed = torch.version_tuple if torch else (0, 0)
     flavour = torch.cxx11_abi if torch else None
     wrong = int(flavour is not None and name.cxx11_abi not in (None, flavour))
     distance = abs((name.torch[0] - installed[0]) * 1000 + name.torch[1] - installed[1])
+    device = _device_preference(name, torch)
     if name.lane == "stable":
-        return (0, 0, distance, -name.torch[1]) if name.torch <= installed else (2, 0, distance, 0)
-    return (1, distance, wrong, name.torch[1])
+        is_served = name.torch <= installed
+        order = (0, 0, distance, -name.torch[1]) if is_served else (2, 0, distance, 0)
+        return (*order, *device)
+    return (1, distance, wrong, name.torch[1], *device)
+
+
+def _device_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, int]:
+    """The sort key among glues for one torch: its CUDA major, older majors, no CUDA, newer ones."""
+    torch_major = (torch.cuda_major if torch else None) or 0
+    if name.cuda_major is None:
+        return (2, 0) if torch_major else (0, 0)
+    if name.cuda_major == torch_major:
+        return 0, 0
+    if name.cuda_major < torch_major:
+        return 1, torch_major - name.cuda_major
+    return 3, name.cuda_major - torch_major
+
+
+def _glues_of(variant: VariantName) -> tuple[GlueName, ...]:
+    """The glues that a variant may have: for every device, or with the code of its own device."""
+    major = variant.kernels.cuda_major
+    return variant.glue, variant.glue._replace(cuda_major=major)
 
 
 def kernels_preference(name: KernelsName, torch: TorchInstall | None) -> tuple[int, int]:
@@ -126,24 +148,24 @@ def select(
     cudas = [(path, name) for path, name in kernels if name.cuda_major is not None]
     considered: list[Verdict] = []
 
-    def best(candidates: Iterable[tuple[Path, Name]], only: Name | None) -> Verdict | None:
+    def best(candidates: Iterable[tuple[Path, Name]], only: Collection[Name]) -> Verdict | None:
         chosen = None
         for path, name in candidates:
-            allowed = chosen is None and only in (None, name)
+            allowed = chosen is None and (not only or name in only)
             if exhaustive or allowed:
                 considered.append(judge_one(path, runtime))
                 if allowed and considered[-1].accepted:
                     chosen = considered[-1]
         return chosen
 
-    glue = best(glues, variant.glue if variant else None)
+    glue = best(glues, _glues_of(variant) if variant else ())
     if glue is not None and glue.binary.record is not None:
         runtime = runtime._replace(kernel_abi=glue.binary.record.kernel_abi)
     cpu = cuda = None
     if exhaustive or glue is not None:
-        cpu = best(cpus, None)
+        cpu = best(cpus, ())
     if exhaustive or (glue is not None and torch is not None and torch.cuda is not None):
-        cuda = best(cudas, variant.kernels if variant else None)
+        cuda = best(cudas, (variant.kernels,) if variant else ())
     return Selection(
         glue=glue,
         cpu=cpu,

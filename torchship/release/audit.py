@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
+from ..builder.cuda_libraries import CUDA_LIBRARIES
 from ..doctor.binary import read_binary
 from ..doctor.elf import Elf
 from ..doctor.fatbin import codes
@@ -25,11 +26,11 @@ from .tasks import Context, Task
 if TYPE_CHECKING:
     from auditwheel.policy import WheelPolicies
 
-# The libraries that a binary may need: those of the system, torch, and CUDA's runtime and
-# driver.
+# The libraries that a binary may need: those of the system, torch, and CUDA's runtime, driver
+# and those of its libraries that torch brings.
 SYSTEM = r"ld-linux-(x86-64|aarch64)\.so\.\d|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
 TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
-CUDA = r"libcudart\.so\.\d+|libcuda\.so\.1"
+CUDA = rf"lib(cudart|{'|'.join(CUDA_LIBRARIES)})\.so\.\d+|libcuda\.so\.1"
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
 ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of an image that nvcc has compressed
 # The hash of nvcc's options (such as architectures) in a private symbol's name; it is not
@@ -208,8 +209,8 @@ def _problems_of_any_object(record: BinaryRecord, cell: Cell) -> Iterator[str]:
 
 def _problems_of_glue(record: BinaryRecord, cell: Cell) -> Iterator[str]:
     name = record.path.name
-    if record.name != cell.glue:
-        yield f"{name}: its record says {record.name}, the cell needs {cell.glue}"
+    if record.name != cell.glue_object:
+        yield f"{name}: its record says {record.name}, the cell needs {cell.glue_object}"
     if cell.stable:
         mangled = [symbol for symbol in record.torch_symbols if symbol.startswith("_Z")]
         if mangled:

@@ -59,12 +59,9 @@ class CompileKernels(Task):
     origin: Origin
 
     def run(self, context: Context) -> Sequence[Path]:
-        cuda = None
-        if self.toolchain is not None:
-            cuda = resolve(self.toolchain, context.output(self.toolkit) if self.toolkit else None)
-            context.log.write(f"compiled by {self.toolchain}")
-            if self.runtime is not None:
-                cuda = _with_runtime(cuda, context.output(self.runtime))
+        cuda = _toolkit(context, self.toolchain, self.toolkit)
+        if cuda is not None and self.runtime is not None:
+            cuda = _with_runtime(cuda, context.output(self.runtime))
         request = BuildRequest(
             out_dir=context.settings.binaries / f"kernels-{self.object_name}",
             project=context.settings.project,
@@ -79,11 +76,17 @@ class CompileKernels(Task):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CompileGlue(Task):
-    """Compiles a glue against the torch of the environment that `env` makes."""
+    """Compiles a glue against the torch of the environment that `env` makes.
+
+    `kernels`, `toolchain` and `toolkit` are those of the glue's own CUDA code; None without.
+    """
 
     glue: str
     cxx11_abi: int
     env: Task
+    kernels: Kernels | None
+    toolchain: Toolchain | None
+    toolkit: Task | None
     origin: Origin
 
     def run(self, context: Context) -> Sequence[Path]:
@@ -101,10 +104,22 @@ class CompileGlue(Task):
             glue=self.glue,
             torch=torch,
             kernels=(),
+            cuda=_toolkit(context, self.toolchain, self.toolkit),
+            architectures=arch_list(self.kernels.archs) if self.kernels else None,
             env=compiler_env(context.settings),
             launcher=compiler_cache(),
         )
         return build(context, request)
+
+
+def _toolkit(
+    context: Context, toolchain: Toolchain | None, toolkit: Task | None
+) -> CudaToolkit | ClangToolkit | None:
+    """The compiler of CUDA code, which the task `toolkit` makes unless it is installed."""
+    if toolchain is None:
+        return None
+    context.log.write(f"compiled by {toolchain}")
+    return resolve(toolchain, context.output(toolkit) if toolkit else None)
 
 
 def _with_runtime(toolkit: CudaToolkit | ClangToolkit, folder: Path) -> CudaToolkit:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..doctor.records import GlueName, VariantName
 from . import ReleaseError
-from .schema import FIRST, Matrix, Torch, machine_of, pair
+from .schema import FIRST, Kernels, Matrix, Torch, machine_of, pair
 from .settings import ORIGIN
 
 HEADER = f"""\
@@ -29,6 +29,8 @@ class Cell:
     torch: Torch
     platform: str = FIRST
     has_cpu_kernels: bool = True
+    #: Where the cell's CUDA code is; None for a cell without.
+    cuda: Kernels | None = None
 
     @property
     def machine(self) -> str:
@@ -54,6 +56,13 @@ class Cell:
         return str(self.variant.glue)
 
     @property
+    def glue_object(self) -> str:
+        """The name of the glue's object, which has the CUDA major if the glue has CUDA code."""
+        if self.cuda is None or not self.cuda.is_in_glue:
+            return self.glue
+        return str(self.variant.glue._replace(cuda_major=self.cuda_major))
+
+    @property
     def stable(self) -> bool:
         return self.variant.glue.lane == "stable"
 
@@ -72,13 +81,13 @@ class Cell:
         A CUDA variant has the project's CPU kernels, too.
         """
         names = ["cpu"] if self.has_cpu_kernels else []
-        if self.cuda_major is not None:
+        if self.cuda is not None and self.cuda.has_object:
             names.append(str(self.variant.kernels))
         return tuple(names)
 
     @property
     def files(self) -> list[str]:
-        return [f"glue-{self.glue}.so", *(f"kernels-{name}.so" for name in self.kernels)]
+        return [f"glue-{self.glue_object}.so", *(f"kernels-{name}.so" for name in self.kernels)]
 
     @property
     def cxx11_abi(self) -> int:
@@ -118,8 +127,10 @@ def all_cells(matrix: Matrix) -> list[Cell]:
 
 
 def _cell(matrix: Matrix, minor: str, glue: GlueName, device: str) -> Cell:
+    variant = VariantName.parse(f"{glue}-{device}")
     return Cell(
-        variant=VariantName.parse(f"{glue}-{device}"),
+        variant=variant,
+        cuda=None if device == "cpu" else matrix.kernels[str(variant.kernels)],
         torch_minor=minor,
         torch=matrix.torch[minor],
         platform=matrix.platform,
@@ -222,9 +233,13 @@ def row(cell: Cell, matrix: Matrix) -> tuple[str, ...]:
 
 
 def arch_list(archs: Sequence[str]) -> str:
-    """The value of TORCH_CUDA_ARCH_LIST, such as `9.0;12.0+PTX` for sm_90 and compute_120."""
-    numbers = dict.fromkeys(arch.split("_")[1] for arch in archs)
-    return ";".join(f"{n[:-1]}.{n[-1]}" + "+PTX" * (f"compute_{n}" in archs) for n in numbers)
+    """The value of TORCH_CUDA_ARCH_LIST, such as `9.0a;12.0+PTX` for sm_90a and compute_120."""
+    entries = []
+    for number in dict.fromkeys(arch.split("_")[1] for arch in archs):
+        capability = re.sub(r"(\d)([af]?)$", r".\1\2", number)
+        has_ptx = f"compute_{number}" in archs
+        entries.append(f"{capability}+PTX" if has_ptx else capability)
+    return ";".join(entries)
 
 
 def render(cells: Sequence[Cell], matrix: Matrix) -> str:

@@ -73,6 +73,7 @@ class DownloadWheels(Task):
         requirements = [f"setuptools=={version('setuptools')}", "pip"]
         if self.release:
             requirements += [f"torch=={self.release}", "ninja", "numpy"]
+        requirements += context.settings.matrix.build.pip_requirements
         options = ["--quiet", "--only-binary", ":all:", "--dest", str(folder)]
         pip(context.log, ["download", *options, *requirements])
         return [folder]

@@ -5,6 +5,7 @@ the CPU and one for each CUDA major of conda-forge, for every pytorch from the t
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import ReleaseError
@@ -31,7 +32,13 @@ def feedstock_files(matrix: Matrix, version: str, build_script: str) -> dict[Pat
 
 def _fields(matrix: Matrix, version: str) -> dict[str, str]:
     project = matrix.project
+    build = matrix.build
     cells = [cell for cell in all_cells(matrix) if cell.stable]
+    if not cells:
+        raise ReleaseError(
+            f"{FOLDER}: conda-forge has the newest pytorch alone, so a feedstock needs the stable "
+            "glue, and `stable:` of build_matrix.yaml names no devices; delete the folder"
+        )
     return {
         "ORIGIN": ORIGIN,
         "PAGE": PAGE,
@@ -45,11 +52,19 @@ def _fields(matrix: Matrix, version: str) -> dict[str, str]:
         "BUILT_WITH": matrix.stable.built_with,
         "TARGET": matrix.stable.target,
         "ARCHS": _archs(cells, matrix),
+        "REQUIREMENTS": _lines(4, build.conda_requirements),
+        "CUDA_HOST": _lines(8, [f"{package}-dev" for package in build.cuda_packages]),
+        "CUDA_RUN": _lines(8, build.cuda_packages),
         "SUMMARY": project.summary,
         "LICENSE": project.license,
         "URL": project.url,
         "MAINTAINERS": "\n".join(f"    - {name}" for name in project.maintainers),
     }
+
+
+def _lines(indentation: int, values: Sequence[str]) -> str:
+    """More entries of a list whose last line is before them."""
+    return "".join(f"\n{' ' * indentation}- {value}" for value in values)
 
 
 def _archs(cells: list[Cell], matrix: Matrix) -> str:

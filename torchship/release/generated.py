@@ -9,18 +9,29 @@ from typing import NamedTuple
 from packaging.version import Version
 from rich.console import Console
 
+from ..builder.options import FILE_NAME
 from ..project.record import note_generated
 from . import ReleaseError, cibuildwheel, evidence, support_table
+from .build_schema import Build
 from .cells import STDLIB, all_cells, for_conda, render
 from .feedstock import FOLDER, feedstock_files
 from .paths import write_atomically
 from .schema import FIRST, Matrix, pair
-from .settings import ORIGIN, WRITE_COMMAND, Settings, device_types, make_settings, read_version
+from .settings import (
+    ORIGIN,
+    WRITE_COMMAND,
+    Settings,
+    device_types,
+    has_cuda_glue,
+    make_settings,
+    read_version,
+)
 
 SUPPORT_PAGE = Path("docs/numbers/support.md")
 PYPROJECT = Path("pyproject.toml")
 # A line whose value follows from the template after `#=`: `{KEY}` of `project:`, `{version}`,
-# `{pythons}` or `{default_torch}`.
+# `{pythons}`, `{default_torch}`, or what follows from `build:`: `{requirements}`,
+# `{conda_requirements}`, `{cuda_run}` and `{cuda_host}`.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -44,6 +55,8 @@ def expected(settings: Settings) -> dict[Path, str]:
         package / "_project.py": project_record(matrix),
         Path("csrc/project.h"): project_header(matrix),
     }
+    if matrix.build != Build() or (repo / package / FILE_NAME).exists():
+        files[package / FILE_NAME] = build_options(matrix.build)
     if (repo / "CMakeLists.txt").exists():  # which reads them; so do the scripts beside it
         files[Path("project.env")] = project_variables(matrix)
     version = read_version(repo / package / "_version.py")
@@ -84,6 +97,9 @@ def project_record(matrix: Matrix) -> str:
     kernels = "".join(f'"{device}", ' for device in device_types(matrix))
     kernels = kernels.strip() if kernels.count(",") == 1 else kernels.removesuffix(", ")
     definition = f"{project.package}.{project.definition}" if project.definition else ""
+    # What most projects do not differ in is not said.
+    more = "    has_cuda_glue=True,\n" if has_cuda_glue(matrix) else ""
+    more += "" if matrix.stable.devices else "    is_stable=False,\n"
     return f'''# {ORIGIN}
 """The record of the project, for the engine."""
 
@@ -102,13 +118,20 @@ PROJECT = Project(
     folder=Path(__file__).parent,
     kernels=({kernels}),
     definition="{definition}",
-)
+{more})
 '''
+
+
+def build_options(build: Build) -> str:
+    """What the builder, which cannot read the matrix, must know of `build:`."""
+    content = build.model_dump(exclude_defaults=True, exclude={"requires"})
+    return json.dumps(content, indent=2) + "\n"
 
 
 def named(content: str, matrix: Matrix, version: str) -> str:
     """The content with the project's values in the lines that NAMED matches."""
     pythons = [pair(python) for python in matrix.package.pythons]
+    build = matrix.build
     first = min(pythons)
     last = max(pythons)
     names = {
@@ -116,8 +139,24 @@ def named(content: str, matrix: Matrix, version: str) -> str:
         "version": version,
         "pythons": f">={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}",
         "default_torch": matrix.package.default_torch,
+        "requirements": _toml_list([f"torch>={matrix.minors()[0]}", *build.pip_requirements]),
+        "conda_requirements": build.conda_requirements,
+        "cuda_run": build.cuda_packages,
+        "cuda_host": cuda_headers(matrix),
     }
     return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", content)
+
+
+def cuda_headers(matrix: Matrix) -> list[str]:
+    """conda-forge's packages of the CUDA headers that the objects are compiled with."""
+    packages = matrix.build.cuda_packages
+    if has_cuda_glue(matrix):  # ATen's headers include these
+        packages += ["libcublas", "libcusolver", "libcusparse"]
+    return [f"{package}-dev" for package in dict.fromkeys(packages)]
+
+
+def _toml_list(values: list[str]) -> str:
+    return f"[{', '.join(json.dumps(value) for value in values)}]"
 
 
 def support(matrix: Matrix) -> str:
@@ -218,8 +257,14 @@ def check(settings: Settings) -> None:
 
 
 def write(settings: Settings, console: Console) -> None:
+    names = write_stale(settings)
+    console.print("\n".join(f"written {name}" for name in names) or "all files are up to date")
+
+
+def write_stale(settings: Settings) -> list[str]:
+    """Writes the files that are missing or outdated; returns their paths in the checkout."""
     stale = drifted(settings)
     for name, content in stale.items():
         write_atomically(settings.repo / name, content)
     note_generated(settings.repo, stale)
-    console.print("\n".join(f"written {name}" for name in stale) or "all files are up to date")
+    return list(stale)

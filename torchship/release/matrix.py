@@ -90,7 +90,8 @@ def _kernels(name: str, kernels: Kernels, matrix: Matrix) -> Problems:
 
 def _archs(where: Loc, kernels: Kernels, toolkit: Toolkit) -> Problems:
     for index, arch in enumerate(kernels.archs):
-        if int(arch.split("_")[1]) not in toolkit.archs:
+        number = arch.split("_")[1]
+        if int(number.rstrip("af")) not in toolkit.archs:
             yield (
                 (*where, "archs", index),
                 f"{arch}: CUDA {kernels.toolkit} has no such architecture; it has {toolkit.archs}",
@@ -166,8 +167,9 @@ def _devices(where: Loc, devices: Sequence[str], matrix: Matrix) -> Problems:
     for index, device in enumerate(devices):
         if device in devices[:index]:
             yield (*where, index), f"two equal cells: {device} is listed twice"
-        # A project without kernels may list `cpu`, since its glue computes with torch alone.
-        if _kernels_for(device, matrix) is None and (device != "cpu" or matrix.kernels):
+        # A project without kernels may list `cpu`, since its glue computes alone or with torch.
+        has_objects = any(kernels.has_object for kernels in matrix.kernels.values())
+        if _kernels_for(device, matrix) is None and (device != "cpu" or has_objects):
             able = ", ".join(name.replace("cuda", "cu") for name in matrix.kernels)
             yield (*where, index), f"{device} has no entry under `kernels`; those have: {able}"
 

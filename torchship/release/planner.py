@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from ..builder.sources import build_inputs
 from .audit import Audit
 from .build_steps import CompileGlue, CompileKernels, origin_of_objects
 from .cells import Cell, for_conda, render, required
@@ -89,14 +90,24 @@ def find_inputs(settings: Settings, *, pack: bool) -> Inputs:
     """The files of the steps; without `pack`, no step reads those of the package."""
     repo = settings.repo
     recipe = sources(repo, "recipe/*")
-    folder = settings.example.parent.relative_to(repo)
+    example = settings.example
+    examples = () if example is None else sources(repo, _example_files(example.relative_to(repo)))
     return Inputs(
-        csrc=(*sources(repo, "csrc/**/*"), *sources(TORCHSHIP, "include/**/*")),
+        csrc=(
+            *sources(repo, "csrc/**/*"),
+            *sources(TORCHSHIP, "include/**/*"),
+            *build_inputs(settings.project, repo / "csrc"),
+        ),
         recipe=tuple(path for path in recipe if not path.stem.startswith("variants")),
-        examples=sources(repo, f"{folder}/{settings.example.stem}*.py"),
+        examples=examples,
         smoke=(settings.smoke,),
         package=package_sources(repo) if pack else (),
     )
+
+
+def _example_files(example: Path) -> str:
+    """A pattern of the example and the files that it may read, which begin with its name."""
+    return f"{example.parent}/{example.stem}*.py"
 
 
 @dataclass
@@ -149,8 +160,9 @@ class Plan:
             return
         own.wheel = self._wheel(cell, own.audit)
         own.venv = self._venv(cell, own.wheel, env)
-        if self._runs_example(cell):
-            own.example = self._example(cell, own.venv)
+        example = self.settings.example
+        if example is not None and self._runs_example(cell):
+            own.example = self._example(cell, own.venv, example)
         if for_conda(cell):
             self._add_conda(cell, own.audit, env)
 
@@ -212,11 +224,16 @@ class Plan:
     # Binaries.
 
     def _glue(self, cell: Cell, env: TorchEnv) -> Task:
+        has_cuda = cell.glue_object != cell.glue
+        kernels = str(cell.variant.kernels)
         task = CompileGlue(
-            name=f"glue/{cell.glue}",
-            glue=cell.glue,
+            name=f"glue/{cell.glue_object}",
+            glue=cell.glue_object,
             cxx11_abi=cell.cxx11_abi,
             env=self._torch_env(cell, env),
+            kernels=self.settings.matrix.kernels[kernels] if has_cuda else None,
+            toolchain=self._toolchain(kernels) if has_cuda else None,
+            toolkit=self._toolkit(kernels, cell) if has_cuda else None,
             origin=self.origin,
             inputs=self.inputs.csrc,
         )
@@ -281,8 +298,7 @@ class Plan:
             cell=cell,
             env=self._torch_env(cell, env),
             binaries=self.of[cell.name].binaries,
-            # The CPU kernels come first and have no toolkit, so this is that of CUDA, if any.
-            toolkit=self._toolkit(cell.kernels[-1], cell) if cell.kernels else None,
+            toolkit=self._toolkit(str(cell.variant.kernels), cell),
             manylinux=self.settings.matrix.package.manylinux,
             natives=natives,
             inputs=tuple(path for path in natives if path.exists()),
@@ -325,9 +341,10 @@ class Plan:
         has_twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
         return cell.cuda_major is None or self.host.driver or not has_twin
 
-    def _example(self, cell: Cell, venv: Task) -> Task:
+    def _example(self, cell: Cell, venv: Task, example: Path) -> Task:
         task = RunExample(
-            name=f"{self.settings.example.stem}/{cell}",
+            name=f"{example.stem}/{cell}",
+            example=example,
             cell=cell,
             venv=venv,
             inputs=self.inputs.examples,

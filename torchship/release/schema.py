@@ -6,16 +6,16 @@ The module `matrix` finds contradictions between its values.
 from typing import Annotated, Any, Literal
 
 from packaging.version import Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, StringConstraints
 
 from ..builder import cxx_standard
 from ..doctor.records import parse_minor
+from .build_schema import STRICT, Build, Identifier
 
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 Python = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+t?$")]  # t: free-threaded
 Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
-Arch = Annotated[str, StringConstraints(pattern=r"^(sm|compute)_\d{2,3}$")]
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+Arch = Annotated[str, StringConstraints(pattern=r"^(sm|compute)_\d{2,3}[af]?$")]
 Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cu\d+)$")]
 KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
 PlatformName = Annotated[str, StringConstraints(pattern=r"^linux-[a-z0-9_]+$")]
@@ -61,7 +61,7 @@ Bounds = Annotated[tuple[int, int], AfterValidator(_ordered)]
 class Strict(BaseModel):
     """A model that refuses unknown keys and converts no numbers (2.10 is not the text "2.10")."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = STRICT
 
 
 class Project(Strict):
@@ -81,8 +81,8 @@ class Project(Strict):
     operator: Identifier
     definition: str = ""
     smoke: str | None = None  # None: torchship's own
-    example: str
-    example_needs: str
+    example: str | None = None  # None: no program is run besides the smoke test
+    example_needs: str = ""
     wheel_limit: int
     index: str | None = None
     channel: str | None = None
@@ -121,20 +121,35 @@ class Toolkit(Strict):
 
 
 class Kernels(Strict):
-    """A kernel object; the object for the CPU has neither a toolkit nor architectures."""
+    """A kernel object; the object for the CPU has neither a toolkit nor architectures.
+
+    `code_in` says where the CUDA code is: in kernels, which are free of torch; in the glue,
+    with torch's headers; or some in both.
+    """
 
     toolkit: Minor | None = None
     archs: list[Arch] = []
+    code_in: Literal["kernels", "glue", "both"] = "kernels"
 
     @property
     def cuda_major(self) -> int | None:
         return pair(self.toolkit)[0] if self.toolkit else None
 
+    @property
+    def has_object(self) -> bool:
+        return self.code_in != "glue"
+
+    @property
+    def is_in_glue(self) -> bool:
+        return self.code_in != "kernels"
+
 
 class Stable(Strict):
+    """The stable glue; without devices, each torch minor has a glue of its own."""
+
     target: Minor
     built_with: Minor
-    devices: list[Device] = Field(min_length=1)
+    devices: list[Device]
 
 
 class TorchCuda(Strict):
@@ -213,6 +228,7 @@ class Matrix(Strict):
     platforms: dict[PlatformName, Platform] = {FIRST: Platform(debian="amd64")}
     toolkits: dict[Minor, Toolkit]
     kernels: dict[KernelsKey, Kernels]
+    build: Build = Build()
     stable: Stable
     torch: dict[Minor, Torch]
     _platform: str = PrivateAttr(FIRST)

@@ -83,9 +83,10 @@ class Settings:
         return SMOKE_PROGRAM if own is None else self.repo / own
 
     @property
-    def example(self) -> Path:
-        """The program that runs beside every thin wheel."""
-        return self.repo / self.matrix.project.example
+    def example(self) -> Path | None:
+        """The program that runs beside every thin wheel; None if the project has none."""
+        own = self.matrix.project.example
+        return None if own is None else self.repo / own
 
     @property
     def variants(self) -> Path:
@@ -188,13 +189,21 @@ def make_project(matrix: Matrix, repo: Path) -> Project:
         version=read_version(folder / "_version.py"),
         folder=folder,
         kernels=device_types(matrix),
+        has_cuda_glue=has_cuda_glue(matrix),
+        is_stable=bool(matrix.stable.devices),
         definition=f"{names.package}.{names.definition}" if names.definition else "",
     )
 
 
 def device_types(matrix: Matrix) -> tuple[str, ...]:
     """The types of device that have kernels: `cpu`, `cuda`, both or neither."""
-    return tuple(dict.fromkeys(re.sub(r"\d+$", "", name) for name in matrix.kernels))
+    names = (name for name, kernels in matrix.kernels.items() if kernels.has_object)
+    return tuple(dict.fromkeys(re.sub(r"\d+$", "", name) for name in names))
+
+
+def has_cuda_glue(matrix: Matrix) -> bool:
+    """Whether the glue itself has code for CUDA."""
+    return any(kernels.is_in_glue for kernels in matrix.kernels.values())
 
 
 def read_version(path: Path) -> str:

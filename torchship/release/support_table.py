@@ -22,7 +22,8 @@ def brief(matrix: Matrix) -> str:
         platform = name.replace("linux-", "Linux ").replace("_", "-")
         pythons = f"{own.package.pythons[0]} and newer"
         minors = own.minors()
-        first_stable = minors.index(own.stable.target)
+        is_stable = bool(own.stable.devices)
+        first_stable = minors.index(own.stable.target) if is_stable else len(minors)
         older = minors[:first_stable]
         aten = {device for minor in older for device in own.torch[minor].aten}
         if older:
@@ -35,15 +36,16 @@ def brief(matrix: Matrix) -> str:
                     "glue of its own for each",
                 )
             )
-        lines.append(
-            row(
-                platform,
-                f"{minors[first_stable]} to {minors[-1]}, and later",
-                pythons,
-                device_names(own.stable.devices),
-                "one stable glue",
+        if is_stable:
+            lines.append(
+                row(
+                    platform,
+                    f"{minors[first_stable]} to {minors[-1]}, and later",
+                    pythons,
+                    device_names(own.stable.devices),
+                    "one stable glue",
+                )
             )
-        )
     return "\n".join(lines) + "\n"
 
 

@@ -92,7 +92,7 @@ def choose(kernels: Kernels, matrix: Matrix, compilers: Compilers) -> Toolchain 
     wheels = matrix.toolkits[version]
     of_major = [nvcc for nvcc in compilers.nvccs if nvcc.version[0] == major]
     exact = [nvcc for nvcc in of_major if nvcc.version_text == version]
-    numbers = {arch.split("_")[1] for arch in kernels.archs}
+    numbers = {arch.split("_")[1].rstrip("af") for arch in kernels.archs}
     for nvcc in exact or of_major:
         if numbers <= nvcc.architectures():
             return Toolchain(version, nvcc=nvcc)

@@ -98,14 +98,15 @@ class RunExample(Task):
     Raises CommandFailed if the example fails.
     """
 
+    example: Path
     cell: Cell
     venv: Task
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
-        out = fresh(settings.build / settings.example.stem / self.cell.name)
+        out = fresh(settings.build / self.example.stem / self.cell.name)
         python = context.output(self.venv) / "bin" / "python"
-        command: list[str | Path] = [python, settings.example, "--out", out]
+        command: list[str | Path] = [python, self.example, "--out", out]
         context.log.run(command, cwd=out, remedy=settings.matrix.project.example_needs)
         return [out]
 

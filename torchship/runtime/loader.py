@@ -36,6 +36,7 @@ from ..doctor.records import (
     NameFormatError,
     Runtime,
     Verdict,
+    variant_of,
 )
 from ..doctor.runtime_probe import environment, mapped_files, runtime_of
 from ..doctor.selection import Selection, select
@@ -89,7 +90,8 @@ class LoadedBinaries(Record):
 
     glue: BinaryRecord
     cpu: BinaryRecord | None  #: the CPU kernels; None if the project has none
-    cuda: BinaryRecord | None  #: the CUDA kernels; None if none were loaded
+    #: The CUDA kernels, or the glue if only that has code for CUDA; None if none were loaded.
+    cuda: BinaryRecord | None
     #: Why no CUDA kernels were loaded although torch is a CUDA build and the project has CUDA
     #: kernels; else None.
     cuda_rejection: Finding | None
@@ -97,13 +99,14 @@ class LoadedBinaries(Record):
     @property
     def variant(self) -> str:
         """The variant's name, e.g. `stable210-cu13`."""
-        device = "cpu" if self.cuda is None else self.cuda.name.replace("cuda", "cu")
-        return f"{self.glue.name}-{device}"
+        has_kernels = self.cuda is not None and self.cuda.kind == "kernels"
+        return variant_of(self.glue.name, self.cuda.name if has_kernels and self.cuda else None)
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
         """The files of glue, CPU kernels and CUDA kernels; None for kernels not loaded."""
-        binaries = (self.glue, self.cpu, self.cuda)
+        kernels = None if self.cuda is self.glue else self.cuda
+        binaries = (self.glue, self.cpu, kernels)
         return tuple(binary.path if binary else None for binary in binaries)
 
     def __repr__(self) -> str:
@@ -208,7 +211,11 @@ class Loader:
         """Loads the binaries of a complete selection and joins them."""
         cpu = selection.cpu.binary if selection.cpu else None
         cuda = selection.cuda.binary if selection.cuda else None
-        cuda_rejection = None if cuda else self._why_no_cuda(selection, runtime)
+        is_cuda_glue = glue.record is not None and glue.record.cuda is not None
+        if is_cuda_glue or cuda is not None:
+            cuda_rejection = None
+        else:
+            cuda_rejection = self._why_no_cuda(selection, runtime)
         library = self._open(glue, runtime, selection)
         if cpu is not None:
             self._attach(library, cpu, runtime, selection)
@@ -219,12 +226,14 @@ class Loader:
                 # The CPU works; `check_cuda` raises the cause.
                 cuda_rejection = error.finding
                 cuda = None
+        if is_cuda_glue and cuda is None:
+            cuda = glue
         return LoadedBinaries(glue=glue, cpu=cpu, cuda=cuda, cuda_rejection=cuda_rejection)
 
     def _why_no_cuda(self, selection: Selection, runtime: Runtime) -> Finding | None:
         """Why a CUDA build of torch gets no CUDA kernels; None for another torch or project."""
         is_cuda_torch = runtime.torch is not None and runtime.torch.cuda is not None
-        if not is_cuda_torch or "cuda" not in self.project.kernels:
+        if not is_cuda_torch or not self.project.has_cuda:
             return None
         from ..doctor.explain import no_cuda
 
@@ -492,7 +501,7 @@ class Loader:
 
         from ..doctor.driver_probe import probe_driver
 
-        if "cuda" not in self.project.kernels:
+        if not self.project.has_cuda:
             return None  # on CUDA devices, the project's operators call only torch
         if binaries.cuda is None:
             return binaries.cuda_rejection or self._cpu_torch()

@@ -15,7 +15,7 @@ from ..builder.programs import Log, read_flag
 from ..builder.signals import exit_on_signals
 from ..doctor import cache, driver_probe
 from ..doctor.project import Project
-from ..doctor.records import TorchInstall, dotted
+from ..doctor.records import TorchInstall, dotted, variant_of
 from ..doctor.render import shorten
 from .loader import LoadedBinaries, Loader
 
@@ -133,8 +133,8 @@ def _compile_into(
     with tempfile.TemporaryDirectory(dir=base, prefix=cache.UNFINISHED) as unfinished:
         work = Path(unfinished)
         request = fitting_request(project, torch, work / "lib", env, log=remark)
-        device = "cpu" if request.cuda is None else f"cu{request.cuda.version[0]}"
-        variant = f"{request.glue}-{device}"
+        kernels = None if request.cuda is None else f"cuda{request.cuda.version[0]}"
+        variant = variant_of(str(request.glue), kernels)
         execute(plan(request), work / "work", log=log)
         finished = work / "finished"
         finished.mkdir(mode=0o700)

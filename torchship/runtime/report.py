@@ -132,7 +132,10 @@ def explain_variant(runtime: Runtime, name: str, *, as_json: bool) -> int:
     selection = select(paths, runtime, judge_file, forced=name, exhaustive=True)
     # Every variant has the kernels of the CPU, if there are such.
     kernels = {KernelsName(), variant.kernels} if runtime.project.kernels else set()
-    needed_files = [file_name(variant.glue), *(file_name(name) for name in kernels)]
+    glue = variant.glue
+    if runtime.project.has_cuda_glue:
+        glue = glue._replace(cuda_major=variant.kernels.cuda_major)
+    needed_files = [file_name(glue), *(file_name(name) for name in kernels)]
     verdicts = [
         verdict for verdict in selection.considered if verdict.binary.path.name in needed_files
     ]

@@ -72,7 +72,7 @@ def check_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 def _not_looked_for(binary: BinaryRecord) -> Finding | None:
     """Libraries of CUDA are often missing; if they were not looked for, nothing can be told."""
-    cuda = [name for name in binary.needed if name.startswith(("libcudart", "libcublas"))]
+    cuda = [name for name in binary.needed if re.match(_LIBRARY_OF_CUDA, name)]
     if not cuda:
         return None
     return Finding(

@@ -1,0 +1,151 @@
+"""Code as extensions have it, compiled as it is into ATen glue, beside an op of the stable lane.
+
+`existing/csrc` includes torch/extension.h, dispatches over dtypes with ATen's macros, has gradients
+in C++ and binds with pybind11's macro.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from clients import HERE, project_of
+
+from lltm_conda.engine.builder import BuildRequest, execute, fitting_request, plan
+from lltm_conda.engine.doctor import find_torch, judge_file, probe_runtime
+from lltm_conda.engine.doctor.binary import read_binary
+from lltm_conda.engine.doctor.project import Project
+from lltm_conda.engine.doctor.records import NOWHERE
+
+pytestmark = pytest.mark.slow
+
+STABLE = """\
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+
+static torch::stable::Tensor same(const torch::stable::Tensor& values) { return values; }
+
+STABLE_TORCH_LIBRARY_FRAGMENT(existing, library) { library.def("same(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(existing, CompositeExplicitAutograd, library) {
+  library.impl("same", TORCH_BOX(&same));
+}
+"""
+
+LOAD = """
+import sys
+from pathlib import Path
+import torch
+from clients import loader_of, project_of
+from test_existing_code import project_in
+loader = loader_of(project_in(Path(sys.argv[1])))
+print(loader.load().variant)
+ops = torch.ops.existing
+"""
+
+
+def project_in(root: Path) -> Project:
+    project = project_of("bare", root)
+    return project._replace(
+        distribution="existing-client",
+        package="existing_client",
+        namespace="existing",
+        prefix="EXISTING",
+        operator="scale",
+        has_cuda_glue=True,
+        is_stable=False,
+    )
+
+
+def request_in(root: Path) -> BuildRequest:
+    env = {**os.environ, "DEBUG": "1"}
+    return fitting_request(project_in(root), find_torch(), root / "lib", env, log=lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built project."""
+    folder = tmp_path_factory.mktemp("existing") / "existing"
+    shutil.copytree(HERE / "existing", folder)
+    shutil.copy2(HERE / "bare" / "csrc" / "ops" / "register.cpp", folder / "csrc/ops/gram.cpp")
+    if find_torch().version_tuple >= (2, 10):
+        (folder / "csrc" / "ops" / "stable.cpp").write_text(STABLE, encoding="utf-8")
+    execute(plan(request_in(folder)), folder / "work", jobs=2, log=lambda line: None)
+    return folder
+
+
+def run(root: Path, code: str) -> str:
+    process = subprocess.run(
+        [sys.executable, "-c", LOAD + code, str(root)],
+        env=os.environ | {"PYTHONPATH": str(HERE)},
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+def test_its_glue_is_for_the_torch_that_is_installed(root: Path) -> None:
+    (glue,) = (root / "lib").glob("*.so")
+    torch = find_torch()
+    minor = "".join(map(str, torch.version_tuple))
+    assert glue.name == f"glue-aten{minor}-abi{torch.cxx11_abi}.so"
+    assert judge_file(glue, probe_runtime(project=project_in(root), gpu=False)).accepted
+
+
+def test_its_glue_refers_to_no_python(root: Path) -> None:
+    (glue,) = (root / "lib").glob("*.so")
+    assert read_binary(glue).python_symbols == ()
+
+
+def test_the_doctor_refuses_it_beside_another_torch(root: Path) -> None:
+    (glue,) = (root / "lib").glob("*.so")
+    runtime = probe_runtime(project=project_in(root), gpu=False)
+    assert runtime.torch is not None
+    older = runtime.torch._replace(version="2.6.0", version_tuple=(2, 6), root=NOWHERE)
+    verdict = judge_file(glue, runtime._replace(torch=older))
+    assert verdict.cause is not None
+    assert "built for torch" in verdict.cause.why
+
+
+def test_its_operators_compute_with_gradients(root: Path) -> None:
+    run(
+        root,
+        "x = torch.rand(5, dtype=torch.float64, requires_grad=True)\n"
+        "assert torch.equal(ops.scale(x, 3.0), x * 3)\n"
+        "assert torch.autograd.gradcheck(lambda v: ops.scale(v, 2.5), x)\n"
+        "for dtype in (torch.half, torch.bfloat16, torch.float):\n"
+        "    ones = torch.ones(3000, dtype=dtype)\n"
+        "    assert torch.equal(ops.scale(ones, 2.0), ones * 2)\n"
+        "assert [part.tolist() for part in ops.split(torch.arange(4), 2)] == [[0, 1], [2, 3]]\n",
+    )
+
+
+def test_an_op_of_the_stable_lane_is_in_the_same_glue(root: Path) -> None:
+    run(
+        root,
+        "rows = torch.arange(6, dtype=torch.float64).reshape(2, 3)\n"
+        "assert torch.equal(ops.gram(rows), rows @ rows.T)\n"
+        "if hasattr(ops, 'same'): assert torch.equal(ops.same(rows), rows)\n",
+    )
+
+
+def test_arguments_of_pybind11_are_refused_with_the_way_round(root: Path, tmp_path: Path) -> None:
+    request = request_in(root)
+    step = next(step for step in plan(request) if step.name.startswith("compile scale.cpp"))
+    source = tmp_path / "bound.cpp"
+    source.write_text(
+        "#include <torch/extension.h>\n"
+        "namespace py { struct arg { arg(const char*) {} }; }\n"
+        "at::Tensor same(at::Tensor x) { return x; }\n"
+        'PYBIND11_MODULE(name, m) { m.def("same", &same, "help", py::arg("x")); }\n'
+    )
+    where = step.command.index("-MMD")
+    command = [*step.command[:where], "-fsyntax-only", str(source)]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode != 0
+    assert "an operator takes no py::arg and no policies of" in process.stderr
