@@ -111,6 +111,16 @@ def test_the_real_torch_surely_imports_typing_extensions_and_not_sympy(torch_roo
     assert [*surely_imported("torch", torch_root.parent, wanted)] == ["typing_extensions"]
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_torch_that_has_lost_its_module_is_damaged(site: Path, is_there: bool) -> None:
+    require_invented_extensions(site, "import sys\n")
+    module = "torch/_C.cpython-311-x86_64-linux-gnu.so"
+    (site / "torch-2.13.0.dist-info" / "RECORD").write_text(f"torch/a.py,,\n{module},sha256=x,1\n")
+    if is_there:
+        shared_object(site / module)
+    assert [code for _, code in codes_of(site)] == ([] if is_there else [codes.TORCH_DAMAGED])
+
+
 def add_backend(site: Path, *symbols: str) -> None:
     add_extension(site, "torch_npu", *symbols, pin="2.13.0")
     entry = "[torch.backends]\ntorch_npu = torch_npu:_autoload\n"

@@ -7,6 +7,7 @@ extension works.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from functools import cache
@@ -31,10 +32,11 @@ from .records import (
     TorchInstall,
     Verdict,
 )
-from .text import is_file, printable, some
+from .text import is_file, printable, read_regular, some
 from .torch_probe import dist_info
 from .torch_wheels import WheelFault, faults_of_wheels
 
+_MAX_RECORD = 8 << 20
 _NEEDED = "a torch that can be imported"
 
 
@@ -125,10 +127,36 @@ def _check_modules(
     )
     with suppress(OSError):  # a torch of which only the version is known
         for place in dist_info(torch.root, "torch", torch.version):
+            gone = _module_that_is_gone(place)
+            if gone:
+                return _damaged(torch, environment, gone)
             for broken in broken_requirements("torch", place, runtime):
                 finding = finding_of("import torch", broken, runtime)
                 return finding._replace(dimension="import torch", fault=faults.TORCH_NOT_LOADED)
     return None
+
+
+def _module_that_is_gone(place: Path) -> str:
+    """The file of the module torch._C that was installed and is not there; "" if it is."""
+    record = ""
+    with suppress(OSError):
+        record = read_regular(place / "RECORD", _MAX_RECORD).decode("utf-8", "replace")
+    modules = re.findall(r"^(torch/_C\.[^,/\n]{0,200}\.so),", record, re.MULTILINE)
+    is_there = any(is_file(place.parent / module) for module in modules)
+    return "" if is_there else next(map(printable, modules), "")
+
+
+def _damaged(torch: TorchInstall, environment: Environment, gone: str) -> Finding:
+    return Finding(
+        dimension="import torch",
+        status=REJECTED,
+        code=codes.TORCH_DAMAGED,
+        observed=f"no {gone}",
+        needed="a whole torch installation",
+        why=f"the torch installation is damaged: {gone} is not there",
+        fix=fixes.reinstall_torch(environment, torch),
+        fault=faults.TORCH_NOT_LOADED,
+    )
 
 
 @cache
