@@ -61,16 +61,21 @@ def add_extension(site: Path, name: str, *symbols: str, file: str = "_C.so", pin
 
 
 def run_doctor(
-    *arguments: str, text: str | None = None, **variables: str
+    *arguments: str, text: str | None = None, cwd: Path = REPO, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """torch-doctor out of the checkout, in a process that has no torch and finds no GPU."""
     return subprocess.run(
         [sys.executable, "-S", "-m", "torchship.doctor", *arguments],
         capture_output=True,
         text=True,
-        cwd=REPO,
+        cwd=cwd,
         input=text,
         stdin=subprocess.DEVNULL if text is None else None,
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": "/nonexistent",
+            "PYTHONPATH": str(REPO),
+            **variables,
+        },
         timeout=120,
     )

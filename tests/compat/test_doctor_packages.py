@@ -22,6 +22,7 @@ from lltm_conda.engine.doctor.binary import read_binary
 from lltm_conda.engine.doctor.checks.miscompiled import check_miscompiled
 from lltm_conda.engine.doctor.records import Device, Owner, Runtime
 from lltm_conda.engine.doctor.torch_probe import read_install
+from lltm_conda.engine.doctor.wheel_tags import fits_python
 
 
 @pytest.fixture
@@ -129,8 +130,20 @@ def test_the_wheel_of_another_python_is_named(site: Path) -> None:
     ],
 )
 def test_tags_are_read_as_pip_reads_them(tag: str, fits: bool) -> None:
-    runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 7))
-    assert packages._fits(tag, runtime) is fits
+    assert fits_python(tag, (3, 11, 7)) is fits
+
+
+@pytest.mark.parametrize(("tag", "state"), [("cp27-cp27mu-linux_x86_64", "fails"), ("", "works")])
+def test_a_module_without_a_tag_is_for_the_python_of_its_wheel(
+    site: Path, tag: str, state: str
+) -> None:
+    add_extension(site, "theirs", pin="2.9.1")
+    info = site / "theirs-1.0.dist-info"
+    (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: {tag}\n" if tag else "")
+    process = run_doctor("--json", "--python", str(site.parents[2]))
+    (row,) = json.loads(process.stdout)["extensions"]
+    assert row["state"] == state
+    assert row["code"] == (codes.OTHER_PYTHON if tag else None)
 
 
 def test_a_package_that_goes_on_without_its_binaries_is_named(site: Path) -> None:

@@ -127,7 +127,7 @@ def test_what_hides_torch_is_named_as_that(
     assert cause.code == codes.TORCH_SHADOWED
     hiding = file if shadow == "torch.py" else file.parent
     assert cause.why.startswith(f"{hiding} hides torch")
-    assert cause.fix == f"rename {hiding}"
+    assert cause.fix == f"mv {hiding} {hiding.with_name(f'my_{hiding.name}')}"
 
 
 def test_a_python_that_fails_is_named_without_the_program_that_it_was_given(

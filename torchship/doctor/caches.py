@@ -30,6 +30,7 @@ _FATAL = (
     codes.DAMAGED_FILE,
     codes.OTHER_PLATFORM,
     codes.MUSL,
+    codes.EXECUTION_FORBIDDEN,
     codes.GLIBC_TOO_OLD,
     codes.LIBSTDCXX_TOO_OLD,
     codes.OTHER_TORCH,
@@ -182,6 +183,8 @@ def _stale_builds(builds: list[Path], runtime: Runtime, budget: Budget) -> Itera
 
 
 def _stale_build(build: Path, cause: Finding) -> Finding:
+    if cause.code == codes.EXECUTION_FORBIDDEN:
+        return cause  # whatever is compiled there does not load
     return cause._replace(
         code=codes.STALE_BUILD,
         why=f"a build in the cache does not fit: {cause.why}",

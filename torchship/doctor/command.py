@@ -15,6 +15,7 @@ from pathlib import Path
 
 from . import (
     allowances,
+    backends,
     caches,
     codes,
     find_torch,
@@ -29,6 +30,7 @@ from . import (
 )
 from .binary import needs_torch_or_cuda, read_binary, unread
 from .budget import Budget, BudgetSpentError
+from .families import families
 from .fixes import ours
 from .interpreter import InterpreterError
 from .judgement import cannot_be_told
@@ -256,6 +258,8 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
     distributions = list(packages.installed(site_folders()))
     verdicts = _judge(files, runtime, _Choice(options.what, distributions), budget)
     rows = pass_over_spares(report.row_of_verdict(verdict, runtime) for verdict in verdicts)
+    if not options.what:
+        rows = _opened(rows, runtime)
     notices = list(packages.notices(distributions, options.what, rows, runtime))
     if not options.what:
         with suppress(RuntimeError):  # there is no home folder
@@ -269,6 +273,7 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
             for finding in of_torch.findings
             if finding.status == NOTE
         ]
+    rows = [*backends.failing(distributions, rows, runtime), *rows]
     judged = [*rows, *notices]
     if allow_list:
         notices += allowances.stale(entries, judged, allow_list)
@@ -281,6 +286,17 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
         seconds=time.monotonic() - start,
         program=program(project),
     )
+
+
+def _opened(rows: list[report.Row], runtime: Runtime) -> list[report.Row]:
+    """The rows without those of files for other torches, beside which one is for this torch or
+    none is opened."""
+    torch = runtime.torch
+    if torch is None:
+        return rows
+    groups = families([row.path for row in rows])
+    others = {path for family in groups for path in family.others(torch)}
+    return [row for row in rows if row.path not in others]
 
 
 def _torch(place_or_version: str | None) -> TorchInstall | None:
@@ -312,11 +328,13 @@ class _Choice:
         self._of_torch = {normal(one.name) for one in distributions if one.is_of_torch}
 
     def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
-        """Whether to judge a file: one that needs torch or CUDA, or a damaged one of a package
-        that requires torch. If the user names anything, also a file that is named by its path,
-        a single file, and files with problems or for another platform."""
+        """Whether to judge a file: one that needs torch or CUDA, or of a package that requires
+        torch, a damaged one or one for another system. If the user names anything,
+        also a file that is named by its path, a single file, and files with problems or for
+        another platform."""
         is_damaged = bool(binary.problems)
-        if needs_torch_or_cuda(binary) or (is_damaged and self._is_of_torch(binary.path)):
+        is_unfit = is_damaged or _is_of_another_system(binary, runtime)
+        if needs_torch_or_cuda(binary) or (is_unfit and self._is_of_torch(binary.path)):
             return True
         is_alien = is_damaged or binary.platform not in (None, runtime.platform)
         is_named = str(binary.path) in self._names or is_only_one or is_alien
@@ -325,6 +343,15 @@ class _Choice:
     def _is_of_torch(self, path: Path) -> bool:
         owner = find_owner(path)
         return owner is not None and normal(owner.name) in self._of_torch
+
+
+def _is_of_another_system(binary: BinaryRecord, runtime: Runtime) -> bool:
+    """Whether a file has the format of another operating system, or is a Python module for
+    another processor."""
+    if binary.platform in (None, runtime.platform):
+        return False
+    is_module = ".cpython-" in binary.path.name or ".abi3." in binary.path.name
+    return is_module or not str(binary.platform).startswith(f"{runtime.system}-")
 
 
 def _judge(

@@ -54,6 +54,8 @@ _DF_1_NODEFLIB, _DF_1_PIE = 0x800, 0x08000000
 _ET_EXEC, _ET_DYN = 2, 3
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_TLS, _PT_GNU_STACK = 1, 2, 3, 7, 0x6474E551
 _PF_X = 1
+#: The smallest pages of a machine. A segment lies in them as in memory, or is not mapped.
+_SMALLEST_PAGE = 4096
 _VER_FLG_BASE, _VER_FLG_WEAK = 1, 2
 #: In the table of the symbols' versions, this bit marks a version that is not the default one,
 #: and the numbers below 2 mark symbols without a version.
@@ -197,6 +199,8 @@ class Elf:
             if p_type == _PT_LOAD:
                 self.alignment = min(self.alignment or align, align)
                 self._range(offset, filesz, "a loadable segment")
+                if (vaddr - offset) % _SMALLEST_PAGE:
+                    raise ElfError("a loadable segment does not lie on its page")
                 self._loads.append((vaddr, offset, filesz))
             elif p_type == _PT_DYNAMIC:
                 dynamic = self._range(offset, filesz, "the dynamic segment")

@@ -277,6 +277,41 @@ def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> Cure:
     return published or build(project)
 
 
+def torch_of_files(runtime: Runtime, name: str, version: str) -> Cure:
+    """Install the torch of the newest file that a package has, which opens one by torch's
+    version."""
+    words = f"install a release of {name} that has a file for this torch"
+    if runtime.environment.kind == "conda":
+        return in_words(cures.BY_CONDA, words)
+    exact = f"=={version}" if version.count(".") > 1 else f"=={version}.*"
+    pip = f"{runtime.environment.python} -m pip install"
+    return command_in_words(
+        cures.FIT_TORCH,
+        f"{words}, or the newest torch that it has one for: {{command}}",
+        f'{pip} {_index_of(runtime.torch)}"torch{exact}"',
+    )
+
+
+def set_variable(variable: str, value: str) -> Cure:
+    """Give a variable of the environment a value, in the shell that starts Python."""
+    return command_alone(cures.SET_VARIABLE, f"export {variable}={value}")
+
+
+def allow_execution(mount: Path) -> Cure:
+    """Mount a file system so that its files may be executed; only root may do that."""
+    return command_in_words(
+        cures.ALLOW_EXECUTION,
+        "as root: {command}   (or move the files to another file system)",
+        f"mount -o remount,exec {quoted(mount)}",
+    )
+
+
+def rename_shadow(shadow: Path) -> Cure:
+    """Give another name to the file or the folder that Python imports instead of torch."""
+    renamed = shadow.with_name(f"my_{shadow.name}")
+    return command_alone(cures.RENAME_SHADOW, f"mv {quoted(shadow)} {quoted(renamed)}")
+
+
 def newer_driver(cuda: tuple[int, ...] | None, binary: BinaryRecord, runtime: Runtime) -> Cure:
     if runtime.l4t:
         compilation = compile_here(binary, runtime)

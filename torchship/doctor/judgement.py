@@ -55,9 +55,10 @@ def judge_file(
     if light and ours(binary, runtime):
         return _judge_ours(binary, runtime, None, light=True)
     # An import of the package judges only the package's own files.
-    from . import torch_loading
+    from . import mounts, torch_loading
     from .budget import Budget, BudgetSpentError
 
+    binary = binary._replace(noexec=mounts.forbidding_mount(binary.path))
     budget = Budget.for_file(binary.size, outer=budget)
     try:
         budget.check_time()

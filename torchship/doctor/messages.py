@@ -146,7 +146,7 @@ MESSAGES: tuple[Message, ...] = (
     Message("file too short", codes.DAMAGED_FILE, r"file too short|invalid ELF header"),
     Message(
         "dynamic module does not define module export function (PyInit__C)",
-        codes.DAMAGED_FILE,
+        codes.MODULE_RENAMED,
         r"does not define (module export|init) function",
     ),
     Message(
@@ -156,6 +156,11 @@ MESSAGES: tuple[Message, ...] = (
         "ELF load command address/offset not page-aligned",
         codes.PAGE_SIZE,
         r"ELF load command (address/offset|alignment) not page-aligned",
+    ),
+    Message(
+        "failed to map segment from shared object",
+        codes.EXECUTION_FORBIDDEN,
+        r"failed to map segment from shared object",
     ),
     Message(
         "cannot enable executable stack as shared object requires: Invalid argument",
@@ -289,6 +294,16 @@ MESSAGES: tuple[Message, ...] = (
         "Failed to initialize NumPy: No module named 'numpy'",
         codes.MODULE_MISSING,
         r"Failed to initialize NumPy",
+    ),
+    Message(
+        "cannot import name 'TypeIs' from 'typing_extensions'",
+        codes.REQUIREMENT_NOT_MET,
+        r"cannot import name '\w+' from 'typing_extensions'|No module named 'typing_extensions'",
+    ),
+    Message(
+        "Failed to load the backend extension: torch_npu",
+        codes.BACKEND_FAILS,
+        r"Failed to load the backend extension",
     ),
     Message(
         "The global interpreter lock (GIL) has been enabled to load module",

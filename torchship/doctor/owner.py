@@ -23,6 +23,7 @@ from . import interpreter
 from .project import Record
 from .records import NOTHING, BinaryRecord, Owner, parse_minor, parse_version
 from .text import is_file, list_names, parse_json, printable, read_json, read_regular, read_table
+from .wheel_tags import wheel_tags
 
 _PAIRS = "pairs.json"
 _MAX_METADATA = 1 << 20
@@ -380,6 +381,7 @@ def _read(place: Path, folder: Path) -> Owner | None:
             channel="conda" if is_conda else "pip",
             has_sdist=normal(name) in _with_sdists(),
             source="" if is_conda else _source_of(place),
+            wheel_tags=() if is_conda else tuple(wheel_tags(place)),
         )
     return None
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from . import codes, cures, fixes
 from .binary import read_binary
 from .checks.cuda import runs_on
+from .families import families
+from .needed_modules import broken_requirements, finding_of
 from .owner import (
     SITE_NAMES,
     distributions,
@@ -23,9 +25,9 @@ from .project import Record
 from .records import NOTE, NOWHERE, REJECTED, Finding, Runtime, TorchInstall, dotted, parse_version
 from .report import CANNOT_BE_TOLD, FAILS, Row, notice
 from .text import is_file, list_names, printable, read_regular, some
+from .wheel_tags import fits_python, wheel_tags
 
 _MAX_RECORD = 8 << 20
-_MAX_WHEEL_FILE = 1 << 16
 _MAX_FILES = 50_000
 _MAX_PACKAGES = 10_000
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".c++", ".hip", ".metal")
@@ -144,7 +146,7 @@ def notices(
     for package in packages:
         if chosen and normal(package.name) not in chosen:
             continue
-        if not chosen and not package.is_of_torch:
+        if not chosen and not package.is_of_torch and not _has_families(package):
             continue
         finding = _about(package, rows, runtime, is_named=bool(chosen))
         if finding is not None:
@@ -162,6 +164,8 @@ def _about(
     objects = [name for name in files if is_shared_object_name(name)]
     return (
         _other_python(package, runtime, has_rows=bool(own))
+        or _requirement_broken(package, objects, runtime)
+        or _no_file_for_torch(package, runtime)
         or _no_file_for_cuda(package, objects, runtime.torch)
         or _without_its_binaries(package, objects)
         or _falls_back(package, own)
@@ -182,35 +186,56 @@ def _note(package: Package, code: codes.Code, why: str, *, status: str = NOTE) -
 
 def _other_python(package: Package, runtime: Runtime, *, has_rows: bool) -> Finding | None:
     """Is its wheel for another Python? Rows on its binaries say it better."""
-    tags = _wheel_tags(package)
-    if has_rows or not tags or any(_fits(tag, runtime) for tag in tags):
+    tags = wheel_tags(package.place)
+    if has_rows or not tags or any(fits_python(tag, runtime.python) for tag in tags):
         return None
     why = f"its wheel is for {some(tags)}, not for Python {dotted(runtime.python[:2])}"
     return _note(package, codes.PACKAGE_OF_ANOTHER_PYTHON, why)
 
 
-def _wheel_tags(package: Package) -> list[str]:
-    try:
-        content = read_regular(package.place / "WHEEL", _MAX_WHEEL_FILE).decode("utf-8", "replace")
-    except OSError:
-        return []
-    tags = re.findall(r"^Tag: (\S{1,200})$", content, re.MULTILINE)
-    return [printable(tag) for tag in tags[:100]]
+def _requirement_broken(
+    package: Package, objects: Sequence[str], runtime: Runtime
+) -> Finding | None:
+    """Is something missing without which the import of a package with binaries surely fails?"""
+    if runtime.torch is None or runtime.torch.root == NOWHERE:
+        return None
+    for top in _top_folders(package, objects):
+        for broken in broken_requirements(top, package.place, runtime):
+            return finding_of(f"import {top}", broken, runtime)
+    return None
 
 
-def _fits(tag: str, runtime: Runtime) -> bool:
-    """Whether a tag such as `cp311-cp311-manylinux_2_28_x86_64` names the judged Python."""
-    python, _, rest = tag.partition("-")
-    major, minor, _ = runtime.python
-    for name in python.split("."):
-        number = re.fullmatch(r"(?:py|cp)(\d)(\d{0,2})", name)
-        if number is None or int(number[1]) != major:
-            continue
-        least = int(number[2] or 0)
-        is_any = name.startswith("py") or rest.startswith("abi3")
-        if least == minor or (is_any and least <= minor):
-            return True
-    return False
+def _top_folders(package: Package, objects: Sequence[str]) -> list[str]:
+    """The Python packages of a distribution that hold its binaries."""
+    tops = {name.partition("/")[0] for name in objects if "/" in name and name[0] not in "./"}
+    return [top for top in sorted(tops) if top.isidentifier()]
+
+
+def _has_families(package: Package) -> bool:
+    """Whether it has files for several torches."""
+    return bool(families(distributions(package.site).get(package.place, [])))
+
+
+def _no_file_for_torch(package: Package, runtime: Runtime) -> Finding | None:
+    """Does it open a file that is named after the version of torch, and has none for this one?"""
+    files = distributions(package.site).get(package.place, [])
+    torch = runtime.torch
+    if torch is None:
+        return None
+    unfit = [family for family in families(files) if not family.fits(torch)]
+    if not unfit:
+        return None
+    name = printable(unfit[0].name)
+    there = some(unfit[0].versions(), 20)
+    return Finding(
+        dimension="package files",
+        status=REJECTED,
+        code=codes.NO_FILE_FOR_TORCH,
+        observed=f"files for torch {there}",
+        needed=f"{name} for torch {torch.version}",
+        why=f"it opens {name}, and has files for torch {there} alone",
+        fix=fixes.torch_of_files(runtime, package.name, unfit[0].versions()[-1]),
+    )
 
 
 def _no_file_for_cuda(
@@ -288,7 +313,7 @@ def _without_any(
         return _note(package, codes.COMPILES_AT_FIRST_USE, why)
     if objects:
         return None
-    tags = _wheel_tags(package)
+    tags = wheel_tags(package.place)
     if tags and not any(tag.endswith("-any") for tag in tags):
         why = f"its wheel is for a platform ({some(tags, 1)}), and it holds no shared object"
         return _note(package, codes.WITHOUT_ITS_OPS, why)

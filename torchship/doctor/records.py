@@ -291,6 +291,7 @@ class Owner(Record, kw_only=True):
     #: The folder, or the revision of a repository (`git+https://...@...`), from which the
     #: distribution was installed, as pip takes it; "" if unknown or gone.
     source: str = ""
+    wheel_tags: tuple[str, ...] = ()  #: of its wheel, such as `cp311-cp311-linux_x86_64`
 
 
 class Neighbour(Record, kw_only=True):
@@ -336,6 +337,7 @@ class BinaryRecord(Record, kw_only=True):
     of_siblings: tuple[tuple[tuple[int, int], str], ...] = ()
     #: What its package requires and is not installed; looked at if a library is missing.
     unmet: tuple[str, ...] = ()
+    noexec: Path | None = None  #: the mount point, if its file system forbids execution
     neighbours: tuple[Neighbour, ...] = ()  #: the missing libraries that another wheel has
 
     @property

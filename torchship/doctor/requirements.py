@@ -41,8 +41,8 @@ def look_around(
     place = metadata_of(binary.path) if binary.owner is not None else None
     if place is None:
         return binary
-    sites = _sites(runtime)
-    unmet, required = _follow(place, sites, runtime, budget)
+    sites = _sites(search_path(), runtime.torch.root if runtime.torch is not None else None)
+    unmet, required = _follow(place, runtime, budget)
     sources: list[bytes] | None = None
     neighbours = []
     for library in list(missing)[:_MAX_LIBRARIES]:
@@ -68,17 +68,18 @@ def look_around(
 
 
 def _follow(
-    place: Path, sites: list[Path], runtime: Runtime, budget: Budget
+    place: Path, runtime: Runtime, budget: Budget
 ) -> tuple[tuple[str, ...], frozenset[Path]]:
     """The requirements of a distribution that are not met, and the metadata of what it
     requires, directly or not. Raises BudgetSpentError."""
-    installed = {name: info for site in reversed(sites) for name, info in _installed(site)}
+    root = runtime.torch.root if runtime.torch is not None else None
+    installed = installed_metadata(search_path(), root)
     required: dict[Path, None] = {}
     unmet: dict[str, None] = {}
     queue = [(place, 0)]
     for info, depth in queue:  # the loop appends to the queue
         budget.check_time()
-        for requirement in _required(info, runtime):
+        for requirement in requirements_here(info, runtime):
             name = normal(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
             below = installed.get(name)
             if below is None and depth == 0:
@@ -91,10 +92,17 @@ def _follow(
     return tuple(unmet), frozenset(required)
 
 
-def _sites(runtime: Runtime) -> list[Path]:
-    sites = [Path(entry) for entry in search_path() if entry]
-    if runtime.torch is not None:
-        sites.append(runtime.torch.root.parent)
+def installed_metadata(entries: Iterable[str], torch: Path | None) -> dict[str, Path]:
+    """The metadata of each installed distribution, by its normalized name; `entries` are those
+    of `sys.path`, `torch` is the folder of torch."""
+    sites = reversed(_sites(entries, torch))
+    return {name: info for site in sites for name, info in _installed(site)}
+
+
+def _sites(entries: Iterable[str], torch: Path | None) -> list[Path]:
+    sites = [Path(entry) for entry in entries if entry]
+    if torch is not None:
+        sites.append(torch.parent)
     return list(dict.fromkeys(sites))
 
 
@@ -104,7 +112,7 @@ def _installed(site: Path) -> Iterator[tuple[str, Path]]:
             yield normal(name.rpartition(".")[0].partition("-")[0]), site / name
 
 
-def _required(info: Path, runtime: Runtime) -> Iterator[str]:
+def requirements_here(info: Path, runtime: Runtime) -> Iterator[str]:
     """The requirements that surely hold here; one whose marker cannot be told does not count."""
     with suppress(OSError):
         for line in required_by(info)[:_MAX_REQUIREMENTS]:

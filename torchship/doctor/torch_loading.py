@@ -6,7 +6,10 @@ extension works.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from .binary import read_binary
 from .budget import BudgetSpentError
 from .cures import Cure
 from .linker import Settings, settings_here
+from .needed_modules import broken_requirements, finding_of
 from .process import Opening
 from .records import (
     NOTE,
@@ -28,9 +32,11 @@ from .records import (
     TorchInstall,
     Verdict,
 )
-from .text import printable, some
+from .text import is_file, printable, read_regular, some
+from .torch_probe import dist_info
 from .torch_wheels import WheelFault, faults_of_wheels
 
+_MAX_RECORD = 8 << 20
 _NEEDED = "a torch that can be imported"
 
 
@@ -41,11 +47,38 @@ def judge_torch(runtime: Runtime) -> Verdict | None:
         return None
     path = next(iter(linking.modules_of_torch(torch.root)), torch.lib_dir / "libtorch_cpu.so")
     binary = read_binary(path)
-    problems = tuple(_problems(binary, torch, runtime))
+    hidden = _hidden_here(torch, runtime)
+    problems = (hidden,) if hidden else tuple(_problems(binary, torch, runtime))
     if problems:
         return Verdict(binary, problems)
     findings = (check_import(runtime), _check_wheels(torch, runtime.environment))
     return Verdict(binary, tuple(finding for finding in findings if finding is not None))
+
+
+def _hidden_here(torch: TorchInstall, runtime: Runtime) -> Finding | None:
+    """Does a file or a folder named torch in the working folder hide the installed torch?
+
+    Python looks there first for a script of this folder, for `-c` and for `-m`.
+    """
+    if os.environ.get("PYTHONSAFEPATH"):
+        return None
+    with suppress(OSError):
+        here = Path.cwd()
+        for shadow in (here / "torch" / "__init__.py", here / "torch.py"):
+            place = shadow.parent if shadow.name == "__init__.py" else shadow
+            if is_file(shadow) and place.resolve() != torch.root.resolve():
+                return Finding(
+                    dimension="torch",
+                    status=REJECTED,
+                    code=codes.TORCH_SHADOWED,
+                    observed=printable(place),
+                    needed="no file and no folder named torch beside the program",
+                    why=f"{printable(place)} hides torch {torch.version}: Python imports it for "
+                    "programs of this folder",
+                    fix=fixes.rename_shadow(place),
+                    fault=faults.PACKAGE_FILES,
+                )
+    return None
 
 
 def _problems(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> list[Finding]:
@@ -65,7 +98,65 @@ def check_import(runtime: Runtime) -> Finding | None:
     judged = interpreter.judged()
     if runtime.python[:2] != (judged.version if judged else sys.version_info)[:2]:
         return None  # no program of that Python is known
-    return _check_import(torch, settings_here(), interpreter.program(), runtime.environment)
+    by_linker = _check_import(torch, settings_here(), interpreter.program(), runtime.environment)
+    if by_linker is None or by_linker.status == REJECTED:
+        return by_linker
+    return _check_modules(torch, runtime.environment, _facts_of_markers(runtime)) or by_linker
+
+
+def _facts_of_markers(runtime: Runtime) -> tuple[str, str, tuple[int, int, int], str]:
+    """What the markers of requirements compare."""
+    return runtime.system, runtime.machine, runtime.python, runtime.implementation
+
+
+@cache
+def _check_modules(
+    torch: TorchInstall,
+    environment: Environment,
+    facts: tuple[str, str, tuple[int, int, int], str],
+) -> Finding | None:
+    """Is something missing that torch's own Python surely imports?"""
+    system, machine, python, implementation = facts
+    runtime = Runtime(
+        system=system,
+        machine=machine,
+        python=python,
+        implementation=implementation,
+        torch=torch,
+        environment=environment,
+    )
+    with suppress(OSError):  # a torch of which only the version is known
+        for place in dist_info(torch.root, "torch", torch.version):
+            gone = _module_that_is_gone(place)
+            if gone:
+                return _damaged(torch, environment, gone)
+            for broken in broken_requirements("torch", place, runtime):
+                finding = finding_of("import torch", broken, runtime)
+                return finding._replace(dimension="import torch", fault=faults.TORCH_NOT_LOADED)
+    return None
+
+
+def _module_that_is_gone(place: Path) -> str:
+    """The file of the module torch._C that was installed and is not there; "" if it is."""
+    record = ""
+    with suppress(OSError):
+        record = read_regular(place / "RECORD", _MAX_RECORD).decode("utf-8", "replace")
+    modules = re.findall(r"^(torch/_C\.[^,/\n]{0,200}\.so),", record, re.MULTILINE)
+    is_there = any(is_file(place.parent / module) for module in modules)
+    return "" if is_there else next(map(printable, modules), "")
+
+
+def _damaged(torch: TorchInstall, environment: Environment, gone: str) -> Finding:
+    return Finding(
+        dimension="import torch",
+        status=REJECTED,
+        code=codes.TORCH_DAMAGED,
+        observed=f"no {gone}",
+        needed="a whole torch installation",
+        why=f"the torch installation is damaged: {gone} is not there",
+        fix=fixes.reinstall_torch(environment, torch),
+        fault=faults.TORCH_NOT_LOADED,
+    )
 
 
 @cache

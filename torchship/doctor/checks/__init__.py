@@ -17,6 +17,7 @@ Check = Callable[[BinaryRecord, Runtime], Finding | None]
 ALL: tuple[Check, ...] = (
     host.check_platform,
     host.check_page_size,
+    host.check_file_system,
     host.check_python,
     torch_abi.check_installed_torch,
     torch_abi.check_torch_version,

@@ -16,7 +16,8 @@ from ..records import (
     Runtime,
     dotted,
 )
-from ..text import some
+from ..text import printable, some
+from ..wheel_tags import fits_python
 
 #: PEP 803: this Python is the first that imports `x.abi3t.so`, free-threaded or not.
 _FIRST_WITH_ABI3T = (3, 15, 0)
@@ -157,6 +158,23 @@ def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     )
 
 
+def check_file_system(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """May the files of this file system be executed?"""
+    if binary.noexec is None:
+        return None
+    mount = printable(binary.noexec)
+    return Finding(
+        dimension="file system",
+        status=REJECTED,
+        code=codes.EXECUTION_FORBIDDEN,
+        observed=f"{mount} is mounted with noexec",
+        needed="a file system whose files may be executed",
+        why=f"{binary.file} lies in {mount}, a file system from which nothing may be executed",
+        fix=fixes.allow_execution(binary.noexec),
+        fault=faults.PACKAGE_FILES,
+    )
+
+
 def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
     flavour = " free-threaded" if runtime.free_threaded else ""
     interpreter = f"{runtime.implementation} {dotted(runtime.python)}{flavour}"
@@ -233,8 +251,10 @@ def _check_supported_python(binary: BinaryRecord, runtime: Runtime, interpreter:
 
 def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
     """Does this Python import a file with such a name as `x.cpython-311-*.so` or `x.abi3.so`?"""
-    _, _, tag = binary.file.removesuffix(".so").partition(".")
+    stem, _, tag = binary.file.removesuffix(".so").partition(".")
     if not tag:
+        if _is_of_a_wheel_for_another_python(binary, runtime):
+            return _wheel_of_another_python(binary, runtime, interpreter)
         return Finding(
             dimension="python",
             status=NOTE,
@@ -258,6 +278,14 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
         why = f"this Python does not find {binary.file}, built for another (ModuleNotFoundError)"
         fault = faults.PACKAGE_FILES
         code = codes.OTHER_PYTHON
+    elif stem not in binary.modules and not _registers_operators(binary):
+        requirement = f"the module {stem}, as the file is named"
+        why = (
+            f"{binary.file} defines the module {some(binary.modules, 1)}, and not {stem}, after "
+            "which it is named: Python finds no function to call in it"
+        )
+        fault = faults.PACKAGE_FILES
+        code = codes.MODULE_RENAMED
     elif tag.startswith(("abi3", runtime.python_tag)):
         interpreters = "any CPython 3 (abi3)" if tag == "abi3" else tag
         return Finding(dimension="python", status=OK, observed=interpreter, needed=interpreters)
@@ -273,6 +301,30 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
         fix=fixes.put_back(binary, runtime),
         fault=fault,
     )
+
+
+def _is_of_a_wheel_for_another_python(binary: BinaryRecord, runtime: Runtime) -> bool:
+    tags = binary.owner.wheel_tags if binary.owner is not None else ()
+    return bool(tags) and not any(fits_python(tag, runtime.python) for tag in tags)
+
+
+def _wheel_of_another_python(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
+    tags = some(binary.owner.wheel_tags, 1) if binary.owner is not None else ""
+    return Finding(
+        dimension="python",
+        status=REJECTED,
+        code=codes.OTHER_PYTHON,
+        observed=interpreter,
+        needed=tags,
+        why=f"{binary.file} came with a wheel for another Python ({tags})",
+        fix=fixes.put_back(binary, runtime),
+        fault=faults.PACKAGE_FILES,
+    )
+
+
+def _registers_operators(binary: BinaryRecord) -> bool:
+    """Whether it may be a file for torch.ops.load_library, which calls no function of a module."""
+    return any("5torch7Library" in name for name in binary.torch_symbols)
 
 
 def _is_of_another_python(tag: str, runtime: Runtime) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .. import codes, cures, faults, fixes
+from ..binary import is_torch_symbol
 from ..records import NOTE, REJECTED, UNKNOWN, BinaryRecord, Finding, LinkFault, Runtime
 from ..text import printable, some
 
@@ -85,15 +86,22 @@ def check_symbols_of_libraries(binary: BinaryRecord, runtime: Runtime) -> Findin
         return None
     library = printable(missing[0].file.name)
     names = missing[0].names
+    of_torch = [name for name in names if is_torch_symbol(name.encode())]
+    why = f"{library}, which {binary.file} needs, needs {names[0][:200]}: nothing defines it"
+    if of_torch and runtime.torch is not None:
+        why = (
+            f"torch {runtime.torch.version} lacks symbols that {library} needs, "
+            f"which {binary.file} needs"
+        )
     return Finding(
         dimension="symbols",
         status=REJECTED,
-        code=codes.SYMBOL_MISSING,
-        observed=f"{len(names)} missing in {library}: {some(names)}",
+        code=codes.TORCH_LACKS_SYMBOLS if of_torch else codes.SYMBOL_MISSING,
+        observed=f"{len(names)} missing in {library}: {some(of_torch or names)}",
         needed="all found",
-        why=f"{library}, which {binary.file} needs, needs {names[0][:200]}: nothing defines it",
+        why=why,
         fix=fixes.rebuild(binary, runtime),
-        fault=faults.SYSTEM_LIBRARIES,
+        fault=faults.TORCH_VERSION if of_torch else faults.SYSTEM_LIBRARIES,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .. import codes, cures, faults, fixes, support
+from pathlib import Path
+
+from .. import codes, faults, fixes, support
 from ..binary import is_torch_symbol
 from ..layouts import OLDER_LAYOUTS, difference, layout_of
 from ..records import (
@@ -73,7 +75,7 @@ def _no_torch(binary: BinaryRecord, runtime: Runtime) -> Finding:
             observed=runtime.torch_shadow,
             needed="an installed torch",
             why=f"{runtime.torch_shadow} hides torch: Python imports it, and it is not PyTorch",
-            fix=cures.in_words(cures.BY_HAND, f"rename {runtime.torch_shadow}"),
+            fix=fixes.rename_shadow(Path(runtime.torch_shadow)),
             fault=faults.PACKAGE_FILES,
         )
     built_for = [minor for minor, _ in binary.owner.built_for] if binary.owner else []

@@ -1,0 +1,54 @@
+"""Files of one package that differ in the torch they are for, of which it opens one."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from .project import Record
+from .records import TorchInstall, parse_version
+
+_LABEL = re.compile(r"torch_?(\d+\.\d+(?:\.\d+)?)(?=\.so|[_-])|torch_?(\d)(\d{1,2})(?=\.so|[_-])")
+
+
+class Family(Record):
+    """The files of a folder whose names differ in the version of torch alone."""
+
+    name: str  #: with `*` in the place of the version
+    members: tuple[tuple[Path, tuple[int, ...]], ...]  #: each with its version
+
+    def fits(self, torch: TorchInstall) -> bool:
+        """Whether one of the files is for this torch."""
+        return any(_is_of(version, torch) for _, version in self.members)
+
+    def others(self, torch: TorchInstall) -> list[Path]:
+        """The files that are for other torches."""
+        return [path for path, version in self.members if not _is_of(version, torch)]
+
+    def versions(self) -> list[str]:
+        return [".".join(map(str, version)) for _, version in sorted(self.members, key=_version_of)]
+
+
+def _version_of(member: tuple[Path, tuple[int, ...]]) -> tuple[int, ...]:
+    return member[1]
+
+
+def _is_of(version: tuple[int, ...], torch: TorchInstall) -> bool:
+    full = parse_version(torch.version) or torch.version_tuple
+    return full[: len(version)] == version
+
+
+def families(paths: Iterable[Path]) -> list[Family]:
+    """The families of two members or more among files."""
+    members: dict[tuple[Path, str], list[tuple[Path, tuple[int, ...]]]] = defaultdict(list)
+    for path in paths:
+        label = _LABEL.search(path.name)
+        if label is None:
+            continue
+        dotted, major, minor = label.groups()
+        version = parse_version(dotted) if dotted else (int(major), int(minor))
+        name = f"{path.name[: label.start()]}torch*{path.name[label.end() :]}"
+        members[path.parent, name].append((path, version or ()))
+    return [Family(name, tuple(group)) for (_, name), group in members.items() if len(group) > 1]

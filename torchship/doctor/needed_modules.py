@@ -1,0 +1,124 @@
+"""Probe: what a package requires, surely imports, and does not find as it wants it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from . import codes, fixes
+from .imports import surely_imported
+from .interpreter import search_path
+from .owner import metadata_lines, normal
+from .project import Record
+from .records import REJECTED, Finding, Runtime
+from .requirements import installed_metadata, requirements_here
+from .text import is_file, printable, read_regular
+
+_MAX_SOURCE = 1 << 20
+#: The modules of distributions that are named otherwise.
+_MODULES = {
+    "beautifulsoup4": "bs4",
+    "opencv-python": "cv2",
+    "opencv-python-headless": "cv2",
+    "pillow": "PIL",
+    "protobuf": "google",
+    "python-dateutil": "dateutil",
+    "pyyaml": "yaml",
+    "scikit-image": "skimage",
+    "scikit-learn": "sklearn",
+}
+
+
+class BrokenRequirement(Record, kw_only=True):
+    """A requirement of a package without which its import fails."""
+
+    requirement: str  #: as pip takes it
+    observed: str  #: what is here instead
+
+
+def broken_requirements(package: str, place: Path, runtime: Runtime) -> Iterator[BrokenRequirement]:
+    """The requirements in the metadata `place` without which `import package` surely fails."""
+    installed = _installed_here(search_path(), runtime.torch.root if runtime.torch else None)
+    required = {}
+    for requirement in requirements_here(place, runtime):
+        name = normal(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
+        if name != "torch":
+            required[_MODULES.get(name, name.replace("-", "_"))] = (name, requirement)
+    missing = {
+        module: (name, requirement)
+        for module, (name, requirement) in required.items()
+        if name not in installed and not _is_found(module)
+    }
+    present = {module: pair for module, pair in required.items() if pair[0] in installed}
+    if missing:
+        for module in surely_imported(package, place.parent, missing):
+            yield BrokenRequirement(requirement=missing[module][1], observed="not installed")
+    if not present or not is_file(place.parent / package / "__init__.py"):
+        return
+    # Only what the package itself begins with: a longer way would be walked for nothing.
+    taken = surely_imported(package, place.parent, present, most_modules=1)
+    for module, names in taken.items():
+        name, requirement = present[module]
+        absent = _absent_names(module, names)
+        if absent:
+            version = _version(installed[name])
+            yield BrokenRequirement(
+                requirement=requirement, observed=f"{name} {version}, which has no {absent}"
+            )
+
+
+@cache
+def _installed_here(search_path: tuple[str, ...], torch: Path | None) -> Mapping[str, Path]:
+    """The metadata of each installed distribution, by its normalized name."""
+    return installed_metadata(search_path, torch)
+
+
+def finding_of(what: str, broken: BrokenRequirement, runtime: Runtime) -> Finding:
+    """`what` is what fails, such as `import torch`."""
+    return Finding(
+        dimension="requirements",
+        status=REJECTED,
+        code=codes.REQUIREMENT_NOT_MET,
+        observed=printable(broken.observed),
+        needed=printable(broken.requirement),
+        why=f"{what} fails: it requires {printable(broken.requirement)}, and here is "
+        f"{printable(broken.observed)}",
+        fix=fixes.install_requirement(runtime.environment, broken.requirement),
+    )
+
+
+def _is_found(module: str) -> bool:
+    return _source(module) is not None
+
+
+def _source(module: str) -> Path | None:
+    """The file of a module, or of the first of its package; None if there is none."""
+    for entry in search_path():
+        place = Path(entry or ".", module)
+        for file in (place / "__init__.py", place.with_name(f"{module}.py")):
+            if is_file(file):
+                return file
+    return None
+
+
+def _absent_names(module: str, names: frozenset[str]) -> str:
+    """The first of the names that a module of one file does not hold; "" if none is missing."""
+    file = _source(module)
+    if file is None or file.name == "__init__.py":
+        return ""
+    with suppress(OSError):
+        source = read_regular(file, _MAX_SOURCE).decode("utf-8", "replace")
+        words = {*re.findall(r"\w+", source)}
+        return next((name for name in sorted(names) if name != "*" and name not in words), "")
+    return ""
+
+
+def _version(place: Path) -> str:
+    with suppress(OSError):
+        for line in metadata_lines(place):
+            if line.startswith("Version: "):
+                return printable(line.removeprefix("Version: ")[:80])
+    return "of an unknown version"

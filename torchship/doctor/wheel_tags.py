@@ -1,0 +1,36 @@
+"""Probe: for which Pythons the wheel of a distribution was made."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from .text import printable, read_regular
+
+_MAX_WHEEL_FILE = 1 << 16
+_MAX_TAGS = 100
+
+
+def wheel_tags(place: Path) -> list[str]:
+    """The tags in a metadata folder, such as `cp311-cp311-manylinux_2_28_x86_64`."""
+    try:
+        content = read_regular(place / "WHEEL", _MAX_WHEEL_FILE).decode("utf-8", "replace")
+    except OSError:
+        return []
+    tags = re.findall(r"^Tag: (\S{1,200})$", content, re.MULTILINE)
+    return [printable(tag) for tag in tags[:_MAX_TAGS]]
+
+
+def fits_python(tag: str, version: tuple[int, ...]) -> bool:
+    """Whether a tag names the Python of a version."""
+    python, _, rest = tag.partition("-")
+    major, minor = version[:2]
+    for name in python.split("."):
+        number = re.fullmatch(r"(?:py|cp)(\d)(\d{0,2})", name)
+        if number is None or int(number[1]) != major:
+            continue
+        least = int(number[2] or 0)
+        is_any = name.startswith("py") or rest.startswith("abi3")
+        if least == minor or (is_any and least <= minor):
+            return True
+    return False
