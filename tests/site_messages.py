@@ -142,7 +142,7 @@ THREADS = (
     ThreadMessage(
         "jwyang/faster-rcnn.pytorch#742",
         "ImportError: dynamic module does not define module export function (PyInit__C)",
-        "fails/codes/td201.html",
+        "fails/codes/td216.html",
     ),
     ThreadMessage(
         "pytorch/pytorch#8036",

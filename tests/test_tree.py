@@ -139,6 +139,7 @@ def test_the_engine_knows_no_client_and_what_runs_the_op_alone_knows_torch(path:
         "torchship.builder",
         "torchship.doctor",
         "torchship.runtime",
+        "torchship.readme",
         "torchship.setuptools_build",
         FOR_TYPE_CHECKERS,
     )

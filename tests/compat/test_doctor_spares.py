@@ -19,7 +19,8 @@ def states(*rows: Row) -> list[str]:
 
 
 def test_a_glue_for_another_torch_beside_one_that_works_is_a_remark() -> None:
-    spare, working = row("glue-aten24-abi0.so", FAILS), row("glue-stable210.so", WORKS)
+    spare = row("glue-aten24-abi0.so", FAILS)
+    working = row("glue-stable210.so", WORKS)
     judged = pass_over_spares([spare, working])
     assert [one.state for one in judged] == [REMARK, WORKS]
     assert judged[0].summary == "not for here, where glue-stable210.so serves: built for torch 2.4"

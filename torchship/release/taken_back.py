@@ -71,7 +71,7 @@ def write_taken_back(taken_back: TakenBack, folder: Path) -> None:
 
 
 def read_fixes(path: Path) -> dict[str, Fix]:
-    """The fixes of a file: `{"lltm-0.1.0-*": {"depends": [...]}}`. Raises ReleaseError."""
+    """The fixes of a file: `{"my-op-0.1.0-*": {"depends": [...]}}`. Raises ReleaseError."""
 
     class Fixes(Strict):
         fixes: dict[str, Fix]
