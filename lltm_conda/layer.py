@@ -23,7 +23,7 @@ from ._arguments import (
 )
 from ._packed import Rectangle
 from ._tensors import LayerResults
-from ._torch_private import autocast_is_active, functorch_is_active
+from ._torch_private import autocast_is_active, forward_mode_is_active, functorch_is_active
 from .layer_functions import lltm_sequence
 from .modules import LLTM, Recurrent, parameter
 
@@ -484,10 +484,14 @@ class LLTMLayer(Recurrent):
         return rectangle.mirror(output) if reverse else output, h, cell
 
     def _runs_checkpointed(self) -> bool:
-        """Whether to checkpoint: not under ``torch.func``, which has no hooks on saved tensors."""
+        """Whether to checkpoint.
+
+        Not under ``torch.func``, which has no hooks on saved tensors, nor in forward mode, which
+        ``checkpoint`` of torch 2.10 and 2.11 refuses.
+        """
         if self.checkpoint is None or not torch.is_grad_enabled():
             return False
-        return not functorch_is_active()
+        return not (functorch_is_active() or forward_mode_is_active())
 
     def _checkpointed(
         self,
