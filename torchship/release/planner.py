@@ -586,12 +586,12 @@ class Plan:
             self.add(install, tool)
 
     def _extras_channel(self, tool: Tool, base: BaseChannel) -> BaseChannel:
-        """A channel of what extras require before a bootstrap channel, which lacks that."""
-        # With --channel, it may be the bootstrap channel of another checkout.
-        is_bootstrap = (
-            base.urls[-1].rstrip("/").endswith(f"/{self.settings.bootstrap_channel.name}")
-        )
-        if not is_bootstrap:
+        """A channel of what extras require, before a channel that is a folder.
+
+        Only a public channel is sure to have that; the bootstrap channel of this checkout or,
+        with --channel, of another one lacks it.
+        """
+        if not base.urls[-1].startswith("file:"):
             return base
         folder = self.settings.build / "extras-channel"
         task = LinkExtras(
