@@ -19,8 +19,10 @@ except ModuleNotFoundError as error:
 else:
     _not_installed = ""
 
+TESTS = Path(__file__).resolve().parent
+
 # For the programs of `benchmarks` and `measurements`; last, so that the sources shadow nothing.
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(TESTS.parent))
 
 # Processes side by side share the processors.
 _processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -29,7 +31,7 @@ torch.set_num_threads(max(1, torch.get_num_threads() // _processes))
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """Refuses tests of a package that is not installed; torchship's suite needs none."""
-    is_of_torchship = collector.path.parent.name == "torchship"
+    is_of_torchship = "torchship" in collector.path.relative_to(TESTS).parts
     if _not_installed and isinstance(collector, pytest.Module) and not is_of_torchship:
         raise pytest.UsageError(
             f"{_not_installed}: the tests run against the installed package. Run scripts/test.sh, "

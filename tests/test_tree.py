@@ -203,6 +203,15 @@ def test_the_suite_of_torchship_imports_no_client(path: Path) -> None:
     assert (names, re.findall(rf"import {PACKAGE.name}", path.read_text())) == ([], [])
 
 
+def test_the_suite_of_torchship_names_no_client() -> None:
+    """But where a new project must not have the name, or must not keep it."""
+    expected = {"test_project_names.py", "test_project_new.py"}
+    files = sorted((REPO / "tests" / "torchship").rglob("*.py"))
+    assert files
+    naming = {path.name for path in files if re.search("lltm", path.read_text(), re.IGNORECASE)}
+    assert naming == expected
+
+
 def test_doctor_and_builder_import_without_torch() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"  # any import of torch raises

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from shared_objects import GLUE_RECORD, shared_object
 
-from lltm_conda.engine.doctor import layouts
 from measurements.reader import elf_structures as elf
+from torchship.doctor import layouts
 
 #: What any file of 1 MB may cost, and the time that a file of any size may take.
 SECONDS = 1.0
@@ -330,7 +330,7 @@ def real_objects(folder: Path) -> list[bytes]:
         record=GLUE_RECORD,
         layout=layouts.LAYOUTS[(2, 9)],
         undefined=["aoti_torch_get_dim", "_ZN2at6Tensor3addEv", "strlen"],
-        defined=["lltm_build_record", "PyInit_sample"],
+        defined=["tiny_build_record", "PyInit_sample"],
         flags=["-Wl,--hash-style=both", str(folder / "gpu.c")],
     )
     second = shared_object(

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shared_objects import fake_torch, shared_object
+from small_client import PROJECT
 
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.doctor import Runtime, find_torch, judge_file, probe_runtime
-from lltm_conda.engine.doctor.command import main as doctor
 from measurements.reader import elf_structures as elf
 from measurements.reader.child import in_child
 from measurements.reader.hostile_files import (
@@ -29,6 +27,8 @@ from measurements.reader.hostile_files import (
     Image,
     many_symbols,
 )
+from torchship.doctor import Runtime, find_torch, judge_file, probe_runtime
+from torchship.doctor.command import main as doctor
 
 SECONDS_ENVIRONMENT = 20.0
 SECONDS_WHEEL = 30.0

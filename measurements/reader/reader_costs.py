@@ -5,8 +5,8 @@
 judges every file of hostile_files.py and every case of hostile_packages.py, each in a process
 of its own, prints the processor time and the memory of each, and stores them in
 measurements/results/reader.json, which measurements/draw_tables.py shows in
-docs/numbers/doctor.md. tests/compat/test_compat_hostile.py and test_compat_budgets.py hold a
-sample to the limits. The package must be installed.
+docs/numbers/doctor.md. tests/torchship/doctor/test_compat_hostile.py and
+test_compat_budgets.py hold a sample to the limits.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 REPO = Path(__file__).resolve().parents[2]
-# Last, so that the sources do not shadow the installed package.
-sys.path += [str(REPO), str(REPO / "tests" / "compat")]
+HELPERS = REPO / "tests" / "torchship"
+# Last, so that the sources do not shadow an installed package.
+sys.path += [str(REPO), str(HELPERS / "doctor"), str(HELPERS)]
 
-from lltm_conda._project import PROJECT  # noqa: E402
-from lltm_conda.engine.doctor import judge_file, probe_runtime, read_binary  # noqa: E402
-from lltm_conda.engine.doctor.elf import Elf, ElfError  # noqa: E402
+from small_client import PROJECT  # noqa: E402
+
 from measurements import storage  # noqa: E402
 from measurements.reader.child import in_child  # noqa: E402
 from measurements.reader.hostile_files import (  # noqa: E402
@@ -47,6 +47,8 @@ from measurements.reader.hostile_packages import (  # noqa: E402
     Bound,
     Cases,
 )
+from torchship.doctor import judge_file, probe_runtime, read_binary  # noqa: E402
+from torchship.doctor.elf import Elf, ElfError  # noqa: E402
 
 RESULTS = storage.RESULTS / "reader.json"
 
@@ -57,7 +59,7 @@ def exercise(path: Path) -> float:
     read_binary(path)
     try:
         with Elf(path) as elf:
-            for name in ("aoti_torch_get_dim", "lltm_build_record", "PyInit_sample", "x"):
+            for name in ("aoti_torch_get_dim", "tiny_build_record", "PyInit_sample", "x"):
                 elf.defines(name)
             elf.version_definitions()
     except ElfError:

@@ -1,4 +1,4 @@
-"""What the checker's tests share: the installed torch, a sample object, copies of the package."""
+"""What the tests of the installed package share: its torch, copies of it, Pythons to run them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shared_objects import GLUE_RECORD, shared_object
 
 import lltm_conda
-from lltm_conda.engine.doctor import layouts, torch_probe
+from lltm_conda.engine.doctor import torch_probe
+
+# The helpers of torchship's own tests.
+TORCHSHIP = Path(__file__).resolve().parents[1] / "torchship"
+sys.path[1:1] = [str(TORCHSHIP / "doctor"), str(TORCHSHIP)]
 
 PACKAGE = Path(lltm_conda.__file__).parent
 
@@ -23,28 +25,6 @@ PACKAGE = Path(lltm_conda.__file__).parent
 def torch_root() -> Path:
     """The really installed torch of this environment."""
     return torch_probe.find_torch().root
-
-
-@pytest.fixture(scope="session")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small real object with our sections, torch symbols of several kinds and versions."""
-    folder = tmp_path_factory.mktemp("sample")
-    return shared_object(
-        folder / "glue-stable210.so",
-        record=GLUE_RECORD,
-        layout=layouts.LAYOUTS[(2, 9)],
-        undefined=["aoti_torch_get_dim", "_ZN2at6Tensor3addEv", "PyObject_Call", "strlen"],
-        weak=["aoti_torch_get_current_cuda_stream"],
-        defined=["lltm_build_record", "PyInit_sample"],
-    )
-
-
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """A folder that other users may look into (pytest's own are closed to them)."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from made_facts import make_cuda, make_glue, make_runtime, make_torch
+from made_facts import make_torch
+from own_facts import make_cuda, make_glue, make_runtime
 
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.doctor import judge, read_binary

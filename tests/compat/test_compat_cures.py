@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 import troubleshooting_page
-from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
+from own_facts import GLUE_RECORD, KERNELS_RECORD
+from shared_objects import fake_torch, shared_object
 from sick_environment import carries_out
 from test_compat_faults import elf_hash, judged
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from made_facts import make_cuda, make_runtime, make_torch
+from made_facts import make_torch
+from own_facts import make_cuda, make_runtime
 
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.doctor import (

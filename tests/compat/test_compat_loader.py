@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_facts import make_cuda
-from shared_objects import KERNELS_RECORD, shared_object
+from own_facts import KERNELS_RECORD, make_cuda
+from shared_objects import shared_object
 
 from lltm_conda import loader
 from lltm_conda._project import PROJECT

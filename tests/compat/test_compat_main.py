@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_facts import make_glue, make_runtime, make_torch
+from made_facts import make_torch
+from own_facts import make_glue, make_runtime
 from shared_objects import fake_torch, shared_object
 
 from lltm_conda.engine.doctor import faults, judge, render

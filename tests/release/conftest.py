@@ -14,7 +14,7 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPO))
-sys.path[1:1] = [str(REPO / "tests" / name) for name in ("compat", "builds")]  # their helpers
+sys.path[1:1] = [str(REPO / "tests" / name) for name in ("torchship/doctor", "torchship", "builds")]
 
 pytest.importorskip("pydantic")
 pytest.importorskip("ruamel.yaml")

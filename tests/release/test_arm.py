@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import zstandard
 from checkout import SETTINGS
-from shared_objects import KERNELS_RECORD, fake_torch, gpu_object, shared_object
+from own_facts import KERNELS_RECORD
+from shared_objects import fake_torch, gpu_object, shared_object
 
 from torchship.builder import (
     BuildRequest,

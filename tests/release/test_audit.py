@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from shared_objects import ERROR_NEW, ERROR_OLD, GLUE_RECORD, KERNELS_RECORD, shared_object
+from own_facts import GLUE_RECORD, KERNELS_RECORD
+from shared_objects import ERROR_NEW, ERROR_OLD, shared_object
 
 import lltm_conda
 from torchship.doctor.binary import read_binary

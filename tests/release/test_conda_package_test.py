@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 from checkout import SETTINGS
-from shared_objects import KERNELS_RECORD, shared_object
+from own_facts import KERNELS_RECORD
+from shared_objects import shared_object
 
 import lltm_conda
 from torchship.release import conda_commands

@@ -9,8 +9,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from own_facts import GLUE_RECORD, KERNELS_RECORD
 from rich.console import Console
-from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
+from shared_objects import shared_object
 from wheel_makers import make_sdist, make_wheel
 
 from torchship.release import ReleaseError

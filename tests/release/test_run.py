@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from own_facts import GLUE_RECORD, KERNELS_RECORD
 from rich.console import Console
-from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
+from shared_objects import shared_object
 from steps import Step
 from wheel_makers import make_wheel
 

@@ -6,9 +6,10 @@ import io
 from dataclasses import replace
 
 import pytest
+from own_facts import GLUE_RECORD
 from release_places import REPO
 from rich.console import Console
-from shared_objects import GLUE_RECORD, shared_object
+from shared_objects import shared_object
 from wheel_makers import make_wheel
 
 from torchship.release import evidence, support_table, verify_full

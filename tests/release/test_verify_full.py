@@ -9,9 +9,10 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from own_facts import GLUE_RECORD
 from release_places import REPO
 from rich.console import Console
-from shared_objects import GLUE_RECORD, shared_object
+from shared_objects import shared_object
 from wheel_makers import make_wheel
 
 from torchship.release import ReleaseError, evidence, support_table, verify_full

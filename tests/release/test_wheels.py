@@ -13,9 +13,10 @@ from types import SimpleNamespace
 from zipfile import ZipFile
 
 import pytest
+from own_facts import KERNELS_RECORD
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
-from shared_objects import KERNELS_RECORD, shared_object
+from shared_objects import shared_object
 from wheel_makers import EPOCH, TAG, make_wheel
 
 from torchship.doctor.binary import read_binary

@@ -2,7 +2,8 @@
 
 A cure is a text that people read. It may hold a command for a shell; then its kind is in
 `REGISTRY` as carried out, and a test makes an environment with the fault, types the command
-and finds the fault gone (tests/compat/test_cures.py fails for a kind without such a test).
+and finds the fault gone (tests/torchship/doctor/test_cures.py fails for a kind without such a
+test).
 What no test could carry out, such as a new driver, is said in words.
 """
 

@@ -158,7 +158,7 @@ def package_problems(project: Project) -> tuple[str, ...]:
     package = project.folder
     lists: list[Path] = []
     with suppress(OSError):
-        lists = sorted(package.parent.glob(f"{project.distribution}-*.dist-info/RECORD"))
+        lists = sorted(package.parent.glob(f"{project.wheel_name}-*.dist-info/RECORD"))
     problems = _compare(package, lists[-1]) if lists else []
     if len(lists) > 1:
         names = ", ".join(path.parent.name for path in lists)

@@ -212,7 +212,7 @@ def reinstall(runtime: Runtime, unpublished: Cure | None = None) -> Cure:
 def install_for_platform(runtime: Runtime) -> Cure:
     """Install the project's binaries for the machine of the runtime."""
     project = runtime.project
-    wheel = f"{project.distribution}-{project.version}-py3-none-manylinux_*_{runtime.machine}.whl"
+    wheel = f"{project.wheel_name}-{project.version}-py3-none-manylinux_*_{runtime.machine}.whl"
     compile_it = build(project)
     by_hand = command_in_words(
         cures.BUILD_PROJECT, f"install {wheel}, or: {{command}}", compile_it.command

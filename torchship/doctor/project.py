@@ -97,6 +97,11 @@ class Project(Record, kw_only=True):
         return f"python -m {self.package}"
 
     @property
+    def wheel_name(self) -> str:
+        """The distribution, as the names of its wheels and of its `.dist-info` folder begin."""
+        return self.distribution.replace("-", "_")
+
+    @property
     def operators(self) -> str:
         """The namespace of the operators in torch, as users write it."""
         return f"torch.ops.{self.namespace}"

@@ -210,7 +210,7 @@ def environment(project: Project = NOBODY) -> Environment:
     wheel over it), or if the environment is conda's and the package's installer is
     unknown."""
     name, version = project.distribution, project.version
-    by = installer(project.folder, name, version) if version else None
+    by = installer(project.folder, project.wheel_name, version) if version else None
     prefix = Path(interpreter.prefixes()[0])
     listed = prefix.glob(f"conda-meta/{name}-*.json")
     conda = is_conda_prefix(prefix) and (by is None or any(listed))
@@ -227,7 +227,8 @@ def _source(project: Project, *, is_conda: bool) -> str | None:
     """The file or folder that the package was installed from; None if unknown or gone."""
     with suppress(OSError, ValueError, AttributeError):
         name, version = project.distribution, project.version
-        places = [place / "direct_url.json" for place in dist_info(project.folder, name, version)]
+        infos = dist_info(project.folder, project.wheel_name, version)
+        places = [place / "direct_url.json" for place in infos]
         if is_conda:
             places = list(
                 Path(interpreter.prefixes()[0]).glob(f"conda-meta/{name}-{version}-*.json")

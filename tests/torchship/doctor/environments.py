@@ -1,0 +1,81 @@
+"""Makes environments with a Python, a fake torch and packages, and runs the doctor on them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from shared_objects import fake_torch, shared_object
+
+REPO = Path(__file__).resolve().parents[3]
+SYMBOL = "_ZN2at6Tensor3addEv"
+ABSENT = "_ZN2at6absentEv"
+
+
+def make_environment(prefix: Path, python: str = sys.executable) -> Path:
+    """A virtual environment without pip; returns its site-packages."""
+    code = "import sys; print(sys.base_prefix); print('%d.%d' % sys.version_info[:2])"
+    base, version = subprocess.check_output([python, "-I", "-c", code], text=True).split()
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "pyvenv.cfg").write_text(f"home = {base}/bin\n")
+    (prefix / "bin" / "python").symlink_to(f"{base}/bin/python{version}")
+    site = prefix / "lib" / f"python{version}" / "site-packages"
+    site.mkdir(parents=True)
+    return site
+
+
+def add_torch(site: Path, version: str = "2.9.1", cuda: str | None = None) -> Path:
+    """A fake torch, whose import would fail; returns its folder."""
+    root = fake_torch(site, version, cuda=cuda, exports=[SYMBOL])
+    (root / "__init__.py").write_text("raise AssertionError('torch is imported')\n")
+    return root
+
+
+def add_package(site: Path, name: str, files: dict[str, str], *lines: str, tag: str = "") -> Path:
+    """A distribution of text files, with lines for its METADATA; returns its metadata's folder."""
+    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("\n".join([f"Name: {name}", "Version: 1.0", *lines, "", ""]))
+    if tag:
+        is_pure = "true" if tag.endswith("any") else "false"
+        (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nRoot-Is-Purelib: {is_pure}\nTag: {tag}\n")
+    for file, content in files.items():
+        (site / file).parent.mkdir(parents=True, exist_ok=True)
+        (site / file).write_text(content)
+    (info / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files))
+    return info
+
+
+def add_extension(site: Path, name: str, *symbols: str, file: str = "_C.so", pin: str = "") -> Path:
+    """A distribution with one Python module that needs these symbols of torch; returns the file."""
+    flags = [f"-L{site / 'torch' / 'lib'}", "-Wl,--no-as-needed", "-l:libtorch_cpu.so"]
+    module = f"PyInit_{file.partition('.')[0]}"
+    path = shared_object(
+        site / name / file, undefined=symbols or [SYMBOL], defined=[module], flags=flags
+    )
+    info = add_package(site, name, {}, *([f"Requires-Dist: torch=={pin}"] if pin else []))
+    (info / "RECORD").write_text(f"{name}/{file},sha256=x,1\n")
+    return path
+
+
+def run_doctor(
+    *arguments: str, text: str | None = None, cwd: Path = REPO, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """torch-doctor out of the checkout, in a process that has no torch and finds no GPU."""
+    return subprocess.run(
+        [sys.executable, "-S", "-m", "torchship.doctor", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        input=text,
+        stdin=subprocess.DEVNULL if text is None else None,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": "/nonexistent",
+            "PYTHONPATH": str(REPO),
+            **variables,
+        },
+        timeout=120,
+    )

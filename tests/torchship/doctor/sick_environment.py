@@ -1,0 +1,182 @@
+"""Small environments with a fault, and what the checker says of them before and after a cure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sysconfig
+import textwrap
+import venv
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from shared_objects import fake_torch, shared_object
+
+from torchship.doctor.cures import Kind
+
+REPO = Path(__file__).resolve().parents[3]
+SITE = Path(sysconfig.get_path("purelib"))
+Test = TypeVar("Test", bound=Callable[..., None])
+
+PROBE = textwrap.dedent(
+    """
+    import json, sys
+    from torchship.doctor import judge_file, probe_runtime
+    from torchship.doctor.records import Device, Driver
+    runtime = probe_runtime(gpu=False)
+    if len(sys.argv) > 2:
+        capability = tuple(map(int, sys.argv[2].split(".")))
+        gpu = Device(0, "a GPU", capability)
+        driver = Driver("999.1", (13, 9))
+        runtime = runtime._replace(devices=(gpu,), driver=driver, gpu_probed=True)
+    verdict = judge_file(sys.argv[1], runtime)
+    cause = verdict.cause
+    fix = cause.fix if cause else None
+    print(json.dumps({
+        "accepted": verdict.accepted, "why": cause.why if cause else "",
+        "text": fix or "", "command": fix.command if fix else "",
+        "kind": fix.kind.id if fix and fix.kind else "",
+    }))
+    """
+)
+
+
+def carries_out(*_kinds: Kind) -> Callable[[Test], Test]:
+    """Says which kinds of cures a test carries out; `test_cures.py` reads it from the source."""
+    return lambda test: test
+
+
+class Judged(NamedTuple):
+    """A verdict on one file, and its cure."""
+
+    accepted: bool
+    why: str
+    text: str
+    command: str
+    kind: str
+
+
+class SickEnvironment:
+    """A virtual environment with pip and setuptools alone, a folder as index, and a shell."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        venv.create(folder / "env", with_pip=False, symlinks=True)
+        self.folder = folder
+        self.index = folder / "index"
+        self.index.mkdir()
+        (self.site,) = (folder / "env").glob("lib/python*/site-packages")
+        for name in ("pip", "setuptools", "_distutils_hack", "wheel"):
+            for entry in SITE.glob(f"{name}*"):
+                if entry.suffix != ".pth":
+                    (self.site / entry.name).symlink_to(entry)
+        self.env = {
+            "PATH": f"{folder / 'env' / 'bin'}:/usr/bin:/bin",
+            "HOME": str(folder),
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.index),
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }
+
+    def type(self, command: str, **more: str) -> str:
+        """Type a command into a shell; it must succeed."""
+        process = subprocess.run(
+            ["bash", "-c", command],
+            env={**self.env, **more},
+            cwd=self.folder,
+            input="y\n",
+            timeout=120,
+            capture_output=True,
+            text=True,
+        )
+        output = f"{command}\n{process.stdout[-2000:]}{process.stderr[-4000:]}"
+        assert process.returncode == 0, output
+        return process.stdout
+
+    def publish_wheel(
+        self,
+        name: str,
+        version: str,
+        files: Mapping[str, Path | str],
+        requires: Iterable[str] = (),
+    ) -> Path:
+        """A wheel in the index."""
+        info = f"{name}-{version}.dist-info"
+        header = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        header += [f"Requires-Dist: {requirement}" for requirement in requires]
+        members: dict[str, Path | str] = {
+            **files,
+            f"{info}/METADATA": "\n".join(header) + "\n",
+            f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        path = self.index / f"{name}-{version}-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as file:
+            record = ""
+            for inner, content in members.items():
+                data = content.read_bytes() if isinstance(content, Path) else content.encode()
+                member = zipfile.ZipInfo(inner)
+                member.external_attr = 0o100755 << 16  # a script must be executable
+                file.writestr(member, data)
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+                record += f"{inner},sha256={digest.rstrip('=')},{len(data)}\n"
+            file.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
+        return path
+
+    def publish_torch(
+        self, version: str, exports: Iterable[str] = (), cuda: str | None = None
+    ) -> Path:
+        """A wheel of a torch that holds what the checker reads; returns its libc10.so."""
+        folder = self.folder / f"torch-{version}"
+        root = fake_torch(folder, version, exports=exports, cuda=cuda)
+        (root / "__init__.py").write_text("")
+        files = {p.relative_to(folder).as_posix(): p for p in root.rglob("*") if p.is_file()}
+        self.publish_wheel("torch", version, dict(files))
+        return root / "lib" / "libc10.so"
+
+    def make_extension(
+        self,
+        version: str,
+        symbols: Iterable[str],
+        *,
+        defined: Iterable[str] = (),
+        flags: Iterable[str] = (),
+    ) -> Path:
+        """An extension that needs these symbols of torch."""
+        folder = self.folder / "made" / version
+        stub = folder / "stub" / "libtorch_cpu.so"
+        shared_object(stub, soname="libtorch_cpu.so")
+        return shared_object(
+            folder / "_C.so", undefined=symbols, libraries=[stub], defined=defined, flags=flags
+        )
+
+    def install(self, *requirements: str, options: str = "") -> None:
+        quoted = " ".join(f"'{requirement}'" for requirement in requirements)
+        self.type(f"python -m pip install -q --no-deps {options} {quoted}")
+
+    def judge(self, path: str | Path, *arguments: str) -> Judged:
+        """The verdict of a process of this environment on a file of its site folder."""
+        (self.folder / "probe.py").write_text(PROBE)
+        words = " ".join(arguments)
+        command = f"python probe.py '{self.site / path}' {words}"
+        output = self.type(command, PYTHONPATH=str(REPO))
+        return Judged(**json.loads(output.splitlines()[-1]))
+
+    def is_cured(self, path: str | Path, kind: Kind, *arguments: str) -> Judged:
+        """The fault is there, its cure is of this kind and is carried out, the fault is gone."""
+        before = self.judge(path, *arguments)
+        assert not before.accepted
+        assert before.kind == kind.id, before
+        self.type(before.command)
+        after = self.judge(path, *arguments)
+        assert after.accepted, after
+        return before
+
+    def installed_version(self, name: str) -> str:
+        code = f"import importlib.metadata as m; print(m.version('{name}'))"
+        return self.type(f'python -c "{code}"').strip()

@@ -1,0 +1,246 @@
+"""Whatever a file holds, reading it ends quickly in a record, never in an exception."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from shared_objects import fake_torch, shared_object
+from small_client import PROJECT
+
+from measurements.reader.hostile_files import (
+    MEGABYTES,
+    SECONDS,
+    in_section,
+    many_places,
+    one_symbol,
+    overlapping_needs,
+    real_objects,
+    record_of,
+    structured,
+)
+from measurements.reader.reader_costs import cost_of, exercise, mutations
+from torchship.doctor import (
+    BinaryRecord,
+    fatbin,
+    find_torch,
+    judge_file,
+    probe_runtime,
+    read_binary,
+    render,
+)
+from torchship.doctor.elf import Elf, ElfError
+from torchship.doctor.text import printable
+
+
+def read_safely(path: Path) -> BinaryRecord:
+    start = time.process_time()
+    binary = read_binary(path)
+    assert time.process_time() - start < SECONDS
+    return binary
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """Real objects, the first with GPU code."""
+    folder = tmp_path_factory.mktemp("originals")
+    objects = real_objects(folder)
+    with Elf(folder / "a.so") as elf:
+        assert fatbin.architectures(elf) == ("sm_90",)
+    return objects
+
+
+def test_a_few_hundred_mutations(originals: list[bytes], tmp_path: Path) -> None:
+    assert mutations(originals, tmp_path / "m.so", range(400)) < SECONDS
+
+
+@pytest.mark.slow
+def test_thirty_thousand_mutations_in_bounded_time_and_memory(
+    originals: list[bytes], tmp_path: Path
+) -> None:
+    cost = cost_of(lambda: mutations(originals, tmp_path / "m.so", range(1000, 31_000)))
+    assert cost.seconds < SECONDS
+    assert cost.megabytes < MEGABYTES
+
+
+def test_tables_made_to_hang_or_bloat_the_reader_cost_little(tmp_path: Path) -> None:
+    """Shared strings, overlapping tables, counts of 2^32, endless chains, holes of gigabytes."""
+    for name, path, limit in structured(tmp_path):
+        cost = cost_of(lambda path=path: exercise(path))  # type: ignore[misc]
+        assert cost.seconds < limit, name
+        assert cost.megabytes < MEGABYTES, name
+
+
+@pytest.mark.parametrize("part", [b"T", b"TI", b"Th", b"Th1", b"Th1_", b"GV", b"NK"])
+def test_a_long_mangled_name_is_matched_in_linear_time(part: bytes, tmp_path: Path) -> None:
+    read_safely(one_symbol(b"_Z" + part * 15_000).write(tmp_path / "x.so"))
+
+
+def test_a_thousand_missing_libraries_are_looked_for_and_named_briefly(tmp_path: Path) -> None:
+    path = overlapping_needs(1000, 200).write(tmp_path / "libx.so")
+    start = time.process_time()
+    cause = judge_file(path, probe_runtime(gpu=False, project=PROJECT)).cause
+    assert time.process_time() - start < SECONDS
+    assert cause is not None
+    assert len(cause.observed) < 2000
+
+
+@pytest.mark.parametrize("name", ["stable2" + "9" * 5000, "aten2" + "9" * 5000 + "-abi1"])
+def test_a_record_name_of_many_digits_is_a_finding(name: str, tmp_path: Path) -> None:
+    binary = read_safely(record_of(name=name).write(tmp_path / "x.so"))
+    assert "'name'" in binary.problems[0]
+    assert len(binary.problems[0]) < 500
+
+
+def test_a_nested_record_is_a_finding(tmp_path: Path) -> None:
+    for depth in (*range(50, 1000, 50), 2000, 20_000):
+        for field in ("kind", "schema", "torch_target", "cxx11_abi"):
+            record = f'{{"{field}": {"[" * depth}{"]" * depth}}}'
+            path = in_section(".torch_extension.record", record.encode()).write(tmp_path / "x.so")
+            assert read_safely(path).problems
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_an_error_and_no_signal(
+    originals: list[bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "x.so"
+    path.write_bytes(originals[0])
+
+    def shrink() -> float:
+        with Elf(path) as elf:
+            os.truncate(path, 0)
+            with pytest.raises(ElfError, match="became shorter"):
+                list(elf.symbols())
+        return 0.0
+
+    cost_of(shrink)  # a child: SIGBUS would end it
+
+
+def test_many_needs_and_many_folders_cost_little(tmp_path: Path) -> None:
+    path = many_places(1000, 3000).write(tmp_path / "x.so")
+    runtime = probe_runtime(gpu=False)
+
+    def judged() -> float:
+        start = time.process_time()
+        assert not judge_file(path, runtime).accepted
+        return time.process_time() - start
+
+    assert cost_of(judged).seconds < SECONDS
+
+
+FORGED = "x\n  to fix:  rm -rf ~ \x1b[2J\x9b31m\u202e"
+
+
+@pytest.mark.parametrize("where", ["needed", "symbol", "module", "record", "file name"])
+def test_text_of_a_foreign_file_stays_on_one_line_without_control_characters(
+    where: str, tmp_path: Path
+) -> None:
+    image = (
+        one_symbol(b"_ZN2at" + FORGED.encode()) if where == "symbol" else overlapping_needs(0, 9)
+    )
+    if where == "needed":
+        image = overlapping_needs(1, 9)
+        image.strings(b"\0" + FORGED.encode() + b"\0")
+    elif where == "module":
+        image = one_symbol(b"PyInit_" + FORGED.encode())
+        at = image.dynamic[-1][1]
+        image.data[at + 6 : at + 8] = b"\1\0"  # defined
+    elif where == "record":
+        image = record_of(version=FORGED, torch_built=FORGED, package=FORGED)
+    path = image.write(tmp_path / (f"{FORGED}.so" if where == "file name" else "x.so"))
+    verdict = judge_file(
+        path, probe_runtime(gpu=False, project=PROJECT)._replace(package_version="0")
+    )
+    strings = [
+        string
+        for finding in verdict.findings
+        for string in finding._asdict().values()
+        if type(string) is str
+    ]
+    assert [string for string in strings if not string.isprintable()] == []
+    assert "\n  to fix:  rm" not in render.verdict_text(verdict)
+    assert "\x1b" not in render.verdict_text(verdict)
+    strings = [*verdict.binary.needed, *verdict.binary.modules, *verdict.binary.torch_symbols]
+    strings += [verdict.binary.name, *verdict.binary.problems]
+    assert [string for string in strings if not string.isprintable()] == []
+
+
+def test_bytes_that_are_not_utf_8_can_be_printed(
+    tmp_path: Path, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    assert find_torch(fake_torch(folder)).problems == ()
+    (folder / "torch" / "lib" / "libc10.so").unlink()
+    render.runtime_table(probe_runtime(folder, gpu=False)).encode()
+    render.runtime_table(probe_runtime(folder / "none", gpu=False)).encode()
+    path = folder / "glue-stable210.so"
+    path.write_bytes(sample.read_bytes()[:100])
+    verdict = judge_file(path, probe_runtime(gpu=False, project=PROJECT))
+    render.verdict_text(verdict).encode()
+    for finding in verdict.findings:
+        "".join(map(str, finding._asdict().values())).encode()
+    assert printable(folder).endswith("caf\\udce9")
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_arbitrary_bytes_after_a_valid_start(
+    data: st.DataObject, originals: list[bytes], tmp_path: Path
+) -> None:
+    original = data.draw(st.sampled_from(originals))
+    keep = data.draw(st.integers(0, len(original)))
+    tail = data.draw(st.binary(max_size=4096))
+    path = tmp_path / "h.so"
+    path.write_bytes(original[:keep] + tail)
+    assert exercise(path) < SECONDS
+
+
+def test_huge_counts_cost_neither_time_nor_memory(originals: list[bytes], tmp_path: Path) -> None:
+    """Every 4- and 8-byte word of the headers and the dynamic section, set to the largest value."""
+    data = originals[0]
+    path = tmp_path / "big.so"
+    for at in range(0, 0x200, 4):
+        changed = bytearray(data)
+        struct.pack_into("<I", changed, at, 0xFFFFFFF0)
+        path.write_bytes(changed)
+        read_safely(path)
+
+
+def test_a_record_of_the_wrong_shape_is_a_finding(tmp_path: Path) -> None:
+    records = ["", "{", "[]", "{}", '{"schema": 1}', "[" * 5000, '"x"', '{"kind": "glue"}', "\\xff"]
+    for index, record in enumerate(records):
+        path = shared_object(tmp_path / str(index) / "glue-stable210.so", record=record)
+        binary = read_safely(path)
+        assert binary.problems, record
+
+
+def test_a_folder_a_device_a_fifo_and_a_loop_are_findings(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo.so"
+    loop = tmp_path / "loop.so"
+    os.mkfifo(fifo)
+    loop.symlink_to(loop)
+    for path in (tmp_path, Path("/dev/zero"), fifo, loop, tmp_path / "missing.so"):
+        binary = read_safely(path)
+        assert binary.kind == "unreadable", path
+        assert binary.problems, path
+
+
+def test_a_file_without_permission_is_a_finding(sample: Path, public_folder: Path) -> None:
+    path = public_folder / "locked.so"
+    path.write_bytes(sample.read_bytes())
+    path.chmod(0)
+    child = os.fork()
+    if child == 0:  # root may read anything, so ask as nobody
+        if os.getuid() == 0:
+            os.setuid(65534)
+        os._exit(0 if read_binary(path).problems == ("Permission denied",) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

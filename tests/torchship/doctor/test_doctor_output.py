@@ -1,0 +1,163 @@
+"""What the doctor prints: torch first, stable codes, and forms for machines; and the allow-list."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from environments import ABSENT, SYMBOL, add_extension, add_torch, make_environment, run_doctor
+
+from torchship.doctor import codes, cures
+from torchship.doctor.records import REJECTED, Finding, Runtime
+from torchship.doctor.report import Report, notice, print_github, print_markdown
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """torch 2.9.1 with a good and a broken extension."""
+    prefix = tmp_path_factory.mktemp("env") / "env"
+    site = make_environment(prefix)
+    add_torch(site)
+    add_extension(site, "good", SYMBOL, pin="2.9.1")
+    add_extension(site, "broken", SYMBOL, ABSENT)
+    return prefix
+
+
+def test_the_judged_torch_and_its_folder_come_first(environment: Path) -> None:
+    lines = run_doctor("--python", str(environment)).stdout.splitlines()
+    (root,) = environment.glob("lib/*/site-packages/torch")
+    assert lines[0] == f"torch 2.9.1 (CPU) in {root}"
+
+
+def test_a_second_torch_on_the_path_is_named(environment: Path, tmp_path: Path) -> None:
+    add_torch(tmp_path / "other", "2.8.0")
+    process = run_doctor("--python", str(environment), PYTHONPATH=str(tmp_path / "other"))
+    first, second = process.stdout.splitlines()[:2]
+    assert first == f"torch 2.8.0 (CPU) in {tmp_path}/other/torch"
+    assert second.startswith("a second torch is on the path and not used: 2.9.1 in ")
+    assert codes.SECOND_TORCH in second
+
+
+def test_one_torch_is_not_called_a_second_one(environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(next(environment.glob("lib/*/site-packages")))
+    process = run_doctor("--python", str(environment), PYTHONPATH=str(tmp_path / "link"))
+    assert "second torch" not in process.stdout
+
+
+def test_every_form_shows_the_code(environment: Path) -> None:
+    for form in ((), ("--json",), ("--github",), ("--markdown",)):
+        process = run_doctor("--python", str(environment), *form)
+        assert codes.TORCH_LACKS_SYMBOLS in process.stdout, (form, process.stderr)
+        assert process.returncode == 1
+
+
+def test_json_is_the_documented_report(environment: Path) -> None:
+    data = json.loads(run_doctor("--json", "--python", str(environment)).stdout)
+    assert data["schema"] == 1
+    assert data["exit_code"] == 1
+    assert data["torch"] == "2.9.1"
+    page = (Path(__file__).parents[3] / "docs" / "fails" / "compat.md").read_text()
+    section = page.partition("### The doctor's report\n")[2].partition("\n### ")[0]
+    tables = [table for table in section.split("\n\n") if table.startswith("| field |")]
+    documented = [set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) for table in tables]
+    assert documented == [set(data), set(data["extensions"][0])]
+
+
+def test_github_annotations_name_file_and_code(environment: Path) -> None:
+    out = run_doctor("--github", "--python", str(environment)).stdout.splitlines()
+    errors = [line for line in out if line.startswith("::error ")]
+    (file,) = environment.glob("lib/*/site-packages/broken/_C.so")
+    assert len(errors) == 1
+    assert errors[0].startswith(f"::error file={file},title=TD115 ")
+    assert "to fix%3A" not in errors[0]
+    assert "%0Ato fix: " in errors[0]
+
+
+def hostile_report() -> Report:
+    finding = Finding(
+        dimension="file",
+        status=REJECTED,
+        code=codes.DAMAGED_FILE,
+        observed="x",
+        needed="y",
+        why="bad\n::error::forged\x1b[31m | `x` <b>,",
+        fix=cures.in_words(cures.BY_HAND, "rm x\r\n::set-output name=x::y"),
+    )
+    runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0))
+    row = notice(finding, Path("a,b:c\n::error::z.so"), package="p|q", version="1")
+    return Report(
+        runtime=runtime, extensions=(row,), notices=(), other_torches=(), files=1, seconds=0.0
+    )
+
+
+def test_a_hostile_name_forges_no_annotation(capsys: pytest.CaptureFixture[str]) -> None:
+    print_github(hostile_report())
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:8] for line in lines if line.startswith("::")] == ["::error "]
+    properties = lines[0].removeprefix("::error ").partition("::")[0]
+    assert properties.count(",") == 1
+
+
+def test_a_hostile_name_breaks_no_markdown_table(capsys: pytest.CaptureFixture[str]) -> None:
+    print_markdown(hostile_report())
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "TD201" in line)
+    assert len(re.findall(r"(?<!\\)\|", row)) == 7
+    assert "<b>" not in row
+
+
+def allowed_run(environment: Path, tmp_path: Path, content: str, *options: str) -> tuple[int, str]:
+    (tmp_path / "allowed").write_text(content)
+    process = run_doctor(
+        "--python", str(environment), "--allow", str(tmp_path / "allowed"), *options
+    )
+    return process.returncode, process.stdout + process.stderr
+
+
+@pytest.mark.parametrize("subject", ["broken", "Broken", "broken/_C.so"])
+def test_an_allowed_failure_does_not_fail(environment: Path, tmp_path: Path, subject: str) -> None:
+    content = f"# until Friday\n{subject} TD115 is rebuilt on Friday  # by us\n"
+    code, out = allowed_run(environment, tmp_path, content, "--json")
+    assert code == 0, out
+    reasons = {row["package"]: row["allowed"] for row in json.loads(out)["extensions"]}
+    assert reasons == {"good": None, "broken": "is rebuilt on Friday"}
+
+
+def test_an_entry_that_no_longer_occurs_fails(environment: Path, tmp_path: Path) -> None:
+    content = "broken TD115 is rebuilt\ngood TD115 was bad once\n"
+    code, out = allowed_run(environment, tmp_path, content)
+    assert code == 1
+    assert codes.STALE_ALLOWANCE in out
+    assert "line 2 allows TD115 of good" in out
+
+
+def test_an_entry_with_another_code_allows_nothing(environment: Path, tmp_path: Path) -> None:
+    code, out = allowed_run(environment, tmp_path, "broken TD116 another cause\n", "--json")
+    assert code == 1
+    assert [row["allowed"] for row in json.loads(out)["extensions"]] == [None, None]
+
+
+@pytest.mark.parametrize("line", ["broken TD115", "broken TD999 reason", "broken td115 reason"])
+def test_a_line_that_is_no_entry_is_bad_usage(environment: Path, tmp_path: Path, line: str) -> None:
+    code, out = allowed_run(environment, tmp_path, f"\n{line}\n")
+    assert code == 2
+    assert "line 2 of" in out
+
+
+def test_an_allow_list_that_is_missing_is_bad_usage(environment: Path) -> None:
+    process = run_doctor("--python", str(environment), "--allow", "/no/such/list")
+    assert process.returncode == 2
+    assert "allow-list" in process.stderr
+
+
+def test_the_sources_alone_run_under_any_name(tmp_path: Path) -> None:
+    source = Path(__file__).parents[3] / "torchship" / "doctor"
+    shutil.copytree(source, tmp_path / "any_name", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-S", "-m", "any_name", "--json", "--python", "/usr"]
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["extensions"] == []
