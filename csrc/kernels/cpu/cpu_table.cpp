@@ -25,6 +25,12 @@ const char* variable(const char* name) {
 struct Level {
   const char* name;           // in LLTM_CPU_CAPABILITY
   const CpuKernels* kernels;  // by dtype; NULL if the level cannot run here or is no gain
+  const CpuKernels* of_bfloat16 = nullptr;  // instead of those in `kernels`; or NULL
+
+  const CpuKernels& of(lltm_dtype dtype) const {
+    return dtype == LLTM_BFLOAT16 && of_bfloat16 != nullptr ? *of_bfloat16
+                                                            : kernels[lltm_dtype_index(dtype)];
+  }
 };
 
 constexpr const char* kUnknownLevel =
@@ -55,13 +61,19 @@ Level choose_level(const char* wanted) {
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
     levels[2].kernels = CpuLevels::avx512;
 #ifdef LLTM_HAS_AVX512_BF16
-    if (__builtin_cpu_supports("avx512bf16")) levels[3].kernels = CpuLevels::avx512_bf16;
+    if (__builtin_cpu_supports("avx512bf16")) {
+      levels[3].kernels = CpuLevels::avx512;
+      levels[3].of_bfloat16 = &CpuLevels::avx512_bf16;
+    }
 #endif
   }
 #elif defined(__aarch64__)
   constexpr unsigned long kConvertsBfloat16 = 1ul << 14;  // HWCAP2_BF16, not in every asm/hwcap.h
   const bool has_bf16 = (getauxval(AT_HWCAP2) & kConvertsBfloat16) != 0;
-  if (has_bf16) levels[4].kernels = CpuLevels::neon_bf16;
+  if (has_bf16) {
+    levels[4].kernels = CpuLevels::baseline;
+    levels[4].of_bfloat16 = &CpuLevels::neon_bf16;
+  }
 #ifdef LLTM_HAS_SVE
   // SVE with vectors of 16 bytes is no wider than NEON, so lltm then uses SVE only on request.
   constexpr int kGetVectorBytes = 51;  // PR_SVE_GET_VL, not in every sys/prctl.h
@@ -177,7 +189,7 @@ const char* layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes*
   if (cpu_level().kernels == nullptr) return kUnknownLevel;
   if (family == kGemm) return nullptr;
   plan->family = kOwn;
-  cpu_level().kernels[lltm_dtype_index(dtype)].layer_plan(pass, *sizes, plan);
+  cpu_level().of(dtype).layer_plan(pass, *sizes, plan);
   return nullptr;
 }
 
@@ -186,9 +198,8 @@ const char* layer_plan(lltm_dtype dtype, lltm_pass pass, const lltm_layer_sizes*
 // Runs `kernel` of the process's level for the dtype.
 template <auto kernel, typename Arguments>
 const char* run(lltm_dtype dtype, const Arguments* arguments, const lltm_execution* execution) {
-  const CpuKernels* const kernels = cpu_level().kernels;
-  if (kernels == nullptr) return kUnknownLevel;
-  return (kernels[lltm_dtype_index(dtype)].*kernel)(*arguments, *execution);
+  if (cpu_level().kernels == nullptr) return kUnknownLevel;
+  return (cpu_level().of(dtype).*kernel)(*arguments, *execution);
 }
 
 // Ignores the family: besides gemm, which the caller runs, steps and layers have one family each.

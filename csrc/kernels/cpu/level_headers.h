@@ -48,10 +48,13 @@ struct CpuKernels {
 #define LLTM_HAS_SVE
 #endif
 
-// The kernels of each level, by lltm_dtype_index. Each level_*.cpp defines one array, if the
-// platform and the compiler support the level. On Arm, the baseline is NEON.
+// The kernels of each level, by lltm_dtype_index. Each level_*.cpp defines one member, if the
+// platform and the compiler support the level. On Arm, the baseline is NEON. The two levels with
+// instructions for bfloat16 have kernels of bfloat16 alone: those of the other dtypes would be the
+// code of avx512 and of the baseline once more.
 struct CpuLevels {
-  static const CpuKernels baseline[4], avx2[4], avx512[4], avx512_bf16[4], neon_bf16[4], sve[4];
+  static const CpuKernels baseline[4], avx2[4], avx512[4], sve[4];
+  static const CpuKernels avx512_bf16, neon_bf16;
 };
 
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

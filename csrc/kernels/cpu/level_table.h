@@ -2,6 +2,7 @@
 //   LLTM_LEVEL         the namespace of the kernels, and the name of their array in CpuLevels
 //   LLTM_LEVEL_TARGET  the compiler's name of the instruction set; not defined for the baseline
 //   LLTM_VECTOR_BYTES  the width of a register in bytes
+//   LLTM_ONLY_BFLOAT16 defined if the level has kernels of bfloat16 alone
 #include "level_headers.h"
 
 // Pragmas, not compiler flags, set the instruction set, so that a build needs no flags for single
@@ -44,14 +45,18 @@ constexpr CpuKernels kernels_of() {
   kernels.layer_cells = Pointwise<T>::cells;
   kernels.step_forward = Step<T>::forward;
   kernels.step_backward = Step<T>::backward;
-  kernels.product = Product<T, T>::run;
+  kernels.product = Product<T>::run;
   kernels.layer_plan = Sequence<T>::plan;
   return kernels;
 }
 
 }  // namespace lltm::LLTM_LEVEL
 
+#ifdef LLTM_ONLY_BFLOAT16
+const lltm::CpuKernels lltm::CpuLevels::LLTM_LEVEL = lltm::LLTM_LEVEL::kernels_of<lltm::bfloat16>();
+#else
 const lltm::CpuKernels lltm::CpuLevels::LLTM_LEVEL[4] = {
     lltm::LLTM_LEVEL::kernels_of<lltm::float16>(), lltm::LLTM_LEVEL::kernels_of<float>(),
     lltm::LLTM_LEVEL::kernels_of<double>(), lltm::LLTM_LEVEL::kernels_of<lltm::bfloat16>()};
+#endif
 LLTM_END_TARGET

@@ -5,12 +5,11 @@
 
 namespace lltm::LLTM_LEVEL {
 
-// The members are the product's arguments. L is the type of `left`: T, or the type in which T
-// computes.
-template <typename T, typename L = compute_t<T>>
+// The members are the product's arguments. Where a function has a parameter L, that is the type of
+// `left`: T, or the type in which T computes.
+template <typename T>
 struct Product : lltm_product_arguments {
   using C = compute_t<T>;
-  static constexpr bool kConvertsLeft = !std::is_same_v<L, C>;
   static constexpr int64_t kLanes = Lanes<C>::kCount;
   static constexpr int64_t kTileColumns = kTileVectors * kLanes;
   static constexpr int64_t kChunk = 256;
@@ -24,21 +23,22 @@ struct Product : lltm_product_arguments {
 
   // Runs the first plane. Returns NULL or an error text.
   static const char* run(const lltm_product_arguments& arguments, const lltm_execution& execution) {
-    return Product{arguments}.run(execution);
+    return Product{arguments}.template run<T>(execution);
   }
+  template <typename L = C>
   const char* run(const lltm_execution& execution) const {
     if (rows == 0 || columns == 0) return nullptr;
     const int64_t tiles = ceiling(columns, kTileColumns);
     const int64_t unit_cost = (least(kChunk, rows) + kCostOfElement) * kTileColumns * depth;
     return in_parallel_with_memory(
-        ceiling(rows, kChunk) * tiles, grain_of(unit_cost), scratch_bytes(), execution,
+        ceiling(rows, kChunk) * tiles, grain_of(unit_cost), scratch_bytes<L>(), execution,
         [&](void* memory, int64_t begin, int64_t end) {
           for (int64_t unit = begin; unit < end;) {
             const int64_t first = unit / tiles * kChunk;
             const int64_t tile = unit % tiles;
             const int64_t together = least(least(end - unit, tiles - tile), most_tiles());
-            make(first, tile * kTileColumns, least((tile + together) * kTileColumns, columns),
-                 static_cast<C*>(memory));
+            make<L>(first, tile * kTileColumns, least((tile + together) * kTileColumns, columns),
+                    static_cast<C*>(memory));
             unit += together;
           }
         });
@@ -60,14 +60,18 @@ struct Product : lltm_product_arguments {
   int64_t packed_elements() const {
     return kTileColumns * (is_shallow() ? kDepth : at_least_one(most_terms()));
   }
+  template <typename L>
+  static constexpr bool kConverts = !std::is_same_v<L, C>;
+  template <typename L>
   int64_t converted_elements(int64_t count) const {  // of `count` rows of `left`
-    return kConvertsLeft ? round_up(count, kLanes) * round_up(most_terms(), kLanes) : 0;
+    return kConverts<L> ? round_up(count, kLanes) * round_up(most_terms(), kLanes) : 0;
   }
+  template <typename L>
   int64_t scratch_bytes() const {
     const int64_t tiles = least(most_tiles(), ceiling(columns, kTileColumns));
     const int64_t count = least(kChunk, rows);
     const int64_t kept = depth > most_terms() ? tiles * kTileColumns * count : 0;
-    const int64_t elements = packed_elements() + converted_elements(count) + kept;
+    const int64_t elements = packed_elements() + converted_elements<L>(count) + kept;
     return elements * static_cast<int64_t>(sizeof(C));
   }
 
@@ -83,11 +87,12 @@ struct Product : lltm_product_arguments {
   };
 
   // Returns a part of rows [first, end) of `left`, in memory at `converted` if it has 16 bits.
+  template <typename L>
   Left left_of(const Part& part, int64_t first, int64_t end, C* converted) const {
     const L* const at =
         static_cast<const L*>(left) +
         (left_transposed ? part.first * left_stride + first : first * left_stride + part.first);
-    if constexpr (!kConvertsLeft) {
+    if constexpr (!kConverts<L>) {
       return {at, left_transposed ? 1 : left_stride, left_transposed ? left_stride : 1};
     } else {
       const int64_t terms = part.last - part.first;
@@ -100,14 +105,15 @@ struct Product : lltm_product_arguments {
   }
 
   // Computes columns [column, last) of the rows of a chunk that begins at `first`.
+  template <typename L>
   void make(int64_t first, int64_t column, int64_t last, C* packed) const {
     const int64_t end = least(first + kChunk, rows);
     C* const converted = packed + packed_elements();
-    C* const kept = converted + converted_elements(end - first);
+    C* const kept = converted + converted_elements<L>(end - first);
     Part part = {0, 0};
     do {
       part = {part.last, least(part.last + most_terms(), depth)};
-      const Left a = left_of(part, first, end, converted);
+      const Left a = left_of<L>(part, first, end, converted);
       C* panel = packed;
       for (int64_t from = column; from < last; from += kTileColumns) {
         const int64_t width = tile_width<C>(columns - from);
@@ -159,37 +165,38 @@ struct Product : lltm_product_arguments {
 
   // Adds a part's terms to one row of tiles, in columns [from, last). The panels, and the sums of
   // the parts before, follow one another.
-  void make_tiles(const Part part, const Left a, int64_t row, int64_t end, int64_t from,
+  void make_tiles(const Part& part, const Left& a, int64_t row, int64_t end, int64_t from,
                   int64_t last, const C* panel, int64_t panel_stride, C* sums) const {
-    const int64_t terms = part.last - part.first;
-    const bool is_last = part.last == depth;
-    with_constant<kTileRows>(end - row, [=](auto tile_rows) {
-      T* at = static_cast<T*>(to) + row * to_stride + from;
-      const int64_t at_stride = to_stride;  // here, since stores might change a member
-      const bool adds_old = adds != 0;
-      const C* operand = panel;
-      const int64_t after = columns - last;
-      for (int64_t count = columns - from; count > after; count -= kTileColumns) {
-        const int64_t width = tile_width<C>(count);
-        with_constant<kTileVectors>(
-            width / kLanes, [&](auto vectors) __attribute__((always_inline)) {
-              Tile<C, tile_rows, vectors> sum = {};
-              multiply(terms, a.at, a.of_row, a.of_term, operand,
-                       panel_stride > 0 ? panel_stride : width, sum);
-              if (part.first > 0) add_tile(sums, width, sum);
-              if (!is_last) return store_whole_tile(sum, sums, width);
-              if (adds_old) {
-                C old[decltype(tile_rows)::value][decltype(vectors)::value * kLanes];
-                for (int m = 0; m < tile_rows; ++m)
-                  load_row(at + m * at_stride, count, old[m], width);
-                add_tile(old[0], width, sum);
-              }
-              store_tile(sum, at, at_stride, count);
-            });
-        operand += terms * width;
-        at += kTileColumns;
-      }
-    });
+    const int64_t tile_rows = least(kTileRows, end - row);
+    TileOperands<C> tiles = {
+        part.last - part.first,         a.at, a.of_row, a.of_term, panel, panel_stride,
+        part.first > 0 ? sums : nullptr};
+    if (part.last < depth) {  // then the columns are those of one tile
+      return LLTM_LEVEL::make_tiles(tile_rows, tiles, last - from, sums, last - from);
+    }
+    tiles.adds = adds != 0;
+    T* const at = static_cast<T*>(to) + row * to_stride + from;
+    const int64_t count = least(last, columns) - from;
+    if constexpr (sizeof(T) > 2) {
+      LLTM_LEVEL::make_tiles(tile_rows, tiles, count, at, to_stride);
+    } else if (tile_rows == kTileRows) {
+      make_tiles_of<kTileRows>(tiles, count, at, to_stride);
+    } else {
+      convert_tiles(tile_rows, tiles, count, at);
+    }
+  }
+
+  // Makes a row of tiles in memory for C, and converts it.
+  void convert_tiles(int64_t tile_rows, TileOperands<C> tiles, int64_t count, T* at) const {
+    alignas(64) C values[kTileRows * kGroup * kTileColumns];
+    for (int64_t column = 0; column < count; column += kGroup * kTileColumns) {
+      const int64_t group = least(kGroup * kTileColumns, count - column);
+      const int64_t width = round_up(group, kLanes);
+      if (tiles.adds) pack_rows(at + column, to_stride, tile_rows, group, values, width);
+      LLTM_LEVEL::make_tiles(tile_rows, tiles, width, values, width);
+      store_rows(values, width, at + column, to_stride, tile_rows, group);
+      tiles.b += width * tiles.depth;
+    }
   }
 };
 

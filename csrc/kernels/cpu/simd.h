@@ -6,6 +6,12 @@
 namespace lltm::LLTM_LEVEL {
 
 #define LLTM_INLINE __attribute__((always_inline)) inline
+// For a function of which one copy serves all callers.
+#ifdef __clang__
+#define LLTM_SHARED __attribute__((noinline))
+#else
+#define LLTM_SHARED __attribute__((noinline, noclone))
+#endif
 
 // The number of lanes of type C in a register, their vector, and integer vectors of the same size.
 template <typename C>
@@ -101,13 +107,14 @@ struct __attribute__((packed, may_alias)) Unaligned {
 // `count` elements are read, and the other lanes are zero.
 template <typename T>
 LLTM_INLINE Vector<compute_t<T>> load(const T* from, int64_t count = Lanes<compute_t<T>>::kCount) {
+  Stored<T> lanes;
   if (count < Lanes<compute_t<T>>::kCount) {
     Stored<T> part{};
     std::memcpy(&part, from, static_cast<size_t>(count) * sizeof(T));
-    return widen_lanes(part, T{});
+    lanes = part;
+  } else {
+    std::memcpy(&lanes, from, sizeof(lanes));
   }
-  Stored<T> lanes;
-  std::memcpy(&lanes, from, sizeof(lanes));
   return widen_lanes(lanes, T{});
 }
 

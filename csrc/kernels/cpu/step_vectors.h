@@ -8,13 +8,41 @@
 
 namespace lltm::LLTM_LEVEL {
 
+// The columns of the state in a block.
+template <typename C>
+constexpr int kBlockColumns = Lanes<C>::kCount > kTileRows ? Lanes<C>::kCount : kTileRows;
+
+// Multiplies `depth` terms of a block of `columns` rows of the weights of each gate with a tile of
+// batch entries, `width` wide. Stores or, with `adds`, adds the products to z[gate][column][entry].
+template <typename C>
+LLTM_SHARED void multiply_gates(const C* const (&weights)[kGateCount], int64_t stride,
+                                const C* entries, int64_t columns, int64_t depth, int64_t width,
+                                bool adds, C* z) {
+  with_constant<kTileVectors>(width / Lanes<C>::kCount, [&](auto vectors) {
+    constexpr int kVectors = decltype(vectors)::value;
+    // A tile one register wide has up to 2 * kTileRows rows, to hide latencies.
+    constexpr int kRows = (kVectors == 1 && kBlockColumns<C> > kTileRows ? 2 : 1) * kTileRows;
+    for (int gate = 0; gate < kGateCount; ++gate) {
+      for (int64_t m = 0; m < columns; m += kRows) {
+        with_constant<kRows>(columns - m, [&](auto rows) {
+          Tile<C, rows, kVectors> sum = {};
+          multiply(depth, weights[gate] + m * stride, stride, 1, entries, width, sum);
+          C* const to = z + (gate * kBlockColumns<C> + m) * width;
+          if (adds) add_tile(to, width, sum);
+          store_whole_tile(sum, to, width);
+        });
+      }
+    }
+  });
+}
+
 template <typename T>
 struct Step {
   using C = compute_t<T>;
   using V = Vector<C>;
 
   static constexpr int kLanes = Lanes<C>::kCount;
-  static constexpr int kBlock = kLanes > kTileRows ? kLanes : kTileRows;
+  static constexpr int kBlock = kBlockColumns<C>;
   static constexpr int kTileColumns = kTileVectors * kLanes;  // columns of a tile
   static constexpr int64_t kChunk = 128 / kTileColumns * kTileColumns;
   static constexpr int64_t kDepth = 512;  // the most terms of a sum whose operands stay in cache
@@ -249,23 +277,8 @@ struct Step {
         for (int64_t n = 0; n < rows; n += kTileColumns) {
           const int64_t width = tile_width<C>(rows - n);
           C* const z = sums + 3 * kBlock * n;
-          with_constant<kTileVectors>(width / kLanes, [&](auto vectors) {
-            constexpr int kVectors = decltype(vectors)::value;
-            // A tile one register wide has up to 2 * kTileRows rows, to hide latencies.
-            constexpr int kRows = (kVectors == 1 && kBlock > kTileRows ? 2 : 1) * kTileRows;
-            for (int gate = 0; gate < kGateCount; ++gate) {
-              for (int64_t m = 0; m < columns; m += kRows) {
-                with_constant<kRows>(columns - m, [&](auto tile_rows) {
-                  Tile<C, tile_rows, kVectors> sum = {};
-                  multiply(part, left[gate] + m * left_stride, left_stride, 1, right + from * width,
-                           width, sum);
-                  C* const to = z + (gate * kBlock + m) * width;
-                  if (from > 0) add_tile(to, width, sum);
-                  store_whole_tile(sum, to, width);
-                });
-              }
-            }
-          });
+          multiply_gates(left, left_stride, right + from * width, columns, part, width, from > 0,
+                         z);
           right += depth * width;
           if (from + part == depth) finish_tile(first + n, rows - n, width, column, columns, z);
         }
@@ -282,8 +295,8 @@ struct Step {
           alignas(64) C turned[kGateCount][kLanes][kLanes];
           V bias[kGateCount];
           for (int gate = 0; gate < kGateCount; ++gate) {
-            pack_transposed(z + (gate * kBlock + from) * width + lane, width, count, kLanes,
-                            turned[gate][0], kLanes);
+            pack_square(z + (gate * kBlock + from) * width + lane, width, count, kLanes,
+                        turned[gate][0], kLanes);
             bias[gate] = load_or_zero<T>(a.bias, gate * state + column + from, count);
           }
           for (int64_t n = 0; n < entries; ++n) {

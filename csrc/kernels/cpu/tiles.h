@@ -171,28 +171,42 @@ LLTM_INLINE void transpose(Vector<C> (&square)[Lanes<C>::kCount]) {
   }
 }
 
-// to[k * to_stride + m] = from[m * from_stride + k] for k < columns and m < kCount, or zero if
-// m >= rows. With kPairs, k counts pairs of 16-bit elements, which keep their bits.
+// to[k * to_stride + m] = from[m * from_stride + k] for k < count and m < kCount, or zero if
+// m >= rows. With kPairs, k counts pairs of 16-bit elements, which keep their bits. `count` is at
+// most one register of elements.
 template <bool kPairs = false, typename T>
-LLTM_INLINE void pack_transposed(const T* from, int64_t from_stride, int64_t rows, int64_t columns,
-                                 compute_t<T>* to, int64_t to_stride) {
+LLTM_INLINE void pack_square(const T* from, int64_t from_stride, int64_t rows, int64_t count,
+                             compute_t<T>* to, int64_t to_stride) {
   using C = compute_t<T>;
   constexpr int kCount = Lanes<C>::kCount;
   constexpr int kInLane = kPairs ? 2 : 1;  // elements
-  for (int64_t k = 0; k < columns; k += kInLane * kCount) {
-    const int64_t count = least(kInLane * kCount, columns - k);
-    Vector<C> square[kCount];
+  Vector<C> square[kCount];
 #pragma GCC unroll 16
-    for (int m = 0; m < kCount; ++m) {
-      const T* const row = from + m * from_stride + k;
-      square[m] = kPairs || m >= rows ? Vector<C>{} : load(row, count);
-      if (kPairs && m < rows) std::memcpy(&square[m], row, static_cast<size_t>(count) * sizeof(T));
-    }
-    transpose<C>(square);
+  for (int m = 0; m < kCount; ++m) {
+    const T* const row = from + m * from_stride;
+    square[m] = kPairs || m >= rows ? Vector<C>{} : load(row, count);
+    if (kPairs && m < rows) std::memcpy(&square[m], row, static_cast<size_t>(count) * sizeof(T));
+  }
+  transpose<C>(square);
 #pragma GCC unroll 16
-    for (int m = 0; m < kCount; ++m) {
-      if (kInLane * m < count) store(to + (k / kInLane + m) * to_stride, square[m]);
-    }
+  for (int m = 0; m < kCount; ++m) {
+    if (kInLane * m < count) store(to + m * to_stride, square[m]);
+  }
+}
+
+// The same for any number of `columns`.
+template <bool kPairs = false, typename T>
+LLTM_SHARED void pack_transposed(const T* from, int64_t from_stride, int64_t rows, int64_t columns,
+                                 compute_t<T>* to, int64_t to_stride) {
+  constexpr int kCount = Lanes<compute_t<T>>::kCount;
+  constexpr int kInLane = kPairs ? 2 : 1;  // elements
+  constexpr int kWidth = kInLane * kCount;
+  int64_t k = 0;
+  for (; rows >= kCount && k + kWidth <= columns; k += kWidth, to += kCount * to_stride) {
+    pack_square<kPairs>(from + k, from_stride, kCount, kWidth, to, to_stride);
+  }
+  for (; k < columns; k += kWidth, to += kCount * to_stride) {
+    pack_square<kPairs>(from + k, from_stride, rows, least(kWidth, columns - k), to, to_stride);
   }
 }
 
@@ -220,10 +234,11 @@ __attribute__((noinline)) void pack_rows(const T* from, int64_t from_stride, int
 template <typename T>
 __attribute__((noinline)) void store_rows(const compute_t<T>* from, int64_t from_stride, T* to,
                                           int64_t to_stride, int64_t rows, int64_t columns) {
+  constexpr int64_t kCount = Lanes<compute_t<T>>::kCount;
   for (int64_t m = 0; m < rows; ++m, from += from_stride, to += to_stride) {
-    for (int64_t k = 0; k < columns; k += Lanes<compute_t<T>>::kCount) {
-      store(to + k, load(from + k), columns - k);
-    }
+    int64_t k = 0;
+    for (; k + kCount <= columns; k += kCount) store(to + k, load(from + k));
+    if (k < columns) store(to + k, load(from + k), columns - k);
   }
 }
 
@@ -257,17 +272,61 @@ LLTM_INLINE void store_whole_tile(const Tile<compute_t<T>, rows, vectors>& sum, 
   }
 }
 
-// Stores the first `columns` columns of a tile.
-template <typename T, int rows, int vectors>
-LLTM_INLINE void store_tile(const Tile<compute_t<T>, rows, vectors>& sum, T* to, int64_t stride,
-                            int64_t columns) {
+// The operands of `multiply` for a row of tiles, whose panels follow one another in b.
+template <typename C>
+struct TileOperands {
+  int64_t depth;
+  const C* a;
+  int64_t a_row;
+  int64_t a_depth;
+  const C* b;
+  int64_t b_depth;    // 0: the width of each tile
+  const C* kept;      // the sums of the terms before, of one tile, without gaps; or NULL
+  bool adds = false;  // whether the old values are added, too
+};
+
+// Computes `columns` columns of `rows` rows. One copy of this function serves all storage types
+// that compute in C; with a copy for each, it would be most of a compiler's work.
+template <int rows, typename T>
+LLTM_SHARED void make_tiles_of(const TileOperands<compute_t<T>>& operands, int64_t columns, T* to,
+                               int64_t to_stride) {
   using C = compute_t<T>;
-  constexpr int64_t kWidth = vectors * Lanes<C>::kCount;
-  if (columns >= kWidth) return store_whole_tile(sum, to, stride);
-  // The code takes the address of a copy, not of `sum`, so that `sum` stays in registers.
-  alignas(sizeof(Vector<C>)) C values[rows][kWidth];
-  store_whole_tile(sum, values[0], kWidth);
-  store_rows(values[0], kWidth, to, stride, rows, columns);
+  constexpr int64_t kTileColumns = kTileVectors * Lanes<C>::kCount;
+  TileOperands<C> tile = operands;  // a copy that no store below can change
+  for (; columns > 0; columns -= kTileColumns, to += kTileColumns) {
+    const int64_t width = tile_width<C>(columns);
+    alignas(64) C values[rows * kTileColumns];                // of a tile that is not stored whole
+    const bool is_whole = sizeof(T) > 2 && columns >= width;  // 16 bits are converted
+    const auto make = [&](auto vectors) __attribute__((always_inline)) {
+      Tile<C, rows, vectors> sum = {};
+      if (tile.adds && !is_whole) pack_rows(to, to_stride, rows, columns, values, width);
+      const int64_t b_depth = tile.b_depth > 0 ? tile.b_depth : width;
+      multiply(tile.depth, tile.a, tile.a_row, tile.a_depth, tile.b, b_depth, sum);
+      if (tile.kept != nullptr) add_tile(tile.kept, width, sum);
+      if constexpr (sizeof(T) > 2) {
+        C* const at = is_whole ? to : values;
+        const int64_t stride = is_whole ? to_stride : width;
+        if (tile.adds) add_tile(at, stride, sum);
+        store_whole_tile(sum, at, stride);
+        if (!is_whole) store_rows(values, width, to, to_stride, rows, columns);
+      } else {
+        if (tile.adds) add_tile(values, width, sum);
+        if (columns >= width) return store_whole_tile(sum, to, to_stride);
+        store_whole_tile(sum, values, width);
+        store_rows(values, width, to, to_stride, rows, columns);
+      }
+    };
+    with_constant<kTileVectors>(width / Lanes<C>::kCount, make);
+    tile.b += tile.depth * width;
+  }
+}
+
+// Makes a row of tiles.
+template <typename C>
+LLTM_INLINE void make_tiles(int64_t rows, const TileOperands<C>& operands, int64_t columns, C* to,
+                            int64_t to_stride) {
+  with_constant<kTileRows>(
+      rows, [&](auto tile_rows) { make_tiles_of<tile_rows>(operands, columns, to, to_stride); });
 }
 
 }  // namespace lltm::LLTM_LEVEL
