@@ -50,13 +50,13 @@ def pages() -> list[Path]:
 
 
 def sentences_of(page: Path) -> list[Sentence]:
-    """The sentences of a page, as it is read: without code blocks, links and generated parts."""
+    """The sentences of a page without code blocks and generated parts; links are in brackets."""
     prose = _NOT_PROSE.sub("\n\n", page.read_text(encoding="utf-8"))
     blocks = re.split(r"\n\s*\n|\n(?= *[-*] | *\d+\. )", prose)
     name = page.relative_to(REPO).as_posix()
     found: list[Sentence] = []
     for block in blocks:
-        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", block)
+        words = re.sub(r"(\[[^\]]*\])\([^)]*\)", r"\1", block)
         plain = " ".join(re.sub(r"^\s*(?:[-*>]|\d+\.) ", "", words).split())
         found += [
             Sentence(name, sentence)

@@ -145,7 +145,7 @@ def test_code_from_a_folder_that_others_can_write_is_not_run(
         refused = ask(cache, "load", DEBUG="1", FORCE_CUDA="0").steps["load"]
     finally:
         cache.chmod(0o700)
-    assert f"has mode {mode:04o}, not 0700. To mend it: chmod -R go= {cache}" in refused
+    assert f"has mode {mode:04o}, not 0700. To fix it: chmod -R go= {cache}" in refused
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="needs a CPU build of torch")

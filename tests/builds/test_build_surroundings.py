@@ -161,7 +161,7 @@ def test_a_home_that_cannot_be_written_to_is_named_or_no_matter(
     if command == ("build",):
         assert result.code == 1
         assert result.output.count("\n") == 1
-        message = "cannot be made (Permission denied). To mend it: set LLTM_CONDA_CACHE"
+        message = "cannot be made (Permission denied). To fix it: set LLTM_CONDA_CACHE"
         assert message in result.output
     else:
         result.good()
@@ -175,7 +175,7 @@ def test_a_build_refuses_a_cache_that_others_can_write_to(tmp_path: Path) -> Non
     places = {"LLTM_CONDA_CACHE": str(cache), "PYTHONPATH": str(PACKAGE.parent)}
     result = surrounded("-m", "lltm_conda", "build", cwd=tmp_path, **places)
     assert result.code == 1
-    assert "cache has mode 0770, not 0700. To mend it: chmod -R go= " in result.output
+    assert "cache has mode 0770, not 0700. To fix it: chmod -R go= " in result.output
     assert list(cache.iterdir()) == []
 
 

@@ -57,7 +57,7 @@ COMMANDS = (
     _of_release("recipe", "build a conda package from source, with recipe/ alone"),
     _of_release("generate", "write the files that follow from the matrix"),
     _own("audit", "say which users a wheel will serve", "command.audit"),
-    _own("doctor", "judge every torch extension of this environment", "command.doctor"),
+    _own("doctor", "check every torch extension of this environment", "command.doctor"),
     _own("port", "list what a port of an extension to the stable ABI has to do", "porting.command"),
     _own("completion", "print the completion for a shell", "command.completion"),
 )

@@ -40,7 +40,7 @@ class CacheError(RuntimeError):
 
     def __init__(self, path: Path, reason: str, fix: str) -> None:
         super().__init__(
-            printable(f"the build cache is not used: {path} {reason}. To mend it: {fix}")
+            printable(f"the build cache is not used: {path} {reason}. To fix it: {fix}")
         )
         self.path = path
         self.reason = reason

@@ -314,7 +314,7 @@ def _open(candidate: _Candidate, tools: _Tools) -> Choice:
         except WheelError as error:
             outcome = _Outcome(FAILS, f"it cannot be read as a wheel: {error}")
         except (RemoteError, BudgetSpentError) as error:
-            outcome = _Outcome(UNKNOWN_STATE, f"not judged: {error}")
+            outcome = _Outcome(UNKNOWN_STATE, f"not checked: {error}")
     return _choice(candidate, tools.runtime, outcome.state, outcome.why)
 
 

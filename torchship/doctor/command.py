@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="*",
         metavar="PACKAGE|FILE|FOLDER|MESSAGE",
-        help="judge only these; NAME means a package if it is installed, ./NAME a file or folder. "
+        help="check only these; NAME means a package if it is installed, ./NAME a file or folder. "
         "A message, or `-` for standard input: say what it means. A code such as TD110: what is "
         "written about it. `choose WHEEL|FOLDER|URL ...`: which of these wheels works here, best "
         "first",
@@ -128,12 +128,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python",
         metavar="PYTHON|DIR",
-        help="judge the environment of this Python, 3.7 or newer, or of this prefix",
+        help="check the environment of this Python, 3.7 or newer, or of this prefix",
     )
     parser.add_argument(
         "--torch",
         metavar="DIR|VERSION",
-        help="judge as if this torch were installed, e.g. 2.15",
+        help="check as if this torch were installed, e.g. 2.15",
     )
     parser.add_argument(
         "--build",

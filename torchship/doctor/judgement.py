@@ -79,7 +79,7 @@ def cannot_be_told(binary: BinaryRecord, error: BudgetSpentError) -> Verdict:
         code=codes.BUDGET_SPENT,
         observed=str(error),
         needed="a judgement within the bounds of time",
-        why=f"to judge {binary.file} takes {error}, so it was given up",
+        why=f"to check {binary.file} takes {error}, so it was given up",
     )
     return Verdict(binary, (unknown,))
 

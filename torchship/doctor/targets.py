@@ -39,7 +39,7 @@ def find_wheels(names: list[str]) -> list[str]:
     if wheels and len(wheels) < len(names):
         raise UsageError(
             f"{printable(wheels[0])[:500]} is a wheel, and other names are not: "
-            "judge wheels in a call of their own."
+            "check wheels in a call of their own."
         )
     return wheels
 

@@ -41,10 +41,10 @@ def make_parser(project: Project) -> argparse.ArgumentParser:
         "--json", action="store_true", help="print the report as JSON (docs/fails/compat.md)"
     )
     parser.add_argument(
-        "--torch", metavar="PATH", help="judge against another torch or environment"
+        "--torch", metavar="PATH", help="check against another torch or environment"
     )
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--binary", metavar="FILE", help="judge any shared object, of any package")
+    group.add_argument("--binary", metavar="FILE", help="check any shared object, of any package")
     group.add_argument("--explain", metavar="VARIANT", help="print every finding of one variant")
     parser.add_argument(
         "--version", action="version", version=f"{project.distribution} {project.version}"
@@ -56,7 +56,7 @@ def make_parser(project: Project) -> argparse.ArgumentParser:
         commands, "build", build_command.make_parser(project), "compile what fits this torch"
     )
     _add_command(
-        commands, "doctor", command.make_parser(project), "judge every package's torch extensions"
+        commands, "doctor", command.make_parser(project), "check every package's torch extensions"
     )
     return parser
 

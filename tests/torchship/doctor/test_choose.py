@@ -228,7 +228,7 @@ def test_a_wheel_that_is_too_large_to_fetch_cannot_be_told(
         assert main(arguments=["choose", url, "--torch", str(torch)]) == 1
         out = " ".join(capsys.readouterr().out.split())
         assert "cannot be told" in out
-        assert "not judged: " in out
+        assert "not checked: " in out
 
 
 def test_a_server_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
