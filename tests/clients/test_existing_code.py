@@ -20,6 +20,9 @@ from lltm_conda.engine.doctor import find_torch, judge_file, probe_runtime
 from lltm_conda.engine.doctor.binary import read_binary
 from lltm_conda.engine.doctor.project import Project
 from lltm_conda.engine.doctor.records import NOWHERE
+from torchship.builder.options import FILE_NAME
+from torchship.release.build_schema import Build
+from torchship.release.generated import build_options
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +73,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built project."""
     folder = tmp_path_factory.mktemp("existing") / "existing"
     shutil.copytree(HERE / "existing", folder)
+    build = Build.model_validate({"glue": {"cuda": {"defines": {"WITH_CUDA": None}}}})
+    (folder / FILE_NAME).write_text(build_options(build), encoding="utf-8")
     shutil.copy2(HERE / "bare" / "csrc" / "ops" / "register.cpp", folder / "csrc/ops/gram.cpp")
     if find_torch().version_tuple >= (2, 10):
         (folder / "csrc" / "ops" / "stable.cpp").write_text(STABLE, encoding="utf-8")
@@ -93,7 +98,8 @@ def test_its_glue_is_for_the_torch_that_is_installed(root: Path) -> None:
     (glue,) = (root / "lib").glob("*.so")
     torch = find_torch()
     minor = "".join(map(str, torch.version_tuple))
-    assert glue.name == f"glue-aten{minor}-abi{torch.cxx11_abi}.so"
+    assert glue.name.startswith(f"glue-aten{minor}-abi{torch.cxx11_abi}")
+    assert glue.name == f"glue-{request_in(root).glue}.so"
     assert judge_file(glue, probe_runtime(project=project_in(root), gpu=False)).accepted
 
 
@@ -122,6 +128,18 @@ def test_its_operators_compute_with_gradients(root: Path) -> None:
         "    ones = torch.ones(3000, dtype=dtype)\n"
         "    assert torch.equal(ops.scale(ones, 2.0), ones * 2)\n"
         "assert [part.tolist() for part in ops.split(torch.arange(4), 2)] == [[0, 1], [2, 3]]\n",
+    )
+
+
+@pytest.mark.cuda
+def test_its_operators_compute_on_cuda(root: Path) -> None:
+    run(
+        root,
+        "x = torch.rand(5000, dtype=torch.float64, device='cuda', requires_grad=True)\n"
+        "y = ops.scale(x, 3.0)\n"
+        "assert torch.equal(y, x * 3)\n"
+        "y.sum().backward()\n"
+        "assert torch.equal(x.grad, torch.full_like(x, 3.0))\n",
     )
 
 

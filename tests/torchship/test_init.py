@@ -160,6 +160,7 @@ def test_a_pyproject_that_is_there_is_left_and_what_it_needs_is_said(repository:
 def test_what_is_left_to_do_is_said(repository: Path) -> None:
     output = init(repository)
     assert "found: twice (bound by pybind11, which become operators)" in output
+    assert "remove setup.py, once pyproject.toml says what they said" in output
     assert "in segment/__init__.py, in place of what loads the extension:" in output
     assert "torchship init --finish" in output
 

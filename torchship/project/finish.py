@@ -31,6 +31,21 @@ __path__ = list(_TORCHSHIP.submodule_search_locations)
 '''
 
 
+def file_names(package: str) -> list[str]:
+    """All files that this step may add to a project with this package."""
+    names = (
+        *_NEEDED,
+        "csrc/project.h",
+        "recipe/variants.yaml",
+        "{package}/_project.py",
+        "{package}/_version.py",
+        "{package}/build.json",
+        "{package}/engine/__init__.py",
+        "{package}/support.json",
+    )
+    return [name.format(package=package) for name in names]
+
+
 def finish(root: Path) -> list[str]:
     """Adds the files that are missing, and writes what is generated; returns the files' names.
 

@@ -18,6 +18,9 @@ from .survey import ExtensionCall, Survey, survey
 
 MATRIX = "build_matrix.yaml"
 PYPROJECT = "pyproject.toml"
+README = "README.md"
+#: What says the same as pyproject.toml; setuptools would read both.
+_REPLACED = ("setup.py", "setup.cfg")
 #: The CUDA of PyPI's torch, by the matrix of the template with kernels.
 _KERNELS = """\
 kernels:
@@ -82,14 +85,21 @@ def init(root: Path, name: str | None = None) -> list[str]:
     package = facts.package or names_of(name).package
     matrix.write_text(_matrix(facts, name, package), encoding="utf-8")
     written = [f"written {matrix}"]
-    content = _pyproject(facts, name)
+    content = _pyproject(facts, name, has_readme=(root / README).is_file())
     if (root / PYPROJECT).exists():
         left = [f"{PYPROJECT} is there already and was left as it is; it must say:", content]
     else:
         (root / PYPROJECT).write_text(content, encoding="utf-8")
         written.append(f"written {root / PYPROJECT}")
         left = []
-    return [*written, *_found(facts), "left to do:", *left, *_left_to_do(facts, package)]
+    return [
+        *written,
+        *_found(facts),
+        "left to do:",
+        *left,
+        *_replaced(root),
+        *_left_to_do(facts, package),
+    ]
 
 
 def _namespace(facts: Survey, package: str) -> str:
@@ -195,10 +205,11 @@ def _own_flags(flags: Sequence[str]) -> list[str]:
     return _unique([flag for flag in flags if not given.match(flag)])
 
 
-def _pyproject(facts: Survey, name: str) -> str:
+def _pyproject(facts: Survey, name: str, *, has_readme: bool) -> str:
     requires = [word for word in facts.requires if not re.match(r"torch\b(?![-_])", word)]
     oldest = "2.4" if facts.uses_aten else "2.10"
     dependencies = json.dumps([f"torch>={oldest}", *requires])
+    readme = f'readme = "{README}"\n' if has_readme else ""
     return f"""\
 [build-system]
 requires = ["torchship", "ninja"]
@@ -209,7 +220,7 @@ build-backend = "torchship.backend"
 name = "{names_of(name).distribution}"  #= "{{distribution}}"
 version = "{facts.version or "0.1.0"}"  #= "{{version}}"
 description = "Operators for PyTorch"  #= "{{summary}}"
-requires-python = ">=3.10"
+{readme}requires-python = ">=3.10"
 dependencies = {dependencies}  #= {{requirements}}
 
 [tool.setuptools]
@@ -222,6 +233,11 @@ def _found(facts: Survey) -> Iterator[str]:
     yield f"found: {len(facts.sources)} C++ and {len(facts.cuda_sources)} CUDA sources, with {lane}"
     kind = "bound by pybind11, which become operators" if facts.has_pybind else "operators"
     yield f"found: {', '.join(facts.operators) or 'none'} ({kind})"
+
+
+def _replaced(root: Path) -> Iterator[str]:
+    if names := [name for name in _REPLACED if (root / name).exists()]:
+        yield f"  - remove {' and '.join(names)}, once {PYPROJECT} says what they said"
 
 
 def _left_to_do(facts: Survey, package: str) -> Iterator[str]:

@@ -57,7 +57,7 @@ def expected(settings: Settings) -> dict[Path, str]:
     }
     if matrix.build != Build() or (repo / package / FILE_NAME).exists():
         files[package / FILE_NAME] = build_options(matrix.build)
-    if (repo / "CMakeLists.txt").exists():  # which reads them; so do the scripts beside it
+    if _is_read_by_cmake(repo):  # and by the scripts beside it
         files[Path("project.env")] = project_variables(matrix)
     version = read_version(repo / package / "_version.py")
     for path in (Path("environment.yml"), Path("recipe/recipe.yaml"), PYPROJECT):
@@ -72,6 +72,12 @@ def expected(settings: Settings) -> dict[Path, str]:
         if f"{part.name}:" in old:  # nor must a page of the author's have the part
             files[path] = filled(path, old, part)
     return files
+
+
+def _is_read_by_cmake(repo: Path) -> bool:
+    """Whether the project's CMakeLists.txt is torchship's, and not one that it had before."""
+    path = repo / "CMakeLists.txt"
+    return path.exists() and "TORCHSHIP" in path.read_text(encoding="utf-8", errors="replace")
 
 
 def _parts(settings: Settings) -> Iterator[tuple[Path, Part]]:

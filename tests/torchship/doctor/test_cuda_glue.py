@@ -24,7 +24,7 @@ from torchship.doctor import (
 )
 from torchship.doctor.explain import no_cuda
 from torchship.doctor.records import Device, Driver, RecordError, file_name, parse_file_name
-from torchship.doctor.selection import Selection
+from torchship.doctor.selection import Selection, glue_preference
 
 CLIENT = PROJECT._replace(kernels=(), has_cuda_glue=True, is_stable=False)
 PATHS = [
@@ -76,6 +76,13 @@ def choose(
 )
 def test_the_glue_of_each_build_of_torch(cuda: str | None, variant: str) -> None:
     assert choose(make_torch("2.13.0", cuda=cuda)).variant == variant
+
+
+def test_glues_are_tried_from_the_nearest_cuda_on() -> None:
+    names = [GlueName("aten", (2, 13), 1, major) for major in (14, None, 11, 13, 12)]
+    torch = make_torch("2.13.0", cuda="12.8")
+    majors = [name.cuda_major for name in sorted(names, key=lambda n: glue_preference(n, torch))]
+    assert majors == [12, 11, None, 13, 14]
 
 
 @pytest.mark.parametrize("variant", ["aten213-abi1-cpu", "aten213-abi1-cu12"])

@@ -1,0 +1,43 @@
+"""What a port of an extension took, in lines; and the page that shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from measurements.porting.port_extensions import PAGE, changes, drawn, load
+
+
+def test_the_page_shows_the_stored_ports() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert drawn(page, load()) == page, "run python -m measurements.porting.port_extensions NAME"
+
+
+def test_every_stored_port_passes_its_own_tests() -> None:
+    runs = [run for port in load() for run in port.runs]
+    assert runs
+    assert all(run.passed > 0 and run.failed == 0 for run in runs)
+
+
+def test_changed_new_and_removed_lines_are_counted(tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    after = tmp_path / "after"
+    for folder, files in (
+        (before, {"kept.py": "a\nb\nc\n", "gone.py": "a\n", "same.py": "a\n"}),
+        (after, {"kept.py": "a\nB\nc\nd\n", "new.py": "a\nb\n", "same.py": "a\n"}),
+    ):
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_text(content)
+    assert changes(before, after) == {
+        "gone.py": (0, 1, True),
+        "kept.py": (2, 1, False),
+        "new.py": (2, 0, False),
+    }
+
+
+def test_what_a_build_leaves_is_no_change(tmp_path: Path) -> None:
+    for name in ("before/a.py", "after/a.py", "after/build/x.py", "after/p.egg-info/SOURCES.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a\n")
+    assert changes(tmp_path / "before", tmp_path / "after") == {}
