@@ -3,6 +3,12 @@
 from .engine.runtime.live_run import LiveResult, Parts, live_run
 from .loader import LOADER
 
+#: The dtypes that the op takes. The checker, the release tool and the tests try each of them, and
+#: no other.
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+#: Whether the op has gradients.
+GRADIENTS = True
+
 
 def parts() -> Parts:
     """The op, its definition, and float64 arguments for both, none of which shares memory."""
@@ -18,4 +24,4 @@ def parts() -> Parts:
 
 def run() -> LiveResult:
     """The live run of the checker's report."""
-    return live_run(LOADER, parts)
+    return live_run(LOADER, parts, DTYPES, gradients=GRADIENTS)
