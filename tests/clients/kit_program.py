@@ -188,7 +188,8 @@ def random_numbers_follow_torchs_seed() -> bool:
 @holds
 def a_seed_is_drawn_without_any_argument() -> bool:
     torch.manual_seed(5)
-    first, second = kit.seed(), kit.seed()
+    first = kit.seed()
+    second = kit.seed()
     torch.manual_seed(5)
     return first == kit.seed() != second and first >= 0
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "dtypes.h"
+#include "kernels/dtypes.h"
 #include "project.h"
 
 namespace PROJECT_NAMESPACE {

@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "dtypes.h"
 #include "kernel_registry.h"
+#include "kernels/dtypes.h"
 
 // The checks of PyTorch's C++ extension tutorial, and CHECK_CPU. `Torch` must be in scope. Messages
 // name the argument by the text of `x`.

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <type_traits>
 
-#include "../dtypes.h"
+#include "dtypes.h"
 #include "types.h"
 
 namespace PROJECT_NAMESPACE {

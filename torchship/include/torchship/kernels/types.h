@@ -5,7 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "../dtypes.h"
+#include "dtypes.h"
 #include "project.h"
 
 #ifdef __CUDACC__
