@@ -40,7 +40,8 @@ struct StableTorch : TensorCalls<StableTorch, torch::stable::Tensor> {
   using DtypeArgument = torch::headeronly::ScalarType;
 
   static constexpr bool kIsStable = true;
-  static constexpr bool kHasGenerator = TORCH_FEATURE_VERSION >= TORCH_VERSION_2_13_0;
+  // Torch 2.13 has Generator, and a name for its version.
+  static constexpr bool kHasGenerator = TORCH_FEATURE_VERSION >= ((2ULL << 56) | (13ULL << 48));
 
   static DeviceArgument cpu() { return {torch::headeronly::DeviceType::CPU, 0}; }
   static int32_t dtype_code(DtypeArgument dtype) { return static_cast<int32_t>(dtype); }
