@@ -63,7 +63,7 @@ def every_16_bit_float_is_narrowed_as_torch_does() -> bool:
 
 
 @holds
-def ties_and_ends_of_float32_are_narrowed_as_torch_does() -> bool:
+def any_bits_and_ends_of_float32_are_narrowed_as_torch_does() -> bool:
     torch.manual_seed(0)
     bits = torch.randint(-(2**31), 2**31, (200_000,)).to(torch.int32)
     ends = torch.tensor(

@@ -17,7 +17,7 @@ from clients import HERE, build, glues
 TRUE = (
     "every_float8_is_widened_as_torch_does",
     "every_16_bit_float_is_narrowed_as_torch_does",
-    "ties_and_ends_of_float32_are_narrowed_as_torch_does",
+    "any_bits_and_ends_of_float32_are_narrowed_as_torch_does",
     "integers_bool_and_complex_are_dispatched",
     "copies_are_made_only_where_they_are_needed",
     "another_dtype_is_rounded_as_torch_does",
