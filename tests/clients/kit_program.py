@@ -219,6 +219,41 @@ def a_wrong_dtype_is_refused_with_those_that_are_right() -> str:
     return error_of(lambda: kit.twice(torch.ones(2, dtype=torch.float64)))
 
 
+if torch.cuda.is_available():
+
+    @holds
+    def copies_move_between_devices() -> bool:
+        cpu = torch.randn(3, 4)
+        gpu = cpu.cuda()
+        there = kit.copies(cpu.t(), gpu)[2]
+        back = kit.copies(gpu.t(), cpu)
+        return (
+            there.device == gpu.device
+            and there.is_contiguous()
+            and torch.equal(there, gpu.t())
+            and all(t.device == cpu.device and torch.equal(t, cpu.t()) for t in back[2:4])
+            and back[4].device == gpu.device
+        )
+
+    @holds
+    def factories_make_tensors_on_a_gpu() -> bool:
+        def draw() -> torch.Tensor:
+            torch.manual_seed(3)
+            noise: torch.Tensor = kit.noise(
+                4000, normal=False, dtype=torch.float16, device=torch.device("cuda")
+            )
+            return noise
+
+        first = draw()
+        in_range = bool(2 <= first.min() < first.max() <= 3)
+        return first.is_cuda and in_range and torch.equal(first, draw())
+
+    @holds
+    def elements_of_a_gpu_are_read() -> bool:
+        x = torch.tensor([[0.0, 2.5], [-3, 7]]).cuda()
+        return kit.element(x, 1, 0) == (-3.0, -3, True)
+
+
 def evaluate(function: Callable[[], object]) -> object:
     try:
         return function()

@@ -31,6 +31,11 @@ TRUE = (
     "a_factory_without_a_named_device_takes_its_first",
     "meta_tensors_get_results_without_computation",
 )
+ON_A_GPU = (
+    "copies_move_between_devices",
+    "factories_make_tensors_on_a_gpu",
+    "elements_of_a_gpu_are_read",
+)
 SAID = {
     "a_dtype_that_is_not_dispatched_is_refused_with_the_accepted": (
         "kit-client: tensors must be float16, bfloat16, float32, float64, float8_e4m3fn, "
@@ -70,6 +75,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.mark.parametrize("glue", GLUES)
 @pytest.mark.parametrize("name", TRUE)
 def test_it_holds(results: Results, glue: str, name: str) -> None:
+    assert results(glue)[name] is True
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("glue", glues())
+@pytest.mark.parametrize("name", ON_A_GPU)
+def test_it_holds_on_a_gpu(results: Results, glue: str, name: str) -> None:
     assert results(glue)[name] is True
 
 
