@@ -269,3 +269,11 @@ def test_the_smoke_test_of_kernels_for_cuda_alone_passes(cuda_alone) -> None:
 def test_a_variant_for_the_cpu_is_refused_where_kernels_are_for_cuda_alone(cuda_alone) -> None:
     output = cuda_alone.checker("--explain", "stable210-cpu", code=2)
     assert output == "device-op has kernels for cuda alone: no variant is stable210-cpu\n"
+
+
+def test_the_own_tests_of_kernels_for_cuda_alone_try_no_cpu(cuda_alone) -> None:
+    output = cuda_alone.run(
+        "pytest", "--collect-only", "-q", "-m", "cuda or not cuda", cuda_alone.repo / "tests"
+    )
+    devices = set(re.findall(r"\[(?:.*-)?(cpu|cuda)(?:-.*)?\]", output))
+    assert devices == {"cuda"}

@@ -122,7 +122,7 @@ def test_what_is_no_tensor_is_handed_on_and_device_and_dtype_are_those_under_tes
         calls.append((count, dtype, device))
         return torch.arange(count, dtype=dtype, device=device)
 
-    samples = [7, torch.float64, torch.device("cpu")]
+    samples = [7, torch.float64, torch.device("meta")]
     assert run((op, op, samples), "float32")["ok"]
     cpu = torch.device("cpu")
     assert calls == [(7, torch.float32, cpu), (7, torch.float64, cpu)]

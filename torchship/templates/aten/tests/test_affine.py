@@ -4,12 +4,16 @@ import pytest
 import torch
 
 from own_op import affine, reference
+from own_op.engine.runtime.live_run import served_devices
+from own_op.loader import LOADER
 from own_op.smoke import DTYPES, GRADIENTS
 
 FIRST = getattr(torch, DTYPES[0])
+MARKS = {"cpu": (), "cuda": pytest.mark.cuda}
+DEVICES = [pytest.param(name, marks=MARKS[name]) for name in served_devices(LOADER.project)]
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("n", "d", "m"), [(5, 7, 3), (64, 32, 128), (0, 4, 2), (1, 1, 1)])
 def test_it_is_the_definition(n, d, m, device) -> None:
     shapes = ((n, d), (m, d), (m,))

@@ -5,10 +5,13 @@ import torch
 from torch import Tensor
 
 from own_op import RMSNorm, reference, rms_norm
+from own_op.engine.runtime.live_run import served_devices
+from own_op.loader import LOADER
 from own_op.smoke import DTYPES, GRADIENTS
 
 FIRST = getattr(torch, DTYPES[0])
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+MARKS = {"cpu": (), "cuda": pytest.mark.cuda}
+DEVICES = [pytest.param(name, marks=MARKS[name]) for name in served_devices(LOADER.project)]
 TOLERANCES = {
     torch.float64: 1e-13,
     torch.float32: 1e-6,
@@ -73,16 +76,18 @@ def test_its_gradients_are_those_of_finite_differences(device) -> None:
     assert torch.autograd.gradgradcheck(rms_norm, (x, weight))
 
 
-def test_the_module_compiles_and_loads_what_torch_saved() -> None:
-    module = RMSNorm(24, eps=1e-5)
-    theirs = torch.nn.RMSNorm(24, eps=1e-5)
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_module_compiles_and_loads_what_torch_saved(device) -> None:
+    module = RMSNorm(24, eps=1e-5, device=device, dtype=FIRST)
+    theirs = torch.nn.RMSNorm(24, eps=1e-5, device=device, dtype=FIRST)
     torch.nn.init.normal_(theirs.weight)
     module.load_state_dict(theirs.state_dict())
-    x = torch.randn(4, 24)
+    x = torch.randn(4, 24).to(device, FIRST)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x), theirs(x))
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -91,6 +96,6 @@ def test_the_module_compiles_and_loads_what_torch_saved() -> None:
         (lambda x, w: (x.int(), w.int()), "tensors must be float16"),
     ],
 )
-def test_what_does_not_fit_is_named(change, message) -> None:
+def test_what_does_not_fit_is_named(change, message, device) -> None:
     with pytest.raises(RuntimeError, match=f"own-op: {message}"):
-        rms_norm(*change(torch.ones(2, 8), torch.ones(8)))
+        rms_norm(*change(torch.ones(2, 8, device=device), torch.ones(8, device=device)))
