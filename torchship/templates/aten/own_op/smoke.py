@@ -1,6 +1,6 @@
 """What the checker and the release tool compute to see that the op works."""
 
-from .engine.runtime.live_run import LiveResult, Parts, live_run
+from .engine.runtime.live_run import LiveResult, Parts, live_run, served_devices
 from .loader import LOADER
 
 #: The dtypes that the op takes. The checker, the release tool and the tests try each of them, and
@@ -21,6 +21,11 @@ def parts() -> Parts:
     weight = torch.linspace(1, -1, 3 * 8, dtype=torch.float64).reshape(3, 8)
     bias = torch.linspace(0, 1, 3, dtype=torch.float64)
     return affine, reference, [x, weight, bias]
+
+
+def devices() -> list[str]:
+    """The types of device, `cpu` and `cuda`, for which the operator is registered."""
+    return served_devices(LOADER.project)
 
 
 def run() -> LiveResult:

@@ -4,13 +4,11 @@ import pytest
 import torch
 
 from own_op import affine, reference
-from own_op.engine.runtime.live_run import served_devices
-from own_op.loader import LOADER
-from own_op.smoke import DTYPES, GRADIENTS
+from own_op.smoke import DTYPES, GRADIENTS, devices
 
 FIRST = getattr(torch, DTYPES[0])
 MARKS = {"cpu": (), "cuda": pytest.mark.cuda}
-DEVICES = [pytest.param(name, marks=MARKS[name]) for name in served_devices(LOADER.project)]
+DEVICES = [pytest.param(name, marks=MARKS[name]) for name in devices()]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -5,13 +5,11 @@ import torch
 from torch import Tensor
 
 from own_op import RMSNorm, reference, rms_norm
-from own_op.engine.runtime.live_run import served_devices
-from own_op.loader import LOADER
-from own_op.smoke import DTYPES, GRADIENTS
+from own_op.smoke import DTYPES, GRADIENTS, devices
 
 FIRST = getattr(torch, DTYPES[0])
 MARKS = {"cpu": (), "cuda": pytest.mark.cuda}
-DEVICES = [pytest.param(name, marks=MARKS[name]) for name in served_devices(LOADER.project)]
+DEVICES = [pytest.param(name, marks=MARKS[name]) for name in devices()]
 TOLERANCES = {
     torch.float64: 1e-13,
     torch.float32: 1e-6,
