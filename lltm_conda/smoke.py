@@ -5,6 +5,10 @@ from functools import partial
 from . import loader
 from .engine.runtime import live_run
 
+#: The dtypes that the op takes: the live run and the smoke test try each of them.
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+#: Whether the op has gradients.
+GRADIENTS = True
 #: `engine_smoke.py` compares op and definition in these shapes: (B, I, S) for a step, (T, B,
 #: I, S) for a sequence. The layer's kernels depend on the sizes, so there are several
 #: sequences.
@@ -42,4 +46,4 @@ def parts(*shape: int) -> live_run.Parts:
 
 def run() -> live_run.LiveResult:
     """Loads the binaries and checks the op on the CPU and on every CUDA device."""
-    return live_run.live_run(loader.LOADER, parts)
+    return live_run.live_run(loader.LOADER, parts, DTYPES, gradients=GRADIENTS)

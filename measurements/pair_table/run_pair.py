@@ -40,6 +40,7 @@ def works(library: ctypes.CDLL) -> str:
             errors[dtype] = error
     # An exception that names the wrong argument must pass through torch's C++ interface.
     x, weights, *rest = parts(5, 7, 11)[2]
+    assert isinstance(weights, torch.Tensor)
     try:
         torch.ops.lltm.forward(x, weights[:, :-1].contiguous(), *rest)
     except RuntimeError as refused:

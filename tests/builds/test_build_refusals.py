@@ -100,6 +100,35 @@ def test_nvcc_of_torchs_major_is_taken_without_a_gpu(
     assert log == []
 
 
+CUDA_ALONE = PROJECT._replace(kernels=("cuda",))
+
+
+def test_kernels_for_cuda_alone_without_nvcc_are_refused_in_a_sentence(
+    no_nvcc: dict[str, str], tmp_path: Path
+) -> None:
+    for torch in (a_torch(tmp_path), a_torch(tmp_path, cuda="13.0")):
+        with pytest.raises(BuildError, match=r"^lltm has kernels for CUDA alone, but no nvcc was"):
+            fitting_request(CUDA_ALONE, torch, tmp_path, no_nvcc)
+
+
+def test_kernels_for_cuda_alone_are_built_for_a_torch_without_cuda_too(
+    no_nvcc: dict[str, str], tmp_path: Path
+) -> None:
+    env = {**no_nvcc, "CUDA_HOME": str(a_toolkit(tmp_path, "13.0"))}
+    request = fitting_request(CUDA_ALONE, a_torch(tmp_path), tmp_path, env)
+    assert request.kernels == ("cuda13",)
+
+
+def test_operators_for_cuda_alone_can_be_built_without_kernels(
+    no_nvcc: dict[str, str], tmp_path: Path
+) -> None:
+    log: list[str] = []
+    env = {**no_nvcc, "FORCE_CUDA": "0"}
+    request = fitting_request(CUDA_ALONE, a_torch(tmp_path), tmp_path, env, log=log.append)
+    assert (request.kernels, request.glue) == ((), "stable210")
+    assert "operators without kernels" in log[0]
+
+
 @pytest.mark.parametrize(("force", "kernels"), [(None, ("cpu",)), ("1", ("cpu", "cuda13"))])
 def test_nvcc_newer_than_torchs_cuda_needs_force(
     no_nvcc: dict[str, str], tmp_path: Path, force: str | None, kernels: tuple[str, ...]

@@ -1,4 +1,7 @@
-"""Two more clients of the engine: `tiny` has kernels for the CPU alone, `bare` has none."""
+"""More clients of the engine: `tiny` has kernels for the CPU alone, `bare` and `kit` have none.
+
+`kit` has an operator for each helper of the doors.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ CLIENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tiny": ("scale", ("cpu",)),
     "bare": ("gram", ()),
 }
+KIT: dict[str, tuple[str, tuple[str, ...]]] = {"kit": ("copies", ())}
 
 
 def project_of(name: str, root: Path) -> Project:
-    operator, kernels = CLIENTS[name]
+    operator, kernels = (CLIENTS | KIT)[name]
     return Project(
         distribution=f"{name}-client",
         package=f"{name}_client",
@@ -58,15 +62,21 @@ def glues() -> list[str]:
     return names
 
 
-def build(name: str, root: Path) -> Project:
-    """The client's binaries in `root`/lib, from its sources and the engine's."""
+def build(name: str, root: Path, *, only: str = "") -> Project:
+    """The client's binaries in `root`/lib, from its sources and the engine's.
+
+    All glues, or `only` one.
+    """
     shutil.copytree(HERE / name, root, dirs_exist_ok=True)
     project = project_of(name, root)
     # Without optimisation; what the linker is asked for stays.
     env = {**os.environ, "DEBUG": "1"}
     fitting = fitting_request(project, find_torch(), root / "lib", env, log=lambda line: None)
-    other_glues = [glue for glue in glues() if glue != fitting.glue]
-    others = [replace(fitting, glue=glue, kernels=()) for glue in other_glues]
-    for request in (fitting, *others):
+    chosen = [only] if only else glues()
+    requests = [
+        replace(fitting, glue=glue, kernels=fitting.kernels if glue == chosen[0] else ())
+        for glue in chosen
+    ]
+    for request in requests:
         execute(plan(request), root / "work", jobs=2, log=lambda line: None)
     return project

@@ -14,6 +14,7 @@ from torchship.release import ReleaseError
 from torchship.release.cells import all_cells, required, select
 from torchship.release.host import Host, host_cell, obstacle
 from torchship.release.planner import Plan
+from torchship.release.settings import make_settings
 from torchship.release.toolchains import Compilers
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
@@ -97,6 +98,43 @@ def test_without_torch_the_host_gets_the_stable_cpu_cell(matrix, settings) -> No
 )
 def test_the_host_cell_fits_the_torch_that_is_there(matrix, installed, name, settings) -> None:
     assert host_cell(replace(HOST, torch=installed), settings).name == name
+
+
+def cuda_alone(settings):
+    """The settings of a project whose kernels are for CUDA alone."""
+    values = settings.matrix.model_dump(by_alias=True)
+    del values["kernels"]["cpu"]
+    values["platforms"] = {"linux-x86_64": {"debian": "amd64"}}
+    for owner in (values["stable"], *values["torch"].values()):
+        key = "devices" if "devices" in owner else "aten"
+        owner[key] = [device for device in owner[key] if device != "cpu"]
+    return make_settings(type(settings.matrix).model_validate(values), settings.repo)
+
+
+@pytest.mark.parametrize(
+    ("installed", "name"),
+    [
+        (None, "stable210-cu13"),
+        (torch("2.13.0+cpu"), "stable210-cu13"),
+        (torch("2.10.0", "12.8"), "stable210-cu12"),
+        (torch("2.9.1+cpu"), "aten29-abi1-cu12"),
+    ],
+)
+def test_kernels_for_cuda_alone_have_a_host_cell_everywhere(installed, name, settings) -> None:
+    own = cuda_alone(settings)
+    assert own.project.kernels == ("cuda",)
+    assert host_cell(replace(HOST, torch=installed), own).name == name
+    assert {"cpu"}.isdisjoint(kernel for c in all_cells(own.matrix) for kernel in c.kernels)
+
+
+def test_a_glue_without_a_cell_is_refused_with_what_there_is(settings) -> None:
+    values = settings.matrix.model_dump(by_alias=True)
+    values["torch"]["2.9"]["aten"] = []
+    own = make_settings(type(settings.matrix).model_validate(values), settings.repo)
+    with pytest.raises(
+        ReleaseError, match=r"torch 2\.9\.1 needs the glue aten29-abi1, .* stable210"
+    ):
+        host_cell(replace(HOST, torch=torch("2.9.1")), own)
 
 
 def test_a_torch_that_nothing_serves_is_refused(matrix, settings) -> None:

@@ -97,11 +97,11 @@ def fitting_request(
     The variant has CUDA kernels if the project has them, torch is a CUDA build, and there is
     an nvcc that is not too old and whose CUDA major is not newer than torch's. FORCE_CUDA=1
     demands CUDA kernels, even by a newer nvcc or for a torch without CUDA; FORCE_CUDA=0
-    leaves them out.
+    leaves them out. A project whose only kernels are for CUDA demands them too.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)
-    toolkit = _choose_toolkit(torch, env, log) if project.has_cuda else None
+    toolkit = _choose_toolkit(torch, project, env, log) if project.has_cuda else None
     kernels: tuple[str, ...] = ("cpu",) if "cpu" in project.kernels else ()
     if toolkit is not None and "cuda" in project.kernels:
         kernels += (f"cuda{toolkit.version[0]}",)
@@ -118,9 +118,13 @@ def fitting_request(
     )
 
 
-def _choose_toolkit(torch: TorchInstall, env: Mapping[str, str], log: Log) -> CudaToolkit | None:
+def _choose_toolkit(
+    torch: TorchInstall, project: Project, env: Mapping[str, str], log: Log
+) -> CudaToolkit | None:
     """The nvcc for CUDA kernels; None, and why to `log`, if they must be left out."""
     forced = read_flag(env, "FORCE_CUDA")
+    if project.has_cuda_kernels_alone and forced is not True:
+        return _only_toolkit(torch, project, env, log)
     if forced is False or (forced is None and torch.cuda is None):
         return None  # FORCE_CUDA=0, or a torch without CUDA
     toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
@@ -131,6 +135,23 @@ def _choose_toolkit(torch: TorchInstall, env: Mapping[str, str], log: Log) -> Cu
             raise
         log(f"{error}. Building for the CPU only")
         return None
+
+
+def _only_toolkit(
+    torch: TorchInstall, project: Project, env: Mapping[str, str], log: Log
+) -> CudaToolkit | None:
+    """The nvcc of a project whose only kernels are for CUDA; None with FORCE_CUDA=0."""
+    without = "its operators without kernels, which can be traced and exported but not run"
+    if read_flag(env, "FORCE_CUDA") is False:
+        log(f"building {without}, since FORCE_CUDA=0")
+        return None
+    toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
+    if toolkit is None:
+        raise BuildError(
+            f"{project.distribution} has kernels for CUDA alone, but no nvcc was found: "
+            f"{NO_NVCC}, or set FORCE_CUDA=0 to build {without}"
+        )
+    return _check_toolkit(toolkit, torch, env, log)
 
 
 def _check_toolkit(

@@ -92,6 +92,10 @@ class Project(Record, kw_only=True):
         return self.has_cuda_glue or "cuda" in self.kernels
 
     @property
+    def has_cuda_kernels_alone(self) -> bool:
+        return self.kernels == ("cuda",)
+
+    @property
     def command(self) -> str:
         """The command that shows the checker's report."""
         return f"python -m {self.package}"

@@ -104,6 +104,10 @@ class KernelsName(Record):
             raise NameFormatError(f"{spelling[:80]!r} is not a kernels name such as cpu or cuda12")
         return name
 
+    @property
+    def device_type(self) -> str:
+        return "cpu" if self.cuda_major is None else "cuda"
+
     def __str__(self) -> str:
         return "cpu" if self.cuda_major is None else f"cuda{self.cuda_major}"
 
@@ -130,12 +134,17 @@ class VariantName(Record):
         return f"{self.glue}-{str(self.kernels).replace('cuda', 'cu')}"
 
 
-def variant_of(glue: str, cuda_kernels: str | None) -> str:
-    """The name of the variant of a glue, which may have the CUDA code itself, and its kernels."""
+def variant_of(glue: str, cuda_kernels: str | None, project: Project) -> str:
+    """The name of the variant of a glue, which may have the CUDA code itself, and its kernels.
+
+    Without kernels for the only type of device that has any, it is the glue's name alone.
+    """
     with suppress(NameFormatError):
         if GlueName.parse(glue).cuda_major is not None:
             return glue
-    return f"{glue}-{cuda_kernels.replace('cuda', 'cu') if cuda_kernels else 'cpu'}"
+    if cuda_kernels is not None:
+        return f"{glue}-{cuda_kernels.replace('cuda', 'cu')}"
+    return glue if project.has_cuda_kernels_alone else f"{glue}-cpu"
 
 
 def parse_file_name(name: str) -> GlueName | KernelsName | None:

@@ -46,7 +46,8 @@ class Selection(Record, kw_only=True):
         """The name of the chosen variant, such as `stable210-cu13`; None if incomplete."""
         if self.glue is None or not self.complete:
             return None
-        return variant_of(self.glue.binary.name, self.cuda.binary.name if self.cuda else None)
+        cuda = self.cuda.binary.name if self.cuda else None
+        return variant_of(self.glue.binary.name, cuda, self.project)
 
     @property
     def cause(self) -> Finding | None:

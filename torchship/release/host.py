@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..builder import BuildError, HostCompiler, find_host_compiler, glue_for
-from ..doctor.records import TorchInstall
+from ..doctor.records import GlueName, TorchInstall
 from ..doctor.torch_probe import TorchNotFoundError, find_torch
 from . import ReleaseError, emulation
 from .cells import Cell, all_cells, select
 from .environments import python_facts
-from .schema import Matrix
+from .schema import Matrix, pair
 from .settings import Settings
 from .toolchains import Compilers, Toolchain, choose, probe_compilers
 
@@ -128,29 +128,38 @@ def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | Non
 
 
 def host_cell(host: Host, settings: Settings) -> Cell:
-    """The cell for the host's torch, of CUDA if buildable.
+    """The cell for the host's torch, of CUDA if buildable, else for the CPU.
 
-    Without torch, the stable CPU cell.
+    Without torch, the glue is the stable one. Where the matrix has no CPU cell for the glue, the
+    cell is of the newest CUDA that this machine can build, or else of the newest.
     """
-    matrix = settings.matrix
-    cells = {str(cell.variant): cell for cell in all_cells(matrix)}
-    if host.torch is None:
-        target = matrix.stable.target.replace(".", "")
-        return cells.get(f"stable{target}-cpu") or next(iter(cells.values()))
-    try:
-        glue = glue_for(host.torch, settings.project)
-    except BuildError as error:
-        raise ReleaseError(str(error)) from error
-    cuda = cells.get(f"{glue}-cu{host.torch.cuda_major}")  # None also for a CPU build of torch
+    glue = _host_glue(host, settings)
+    cells = {cell.device: cell for cell in all_cells(settings.matrix) if cell.glue == glue}
+    if not cells:
+        if host.torch is None:
+            return all_cells(settings.matrix)[0]
+        raise ReleaseError(
+            f"torch {host.torch.version} needs the glue {glue}, of which the matrix has no cell; "
+            f"there are: {', '.join(cell.name for cell in all_cells(settings.matrix))}"
+        )
+    # None also without torch, or for a CPU build of torch.
+    cuda = cells.get(f"cu{host.torch.cuda_major}") if host.torch else None
     if cuda and not obstacle(cuda, host, settings):
         return cuda
-    name = f"{glue}-cpu"
-    if name not in cells:
-        raise ReleaseError(
-            f"{host.torch.root}: torch {host.torch.version} needs {name}, which the matrix lacks; "
-            f"there are: {', '.join(cells)}"
-        )
-    return cells[name]
+    if "cpu" in cells:
+        return cells["cpu"]
+    newest_first = sorted(cells.values(), key=lambda cell: cell.cuda_major or 0, reverse=True)
+    buildable = [cell for cell in newest_first if not obstacle(cell, host, settings)]
+    return (buildable or newest_first)[0]
+
+
+def _host_glue(host: Host, settings: Settings) -> str:
+    if host.torch is None:
+        return str(GlueName("stable", pair(settings.matrix.stable.target)))
+    try:
+        return glue_for(host.torch, settings.project)
+    except BuildError as error:
+        raise ReleaseError(str(error)) from error
 
 
 def chosen_cells(selectors: Sequence[str], host: Host, settings: Settings) -> list[Cell]:

@@ -171,7 +171,8 @@ def _devices(where: Loc, devices: Sequence[str], matrix: Matrix) -> Problems:
         has_objects = any(kernels.has_object for kernels in matrix.kernels.values())
         if _kernels_for(device, matrix) is None and (device != "cpu" or has_objects):
             able = ", ".join(name.replace("cuda", "cu") for name in matrix.kernels)
-            yield (*where, index), f"{device} has no entry under `kernels`; those have: {able}"
+            remedy = f"those have: {able}" if able else "without kernels, name cpu alone"
+            yield (*where, index), f"{device} has no entry under `kernels`; {remedy}"
 
 
 def _compilers(where: Loc, devices: Sequence[str], torch: Torch | None, matrix: Matrix) -> Problems:

@@ -26,7 +26,7 @@ def brief(matrix: Matrix) -> str:
         first_stable = minors.index(own.stable.target) if is_stable else len(minors)
         older = minors[:first_stable]
         aten = {device for minor in older for device in own.torch[minor].aten}
-        if older:
+        if aten:
             lines.append(
                 row(
                     platform,

@@ -70,9 +70,19 @@ def has_passed(result: LiveResult) -> bool:
     return not result["error"] and all(device["ok"] for device in result["devices"])
 
 
+def has_run_nowhere(result: LiveResult) -> bool:
+    """Whether the operators were loaded, but serve no device that torch finds here."""
+    return result["error"] is None and not result["devices"]
+
+
 def live_run_text(result: LiveResult) -> str:
     if result["error"] is not None:
         return shorten(f"live run failed: {result['error']}")
+    if has_run_nowhere(result):
+        return (
+            "live run: nothing was computed, since the operators serve CUDA devices alone "
+            "and torch finds none here"
+        )
     rows = []
     for device in result["devices"]:
         differences = device["differences"].items()

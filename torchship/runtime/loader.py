@@ -95,12 +95,7 @@ class LoadedBinaries(Record):
     #: Why no CUDA kernels were loaded although torch is a CUDA build and the project has CUDA
     #: kernels; else None.
     cuda_rejection: Finding | None
-
-    @property
-    def variant(self) -> str:
-        """The variant's name, e.g. `stable210-cu13`."""
-        has_kernels = self.cuda is not None and self.cuda.kind == "kernels"
-        return variant_of(self.glue.name, self.cuda.name if has_kernels and self.cuda else None)
+    variant: str  #: its name, such as `stable210-cu13`
 
     @property
     def paths(self) -> tuple[Path | None, ...]:
@@ -226,9 +221,14 @@ class Loader:
                 # The CPU works; `check_cuda` raises the cause.
                 cuda_rejection = error.finding
                 cuda = None
-        if is_cuda_glue and cuda is None:
-            cuda = glue
-        return LoadedBinaries(glue=glue, cpu=cpu, cuda=cuda, cuda_rejection=cuda_rejection)
+        kernels = cuda.name if cuda else None
+        return LoadedBinaries(
+            glue=glue,
+            cpu=cpu,
+            cuda=glue if is_cuda_glue and cuda is None else cuda,
+            cuda_rejection=cuda_rejection,
+            variant=variant_of(glue.name, kernels, self.project),
+        )
 
     def _why_no_cuda(self, selection: Selection, runtime: Runtime) -> Finding | None:
         """Why a CUDA build of torch gets no CUDA kernels; None for another torch or project."""

@@ -134,7 +134,7 @@ def _compile_into(
         work = Path(unfinished)
         request = fitting_request(project, torch, work / "lib", env, log=remark)
         kernels = None if request.cuda is None else f"cuda{request.cuda.version[0]}"
-        variant = variant_of(str(request.glue), kernels)
+        variant = variant_of(str(request.glue), kernels, project)
         execute(plan(request), work / "work", log=log)
         finished = work / "finished"
         finished.mkdir(mode=0o700)

@@ -16,7 +16,7 @@ from ..doctor.project import Project, Record
 from ..doctor.records import Finding, NameFormatError, Runtime, Verdict, file_name
 from ..doctor.selection import Selection
 from ..doctor.text import printable
-from .live_process import has_passed, live_run_text, run_in_process
+from .live_process import has_passed, has_run_nowhere, live_run_text, run_in_process
 from .live_run import LiveResult
 
 
@@ -117,25 +117,41 @@ def _print_text(result: Report) -> None:
         print("\n" + render.cause_text(result.cause))
     if result.live is not None:
         print("\n" + live_run_text(result.live))
-    print(f"\n{project.distribution} {'works here' if result.works else 'does not work here'}")
+    print(f"\n{project.distribution} {_verdict(result)}")
+
+
+def _verdict(result: Report) -> str:
+    if result.live is not None and has_run_nowhere(result.live):
+        return "can be loaded here, but has no device to compute on"
+    return "works here" if result.works else "does not work here"
 
 
 def explain_variant(runtime: Runtime, name: str, *, as_json: bool) -> int:
-    """Prints every finding of one variant; returns 0 if all its binaries are accepted, else 1, and
-    2 for a malformed name."""
+    """Prints every finding of one variant; returns 0 if all its binaries are accepted, else 1.
+
+    Returns 2 for a malformed name, and for a device for which the project has no kernels.
+    """
     try:
         variant = VariantName.parse(name)
     except NameFormatError as error:
         print(error, file=sys.stderr)
         return 2
-    paths, _ = find_binaries(runtime.project, runtime.torch)
+    project = runtime.project
+    # The glue of operators without kernels has a variant for the CPU, which serves all devices.
+    device_types = (*(project.kernels or ("cpu",)), *(("cuda",) if project.has_cuda else ()))
+    if variant.kernels.device_type not in device_types:
+        kernels = f"kernels for {project.kernels[0]} alone" if project.kernels else "no kernels"
+        print(f"{project.distribution} has {kernels}: no variant is {name}", file=sys.stderr)
+        return 2
+    paths, _ = find_binaries(project, runtime.torch)
     selection = select(paths, runtime, judge_file, forced=name, exhaustive=True)
-    # Every variant has the kernels of the CPU, if there are such.
-    kernels = {KernelsName(), variant.kernels} if runtime.project.kernels else set()
     glue = variant.glue
-    if runtime.project.has_cuda_glue:
+    if project.has_cuda_glue:
         glue = glue._replace(cuda_major=variant.kernels.cuda_major)
-    needed_files = [file_name(glue), *(file_name(name) for name in kernels)]
+    needed_files = [
+        file_name(glue),
+        *(file_name(kernels) for kernels in _kernels_of(variant, project)),
+    ]
     verdicts = [
         verdict for verdict in selection.considered if verdict.binary.path.name in needed_files
     ]
@@ -146,6 +162,12 @@ def explain_variant(runtime: Runtime, name: str, *, as_json: bool) -> int:
         installed = ", ".join(printable(path.name) for path in paths) or "nothing"
         print(f"\nnot installed: {', '.join(absent)} (installed: {installed})")
     return 0 if not absent and all(verdict.accepted for verdict in verdicts) else 1
+
+
+def _kernels_of(variant: VariantName, project: Project) -> set[KernelsName]:
+    """The kernels of a variant: a CUDA variant has those of the CPU too, if there are such."""
+    kernels = {KernelsName(), variant.kernels}
+    return {name for name in kernels if name.device_type in project.kernels}
 
 
 def print_verdicts(verdicts: list[Verdict], *, as_json: bool) -> None:

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernel_registry.h"
+#include "kernels/dtypes.h"
 
 // The checks of PyTorch's C++ extension tutorial, and CHECK_CPU. `Torch` must be in scope. Messages
 // name the argument by the text of `x`.
@@ -22,18 +23,10 @@
 
 namespace PROJECT_NAMESPACE {
 
-// The name of a scalar type, by torch's code. The codes are part of torch's serialisation format
-// and do not change.
+// The name of a dtype, by torch's code.
 inline std::string dtype_name(int32_t scalar_type) {
-  static const char* const names[] = {
-      "uint8",     "int8",      "int16",      "int32", "int64", "float16", "float32", "float64",
-      "complex32", "complex64", "complex128", "bool",  "qint8", "quint8",  "qint32",  "bfloat16"};
-  if (scalar_type >= 0 && scalar_type < 16) return names[scalar_type];
-  static const char* const newer[] = {"float8_e5m2",     "float8_e4m3fn", "float8_e5m2fnuz",
-                                      "float8_e4m3fnuz", "uint16",        "uint32",
-                                      "uint64"};
-  if (scalar_type >= 23 && scalar_type < 30) return newer[scalar_type - 23];
-  return "scalar type " + std::to_string(scalar_type);
+  const char* const name = known_dtype_name(scalar_type);
+  return name != nullptr ? name : "scalar type " + std::to_string(scalar_type);
 }
 
 // The text of a part of a message. Messages are joined from strings, because a stream would use
@@ -63,13 +56,19 @@ struct Guards {
 
   static std::string device(const Tensor& tensor) {
     if (Torch::is_cpu(tensor)) return "cpu";
+    if (Torch::is_meta(tensor)) return "meta";
     const std::string index = std::to_string(Torch::device_index(tensor));
     return (Torch::is_cuda(tensor) ? "cuda:" : "another device, index ") + index;
   }
 
   static void on_device(const Tensor& tensor, const char* name, Device wanted) {
+    if (wanted == Device::kMeta && Torch::is_meta(tensor)) return;
     const bool cuda = wanted == Device::kCUDA;
-    if (cuda ? Torch::is_cuda(tensor) : Torch::is_cpu(tensor)) return;
+    if (cuda ? Torch::is_cuda(tensor) : wanted == Device::kCPU && Torch::is_cpu(tensor)) return;
+    if (wanted == Device::kMeta) {
+      fail(name, " must be a tensor on meta like the other arguments, got one on ", device(tensor),
+           "; move it with ", name, ".to(\"meta\")");
+    }
     fail(name, " must be a ", cuda ? "CUDA" : "CPU",
          " tensor like the other arguments, got one on ", device(tensor), "; move it with ", name,
          cuda ? ".cuda()" : ".cpu()");
@@ -110,6 +109,20 @@ struct Guards {
       fail(name, " must be on the device of ", model_name, ", ", device(model), ", got ",
            device(tensor), "; move it with ", name, ".to(", model_name, ".device)");
     }
+  }
+
+  // Checks that the dtype is one of `wanted`, which are codes of Dtype.
+  static void has_dtype(const Tensor& tensor, const char* name,
+                        std::initializer_list<int32_t> wanted) {
+    const int32_t code = Torch::scalar_type(tensor);
+    if (std::find(wanted.begin(), wanted.end(), code) != wanted.end()) return;
+    std::string names;
+    for (const int32_t* one = wanted.begin(); one != wanted.end(); ++one) {
+      const bool is_last = one + 1 == wanted.end();
+      names += (names.empty() ? "" : is_last ? " or " : ", ") + dtype_name(*one);
+    }
+    fail(name, " must be ", names, ", got ", dtype_name(code), "; convert it with ", name,
+         ".to(torch.", dtype_name(*wanted.begin()), ")");
   }
 
   // Checks the number of dimensions. `meaning` writes the shape in letters.

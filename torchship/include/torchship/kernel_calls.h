@@ -19,6 +19,7 @@ template <typename Torch, Device device, typename Table>
 struct AttachedKernels {
   using Tensor = typename Torch::Tensor;
   using Guard = Guards<Torch>;
+  static_assert(device != Device::kMeta, "a tensor on `meta` has no elements for a kernel");
 
   static const Table& kernels() {
     const TableHead* attached = attached_kernels(device);

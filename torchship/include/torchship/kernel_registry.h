@@ -7,7 +7,8 @@
 
 namespace PROJECT_NAMESPACE {
 
-enum class Device { kCPU, kCUDA };
+// The devices of an operator. Only CPU and CUDA have kernels: on `meta` there are no elements.
+enum class Device { kCPU, kCUDA, kMeta };
 
 using TableHead = PROJECT_SYMBOL(table_head);
 

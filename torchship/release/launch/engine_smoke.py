@@ -2,10 +2,11 @@
 
     python engine_smoke.py PACKAGE [--outside DIR] [--glue NAME] [--json FILE]
 
-More than `python -m PACKAGE`, it compares 16-bit types and every shape of `smoke.SHAPES`, checks
-gradients by finite differences, counts OpenMP runtimes and can require one glue. The exit code is
-0 if every check passes, else 1. If EMULATED is set, for a slow emulator, the script leaves out the
-last and largest of several shapes, and does the live run of `python -m PACKAGE` itself.
+More than `python -m PACKAGE`, it compares every shape of `smoke.SHAPES`, checks gradients by
+finite differences, counts OpenMP runtimes and can require one glue. `smoke.DTYPES` says which
+dtypes the op takes, `smoke.GRADIENTS` whether it has gradients. The exit code is 0 if every check
+passes, else 1. If EMULATED is set, for a slow emulator, the script leaves out the last and largest
+of several shapes, and does the live run of `python -m PACKAGE` itself.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import product
 from pathlib import Path
+from types import ModuleType
 from typing import TypedDict
 
-TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "float16": 5e-3, "bfloat16": 3e-2}
+# For a smoke.py that says nothing of them.
+DTYPES = ("float64", "float32", "float16", "bfloat16")
 OPENMP = re.compile(r"lib(gomp|omp|iomp5|omp5)\b")
 
 
@@ -54,19 +57,41 @@ def openmp_runtimes(maps: str) -> list[str]:
     return sorted(path for path in paths if OPENMP.match(Path(path).name))
 
 
-def compare_with_definition(package: str, devices: list[str], checks: Checks) -> list[Comparison]:
+class Subject:
+    """The package under test: its smoke.py, what that says of the op, and the devices to try."""
+
+    def __init__(self, package: str) -> None:
+        import torch
+
+        self.live_run: ModuleType = import_module(f"{package}.engine.runtime.live_run")
+        self.smoke: ModuleType = import_module(f"{package}.smoke")
+        self.dtypes: tuple[str, ...] = getattr(self.smoke, "DTYPES", DTYPES)
+        self.gradients: bool = getattr(self.smoke, "GRADIENTS", True)
+        project = import_module(f"{package}.loader").LOADER.project
+        self.devices: list[str] = [
+            device
+            for device in self.live_run.served_devices(project)
+            if device == "cpu" or torch.cuda.is_available()
+        ]
+
+
+def compare_with_definition(subject: Subject, checks: Checks) -> list[Comparison]:
     """Every dtype and shape on every device."""
-    live_run = import_module(f"{package}.engine.runtime.live_run")
-    smoke = import_module(f"{package}.smoke")
+    smoke = subject.smoke
     shapes = getattr(smoke, "SHAPES", [()])
     if os.environ.get("EMULATED"):
         shapes = shapes[:-1] or shapes
         for result in smoke.run()["devices"]:
             description = f"live run on {result['device']}: {result['error'] or 'agrees'}"
             checks.add(description, passed=result["ok"])
+    if not subject.devices:
+        checks.add("nothing to compare: the operators serve CUDA, and there is no GPU", passed=True)
     comparisons: list[Comparison] = []
-    for device, (dtype, tolerance), shape in product(devices, TOLERANCES.items(), shapes):
-        worst = live_run.difference(smoke.parts(*shape), device, dtype)
+    for device, dtype, shape in product(subject.devices, subject.dtypes, shapes):
+        worst = subject.live_run.difference(
+            smoke.parts(*shape), device, dtype, gradients=subject.gradients
+        )
+        tolerance = subject.live_run.tolerance(dtype)
         comparisons.append({"device": device, "dtype": dtype, "shape": shape, "worst": worst})
         size = "x".join(map(str, shape))
         description = f"{device} {dtype} {size}: {worst:.1e}, allowed {tolerance:.0e}"
@@ -74,12 +99,21 @@ def compare_with_definition(package: str, devices: list[str], checks: Checks) ->
     return comparisons
 
 
-def check_gradients(package: str) -> bool:
+def check_gradients(subject: Subject, checks: Checks) -> bool | None:
+    """By finite differences; None if there is nothing to check."""
     import torch
 
-    op, _, samples = import_module(f"{package}.smoke").parts()
-    leaves = [sample.requires_grad_() for sample in samples]
-    return bool(torch.autograd.gradcheck(op, leaves, raise_exception=False))
+    dtypes = [dtype for dtype in ("float64", "complex128") if dtype in subject.dtypes]
+    if not (subject.gradients and dtypes and subject.devices):
+        checks.add("gradcheck left out: no gradients, or neither in float64 nor here", passed=True)
+        return None
+    op, _, samples = subject.smoke.parts()
+    arguments = subject.live_run.arguments_for(
+        samples, subject.devices[0], getattr(torch, dtypes[0]), gradients=True
+    )
+    agree = bool(torch.autograd.gradcheck(op, arguments, raise_exception=False))
+    checks.add(f"gradcheck in {dtypes[0]}", passed=agree)
+    return agree
 
 
 def main() -> int:
@@ -102,19 +136,20 @@ def main() -> int:
     import torch
 
     loader = import_module(f"{name}.loader").LOADER
-    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     checks = Checks()
-    comparisons = compare_with_definition(name, devices, checks)
-    gradients_agree = check_gradients(name)
-    checks.add("gradcheck in float64", passed=gradients_agree)
+    subject = Subject(name)
+    comparisons = compare_with_definition(subject, checks)
+    gradients_agree = check_gradients(subject, checks)
     runtimes = openmp_runtimes(Path("/proc/self/maps").read_text(encoding="utf-8"))
     names = ", ".join(runtimes) or "none"
     checks.add(f"OpenMP runtimes, at most one: {names}", passed=len(runtimes) < 2)
     loaded = loader.loaded()
     variant = loaded.variant if loaded else None
+    glue = loaded.glue.name if loaded else None
     checks.add(
         f"chosen {variant}, needed {options.glue or 'any'}",
-        passed=options.glue is None or str(variant).startswith(f"{options.glue}-"),
+        # A glue with CUDA code is named after that too.
+        passed=options.glue is None or f"{glue}-".startswith(f"{options.glue}-"),
     )
     facts = {
         "variant": variant,
@@ -123,7 +158,7 @@ def main() -> int:
         loader.project.distribution: package.__version__,
         "torch": torch.__version__,
         "python": sys.version.split()[0],
-        "devices": devices,
+        "devices": subject.devices,
         "package": str(folder),
         "gradcheck": gradients_agree,
         "failed": checks.failed,

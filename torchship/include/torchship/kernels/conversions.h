@@ -44,3 +44,41 @@ PROJECT_HOST_DEVICE Bits bfloat_of_float(Float value) {
   const Bits nan = (bits >> 16) | 0x40u;
   return value != value ? nan : rounded;
 }
+
+template <typename Float, typename Bits>
+PROJECT_HOST_DEVICE Float float_of_e4m3(Bits e4m3) {
+  const Bits magnitude = (e4m3 & 0x7fu) << 20;
+  // As for half: the exponent's bias is 7, and float's is 127.
+  const Bits finite = reinterpret<Bits>(reinterpret<Float>(magnitude) * 0x1p120f);
+  const Bits nan = magnitude == (0x7fu << 20) ? Bits{} + 0x7fc00000u : Bits{};
+  return reinterpret<Float>(finite | nan | ((e4m3 & 0x80u) << 24));
+}
+
+// Rounds to nearest even; what is too large, infinity too, becomes the largest number.
+template <typename Bits, typename Float>
+PROJECT_HOST_DEVICE Bits e4m3_of_float(Float value) {
+  const Bits bits = reinterpret<Bits>(value);
+  const Bits sign = (bits >> 24) & 0x80u;
+  const Bits magnitude = bits & 0x7fffffffu;
+  const Bits normal = (magnitude - (120u << 23) + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20;
+  // As for half: the addition of 2^14 makes the hardware round at the right bit.
+  const Bits subnormal = reinterpret<Bits>(reinterpret<Float>(magnitude) + 0x1p14f) - 0x46800000u;
+  Bits e4m3 = magnitude < 0x3c800000u ? subnormal : normal;
+  e4m3 = magnitude > 0x43e00000u ? Bits{} + 0x7eu : e4m3;  // more than 448
+  e4m3 = magnitude > 0x7f800000u ? Bits{} + 0x7fu : e4m3;  // NaN
+  return sign | e4m3;
+}
+
+// Rounds to nearest even.
+template <typename Bits, typename Float>
+PROJECT_HOST_DEVICE Bits e5m2_of_float(Float value) {
+  const Bits bits = reinterpret<Bits>(value);
+  const Bits sign = (bits >> 24) & 0x80u;
+  const Bits magnitude = bits & 0x7fffffffu;
+  const Bits normal = (magnitude - (112u << 23) + 0xfffffu + ((magnitude >> 21) & 1u)) >> 21;
+  const Bits subnormal = reinterpret<Bits>(reinterpret<Float>(magnitude) + 0x1p7f) - 0x43000000u;
+  Bits e5m2 = magnitude < 0x38800000u ? subnormal : normal;
+  e5m2 = magnitude >= 0x47800000u ? Bits{} + 0x7cu : e5m2;  // 65536 and more become infinity
+  e5m2 = magnitude > 0x7f800000u ? Bits{} + 0x7fu : e5m2;   // NaN
+  return sign | e5m2;
+}

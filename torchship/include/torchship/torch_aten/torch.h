@@ -7,6 +7,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/mm.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -24,7 +25,18 @@ __attribute__((weak)) cublasContext* getCurrentCUDABlasHandle();
 
 namespace PROJECT_NAMESPACE {
 
-struct AtenTorch : TensorCalls<at::Tensor> {
+struct AtenTorch : TensorCalls<AtenTorch, at::Tensor> {
+  // The C++ types of `Device` and `ScalarType` in a schema.
+  using DeviceArgument = at::Device;
+  using DtypeArgument = at::ScalarType;
+
+  static constexpr bool kIsStable = false;
+  static constexpr bool kHasGenerator = true;
+
+  static DeviceArgument cpu() { return at::kCPU; }
+  static int32_t dtype_code(DtypeArgument dtype) { return static_cast<int32_t>(dtype); }
+
+  static bool is_meta(const Tensor& tensor) { return tensor.is_meta(); }
   static int32_t device_index(const Tensor& tensor) { return tensor.get_device(); }
   static int32_t scalar_type(const Tensor& tensor) {
     return static_cast<int32_t>(tensor.scalar_type());
@@ -32,6 +44,13 @@ struct AtenTorch : TensorCalls<at::Tensor> {
 
   static Tensor empty(at::IntArrayRef sizes, const Tensor& like) {
     return with_large_pages(at::empty(sizes, like.options()));
+  }
+  static Tensor empty(at::IntArrayRef sizes, const Tensor& like, int32_t dtype) {
+    return with_large_pages(at::empty(sizes, like.options().dtype(DtypeArgument(dtype))));
+  }
+  static Tensor empty_on(at::IntArrayRef sizes, int32_t dtype, const DeviceArgument& device) {
+    const auto options = at::TensorOptions(device).dtype(DtypeArgument(dtype));
+    return with_large_pages(at::empty(sizes, options));
   }
   static Tensor empty_like(const Tensor& model) { return empty(model.sizes(), model); }
 
@@ -58,6 +77,27 @@ struct AtenTorch : TensorCalls<at::Tensor> {
   static void copy(Tensor to, const Tensor& from) { to.copy_(from); }
   static void zero(Tensor tensor) { tensor.zero_(); }
 
+  // The rows of `tensor`, along `dim`, that a tensor of int32 or int64 names.
+  static Tensor index_select(const Tensor& tensor, int64_t dim, const Tensor& indices) {
+    return at::index_select(without_gradient(tensor), dim, indices);
+  }
+
+  // Fill a tensor with random numbers of torch's default generator for its device, which
+  // torch.manual_seed seeds.
+  static void fill_uniform(Tensor tensor, double from, double to) { tensor.uniform_(from, to); }
+  static void fill_normal(Tensor tensor, double mean, double deviation) {
+    tensor.normal_(mean, deviation);
+  }
+
+  // Returns a number from 0 to 2^63 - 1 of torch's default generator for the CPU, with which a
+  // kernel may seed a generator of its own.
+  static int64_t draw_seed() {
+    return item<int64_t>(at::empty({1}, at::TensorOptions(at::kCPU).dtype(at::kLong)).random_());
+  }
+
+  // The same elements, of which autograd records nothing.
+  static Tensor without_gradient(const Tensor& tensor) { return tensor.detach(); }
+
   static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
                            PROJECT_SYMBOL(range_function) function, void* context) {
     at::parallel_for(begin, end, grain_size,
@@ -74,6 +114,7 @@ struct AtenTorch : TensorCalls<at::Tensor> {
   class DeviceGuard {
    public:
     explicit DeviceGuard(const Tensor& tensor) : device_(tensor.device()) {}
+    explicit DeviceGuard(const DeviceArgument& device) : device_(device) {}
 
    private:
     c10::OptionalDeviceGuard device_;

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -33,7 +34,21 @@ __attribute__((weak)) AOTITorchError torch_get_current_cuda_blas_handle(void** h
 
 namespace PROJECT_NAMESPACE {
 
-struct StableTorch : TensorCalls<torch::stable::Tensor> {
+struct StableTorch : TensorCalls<StableTorch, torch::stable::Tensor> {
+  // The C++ types of `Device` and `ScalarType` in a schema.
+  using DeviceArgument = torch::stable::Device;
+  using DtypeArgument = torch::headeronly::ScalarType;
+
+  static constexpr bool kIsStable = true;
+  // Torch 2.13 has Generator, and a name for its version.
+  static constexpr bool kHasGenerator = TORCH_FEATURE_VERSION >= ((2ULL << 56) | (13ULL << 48));
+
+  static DeviceArgument cpu() { return {torch::headeronly::DeviceType::CPU, 0}; }
+  static int32_t dtype_code(DtypeArgument dtype) { return static_cast<int32_t>(dtype); }
+
+  static bool is_meta(const Tensor& tensor) {
+    return tensor.device().type() == torch::headeronly::DeviceType::Meta;
+  }
   static int32_t device_index(const Tensor& tensor) { return tensor.get_device_index(); }
 
   static int32_t scalar_type(const Tensor& tensor) {
@@ -44,30 +59,28 @@ struct StableTorch : TensorCalls<torch::stable::Tensor> {
 
   template <typename Sizes = std::initializer_list<int64_t>>
   static Tensor empty(const Sizes& sizes, const Tensor& like) {
-    std::array<int64_t, 64> strides;  // torch has no tensors of more dimensions
-    int64_t stride = 1;
-    for (size_t dim = sizes.size(); dim-- > 0;) {
-      strides[dim] = stride;
-      stride *= sizes.begin()[dim];
-    }
+    return empty(sizes, like, scalar_type(like));
+  }
+  template <typename Sizes = std::initializer_list<int64_t>>
+  static Tensor empty(const Sizes& sizes, const Tensor& like, int32_t dtype) {
     int32_t device_type = 0;
     check(aoti_torch_get_device_type(like.get(), &device_type), "device query");
-    AtenTensorHandle handle = nullptr;
-    check(
-        aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.begin(), strides.data(),
-                                 scalar_type(like), device_type, device_index(like), &handle),
-        "allocation");
-    return with_large_pages(Tensor(handle));
+    return allocate(sizes, dtype, device_type, device_index(like));
+  }
+  template <typename Sizes = std::initializer_list<int64_t>>
+  static Tensor empty_on(const Sizes& sizes, int32_t dtype, const DeviceArgument& device) {
+    return allocate(sizes, dtype, static_cast<int32_t>(device.type()), device.index());
   }
   // The result is contiguous, even if dimensions of size 1 have unusual strides in `model`.
   static Tensor empty_like(const Tensor& model) { return empty(model.sizes(), model); }
 
   // Returns a view that starts `offset` elements after the start of `tensor`.
-  static Tensor strided(const Tensor& tensor, std::initializer_list<int64_t> sizes,
-                        std::initializer_list<int64_t> strides, int64_t offset) {
+  template <typename Sizes = std::initializer_list<int64_t>>
+  static Tensor strided(const Tensor& tensor, const Sizes& sizes, const Sizes& strides,
+                        int64_t offset) {
     AtenTensorHandle handle = nullptr;
     check(aoti_torch__reinterpret_tensor(tensor.get(), static_cast<int64_t>(sizes.size()),
-                                         sizes.begin(), strides.begin(), offset, &handle),
+                                         std::data(sizes), std::data(strides), offset, &handle),
           "view");
     return Tensor(handle);
   }
@@ -98,6 +111,33 @@ struct StableTorch : TensorCalls<torch::stable::Tensor> {
   }
   static void zero(const Tensor& tensor) { check(aoti_torch_zero_(tensor.get()), "zero"); }
 
+  // The rows of `tensor`, along `dim`, that a tensor of int32 or int64 names.
+  static Tensor index_select(const Tensor& tensor, int64_t dim, const Tensor& indices) {
+    return call("aten::index_select", without_gradient(tensor), dim, indices);
+  }
+
+  // Fill a tensor with random numbers of torch's default generator for its device, which
+  // torch.manual_seed seeds.
+  static void fill_uniform(const Tensor& tensor, double from, double to) {
+    call("aten::uniform_", tensor, from, to, std::nullopt);
+  }
+  static void fill_normal(const Tensor& tensor, double mean, double deviation) {
+    call("aten::normal_", tensor, mean, deviation, std::nullopt);
+  }
+
+  // Returns a number from 0 to 2^63 - 1 of torch's default generator for the CPU, with which a
+  // kernel may seed a generator of its own.
+  static int64_t draw_seed() {
+    const Tensor seed = empty_on({1}, Dtype::kInt64, cpu());
+    call("aten::random_", seed, std::nullopt);
+    return item<int64_t>(seed);
+  }
+
+  // The same elements, of which autograd records nothing.
+  static Tensor without_gradient(const Tensor& tensor) {
+    return strided(tensor, size_list(tensor), stride_list(tensor), 0);
+  }
+
   static void parallel_for(int64_t begin, int64_t end, int64_t grain_size,
                            PROJECT_SYMBOL(range_function) function, void* context) {
     check(torch_parallel_for(begin, end, grain_size, function, context), "parallel_for");
@@ -117,12 +157,40 @@ struct StableTorch : TensorCalls<torch::stable::Tensor> {
     explicit DeviceGuard(const Tensor& tensor) {
       if (tensor.is_cuda()) guard_.emplace(tensor.get_device_index());
     }
+    explicit DeviceGuard(const DeviceArgument& device) {
+      if (device.is_cuda() && device.has_index()) guard_.emplace(device.index());
+    }
 
    private:
     std::optional<torch::stable::accelerator::DeviceGuard> guard_;
   };
 
  private:
+  template <typename Sizes>
+  static Tensor allocate(const Sizes& sizes, int32_t dtype, int32_t device_type,
+                         int32_t device_index) {
+    std::array<int64_t, 64> strides;  // torch has no tensors of more dimensions
+    int64_t stride = 1;
+    for (size_t dim = sizes.size(); dim-- > 0;) {
+      strides[dim] = stride;
+      stride *= std::data(sizes)[dim];
+    }
+    AtenTensorHandle handle = nullptr;
+    check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), std::data(sizes),
+                                   strides.data(), dtype, device_type, device_index, &handle),
+          "allocation");
+    return with_large_pages(Tensor(handle));
+  }
+
+  // Calls an operator of torch through the dispatcher. `values` are all of its arguments; its one
+  // result is a tensor. The operator must be without a Scalar, which the stable ABI cannot pass.
+  template <typename... Values>
+  static Tensor call(const char* name, const Values&... values) {
+    std::array<StableIValue, sizeof...(values)> stack{torch::stable::detail::from(values)...};
+    check(torch_call_dispatcher(name, "", stack.data(), TORCH_ABI_VERSION), name);
+    return torch::stable::detail::to<Tensor>(stack[0]);
+  }
+
   // Throws if `error` reports a failure. `what` names the call to torch.
   static void check(AOTITorchError error, const char* what) {
     if (error == AOTI_TORCH_SUCCESS) return;

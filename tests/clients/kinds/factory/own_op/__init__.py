@@ -1,0 +1,16 @@
+"""Ramps of numbers."""
+
+from typing import TYPE_CHECKING
+
+from ._version import __version__
+from .loader import LOADER
+
+__all__ = ["__version__", "ramp", "reference"]
+
+if TYPE_CHECKING or LOADER.at_import():
+    from .functions import ramp
+    from .reference import reference
+else:
+
+    def __getattr__(name: str) -> object:
+        raise LOADER.absent(name, __all__)
