@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from made_facts import make_torch
+from sick_environment import carries_out
 
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.doctor import cache
+from lltm_conda.engine.doctor import cache, cures
 from lltm_conda.engine.doctor.cache import CacheError
 
 
@@ -74,6 +75,21 @@ def test_what_belongs_to_somebody_else_is_refused(entry: Path) -> None:
     os.chown(entry / "kernels-cpu.so", 65534, 65534)
     with pytest.raises(CacheError, match="belongs to user 65534"):
         cache.trusted_files(PROJECT, entry)
+
+
+@carries_out(cures.RESTRICT_CACHE)
+@pytest.mark.parametrize("name", ["cache", "a 'cache'"])
+def test_the_command_of_the_error_closes_the_cache_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("LLTM_CONDA_CACHE", str(tmp_path / name))
+    folder = cache.entry_folder(PROJECT, make_torch(), "abc")
+    cache.make(PROJECT, folder)
+    folder.chmod(0o755)
+    with pytest.raises(CacheError) as raised:
+        cache.trusted_files(PROJECT, folder)
+    subprocess.run(["bash", "-c", raised.value.fix.command], check=True)
+    assert cache.trusted_files(PROJECT, folder) == ()
 
 
 def test_the_error_names_the_path_and_the_command(entry: Path) -> None:

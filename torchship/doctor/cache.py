@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from . import codes
-from .cures import BY_HAND, in_words
+from . import codes, cures
+from .cures import Cure, command_in_words, in_words, quoted
 from .project import Project, Record
 from .records import REJECTED, Finding, TorchInstall, dotted
 from .runtime_probe import libc, machine
@@ -38,7 +38,7 @@ _ENGINE = Path(__file__).resolve().parents[1]
 class CacheError(RuntimeError):
     """The cache cannot be trusted, a folder in it cannot be made, or its lock cannot be opened."""
 
-    def __init__(self, path: Path, reason: str, fix: str) -> None:
+    def __init__(self, path: Path, reason: str, fix: Cure) -> None:
         super().__init__(
             printable(f"the build cache is not used: {path} {reason}. To fix it: {fix}")
         )
@@ -102,8 +102,9 @@ def root(project: Project) -> Path:
     )
 
 
-def _another(project: Project) -> str:
-    return f"set {project.variable('CACHE')} to a folder of your own"
+def _another(project: Project) -> Cure:
+    words = f"set {project.variable('CACHE')} to a folder of your own"
+    return in_words(cures.BY_HAND, words)
 
 
 def entry_folder(project: Project, torch: TorchInstall, sources: str) -> Path:
@@ -201,7 +202,11 @@ def _insist(project: Project, paths: Iterable[Path]) -> None:
     for path in paths:
         if (reason := distrust(path)) is not None:
             can_mend = "mode" in reason and _holds_builds_alone(base)
-            restrict = f"chmod -R go= {base}   (or {_another(project)})"
+            restrict = command_in_words(
+                cures.RESTRICT_CACHE,
+                f"{{command}}   (or {_another(project)})",
+                f"chmod -R go= {quoted(base)}",
+            )
             raise CacheError(path, reason, restrict if can_mend else _another(project))
 
 
@@ -322,7 +327,7 @@ def find_binaries(
             observed=observed,
             needed="folders and files that only you can write: they are code that is executed",
             why=f"the build cache is refused: {observed}",
-            fix=in_words(BY_HAND, printable(error.fix)),
+            fix=error.fix,
         )
         return paths, refusal
     except (OSError, RuntimeError):

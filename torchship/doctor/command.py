@@ -30,7 +30,7 @@ from . import (
 )
 from .binary import needs_torch_or_cuda, read_binary, unread
 from .budget import Budget, BudgetSpentError
-from .families import families
+from .families import families, of_other_cudas
 from .fixes import ours
 from .interpreter import InterpreterError
 from .judgement import cannot_be_told
@@ -289,13 +289,14 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
 
 
 def _opened(rows: list[report.Row], runtime: Runtime) -> list[report.Row]:
-    """The rows without those of files for other torches, beside which one is for this torch or
-    none is opened."""
+    """The rows without those of files that a package does not open beside this torch, since they
+    are for another torch or another CUDA."""
     torch = runtime.torch
     if torch is None:
         return rows
     groups = families([row.path for row in rows])
     others = {path for family in groups for path in family.others(torch)}
+    others |= of_other_cudas([row.path for row in rows], torch)
     return [row for row in rows if row.path not in others]
 
 

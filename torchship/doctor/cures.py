@@ -83,6 +83,7 @@ OPEN_FILE = _carried_out("open-file", "a file or a folder that is closed to this
 REMOVE_CACHE = _carried_out("remove-cache", "an object that was compiled for another torch")
 REMOVE_LOCK = _carried_out("remove-lock", "a lock that a killed build left")
 INSTALL_PINNED = _carried_out("install-pinned", "a wheel that is not as torch's metadata pins it")
+RESTRICT_CACHE = _carried_out("restrict-cache", "a cache of builds that is open to other users")
 ALLOW_EXECUTION = _carried_out("allow-execution", "a file system that is mounted with noexec")
 RENAME_SHADOW = _carried_out("rename-shadow", "a file or a folder that hides torch")
 CLEAR_STACK = _carried_out("clear-stack", "a file that asks for an executable stack")

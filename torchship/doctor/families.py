@@ -1,4 +1,4 @@
-"""Files of one package that differ in the torch they are for, of which it opens one."""
+"""Files of one package that differ in the torch or the CUDA they are for: it opens one of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .project import Record
 from .records import TorchInstall, parse_version
+from .text import is_file
 
 _LABEL = re.compile(r"torch_?(\d+\.\d+(?:\.\d+)?)(?=\.so|[_-])|torch_?(\d)(\d{1,2})(?=\.so|[_-])")
 
@@ -52,3 +53,27 @@ def families(paths: Iterable[Path]) -> list[Family]:
         name = f"{path.name[: label.start()]}torch*{path.name[label.end() :]}"
         members[path.parent, name].append((path, version or ()))
     return [Family(name, tuple(group)) for (_, name), group in members.items() if len(group) > 1]
+
+
+_CUDA_LABEL = re.compile(r"(\w+)_cuda(\d{2,3})\.so")
+
+
+def of_other_cudas(paths: Iterable[Path], torch: TorchInstall) -> set[Path]:
+    """The files such as `libx_cuda118.so` of a package that opens another one beside this torch:
+    that for torch's own CUDA, or `libx_cpu.so` for a torch without CUDA."""
+    known = {*paths}
+    groups: dict[tuple[Path, str], list[tuple[Path, str]]] = defaultdict(list)
+    for path in known:
+        label = _CUDA_LABEL.fullmatch(path.name)
+        if label is not None:
+            groups[path.parent, label[1]].append((path, label[2]))
+    version = parse_version(torch.cuda)
+    own = "".join(map(str, version[:2])) if version else ""
+    others: set[Path] = set()
+    for (folder, stem), members in groups.items():
+        is_served = any(number == own for _, number in members)
+        if not own:
+            is_served = is_file(folder / f"{stem}_cpu.so")
+        if len(members) > 1 and is_served:
+            others.update(path for path, number in members if number != own)
+    return others

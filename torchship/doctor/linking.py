@@ -207,9 +207,9 @@ def _load_global_deps(process: Process, root: Path, budget: Budget) -> Opening |
     if _exists(global_deps):
         opening = process.bind(process.open(global_deps, budget), budget)
         if not opening.succeeds:
-            _keep_preloaded(process, root, budget, after_failure=True)
+            failure = _keep_preloaded(process, root, budget, after_failure=True)
             opening = process.bind(process.open(global_deps, budget), budget)
-        failure = None if opening.succeeds else opening
+        failure = failure or (None if opening.succeeds else opening)
         process.keep(opening, is_global=True)
     _keep_preloaded(process, root, budget)
     return failure
@@ -217,11 +217,15 @@ def _load_global_deps(process: Process, root: Path, budget: Budget) -> Opening |
 
 def _keep_preloaded(
     process: Process, root: Path, budget: Budget, *, after_failure: bool = False
-) -> None:
+) -> Opening | None:
     """Load the libraries of NVIDIA's wheels that `import torch` loads, up to the first missing
-    one."""
+    one; returns the first that does not load, or None."""
     for path in _preloaded(root, after_failure=after_failure):
-        process.keep(process.open(path, budget), is_global=False)
+        opening = process.bind(process.open(path, budget), budget)
+        if not opening.succeeds:
+            return opening
+        process.keep(opening, is_global=False)
+    return None
 
 
 def _preloaded(root: Path, *, after_failure: bool) -> Iterator[Path]:

@@ -34,7 +34,7 @@ from .records import (
 )
 from .text import is_file, printable, read_regular, some
 from .torch_probe import dist_info
-from .torch_wheels import WheelFault, faults_of_wheels
+from .torch_wheels import WheelFault, absent_wheel, faults_of_wheels
 
 _MAX_RECORD = 8 << 20
 _NEEDED = "a torch that can be imported"
@@ -245,7 +245,7 @@ def _wheel_at_fault(torch: TorchInstall, failure: Opening) -> WheelFault | None:
     concerned |= {missing.library.name for missing in failure.versions}
     exact = (wheel for wheel in wheels if concerned & {*wheel.files})
     if concerned:
-        return next(exact, None)
+        return next(exact, None) or absent_wheel(torch, failure.missing)
     # The name of a symbol begins with that of its library: `ncclCommRegister`.
     symbols = [name for names in failure.symbols.values() for name in names]
     loaded = {path.name for path in failure.files}

@@ -27,6 +27,14 @@ _MAX_FILES = 2000
 #: So many bytes are hashed, and of larger files nothing.
 _MAX_HASHED = 1 << 30
 _CHUNK = 1 << 22
+#: The libraries after which their wheels are not named, as `_part_of` names these.
+_WHEELS_OF_OTHER_NAMES = {
+    "cudart": "cuda-runtime",
+    "cupti": "cuda-cupti",
+    "nvrtc": "cuda-nvrtc",
+    "nvrtc-builtins": "cuda-nvrtc",
+    "nvtoolsext": "nvtx",
+}
 _REQUIREMENT = re.compile(
     r"Requires-Dist: *((?:nvidia|cuda)[-_.\w]*) *(?:\[([^\]]*)\])?"
     r" *\(?==([\w.*!]+)\)? *(?:;(.*))?$",
@@ -92,6 +100,29 @@ def faults_of_wheels(torch: TorchInstall) -> list[WheelFault]:
                 faults.append(WheelFault(pin=pin, why=why, is_file=True, files=_names([path])))
                 break
     return faults
+
+
+def absent_wheel(torch: TorchInstall, libraries: Iterable[str]) -> WheelFault | None:
+    """The wheel that torch pins, that is not installed, and that by its name holds one of these
+    libraries."""
+    installed = {name for name, _, _ in _nvidia_wheels(torch.root.parent)}
+    absent = [pin for pin in _pins(torch) if pin.name not in installed]
+    for library in libraries:
+        stem = library.removeprefix("lib").partition(".so")[0].lower()
+        stem = _WHEELS_OF_OTHER_NAMES.get(stem, stem)
+        named_alike = [
+            (len(_part_of(pin)), pin) for pin in absent if stem.startswith(_part_of(pin))
+        ]
+        if named_alike:
+            _, pin = max(named_alike)
+            why = f"{pin.name} is not installed, and torch {torch.version} requires {pin.version}"
+            return WheelFault(pin=pin, why=why, is_file=False)
+    return None
+
+
+def _part_of(pin: Pin) -> str:
+    """`cusparselt` of `nvidia-cusparselt-cu12`, and `cuda-runtime` of `nvidia-cuda-runtime`."""
+    return re.sub(r"^nvidia-|-cu\d+$", "", pin.name)
 
 
 def _is_of(place: Path, entries: Iterable[_Listed]) -> bool:

@@ -30,6 +30,9 @@ from torchship.doctor.records import (
     Runtime,
 )
 from torchship.doctor.torch_loading import judge_torch
+from torchship.doctor.torch_probe import read_install
+from torchship.doctor.torch_wheels import absent_wheel
+from measurements.linking import cases, draw_linking
 
 ENGINE = Path(torchship.__file__).parent
 DEBIAN_PYTHON = Path("/usr/bin/python3")
@@ -318,6 +321,58 @@ def test_a_wheel_of_another_version_than_torch_pins_is_the_cause(tmp_path: Path)
     refused = judge_file(extension, probe_runtime(find_torch(tmp_path), gpu=False)).cause
     assert refused is not None
     assert refused.why == cause.why
+
+
+@pytest.mark.parametrize("undefined", [["nobody_has_this"], []])
+def test_a_library_that_torch_loads_beforehand_is_bound_too(
+    tmp_path: Path, undefined: list[str]
+) -> None:
+    """Where its global dependencies do not load, torch loads the libraries of wheels by path."""
+    root = cuda_torch(tmp_path, OLD)
+    install_nccl(tmp_path, "2.21.5", OLD)
+    (root / "__init__.py").write_text('libraries = {"b": "libb.so.*[0-9]"}\n')
+    library = tmp_path / "nvidia" / "b" / "lib" / "libb.so.1"
+    shared_object(library, undefined=undefined, soname=library.name)
+    shared_object(
+        root / "lib" / "libtorch_global_deps.so",
+        libraries=[library],
+        flags=["-Wl,--allow-shlib-undefined"],
+    )
+    cause = cause_of_torch(tmp_path)
+    assert (cause is not None) == bool(undefined)
+    assert cause is None or "libb.so.1 needs nobody_has_this" in cause.why
+
+
+def test_a_pinned_wheel_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    root = cuda_torch(tmp_path, OLD)
+    assert "libnccl.so.2" in loads(root / "_C.so")
+    cause = cause_of_torch(tmp_path)
+    assert cause is not None
+    assert cause.code == "TD105"
+    assert "nvidia-nccl-cu12 is not installed" in cause.why
+    assert cause.fix.endswith('pip install "nvidia-nccl-cu12==2.21.5"')
+
+
+@pytest.mark.parametrize(
+    ("library", "wheel"),
+    [
+        ("libcusparseLt.so.0", "nvidia-cusparselt-cu12"),
+        ("libcusparse.so.12", "nvidia-cusparse-cu12"),
+        ("libcudart.so.13", "nvidia-cuda-runtime"),
+        ("libnvshmem_host.so.3", "nvidia-nvshmem-cu13"),
+        ("libother.so.1", ""),
+    ],
+)
+def test_a_library_tells_the_wheel_that_it_comes_with(
+    tmp_path: Path, library: str, wheel: str
+) -> None:
+    root = fake_torch(tmp_path, "2.5.1")
+    names = ("cusparse-cu12", "cusparselt-cu12", "cuda-runtime", "nvshmem-cu13")
+    lines = "".join(f"Requires-Dist: nvidia-{name}==1.0\n" for name in names)
+    (tmp_path / "torch-2.5.1.dist-info").mkdir()
+    (tmp_path / "torch-2.5.1.dist-info" / "METADATA").write_text(f"Name: torch\n{lines}\n")
+    fault = absent_wheel(read_install(root), [library])
+    assert (fault.pin.name if fault else "") == wheel
 
 
 def test_a_wheel_that_overwrote_the_file_of_another_is_named(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from sick_environment import carries_out
 
 from torchship.doctor import codes, cures, judge_file, mounts
 from torchship.doctor.elf import Elf, ElfError
-from torchship.doctor.families import families
+from torchship.doctor.families import families, of_other_cudas
 from torchship.doctor.imports import surely_imported
 
 
@@ -204,6 +204,21 @@ def test_files_for_other_torches_are_a_family(tmp_path: Path) -> None:
     assert family.fits(make_torch("2.2.1+cu121"))
     assert not family.fits(make_torch("2.2.2"))
     assert [path.name for path in family.others(make_torch("2.1.0"))] == ["libg_pytorch_2.2.1.so"]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "others"),
+    [("12.8", ["x_cuda118.so"]), ("13.0", []), (None, [])],
+)
+def test_of_files_for_several_cudas_the_one_of_torch_is_opened(
+    tmp_path: Path, cuda: str | None, others: list[str]
+) -> None:
+    paths = [tmp_path / name for name in ("x_cuda118.so", "x_cuda128.so", "y_cuda118.so")]
+    torch = make_torch(cuda=cuda)
+    assert sorted(path.name for path in of_other_cudas(paths, torch)) == others
+    (tmp_path / "x_cpu.so").touch()
+    left = {path.name for path in of_other_cudas(paths, torch)}
+    assert left == ({*others} if cuda else {"x_cuda118.so", "x_cuda128.so"})
 
 
 def add_family(site: Path, *versions: str) -> None:
