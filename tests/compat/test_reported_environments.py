@@ -11,7 +11,6 @@ import venv
 from pathlib import Path
 
 import pytest
-
 from measurements.environments import outcomes
 from measurements.environments.cases import Case, read
 from measurements.environments.environment import Environment

@@ -32,7 +32,6 @@ from torchship.doctor.records import (
 from torchship.doctor.torch_loading import judge_torch
 from torchship.doctor.torch_probe import read_install
 from torchship.doctor.torch_wheels import absent_wheel
-from measurements.linking import cases, draw_linking
 
 ENGINE = Path(torchship.__file__).parent
 DEBIAN_PYTHON = Path("/usr/bin/python3")
