@@ -66,6 +66,12 @@ def test_an_operator_without_tensors_serves_the_devices_of_its_kernels(
     assert served_devices(project) == devices
 
 
+def test_an_operator_of_overloads_alone_serves_the_devices_of_its_kernels(library) -> None:
+    library.define("scaled.float(Tensor x, float factor) -> Tensor")
+    project: Project = PROJECT._replace(operator="scaled", kernels=("cpu",))
+    assert served_devices(project) == ["cpu"]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_an_op_for_cuda_alone_computes_nothing_where_no_gpu_is(library) -> None:
     library.impl("double", doubled, "CUDA")

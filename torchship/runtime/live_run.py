@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypedDict
 
 from .loader import BinariesCudaError, Loader
@@ -94,16 +95,17 @@ def served_devices(project: Project) -> list[str]:
     """The types of device, `cpu` and `cuda`, for which the project's operator is registered.
 
     An operator without tensors among its arguments is registered for no device; it serves those
-    that have kernels or, without any kernels, both.
+    that have kernels or, without any kernels, both. So does one of which torch knows overloads
+    alone.
     """
     import torch
 
     name = f"{project.namespace}::{project.operator}"
-    registered = [
-        device_type
-        for device_type, key in _DISPATCH_KEYS.items()
-        if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
-    ]
+    registered: list[str] = []
+    with suppress(RuntimeError):  # there is no operator of this very name
+        for device_type, key in _DISPATCH_KEYS.items():
+            if torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
+                registered.append(device_type)
     return registered or list(project.kernels or _DISPATCH_KEYS)
 
 
