@@ -71,15 +71,20 @@ STEPS = ("gather", "folder", "pypi")
 # What a release is made of.
 
 
-def make_objects(cells: Sequence[Cell], folder: Path) -> dict[str, bytes]:
-    """A small shared object for each file of the cells."""
+def make_objects(
+    cells: Sequence[Cell], folder: Path, origin: Mapping[str, str] | None = None
+) -> dict[str, bytes]:
+    """A small shared object for each file of the cells.
+
+    `origin` has the fields of a record that say of which version and commit it is.
+    """
     objects = {}
     for cell in cells:
         for name in cell.files:
             symbols = [TORCH_SYMBOLS[int(name[-4])]] if name.startswith("glue-aten") else []
             path = shared_object(
                 folder / name,
-                record=record_of(name, platform=cell.platform),
+                record=record_of(name, platform=cell.platform, **(origin or {})),
                 undefined=symbols,
                 flags=["-nostdlib", "-Wl,-z,max-page-size=65536"],
             )

@@ -3,7 +3,7 @@ the rest.
 
     python measurements/rehearse.py                every workflow, on every occasion
     python measurements/rehearse.py --stand-ins    what is not the real thing
-    python measurements/rehearse.py --mutate 20    twenty single-token changes: which are found
+    python measurements/rehearse.py --prove 20     also faults and changes; stores all
 
 expressions   the `${{ ... }}` of a workflow, evaluated
 workflow      a workflow's YAML as records
@@ -17,5 +17,8 @@ prebuilt      small true artefacts, where a build would take minutes
 runner        runs the jobs of a workflow in order
 rehearsal     all of it, on all occasions
 occasions     when a workflow runs, and what must have come of it
+source        a clone that a maintainer releases
+true_files    the artefacts of a version of it, for users
+faults        what may happen to a release between its jobs, drawn by seed
 mutations     single-token changes of a workflow, drawn by seed
 """

@@ -88,6 +88,8 @@ class Forge:
     commit: str
     #: Its origin, of the branch gh-pages, is a bare repository here.
     server: Path
+    #: The address of an index that what is published goes to, too; "" for none.
+    index_url: str = ""
     newest_torch: str = "2.16.0"
     artefacts: dict[str, Path] = field(default_factory=dict)
     kept_days: dict[str, int] = field(default_factory=dict)

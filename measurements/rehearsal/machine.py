@@ -95,6 +95,8 @@ class Machine:
     switchboard: Switchboard
     #: The version of the `python` that a step has set up.
     python: str = ""
+    #: Whether git may push to GitHub.
+    has_git_login: bool = False
     #: What was installed into each environment, by its folder in the checkout.
     environments: dict[str, set[str]] = field(default_factory=dict)
 

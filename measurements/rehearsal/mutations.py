@@ -23,14 +23,15 @@ _OPPOSITES = {"&&": "||", "||": "&&", "==": "!=", "!=": "==", ">>": ">", ">": ">
 #: In which keys of a workflow tokens are changed.
 _KEYS = ("env", "if", "needs", "run", "with")
 
-Path = tuple[str | int, ...]
+#: The keys and indexes that lead to a text of a workflow's YAML.
+KeyPath = tuple[str | int, ...]
 
 
 class Change(NamedTuple):
     """One token of one text of a workflow, and what stands there instead ("" for nothing)."""
 
     file: str
-    path: Path
+    path: KeyPath
     start: int
     old: str
     new: str
@@ -71,7 +72,7 @@ class Mutator:
         A key is drawn first: most tokens are in `run:`.
         """
         rng = random.Random(seed)
-        tokens: dict[str, list[tuple[str, Path, re.Match[str]]]] = {key: [] for key in _KEYS}
+        tokens: dict[str, list[tuple[str, KeyPath, re.Match[str]]]] = {key: [] for key in _KEYS}
         for file, document in self._documents.items():
             for path, text in _texts(document):
                 key = next(str(key) for key in path if key in _KEYS)
@@ -129,10 +130,10 @@ def _sorted(rehearsed: Rehearsed) -> list[str]:
     return sorted(rehearsed.report.trace)
 
 
-def _texts(document: Mapping[str, object]) -> Iterator[tuple[Path, str]]:
+def _texts(document: Mapping[str, object]) -> Iterator[tuple[KeyPath, str]]:
     """The texts of a workflow that may be changed, with their paths."""
 
-    def below(node: object, path: Path) -> Iterator[tuple[Path, str]]:
+    def below(node: object, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
         if isinstance(node, Mapping):
             for key, value in node.items():
                 yield from below(value, (*path, key))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
@@ -49,19 +49,14 @@ def github_host(world: World) -> Host:
     )
 
 
-def parse(call: Call, make: Callable[[], ArgumentParser], words: Sequence[str]) -> Namespace:
-    """What a parser of ours makes of a command line. Raises Refused if it makes nothing of it."""
+def parse(
+    call: Call, read: Callable[[Sequence[str]], Namespace], words: Sequence[str]
+) -> Namespace:
+    """What a parser of ours reads out of a command line. Raises Refused if it refuses it."""
     errors = StringIO()
     try:
         with redirect_stderr(errors):
-            return make().parse_intermixed_args(words)
-    except TypeError:  # a parser of commands knows no intermixed arguments
-        pass
-    except SystemExit:
-        raise Refused(f"{call}: {errors.getvalue().strip().splitlines()[-1]}") from None
-    try:
-        with redirect_stderr(errors):
-            return make().parse_args(words)
+            return read(words)
     except SystemExit:
         raise Refused(f"{call}: {errors.getvalue().strip().splitlines()[-1]}") from None
 
@@ -143,7 +138,7 @@ def run_conda_worker(call: Call, words: Words, world: World) -> None:
     call.needs_variable("PYTHONPATH", ".")
     if call.folder != call.machine.workspace:
         raise Refused(f"{call}: PYTHONPATH is meant for the checkout")
-    options = parse(call, conda_worker.make_parser, words.several)
+    options = parse(call, conda_worker.make_parser().parse_args, words.several)
     specs = getattr(options, "specs", [])
     releases = {cell.torch.release for cell in world.forge.optional}
     expected = {f"pytorch =={release} cpu*": release for release in releases}
@@ -163,7 +158,7 @@ def run_release_tool(call: Call, words: Words, world: World) -> Answer:
         call.machine.provide(f"build/tools/bin/{name}")
     call.machine.environments["build/tools"] = {"pydantic", "rich"}
     try:
-        options = read_options(parse(call, make_parser, words.several))
+        options = read_options(parse(call, make_parser().parse_intermixed_args, words.several))
         check_options(options)
         return _release(call, options, world)
     except ReleaseError as error:

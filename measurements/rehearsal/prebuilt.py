@@ -41,11 +41,11 @@ TOOL_METADATA = "Metadata-Version: 2.4\nName: {}\nVersion: {}\nRequires-Python: 
 TOOL_WHEEL = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {TAG}\n"
 
 
-def load_platforms() -> dict[str, Settings]:
-    """The settings of every platform, as on a machine of its own."""
+def load_platforms(repo: Path = REPO) -> dict[str, Settings]:
+    """The settings of every platform for a checkout, as on a machine of its own."""
     by_platform = {}
     for platform in PLATFORMS:
-        settings = make_settings(load(REPO / "build_matrix.yaml", platform), REPO)
+        settings = make_settings(load(repo / "build_matrix.yaml", platform), repo)
         by_platform[platform] = replace(settings, native=platform)
     return by_platform
 
@@ -67,6 +67,7 @@ class Prebuilt:
 
     folder: Path
     settings: dict[str, Settings]
+    commit: str = COMMIT
     _objects: dict[str, dict[str, bytes]] = field(default_factory=dict)
     _made: dict[Order, Path] = field(default_factory=dict)
 
@@ -74,19 +75,18 @@ class Prebuilt:
         """Puts what was ordered into an empty folder."""
         if order not in self._made:
             place = self.folder / f"dist-{len(self._made)}"
-            self._make(order, place)
+            self.make(order, place)
             self._made[order] = place
         shutil.copytree(self._made[order], dist, dirs_exist_ok=True)
 
     def join(self, shards: Sequence[Path], platform: str, root: Path) -> int:
         """Merges shards into `root/dist`, by the release tool; returns its exit code."""
-        settings = replace(
-            self.settings[platform], repo=root, build=root / "build", dist=root / "dist"
-        )
+        settings = replace(self.settings[platform], build=root / "build", dist=root / "dist")
         with in_this_process(None):
             return merge(shards, Console(file=io.StringIO(), width=300), settings)
 
-    def _make(self, order: Order, place: Path) -> None:
+    def make(self, order: Order, place: Path) -> None:
+        """Makes what was ordered in a new folder."""
         settings = self.settings[order.platform]
         objects = self._objects_of(order.platform)
         states = {

@@ -51,7 +51,7 @@ def add_origin(call: Call, words: Words, world: World) -> Answer:
 def push_pages(call: Call, words: Words, world: World) -> Answer:
     """The real git; the job needs the right to push, and a login."""
     call.needs_permission("contents", "write")
-    if "git" not in call.machine.environments:
+    if not call.machine.has_git_login:
         raise Refused(f"{call}: git has no login; run gh auth setup-git before")
     return run_real(call, "git", call.arguments)
 
@@ -93,7 +93,7 @@ def _log_in_for_repository(call: Call) -> None:
 def log_git_in(call: Call, words: Words, world: World) -> None:
     """Remembers that git has a login."""
     _log_in(call)
-    call.machine.environments["git"] = set()
+    call.machine.has_git_login = True
 
 
 @stand_in("gh run download <run> --name release --name signature --dir <folder>")
@@ -163,7 +163,9 @@ def verify_attestation(call: Call, words: Words, world: World) -> Answer:
         raise Refused(f"{call}: what counts is {REPOSITORY}, {world.occasion.ref}, {SIGNER}")
     statements = world.forge.statements_on(call.folder / words["file"])
     is_signed = any((s.signer, s.ref) == (SIGNER, words["ref"]) for s in statements)
-    return Answer(code=0 if is_signed else 1)
+    if is_signed:
+        return Answer()
+    return Answer(code=1, output=f"no attestation of {words['file']} was found\n")
 
 
 # Python, its environments, and what is installed into them.

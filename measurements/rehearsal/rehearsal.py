@@ -12,9 +12,9 @@ from measurements.release_accidents import REPO
 
 from . import occasions
 from .forge import REPOSITORY, Forge, Occasion
-from .prebuilt import COMMIT, Prebuilt, load_platforms
+from .prebuilt import Prebuilt, load_platforms
 from .runner import Report, rehearse
-from .stand_ins import World
+from .stand_ins import Fault, World
 from .workflow import Workflow, WorkflowError, read_workflow
 
 WORKFLOWS = REPO / ".github" / "workflows"
@@ -34,12 +34,13 @@ class Theatre:
     """Where workflows are rehearsed: prebuilt artefacts, made once, and a folder."""
 
     folder: Path
+    repo: Path = REPO
     prebuilt: Prebuilt = field(init=False)
     _played: int = 0
     _released: Forge | None = None
 
     def __post_init__(self) -> None:
-        self.prebuilt = Prebuilt(self.folder / "prebuilt", load_platforms())
+        self.prebuilt = Prebuilt(self.folder / "prebuilt", load_platforms(self.repo))
 
     @property
     def tag(self) -> str:
@@ -66,7 +67,7 @@ class Theatre:
             )
         else:
             forge = self.make_forge()
-        rehearsed = self._play(workflow, occasion, forge)
+        rehearsed = self.play(workflow, occasion, forge)
         if self._released is None and self._is_release(workflow, rehearsed):
             self._released = forge
         elif occasion.file != "publish.yml":
@@ -79,10 +80,15 @@ class Theatre:
         is_plain = bool(occasion.tag) and not occasion.failing and not rehearsed.wrong
         return is_plain and workflow == read_workflow(WORKFLOWS / "release.yml")
 
-    def _play(self, workflow: Workflow, occasion: Occasion, forge: Forge) -> Rehearsed:
+    def play(
+        self, workflow: Workflow, occasion: Occasion, forge: Forge, fault: Fault | None = None
+    ) -> Rehearsed:
+        """Rehearses a workflow on an occasion, in this state of the world, which it changes."""
         machines = forge.folder / f"machines-{self._played}"
         self._played += 1
-        world = World(repo=REPO, forge=forge, occasion=occasion, prebuilt=self.prebuilt)
+        world = World(
+            repo=self.repo, forge=forge, occasion=occasion, prebuilt=self.prebuilt, fault=fault
+        )
         report = rehearse(workflow, world, machines)
         wrong = occasions.look_at(occasion, report, forge)
         shutil.rmtree(machines, ignore_errors=True)
@@ -96,7 +102,7 @@ class Theatre:
             folder=folder,
             settings=self.prebuilt.settings,
             version=self.tag.removeprefix("v"),
-            commit=COMMIT,
+            commit=self.prebuilt.commit,
             server=folder / "server",
         )
         _make_pages(forge.server / REPOSITORY, folder / "pages")
@@ -108,7 +114,7 @@ class Theatre:
         workflow = read_workflow(WORKFLOWS / "release.yml")
         ref = f"refs/tags/{self.tag}"
         release = Occasion(title="a release", file="release.yml", event="push", ref=ref)
-        rehearsed = self._play(workflow, release, forge)
+        rehearsed = self.play(workflow, release, forge)
         if rehearsed.wrong:
             raise WorkflowError(f"release.yml makes no release: {rehearsed.wrong[0]}")
         return forge

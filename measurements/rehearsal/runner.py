@@ -31,7 +31,7 @@ from .workflow import Job, Step, Workflow, WorkflowError, order_of
 #: What GitHub's machines have before a step runs; in a container there is less.
 ON_GITHUB = ("docker", "gh", "git", "sha256sum")
 IN_CONTAINERS = ("git", "sha256sum")
-STEP_LIMIT = 120  # seconds
+STEP_LIMIT = 900  # seconds
 FAILED = "failure"
 SKIPPED = "skipped"
 SUCCEEDED = "success"
@@ -43,13 +43,15 @@ assert own_programs and programs  # their import registers the stand-ins
 class Report:
     """What came of a run: the result of each job, what was wrong, and what was executed.
 
-    `steps` has each step that was done, as its job and its number, as often as it was.
+    `steps` has each step that was done, as its job and its number, as often as it was; `output`
+    what the failed scripts of a job printed.
     """
 
     results: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     steps: list[tuple[str, int]] = field(default_factory=list)
+    output: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -109,6 +111,8 @@ class _Run:
 
     def do_job(self, job: Job) -> None:
         """Runs a job for every entry of its matrix, if what it needs allows it."""
+        if self.world.fault and self.world.fault.before == job.name:
+            self.world.fault.strike()
         results = [str(self.needs[name]["result"]) for name in job.needs]
         scope = self._scope(job, {}, {}, FAILED if {*results} - {SUCCEEDED} else SUCCEEDED)
         outputs: dict[str, str] = {}
@@ -198,7 +202,8 @@ class _Run:
             self.report.problems.append(f"{place}: {problem}")
             progress.result = FAILED
         except _StepFailed as failure:
-            self.report.trace.append(f"{place}: {failure}")
+            self.report.trace.append(f"{place}: failed")
+            self.report.output.setdefault(machine.job.name, []).extend(failure.lines)
             progress.result = FAILED
         else:
             if step.id:
@@ -238,7 +243,7 @@ class _Run:
         commands = [line for line in result.stderr.splitlines() if line.startswith("+")]
         self.report.trace += [f"{place}: {line}" for line in commands]
         if result.returncode:
-            raise _StepFailed(f"exit code {result.returncode}: {result.stderr[-600:]}")
+            raise _StepFailed(f"{result.stdout}{result.stderr}")
         return dict(line.split("=", 1) for line in output.read_text().splitlines())
 
     def _variables(self, machine: Machine) -> dict[str, str]:
@@ -304,7 +309,11 @@ class _Surroundings:
 
 
 class _StepFailed(Exception):
-    """A script ended with another exit code than 0."""
+    """A script ended with another exit code than 0, after it had printed this."""
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for line in str(self).splitlines() if line and not line.startswith("+")]
 
 
 def _holds(condition: str, scope: Scope) -> bool:

@@ -17,6 +17,14 @@ from .machine import Answer, Call, Refused
 from .prebuilt import Prebuilt
 
 
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens before a job begins."""
+
+    before: str
+    strike: Callable[[], None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class World:
     """What a stand-in may look at: this checkout, the rest of the world, why the workflow runs,
@@ -26,6 +34,7 @@ class World:
     forge: Forge
     occasion: Occasion
     prebuilt: Prebuilt
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True)

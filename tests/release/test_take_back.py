@@ -113,11 +113,11 @@ def test_a_yank_changes_no_file_that_somebody_pinned(public, settings, console) 
 
 def test_a_yank_says_what_is_left_to_do_by_hand(public, settings, console) -> None:
     yank(NEW, public, settings, console, reason="wrong gradients")
-    said = console.export_text()
-    assert "2 files" in said
+    output = console.export_text()
+    assert "2 files" in output
     for name in ("lltm", "torchship", "torch-doctor"):
-        assert f"https://pypi.org/manage/project/{name}/releases/" in said
-    assert "--to-label broken OWNER/lltm/0.2.0" in said
+        assert f"https://pypi.org/manage/project/{name}/releases/" in output
+    assert "--to-label broken OWNER/lltm/0.2.0" in output
 
 
 def test_a_version_that_is_not_there_is_not_yanked(public, settings, console) -> None:

@@ -520,3 +520,25 @@ def test_a_folder_gets_the_conda_packages_of_a_true_channel(dist, tmp_path, own_
     lines = [line for line in out.export_text().splitlines() if line.startswith("would upload ")]
     expected = [a.path for a in manifest.artefacts if a.kind in ("thin", "conda")]
     assert lines == [f"would upload {path}" for path in expected]
+
+
+@pytest.mark.parametrize(("version", "is_refused"), [("0.0.9", True), ("0.1.0", False)])
+def test_an_index_that_is_older_than_its_packages_is_refused(
+    dist, tmp_path, own_settings, monkeypatch, version, is_refused
+) -> None:
+    """Somebody else writes there; of this version, an upload that was killed has left packages."""
+    monkeypatch.setattr(
+        uploading, "index_package", lambda log, path, channel: publish(path, channel / path.name)
+    )
+    make_release(dist)
+    subdir = tmp_path / "public" / "channel" / "linux-64"
+    subdir.mkdir(parents=True)
+    (subdir / f"lltm-{version}-cuda_0.conda").write_bytes(b"conda")
+    (subdir / "repodata.json").write_text('{"packages.conda": {}}')
+    try:
+        upload(str(tmp_path / "public"), own_settings, console(), dry_run=False)
+    except ReleaseError as error:
+        assert is_refused
+        assert f"it lacks lltm-{version}-cuda_0.conda" in str(error)
+    else:
+        assert not is_refused

@@ -17,13 +17,14 @@ import shutil
 from release_places import REPO
 
 from measurements import storage
-from measurements.rehearsal import actions, own_programs, stand_ins
+from measurements.rehearsal import actions, stand_ins
 from measurements.rehearsal.expressions import (
     ExpressionError,
     Scope,
     evaluate,
     fill_in,
 )
+from measurements.rehearsal.faults import KINDS, Kind, inject
 from measurements.rehearsal.forge import Occasion
 from measurements.rehearsal.mutations import Change, Mutator
 from measurements.rehearsal.occasions import occasions
@@ -36,6 +37,7 @@ from measurements.rehearsal.workflow import (
     parse_document,
     read_workflow,
 )
+from torchship.release import conda_worker
 
 if shutil.which("jq") is None:
     pytest.skip("jq is not on this machine; GitHub's have it", allow_module_level=True)
@@ -138,7 +140,7 @@ def test_a_program_that_no_longer_understands_a_workflow_is_found(
         parser.add_argument("arguments")
         return parser
 
-    monkeypatch.setattr(own_programs.conda_worker, "make_parser", make_parser)
+    monkeypatch.setattr(conda_worker, "make_parser", make_parser)
     problems = build_optional_cells(theatre, read_workflow(WORKFLOWS / "release.yml"))
     assert "unrecognized arguments" in problems[0]
 
@@ -157,15 +159,23 @@ def test_nine_of_ten_stored_changes_were_found() -> None:
 
 @pytest.mark.slow
 def test_the_stored_changes_are_found_again(theatre: Theatre) -> None:
-    """By `python measurements/rehearse.py --mutate 20`, which draws them."""
+    """By `python measurements/rehearse.py --prove 20`, which draws them."""
     mutator = Mutator(theatre)
-    found = []
+    verdicts = []
     for stored in stored_changes():
         path = tuple(stored["path"])
         change = Change(stored["file"], path, stored["start"], stored["old"], stored["new"])
-        verdict = mutator.try_change(change)
-        found.append(verdict is not None and verdict.is_found)
-    assert sum(found) >= 0.9 * len(found)
+        verdicts.append(mutator.try_change(change))
+    is_found = [verdict is not None and verdict.is_found for verdict in verdicts]
+    assert sum(is_found) >= 0.9 * len(is_found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_fault_between_the_jobs_is_refused(theatre: Theatre, kind: Kind) -> None:
+    workflows = {path.name: read_workflow(path) for path in WORKFLOWS.glob("*.yml")}
+    outcome = inject(kind, 7, theatre, workflows)
+    assert outcome.wrong == ""
 
 
 def test_a_change_of_a_comment_is_none(theatre: Theatre) -> None:

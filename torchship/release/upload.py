@@ -26,6 +26,7 @@ from .settings import Settings
 from .shards import conda_pattern, fat_wheel_problems, is_at
 from .shell import Log
 from .store import digest
+from .take_back import version_of
 from .taken_back import read_taken_back
 from .tools import paths_of
 from .wheels import read_wheel
@@ -60,6 +61,8 @@ def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) 
         raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
     published = _published_at(target, name, manifest, artefacts)
     _refuse_clashes(target, published, artefacts)
+    if name == "folder":
+        _refuse_old_index(Path(target), manifest.version)
     if name == "anaconda":
         # What is there with the same bytes is left out here: `anaconda upload` would have to be
         # told to skip what has the same name.
@@ -173,6 +176,21 @@ def _refuse_clashes(
             f"{target}: refused, as files of these names are there with other bytes; "
             "give the new ones another version\n- " + "\n- ".join(clashes)
         )
+
+
+def _refuse_old_index(folder: Path, version: str) -> None:
+    """Raises ReleaseError if the index of a channel lacks packages that lie beside it.
+
+    Those of this version may be there without: an upload that was killed has left them.
+    """
+    for index in sorted(folder.glob("channel/*/repodata.json")):
+        listed = json.loads(index.read_text(encoding="utf-8")).get("packages.conda", {})
+        names = [path.name for path in index.parent.glob("*.conda") if path.name not in listed]
+        if lacks := sorted(name for name in names if version_of(name) != version):
+            raise ReleaseError(
+                f"{index}: is older than its packages, it lacks {', '.join(lacks)}; if nobody else "
+                "writes there, delete it and upload again"
+            )
 
 
 def published_hashes(url: str) -> dict[str, str]:
