@@ -1,4 +1,4 @@
-"""The pictures that follow from no data: how a verdict is reached, and where weights stay."""
+"""The pictures that follow from no data: how a result is reached, what is built, and more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUESTIONS = (
 )
 ANSWERS = {
     "accepted\nall is known, all is safe": "good",
-    "rejected\nthe cause, and the cure": "bad",
+    "rejected\nthe cause, and the fix": "bad",
     "unknown\nnot loaded: it could crash": "fair",
 }
 
@@ -28,7 +28,7 @@ def draw_verdict(colours: Colours) -> Figure:
     axes = figure.subplots()
     canvas = Canvas.clear(axes, colours, width=12, height=5.4)
     canvas.box((0.1, 3.5, 2.7, 1.5), "the file, read\nrecord, symbols,\nlibraries, GPU code")
-    canvas.box((0.1, 0.4, 2.7, 1.5), "the machine, asked\ntorch, Python, glibc,\ndriver, GPUs")
+    canvas.box((0.1, 0.4, 2.7, 1.5), "the machine, probed\ntorch, Python, glibc,\ndriver, GPUs")
     frame = {"fill": False, "edgecolor": colours["line"], "linewidth": 0.8}
     axes.add_patch(Rectangle((3.7, 0.15), 4.3, 5.0, **frame))
     axes.text(
@@ -48,6 +48,29 @@ def draw_verdict(colours: Colours) -> Figure:
         canvas.arrow((8.05, 2.65), (8.85, 4.35 - 1.65 * number))
     canvas.arrow((2.85, 4.25), (3.65, 3.0))
     canvas.arrow((2.85, 1.15), (3.65, 2.4))
+    return figure
+
+
+def draw_objects(colours: Colours) -> Figure:
+    """What one wheel holds, and what of it each torch takes."""
+    figure = Figure(figsize=(7.6, 3.0), layout="constrained")
+    axes = figure.subplots()
+    canvas = Canvas.clear(axes, colours, width=12, height=5.2)
+    canvas.label((1.7, 4.9), "kernels, without torch")
+    canvas.label((6.0, 4.9), "glue, without CUDA")
+    canvas.label((10.3, 4.9), "the torch that is installed")
+    for row, name in enumerate(("CPU", "CUDA 12", "CUDA 13")):
+        canvas.box((0.4, 3.45 - 1.35 * row, 2.6, 1.0), name, fill="good")
+    glues = {
+        "one for each of\n2.4 to 2.9 (ATen)": "torch 2.4 to 2.9\nany Python",
+        "one for all later ones\n(stable ABI)": "torch 2.10 and later\nany Python",
+    }
+    for row, (glue, torch) in enumerate(glues.items()):
+        height = 2.95 - 2.1 * row
+        canvas.box((4.6, height, 2.8, 1.4), glue, fill="fair")
+        canvas.box((9.0, height, 2.6, 1.4), torch)
+        canvas.arrow((7.45, height + 0.7), (8.95, height + 0.7))
+    canvas.label((3.8, 2.6), "joined\nat run\ntime", size=8)
     return figure
 
 

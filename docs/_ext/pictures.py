@@ -18,12 +18,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from canvas import SCHEMES, Colours
 from charts import draw_matrix, draw_speed, draw_step
-from diagrams import draw_kernels, draw_verdict
+from diagrams import draw_kernels, draw_objects, draw_verdict
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 PICTURES: dict[str, Callable[[Colours], Figure]] = {
     "matrix": draw_matrix,
     "verdict": draw_verdict,
+    "objects": draw_objects,
     "step": draw_step,
     "speed": draw_speed,
     "kernels": draw_kernels,
