@@ -18,7 +18,10 @@ from ruamel.yaml import YAML
 from small_projects import write
 
 from torchship.release import generated
-from torchship.release.matrix import load_settings
+from torchship.release.build_schema import Build
+from torchship.release.matrix import load, load_settings
+
+REPO = Path(__file__).resolve().parents[2]
 
 BUILD = """\
 build:
@@ -98,3 +101,26 @@ def test_a_source_distribution_builds_the_wheel_with_all_that_the_matrix_names(
         (glue,) = [name for name in names if "/lib/glue-" in name]
         assert b"\0more\0" in packed_wheel.read(glue)
     assert requirements == ["torch>=2.4", "einops>=0.7"]
+
+
+def test_rendered_packages_require_what_the_wheels_do_and_their_cuda_libraries(
+    tmp_path: Path,
+) -> None:
+    rb = pytest.importorskip("rattler_build")
+    build = Build.model_validate({"requires": ["einops>=0.7"], "cuda": {"libraries": ["cublas"]}})
+    matrix = load(REPO / "build_matrix.yaml").model_copy(update={"build": build})
+    recipe = tmp_path / "recipe" / "recipe.yaml"
+    recipe.parent.mkdir()
+    content = (REPO / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
+    recipe.write_text(generated.named(content, matrix, "1.0"), encoding="utf-8")
+    config = rb.VariantConfig.from_file(str(REPO / "recipe" / "variants.yaml"))
+    platform = rb.PlatformConfig(target_platform="linux-64", experimental=False)
+    stage = rb.Stage0Recipe.from_file(str(recipe))
+    for variant in stage.render(config, rb.RenderConfig(platform=platform)):
+        requirements = variant.recipe.requirements
+        run = [str(need) for need in requirements.run]
+        host = [str(need) for need in requirements.host]
+        is_cuda = str(variant.recipe.build.string).startswith("cuda")
+        assert [need for need in run if "einops" in need] == ["einops >=0.7"]
+        assert ("libcublas" in run) == is_cuda
+        assert ("libcublas-dev" in host) == is_cuda
