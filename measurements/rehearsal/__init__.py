@@ -3,7 +3,7 @@ the rest.
 
     python measurements/rehearse.py                every workflow, on every occasion
     python measurements/rehearse.py --stand-ins    what is not the real thing
-    python measurements/rehearse.py --prove 20     also faults and changes; stores all
+    python measurements/rehearse.py --prove 10     also faults and changes; stores all
 
 expressions   the `${{ ... }}` of a workflow, evaluated
 workflow      a workflow's YAML as records

@@ -159,7 +159,7 @@ def test_nine_of_ten_stored_changes_were_found() -> None:
 
 @pytest.mark.slow
 def test_the_stored_changes_are_found_again(theatre: Theatre) -> None:
-    """By `python measurements/rehearse.py --prove 20`, which draws them."""
+    """By `python measurements/rehearse.py --prove 10`, which draws them."""
     mutator = Mutator(theatre)
     verdicts = []
     for stored in stored_changes():
@@ -176,6 +176,15 @@ def test_a_fault_between_the_jobs_is_refused(theatre: Theatre, kind: Kind) -> No
     workflows = {path.name: read_workflow(path) for path in WORKFLOWS.glob("*.yml")}
     outcome = inject(kind, 7, theatre, workflows)
     assert outcome.wrong == ""
+
+
+def test_the_stored_rehearsal_was_right_and_every_fault_refused() -> None:
+    document = storage.load(RESULTS)
+    assert isinstance(document, dict)
+    assert document["wrong"] == 0
+    assert {fault["fault"] for fault in document["faults"]} == {kind.name for kind in KINDS}
+    titles = {(record["file"], record["occasion"]) for record in document["occasions"]}
+    assert titles == {(occasion.file, occasion.title) for occasion in OCCASIONS}
 
 
 def test_a_change_of_a_comment_is_none(theatre: Theatre) -> None:
