@@ -16,12 +16,14 @@ mapfile -t native < <(find . \( -path ./build -o -path ./dist -o -path './.*' \)
   -type f -regex '.*\.\(h\|cpp\|cu\|c\)' -print | sort)
 mapfile -t shell < <(find scripts .ci -type f \( -name '*.sh' -o -path '.ci/run' \) | sort)
 
-failed=()
-check() {
-  local name=$1
+logs=$(mktemp -d)
+names=() jobs=()
+trap 'kill "${jobs[@]}" 2>/dev/null || true; rm -rf "$logs"' EXIT
+check() { # starts a check, beside those before it
+  names+=("$1")
   shift
-  echo "lint: $name"
-  "$@" || failed+=("$name")
+  "$@" >"$logs/${#names[@]}" 2>&1 &
+  jobs+=($!)
 }
 
 if [[ $* == --fix ]]; then
@@ -46,13 +48,23 @@ if [[ -d measurements ]]; then # a project made from this one has neither
   checked+=(-p benchmarks -p measurements)
 fi
 MYPYPATH=build/mypy check "mypy --strict" "$bin/mypy" --no-error-summary "${checked[@]}"
-check "mypy --strict scripts" "$bin/mypy" --strict --no-error-summary scripts/*.py
+# In a folder of its own, since two mypys must not write into one.
+check "mypy --strict scripts" "$bin/mypy" --cache-dir build/mypy-scripts --strict \
+  --no-error-summary scripts/*.py
 check "workflows: schema" "$bin/check-jsonschema" --quiet \
   --builtin-schema vendor.github-workflows .github/workflows/*.yml
 check "workflows: zizmor" "$bin/zizmor" --offline --quiet --no-progress .github
 for script in "${shell[@]}"; do
   check "bash -n $script" bash -n "$script"
 done
+
+failed=()
+for number in "${!names[@]}"; do
+  echo "lint: ${names[number]}"
+  wait "${jobs[number]}" || failed+=("${names[number]}")
+  cat "$logs/$((number + 1))"
+done
+jobs=()
 
 if ((${#failed[@]})); then
   printf 'lint: %s failed\n' "${failed[@]}" >&2

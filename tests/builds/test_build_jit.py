@@ -129,7 +129,13 @@ def test_it_serves_where_the_import_finds_no_binary(
     unwanted = shutil.ignore_patterns("lib", "__pycache__")
     shutil.copytree(Path(lltm_conda.__file__).parent, tmp_path / "lltm_conda", ignore=unwanted)
     shutil.copytree(source_root(), tmp_path / "lltm_conda" / "csrc", dirs_exist_ok=True)
-    env = environment(PYTHONPATH=str(tmp_path), LLTM_CONDA_CACHE=str(tmp_path / "no cache"))
+    env = environment(
+        PYTHONPATH=str(tmp_path),
+        LLTM_CONDA_CACHE=str(tmp_path / "no cache"),
+        # As for `first`, whose objects serve here
+        DEBUG="1",
+        FORCE_CUDA="0",
+    )
     code = FALL_BACK.replace("jit.load()", f"jit.load(build_directory={str(cache)!r})")
     output = run(sys.executable, "-c", code, cwd=tmp_path, env=env).good()
     assert "lltm cannot be loaded" in output

@@ -77,7 +77,10 @@ def test_the_probe_is_valid_for_python_3_7() -> None:
     ast.parse(PROBE.read_text(), feature_version=(3, 7))
 
 
-def test_what_the_environment_prints_and_leaves_running_does_not_disturb(tmp_path: Path) -> None:
+def test_what_the_environment_prints_and_leaves_running_does_not_disturb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreter, "_SECONDS", 4.0)  # which the child outlives
     site = make_environment(tmp_path / "env")
     add_torch(site)
     child = "subprocess.Popen(['sleep', '60'], start_new_session=False)"
