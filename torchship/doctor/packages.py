@@ -16,19 +16,31 @@ from .needed_modules import broken_requirements, finding_of
 from .owner import (
     SITE_NAMES,
     distributions,
+    find_owner,
     is_shared_object_name,
     metadata_lines,
     normal,
     torch_requirements,
 )
 from .project import Record
-from .records import NOTE, NOWHERE, REJECTED, Finding, Runtime, TorchInstall, dotted, parse_version
+from .records import (
+    NOTE,
+    NOWHERE,
+    REJECTED,
+    BinaryRecord,
+    Finding,
+    Runtime,
+    TorchInstall,
+    dotted,
+    parse_version,
+)
 from .report import CANNOT_BE_TOLD, FAILS, Row, notice
 from .text import is_file, list_names, printable, read_regular, some
 from .wheel_tags import fits_python, wheel_tags
 
 _MAX_RECORD = 8 << 20
 _MAX_FILES = 50_000
+_MAX_MODULES = 20
 _MAX_PACKAGES = 10_000
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".c++", ".hip", ".metal")
 
@@ -163,7 +175,7 @@ def _about(
     files = files_of(package)
     objects = [name for name in files if is_shared_object_name(name)]
     return (
-        _other_python(package, runtime, has_rows=bool(own))
+        _other_python(package, objects, runtime, has_rows=bool(own))
         or _requirement_broken(package, objects, runtime)
         or _no_file_for_torch(package, runtime)
         or _no_file_for_cuda(package, objects, runtime.torch)
@@ -184,13 +196,29 @@ def _note(package: Package, code: codes.Code, why: str, *, status: str = NOTE) -
     )
 
 
-def _other_python(package: Package, runtime: Runtime, *, has_rows: bool) -> Finding | None:
+def _other_python(
+    package: Package, objects: Sequence[str], runtime: Runtime, *, has_rows: bool
+) -> Finding | None:
     """Is its wheel for another Python? Rows on its binaries say it better."""
     tags = wheel_tags(package.place)
     if has_rows or not tags or any(fits_python(tag, runtime.python) for tag in tags):
         return None
     why = f"its wheel is for {some(tags)}, not for Python {dotted(runtime.python[:2])}"
-    return _note(package, codes.PACKAGE_OF_ANOTHER_PYTHON, why)
+    module = _module_without_a_tag(package, objects)
+    if module is None:
+        return _note(package, codes.PACKAGE_OF_ANOTHER_PYTHON, why)
+    why = f"{why}: its module {module.file} does not load"
+    finding = _note(package, codes.PACKAGE_OF_ANOTHER_PYTHON, why, status=REJECTED)
+    return finding._replace(fix=fixes.put_back(module, runtime))
+
+
+def _module_without_a_tag(package: Package, objects: Sequence[str]) -> BinaryRecord | None:
+    """A module for Python whose file does not say for which: it imports it, whichever it is."""
+    for name in [name for name in objects if Path(name).name.count(".") == 1][:_MAX_MODULES]:
+        binary = read_binary(package.site / name, light=True)
+        if binary.modules:
+            return binary._replace(owner=find_owner(binary.path))
+    return None
 
 
 def _requirement_broken(

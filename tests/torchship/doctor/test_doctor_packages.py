@@ -116,6 +116,16 @@ def test_the_wheel_of_another_python_is_named(site: Path) -> None:
     assert notices(site) == {"other": codes.PACKAGE_OF_ANOTHER_PYTHON}
 
 
+def test_a_module_of_such_a_wheel_fails_though_it_needs_no_torch(site: Path) -> None:
+    tag = "cp27-cp27mu-manylinux_2_28_x86_64"
+    info = add_package(site, "other", {"other/a.py": ""}, "Requires-Dist: torch", tag=tag)
+    shared_object(site / "other" / "_C.so", defined=["PyInit__C"])
+    (info / "RECORD").write_text("other/_C.so,,\n")
+    process = run_doctor("--json", "--python", str(site.parents[2]))
+    (row,) = json.loads(process.stdout)["notices"]
+    assert (row["code"], row["state"]) == (codes.PACKAGE_OF_ANOTHER_PYTHON, "fails")
+
+
 @pytest.mark.parametrize(
     ("tag", "fits"),
     [
