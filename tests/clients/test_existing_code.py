@@ -6,6 +6,7 @@ in C++ and binds with pybind11's macro.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -20,9 +21,6 @@ from lltm_conda.engine.doctor import find_torch, judge_file, probe_runtime
 from lltm_conda.engine.doctor.binary import read_binary
 from lltm_conda.engine.doctor.project import Project
 from lltm_conda.engine.doctor.records import NOWHERE
-from torchship.builder.options import FILE_NAME
-from torchship.release.build_schema import Build
-from torchship.release.generated import build_options
 
 pytestmark = pytest.mark.slow
 
@@ -73,8 +71,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built project."""
     folder = tmp_path_factory.mktemp("existing") / "existing"
     shutil.copytree(HERE / "existing", folder)
-    build = Build.model_validate({"glue": {"cuda": {"defines": {"WITH_CUDA": None}}}})
-    (folder / FILE_NAME).write_text(build_options(build), encoding="utf-8")
+    build = {"glue": {"cuda": {"defines": {"WITH_CUDA": None}}}}
+    (folder / "build.json").write_text(json.dumps(build), encoding="utf-8")
     shutil.copy2(HERE / "bare" / "csrc" / "ops" / "register.cpp", folder / "csrc/ops/gram.cpp")
     if find_torch().version_tuple >= (2, 10):
         (folder / "csrc" / "ops" / "stable.cpp").write_text(STABLE, encoding="utf-8")
