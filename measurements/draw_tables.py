@@ -16,6 +16,8 @@ REPO = Path(__file__).resolve().parents[1]
 sys.path.append(str(REPO))
 
 from measurements import storage  # noqa: E402
+from measurements.environments import cases as reported_cases  # noqa: E402
+from measurements.environments import drawing, outcomes  # noqa: E402
 from measurements.foreign_table import table as foreign_table  # noqa: E402
 from measurements.foreign_table.table import Cell, ForeignTable  # noqa: E402
 from measurements.pair_table import table as pair_table  # noqa: E402
@@ -137,7 +139,7 @@ def draw_foreign(table: ForeignTable) -> str:
     damaged = sum(item.distribution == DAMAGED for item in table.objects)
     foreign = len(table.objects) - damaged
     distributions = len(by_distribution.keys() - {DAMAGED})
-    not_accepted = total.wrongly_refused + total.vouched_unknown
+    not_accepted = total.wrongly_refused + total.working_unknown
     lines = [
         f"Each of {foreign} objects of {distributions} distributions, and of {damaged} damaged "
         f"files, was checked from its files for {len(table.columns)} torches ({torches}) and "
@@ -151,9 +153,9 @@ def draw_foreign(table: ForeignTable) -> str:
         "",
         f"- Accepted although they fail: **{total.wrongly_accepted}**.",
         f"- Working and not accepted: {percent(not_accepted, total.working)} "
-        f"({total.wrongly_refused} refused; {total.vouched_unknown} unknown although the "
-        "requirement of their package names this torch and excludes later torches; no other "
-        "unknown pair has such a requirement).",
+        f"({total.wrongly_refused} refused; {total.working_unknown} unknown, "
+        f"{total.vouched_unknown} of them although the requirement of their package names this "
+        "torch and excludes later torches).",
         f"- Refusals with a wrong cause: {percent(total.wrong_cause, total.rightly_refused)}.",
         f"- Unknown: {percent(total.unknown, total.pairs)}.",
         f"- Slowest result: {slowest:.2f} s of processor time; all {len(table.objects)} "
@@ -217,6 +219,7 @@ def page() -> str:
     tables = {
         "pair-table": draw_pairs(pair_table.load()),
         "foreign-table": draw_foreign(foreign_table.load()),
+        "reported-table": drawing.draw(outcomes.load(), reported_cases.read()),
         "cost-table": draw_costs(storage.RESULTS / "reader.json"),
     }
     for name, drawn in tables.items():

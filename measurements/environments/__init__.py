@@ -1,0 +1,1 @@
+"""Environments out of public reports: what the doctor says of each, and what really happens."""
