@@ -19,7 +19,7 @@ HEADINGS = (
     "right causes",
     "with a command",
     "carried out",
-    "mended",
+    "fixed",
 )
 NAMES = {
     "cpu213": "torch 2.13, CPU",
@@ -36,9 +36,9 @@ def draw(table: Table, cases: Sequence[Case]) -> str:
         *((name, _cells(count(table.outcomes, group))) for name, group in by_torch.items()),
         ("**all**", _cells(count(table.outcomes, cases))),
         ("of new kinds", _cells(count(table.outcomes, of_new_kinds))),
-        ("all, before any mending", _cells_before(count(_before(table.outcomes), cases))),
+        ("all, the doctor of before", _cells_before(count(_before(table.outcomes), cases))),
         (
-            "of new kinds, before any mending",
+            "of new kinds, the doctor of before",
             _cells_before(count(_before(table.outcomes), of_new_kinds)),
         ),
     ]
@@ -108,7 +108,7 @@ def _remarks(outcome: Outcome, cases: Iterable[Case]) -> list[str]:
         causes = ", ".join(case.causes)
         return [f"{start}named {outcome.code}, and the report's cause is one of {causes}"]
     if outcome.command and outcome.cure not in (MENDS, OUT_OF_REACH):
-        return [f"{start}the command mends nothing: `{_one_line(outcome.command)}`"]
+        return [f"{start}the command fixes nothing: `{_one_line(outcome.command)}`"]
     return []
 
 
