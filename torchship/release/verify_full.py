@@ -386,6 +386,8 @@ def try_wheel(log: Log, target: Target, wheel: Path, folder: Path) -> Findings:
     if problem := _failure(log, smoke_test(python, report, settings), empty):
         problems.append(f"{settings.smoke.name}: {problem}: {_last_lines(log)}")
     numbers = read_numbers(report)
+    if not numbers.torch_version:
+        problems.append(f"{settings.smoke.name} wrote no report")
     if numbers.gradcheck is False:
         problems.append("gradcheck did not pass")
     if problems and (problem := _failure(log, [python, "-c", TORCH_ALONE], empty)):
