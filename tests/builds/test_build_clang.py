@@ -45,7 +45,7 @@ def test_it_says_its_version(toolkit: ClangToolkit) -> None:
 
 
 def test_ptxas_adds_architectures_that_clang_does_not_know(toolkit: ClangToolkit) -> None:
-    assert toolkit.native == {"75", "80", "90"}
+    assert toolkit.native == {"75", "80", "90", "90a"}
     assert toolkit.architectures() == {"75", "80", "90", "100", "120"}
 
 
