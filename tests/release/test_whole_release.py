@@ -42,7 +42,7 @@ from torchship.release import conda_steps, take_back, upload  # noqa: E402
 from torchship.release.cells import all_cells  # noqa: E402
 from torchship.release.schema import FIRST  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.rehearsal
 
 OLD = "0.1.9"  # made for the rehearsal
 NEW = "0.2.0"

@@ -60,7 +60,7 @@ def rehearsals(theatre) -> dict[str, Rehearsed]:
 
 
 def marked(value: object, title: str, *, is_slow: bool) -> object:
-    return pytest.param(value, id=title, marks=[pytest.mark.slow] if is_slow else [])
+    return pytest.param(value, id=title, marks=[pytest.mark.rehearsal] if is_slow else [])
 
 
 @pytest.mark.parametrize("occasion", [marked(o, o.title, is_slow=o in SLOW) for o in OCCASIONS])
@@ -157,7 +157,7 @@ def test_nine_of_ten_stored_changes_were_found() -> None:
     assert sum(bool(change["found"]) for change in changes) >= 0.9 * len(changes)
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_the_stored_changes_are_found_again(theatre: Theatre) -> None:
     """By `python measurements/rehearse.py --prove 10`, which draws them."""
     mutator = Mutator(theatre)
@@ -170,7 +170,7 @@ def test_the_stored_changes_are_found_again(theatre: Theatre) -> None:
     assert sum(is_found) >= 0.9 * len(is_found)
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_fault_between_the_jobs_is_refused(theatre: Theatre, kind: Kind) -> None:
     workflows = {path.name: read_workflow(path) for path in WORKFLOWS.glob("*.yml")}
