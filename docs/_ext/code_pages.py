@@ -55,8 +55,8 @@ def page_of(code: codes.Code) -> str:
         title = next(t for n, t in troubleshooting_titles() if n == meaning_words.fault)
         anchor = slug(f"{meaning_words.fault}. {title}")
         parts.append(
-            f"More: [class {meaning_words.fault}](../troubleshooting.md#{anchor}) of the fifteen classes of faults, "
-            f"*{title}*."
+            f"More: [class {meaning_words.fault}](../troubleshooting.md#{anchor}) of the fifteen "
+            f"classes of faults, *{title}*."
         )
     parts.append(
         f"`torch-doctor {code}` prints this page. [All codes](index.md), "
