@@ -29,7 +29,7 @@ from torchship.release.tools import chosen_tools
 from .forge import ARM_IMAGE, CUDA_HOME, OWNER, REPOSITORY
 from .machine import Answer, Call, Machine, Refused
 from .prebuilt import Order
-from .stand_ins import Words, World, stand_in
+from .stand_ins import Places, World, stand_in
 
 TORCH_OF_CONDA = "build/torch"
 
@@ -50,13 +50,13 @@ def github_host(world: World) -> Host:
 
 
 def parse(
-    call: Call, read: Callable[[Sequence[str]], Namespace], words: Sequence[str]
+    call: Call, read: Callable[[Sequence[str]], Namespace], arguments: Sequence[str]
 ) -> Namespace:
     """What a parser of ours reads out of a command line. Raises Refused if it refuses it."""
     errors = StringIO()
     try:
         with redirect_stderr(errors):
-            return read(words)
+            return read(arguments)
     except SystemExit:
         raise Refused(f"{call}: {errors.getvalue().strip().splitlines()[-1]}") from None
 
@@ -90,22 +90,22 @@ def check_container(call: Call, world: World) -> str:
 
 
 @stand_in(".ci/run")
-def run_ci(call: Call, words: Words, world: World) -> None:
+def run_ci(call: Call, places: Places, world: World) -> None:
     """The whole suite of tests."""
     check_python(call, world)
     call.needs_variable("UV_TORCH_BACKEND", "cpu")
 
 
 @stand_in("scripts/test.sh --torch <version>")
-def run_tests(call: Call, words: Words, world: World) -> None:
+def run_tests(call: Call, places: Places, world: World) -> None:
     """The tests with another torch, which must be the newest."""
     check_python(call, world)
-    if words["version"] != world.forge.newest_torch:
+    if places["version"] != world.forge.newest_torch:
         raise Refused(f"{call}: the newest torch is {world.forge.newest_torch}")
 
 
 @stand_in("scripts/docs.sh")
-def build_site(call: Call, words: Words, world: World) -> None:
+def build_site(call: Call, places: Places, world: World) -> None:
     """A site of two pages, which say for which version they were built."""
     check_python(call, world)
     version = world.occasion.tag.removeprefix("v") or "dev"
@@ -119,26 +119,26 @@ def build_site(call: Call, words: Words, world: World) -> None:
 
 
 @stand_in("python -m cibuildwheel --platform linux --archs native --output-dir <folder>")
-def build_by_cibuildwheel(call: Call, words: Words, world: World) -> None:
+def build_by_cibuildwheel(call: Call, places: Places, world: World) -> None:
     """The fat wheel of the machine's platform."""
     check_python(call, world)
     if "cibuildwheel" not in call.machine.environments.get("python", ()):
         raise Refused(f"{call}: cibuildwheel is not installed")
     with tempfile.TemporaryDirectory() as scratch:
         build_whole(call, Path(scratch), world)
-        folder = call.folder / words["folder"]
+        folder = call.folder / places["folder"]
         folder.mkdir()
         (wheel,) = Path(scratch, "dist").glob("lltm-*.whl")
         shutil.copy(wheel, folder)
 
 
 @stand_in("build/tools/bin/python -m torchship.release.conda_worker [arguments...]")
-def run_conda_worker(call: Call, words: Words, world: World) -> None:
+def run_conda_worker(call: Call, places: Places, world: World) -> None:
     """conda-forge's pytorch for the optional cells, if the worker understands the command."""
     call.needs_variable("PYTHONPATH", ".")
     if call.folder != call.machine.workspace:
         raise Refused(f"{call}: PYTHONPATH is meant for the checkout")
-    options = parse(call, conda_worker.make_parser().parse_args, words.several)
+    options = parse(call, conda_worker.make_parser().parse_args, places.several)
     specs = getattr(options, "specs", [])
     releases = {cell.torch.release for cell in world.forge.optional}
     expected = {f"pytorch =={release} cpu*": release for release in releases}
@@ -151,14 +151,14 @@ def run_conda_worker(call: Call, words: Words, world: World) -> None:
 
 
 @stand_in("scripts/build_all.sh [arguments...]")
-def run_release_tool(call: Call, words: Words, world: World) -> Answer:
+def run_release_tool(call: Call, places: Places, world: World) -> Answer:
     """The release tool: its own parser, its own list and its own merge; builds are prebuilt."""
     check_python(call, world)
     for name in ("python", "uv"):
         call.machine.provide(f"build/tools/bin/{name}")
     call.machine.environments["build/tools"] = {"pydantic", "rich"}
     try:
-        options = read_options(parse(call, make_parser().parse_intermixed_args, words.several))
+        options = read_options(parse(call, make_parser().parse_intermixed_args, places.several))
         check_options(options)
         return _release(call, options, world)
     except ReleaseError as error:

@@ -125,4 +125,5 @@ class Source:
             generated.write(settings, Console(file=io.StringIO()))
 
     def _commit(self, subject: str) -> None:
-        self.run("git", *IDENTITY, "commit", "--quiet", "--all", "--message", subject)
+        commit = ("commit", "--quiet", "--all", "--message", subject)
+        self.run("git", *IDENTITY, *commit)

@@ -38,7 +38,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Words:
+class Places:
     """The words of a call that stand in the places of a declaration."""
 
     single: Mapping[str, str]
@@ -48,7 +48,7 @@ class Words:
         return self.single[name]
 
 
-Action = Callable[[Call, Words, World], Answer | None]
+Action = Callable[[Call, Places, World], Answer | None]
 
 
 @dataclass(frozen=True)
@@ -66,22 +66,22 @@ class StandIn:
     def purpose(self) -> str:
         return (self.action.__doc__ or "").partition("\n")[0]
 
-    def match(self, call: Call) -> Words | None:
+    def match(self, call: Call) -> Places | None:
         """The words in the places of the usage; None if the call does not follow it."""
         single: dict[str, str] = {}
-        words = list(call.words)
+        remaining = list(call.words)
         for place in self.usage.split():
             rest = re.fullmatch(r"<[\w-]+\.\.\.>|\[[\w-]+\.\.\.\]", place)
             if rest:
-                return Words(single, tuple(words)) if words or place[0] == "[" else None
-            if not words:
+                return Places(single, tuple(remaining)) if remaining or place[0] == "[" else None
+            if not remaining:
                 return None
-            word = words.pop(0)
+            word = remaining.pop(0)
             if name := re.fullmatch(r"<([\w-]+)>", place):
                 single[name[1]] = word
             elif word != place:
                 return None
-        return None if words else Words(single)
+        return None if remaining else Places(single)
 
 
 _STAND_INS: list[StandIn] = []
@@ -105,8 +105,8 @@ def respond(call: Call, world: World) -> Answer:
     """What a program answers. Raises Refused if the real one would not do it."""
     candidates = [entry for entry in _STAND_INS if entry.program == call.program]
     for entry in candidates:
-        words = entry.match(call)
-        if words is not None:
-            return entry.action(call, words, world) or Answer()
+        places = entry.match(call)
+        if places is not None:
+            return entry.action(call, places, world) or Answer()
     usages = "".join(f"\n  {entry.usage}" for entry in candidates)
     raise Refused(f"{call}: {call.program} is only ever called as{usages}")

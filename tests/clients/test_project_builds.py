@@ -81,8 +81,9 @@ def late(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheels(probe: Path, late: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
+    options = ("-q", "--no-build-isolation", "--no-deps", "-w", folder)
     for repo in (probe, late):
-        pip("wheel", "-q", "--no-build-isolation", "--no-deps", "-w", folder, repo, cwd=folder)
+        pip("wheel", *options, repo, cwd=folder)
     return folder
 
 
@@ -90,7 +91,8 @@ def wheels(probe: Path, late: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def site(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both, installed into one folder; lltm is installed where the tests run."""
     folder = tmp_path_factory.mktemp("site")
-    pip("install", "-q", "--no-deps", "--target", folder, *wheels.glob("*.whl"), cwd=folder)
+    options = ("-q", "--no-deps", "--target", folder)
+    pip("install", *options, *wheels.glob("*.whl"), cwd=folder)
     return folder
 
 

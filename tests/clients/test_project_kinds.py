@@ -272,8 +272,7 @@ def test_a_variant_for_the_cpu_is_refused_where_kernels_are_for_cuda_alone(cuda_
 
 
 def test_the_own_tests_of_kernels_for_cuda_alone_try_no_cpu(cuda_alone) -> None:
-    output = cuda_alone.run(
-        "pytest", "--collect-only", "-q", "-m", "cuda or not cuda", cuda_alone.repo / "tests"
-    )
+    collecting = ("--collect-only", "-q", "-m", "cuda or not cuda")
+    output = cuda_alone.run("pytest", *collecting, cuda_alone.repo / "tests")
     devices = set(re.findall(r"\[(?:.*-)?(cpu|cuda)(?:-.*)?\]", output))
     assert devices == {"cuda"}
