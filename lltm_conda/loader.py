@@ -19,4 +19,5 @@ LOADER = Loader(PROJECT, LLTMImportError, LLTMCudaError)
 load = LOADER.load
 loaded = LOADER.loaded
 check_cuda = LOADER.check_cuda
+# Each step looks here before it calls `check_cuda`: the call and its device object take longer.
 checked_devices = LOADER.checked_devices

@@ -582,8 +582,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 arguments.old, arguments.new, protocol=arguments.protocol, checked=arguments.check
             )
             with opened as pair:
-                compare(arguments, pair, found)
-                builds = pair.describe()
+                try:
+                    compare(arguments, pair, found)
+                finally:
+                    builds = pair.describe()
     finally:
         found.combine_pairs()
         if arguments.json is not None:
