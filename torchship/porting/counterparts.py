@@ -1,7 +1,8 @@
 """What an extension uses of torch, and its counterpart in torch's stable ABI: the one table.
 
 Names stand without their first namespace, `at::`, `c10::` or `torch::`. The operators that only
-torch's dispatcher can call stand in `operators.json`. `tests/porting` holds both against torch.
+torch's dispatcher can call stand in `operators.json`. `tests/torchship/porting` holds both against
+torch.
 """
 
 import json

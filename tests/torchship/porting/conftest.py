@@ -1,17 +1,13 @@
-"""`torchship port` is tested from the checkout: no client's wheel carries it."""
-
-import sys
-from pathlib import Path
+"""`torchship port` reads what tests write."""
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from torchship.porting.report import read_folder
 
 
 @pytest.fixture
 def report(tmp_path):
     """Writes sources, by their names, and reads the report on them."""
-    from torchship.porting.report import read_folder
 
     def read(*sources: str, **named: str):
         names = {f"source{number}.cpp": source for number, source in enumerate(sources)}
