@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import Forks, forks
+from small_clients import CLIENTS, BuiltOnce, glues
+from small_clients import build as build_client
 from tool_wheels import FOLDERS, WheelOf, build_wheel, copy_tracked
+
+from torchship.doctor.project import Project
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +30,39 @@ def wheel_of(tmp_path_factory: pytest.TempPathFactory) -> WheelOf:
         return zipfile.ZipFile(wheels[package])
 
     return build
+
+
+@pytest.fixture(scope="session")
+def built_once(tmp_path_factory: pytest.TempPathFactory) -> BuiltOnce:
+    """Builds a small client where all processes of this run of pytest find it.
+
+    ninja compiles only what no process has compiled before. A test that changes files needs a copy.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def make(name: str, only: str = "") -> Project:
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return build_client(name, shared / "clients" / f"{name}_client", only=only)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def clients(built_once: BuiltOnce) -> dict[str, Project]:
+    """The small clients, with a glue for every door of torch."""
+    return {name: built_once(name) for name in CLIENTS}
+
+
+@pytest.fixture(scope="session")
+def tiny_package(built_once: BuiltOnce) -> Path:
+    """The package of a small client, with the glue that fits best."""
+    return built_once("tiny", glues()[0]).folder
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forks]:
+    """Runs code in processes in which torch is imported already."""
+    with forks() as runner:
+        yield runner

@@ -1,4 +1,4 @@
-"""The client of torchship whose name the suite's tests use; `tests/clients/tiny` has its C++."""
+"""The client of torchship whose name the suite's tests use; `clients/tiny` has its C++."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from clients import HERE
+from small_clients import FOLDER
 
-from lltm_conda.engine.builder.sources import INCLUDE
+from torchship.builder.sources import INCLUDE
 
 TORCH = Path(torch.__file__).parent / "include"
 OPERATOR = """
@@ -48,7 +48,7 @@ def compile_operators(folder: Path, *operators: Operator, target: int = 10) -> l
     )
     command = [*os.environ.get("CXX", "c++").split(), "-std=c++17", "-fsyntax-only"]
     command += [f"-DTORCH_TARGET_VERSION={(2 << 56) | (target << 48)}ULL", f"-I{INCLUDE}"]
-    command += [f"-I{HERE / 'kit' / 'csrc'}", "-isystem", str(TORCH), str(source)]
+    command += [f"-I{FOLDER / 'kit' / 'csrc'}", "-isystem", str(TORCH), str(source)]
     process = subprocess.run(command, capture_output=True, text=True)
     messages = [line for line in process.stderr.splitlines() if "error:" in line]
     assert (process.returncode == 0) == (messages == []), process.stderr

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from clients import HERE
 from new_projects import REPO, commit, make
+from small_clients import FOLDER
 
 from torchship.builder.cuda_toolkit import find_cuda_toolkit
 
@@ -95,9 +95,9 @@ def remove(folder: Path) -> None:
 def write_files(project: Project, kind: str) -> None:
     """The author's files of one kind, under the project's names, in place of the template's."""
     (project.repo / "tests" / "test_affine.py").unlink()
-    for path in sorted((HERE / "kinds" / kind).rglob("*")):
+    for path in sorted((FOLDER / "kinds" / kind).rglob("*")):
         if path.suffix in (".py", ".cpp"):
-            name = str(path.relative_to(HERE / "kinds" / kind))
+            name = str(path.relative_to(FOLDER / "kinds" / kind))
             target = project.repo / name.replace("own_op/", f"{project.package}/")
             if target.name == "check_op.py":
                 target = target.with_name("test_op.py")

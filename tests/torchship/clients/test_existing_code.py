@@ -14,13 +14,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from clients import HERE, project_of
+from small_clients import FOLDER, PYTHONPATH, project_of
 
-from lltm_conda.engine.builder import BuildRequest, execute, fitting_request, plan
-from lltm_conda.engine.doctor import find_torch, judge_file, probe_runtime
-from lltm_conda.engine.doctor.binary import read_binary
-from lltm_conda.engine.doctor.project import Project
-from lltm_conda.engine.doctor.records import NOWHERE
+from torchship.builder import BuildRequest, execute, fitting_request, plan
+from torchship.doctor import find_torch, judge_file, probe_runtime
+from torchship.doctor.binary import read_binary
+from torchship.doctor.project import Project
+from torchship.doctor.records import NOWHERE
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ LOAD = """
 import sys
 from pathlib import Path
 import torch
-from clients import loader_of, project_of
+from small_clients import loader_of, project_of
 from test_existing_code import project_in
 loader = loader_of(project_in(Path(sys.argv[1])))
 print(loader.load().variant)
@@ -70,10 +70,10 @@ def request_in(root: Path) -> BuildRequest:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built project."""
     folder = tmp_path_factory.mktemp("existing") / "existing"
-    shutil.copytree(HERE / "existing", folder)
+    shutil.copytree(FOLDER / "existing", folder)
     build = {"glue": {"cuda": {"defines": {"WITH_CUDA": None}}}}
     (folder / "build.json").write_text(json.dumps(build), encoding="utf-8")
-    shutil.copy2(HERE / "bare" / "csrc" / "ops" / "register.cpp", folder / "csrc/ops/gram.cpp")
+    shutil.copy2(FOLDER / "bare" / "csrc" / "ops" / "register.cpp", folder / "csrc/ops/gram.cpp")
     if find_torch().version_tuple >= (2, 10):
         (folder / "csrc" / "ops" / "stable.cpp").write_text(STABLE, encoding="utf-8")
     execute(plan(request_in(folder)), folder / "work", jobs=2, log=lambda line: None)
@@ -83,8 +83,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(root: Path, code: str) -> str:
     process = subprocess.run(
         [sys.executable, "-c", LOAD + code, str(root)],
-        env=os.environ | {"PYTHONPATH": str(HERE)},
-        cwd=HERE,
+        env=os.environ | {"PYTHONPATH": PYTHONPATH},
+        cwd=FOLDER,
         capture_output=True,
         text=True,
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from clients import HERE, build, glues
+from small_clients import FOLDER, BuiltOnce, glues
 
 TRUE = (
     "every_float8_is_widened_as_torch_does",
@@ -56,14 +56,13 @@ Results = Callable[[str], dict[str, object]]
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(built_once: BuiltOnce) -> Results:
     """What kit_program.py says of a glue."""
 
     @cache
     def run(glue: str) -> dict[str, object]:
-        root = tmp_path_factory.mktemp("kit")
-        build("kit", root, only=glue)
-        command = [sys.executable, HERE / "kit_program.py", root / "lib" / f"glue-{glue}.so"]
+        root = built_once("kit", glue).folder
+        command = [sys.executable, FOLDER / "kit_program.py", root / "lib" / f"glue-{glue}.so"]
         process = subprocess.run(command, cwd=root, capture_output=True, text=True)
         assert process.returncode == 0, process.stdout + process.stderr
         properties: dict[str, object] = json.loads(process.stdout)

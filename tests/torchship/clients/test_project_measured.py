@@ -9,7 +9,7 @@ import pytest
 
 from measurements import storage
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[3]
 PAGE = REPO / "docs" / "ship" / "own-op.md"
 
 

@@ -1,0 +1,223 @@
+"""Small clients live beside each other: one engine builds, judges and loads them all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from small_clients import CLIENTS, PYTHONPATH, build_namesake, glues, requests
+
+from torchship.builder import plan
+from torchship.doctor import judge_file, probe_runtime
+from torchship.doctor.elf import Elf
+from torchship.doctor.project import Project
+from torchship.doctor.records import GlueName, file_name
+
+# What each client computes, from ones, and what it says of wrong arguments.
+LOAD = """
+import sys
+from pathlib import Path
+import torch
+from small_clients import loader_of, project_of
+
+def compute(name):
+    if name == "tiny":
+        for shape in ((), (0, 3), (5000,), (2, 1, 3, 1, 2, 1, 2)):
+            scaled = torch.ops.tiny.scale(torch.ones(shape), 3)
+            assert torch.equal(scaled, torch.full(shape, 3.0)), scaled
+    else:
+        rows = torch.arange(6, dtype=torch.float64).reshape(2, 3)
+        assert torch.equal(torch.ops.bare.gram(rows), rows @ rows.T)
+
+order, root = sys.argv[1].split(), Path(sys.argv[2])
+for name in order:
+    loader = loader_of(project_of(name, root / f"{name}_client"))
+    print(name, loader.load().variant)
+    assert loader.load() is loader.loaded()
+for name in (*order, *order):
+    compute(name)
+integers = torch.ones(2).int()
+transposed = torch.ones(2, 2).T
+meta = torch.ones(2, device="meta")
+for wrong in (integers, transposed, meta):
+    try:
+        torch.ops.tiny.scale(wrong, 2)
+    except (RuntimeError, NotImplementedError) as error:
+        print(str(error).splitlines()[0])
+"""
+
+
+def run(code: str, *arguments: object, **environment: str) -> str:
+    process = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": PYTHONPATH} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+class Process(NamedTuple):
+    """A process that loads the clients in this order, through the door of this glue."""
+
+    order: str
+    glue: str
+    is_forced: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.order}-{self.glue}"
+
+
+# In both orders, and through every door that torch has; the best by itself.
+PROCESSES = [Process("tiny bare", glues()[0], is_forced=False), Process("bare tiny", glues()[-1])]
+
+
+@pytest.fixture(scope="session")
+def output_of(clients: dict[str, Project]):
+    """The lines that LOAD prints in one of the processes."""
+
+    @cache
+    def load(process: Process) -> list[str]:
+        variant = f"{process.glue}-cpu"
+        forced = {"TINY_VARIANT": variant, "BARE_VARIANT": variant} if process.is_forced else {}
+        return run(LOAD, process.order, clients["tiny"].folder.parent, **forced).splitlines()
+
+    return load
+
+
+def libraries(project: Project) -> list[Path]:
+    return sorted((project.folder / "lib").glob("*.so"))
+
+
+def best_glue(project: Project) -> Path:
+    return project.folder / "lib" / file_name(GlueName.parse(glues()[0]))
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_client_has_the_binaries_of_its_devices(clients: dict[str, Project], name: str) -> None:
+    expected = {f"glue-{glue}.so" for glue in glues()}
+    expected |= {f"kernels-{device}.so" for device in clients[name].kernels}
+    assert {path.name for path in libraries(clients[name])} == expected
+
+
+def linked_again(project: Project, folder: Path, ldflags: str) -> list[Path]:
+    """The project's objects, linked with these LDFLAGS into binaries in `folder`."""
+    binaries = []
+    for request in requests(project, glues()):
+        env = {**request.env, "LDFLAGS": ldflags}
+        for step in plan(replace(request, env=env)):
+            if step.output.suffix == ".so":
+                binaries.append(folder / step.output.name)
+                command = [
+                    str(binaries[-1]) if argument == str(step.output) else argument
+                    for argument in step.command
+                ]
+                assert ldflags in command and str(binaries[-1]) in command
+                subprocess.run(command, check=True)
+    return binaries
+
+
+def test_no_linker_flag_of_the_user_drops_what_the_checker_reads(
+    clients: dict[str, Project], tmp_path: Path
+) -> None:
+    project = clients["bare"]
+    binaries = linked_again(project, tmp_path, "-Wl,--gc-sections")
+    assert len(binaries) == len(libraries(project))
+    runtime = probe_runtime(project=project, gpu=False)
+    verdicts = [judge_file(path, runtime) for path in binaries]
+    assert [verdict.cause for verdict in verdicts if not verdict.accepted] == []
+    assert {verdict.binary.name for verdict in verdicts if verdict.binary.layout} == {
+        glue for glue in glues() if glue.startswith("aten")
+    }
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_each_accepts_its_own_binaries_and_no_others(
+    clients: dict[str, Project], name: str
+) -> None:
+    runtime = probe_runtime(project=clients[name], gpu=False)
+    for owner, project in clients.items():
+        verdict = judge_file(best_glue(project), runtime)
+        assert verdict.accepted == (owner == name), (owner, verdict.cause)
+        if owner != name:
+            assert verdict.cause is not None
+            assert project.distribution in verdict.cause.why
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=str)
+def test_clients_load_side_by_side_through_either_door(output_of, process: Process) -> None:
+    loaded = [f"{name} {process.glue}-cpu" for name in process.order.split()]
+    assert output_of(process)[:2] == loaded
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=str)
+def test_errors_carry_the_name_of_the_client(output_of, process: Process) -> None:
+    errors = output_of(process)[2:]
+    assert len(errors) == 3
+    assert errors[0].startswith("tiny-client: values must be float32, got int32")
+    assert errors[1].startswith(
+        "tiny-client: values must be contiguous, got shape (2, 2) with strides (1, 2)"
+    )
+
+
+LOAD_TWO = """
+import sys
+from pathlib import Path
+from small_clients import loader_of, project_of
+tiny, namesake = map(Path, sys.argv[1:])
+for project in (project_of("tiny", tiny), project_of("bare", namesake)._replace(namespace="tiny")):
+    try:
+        loader_of(project).load()
+        print(project.distribution, "is loaded")
+    except ImportError as error:
+        print(str(error))
+"""
+
+
+def test_a_project_with_the_namespace_of_a_loaded_one_is_refused(
+    clients: dict[str, Project], tmp_path: Path
+) -> None:
+    """Torch would end the process, whatever the operators of the two are called."""
+    namesake = build_namesake(tmp_path / "bare", "tiny")
+    output = run(LOAD_TWO, clients["tiny"].folder, namesake.folder)
+    first, second = "tiny-client", "bare-client"
+    assert output.startswith(f"{first} is loaded\n{second} cannot be loaded: another project")
+    assert f"registered already by {first}: " in output
+
+
+def test_kernels_that_are_not_loaded_are_named(clients: dict[str, Project]) -> None:
+    """This process loads no other binary of the client."""
+    torch.ops.load_library(str(best_glue(clients["tiny"])))
+    message = "tiny-client: the CPU kernels are not loaded; `python -m tiny_client` says why"
+    with pytest.raises(RuntimeError, match=message.replace("(", r"\(")):
+        torch.ops.tiny.scale(torch.ones(2), 3)
+
+
+# Added by every linker.
+LINKER = {"__bss_start", "_edata", "_end", "_init", "_fini"}
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_only_the_prefixed_symbols_are_exported(clients: dict[str, Project], name: str) -> None:
+    for path in libraries(clients[name]):
+        with Elf(path) as elf:
+            exported = {symbol.decode() for symbol, defined, _ in elf.symbols() if defined}
+        # Instances of other libraries' inline functions and templates are common to all who
+        # use them; none may be of our types.
+        namespace = f"{len(name)}{name}"
+        strange = {
+            symbol
+            for symbol in exported - LINKER
+            if namespace in symbol or not symbol.startswith(("_Z", f"{name}_"))
+        }
+        assert strange == set(), path
+        assert f"{name}_build_record" in exported

@@ -1,0 +1,127 @@
+"""Small clients of torchship: `tiny` has kernels for the CPU alone, `bare` and `kit` have none.
+
+`tiny` is a whole package. `kit` has an operator for each helper of the doors.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from torchship.builder import BuildRequest, execute, fitting_request, plan
+from torchship.builder.request import FIRST_STABLE
+from torchship.doctor.project import Project
+from torchship.doctor.records import GlueName
+from torchship.doctor.torch_probe import find_torch
+from torchship.runtime.loader import BinariesCudaError, BinariesImportError, Loader
+
+HELPERS = Path(__file__).resolve().parent
+FOLDER = HELPERS / "clients"
+REPO = HELPERS.parents[1]
+TORCHSHIP = REPO / "torchship"
+#: For programs that load clients by this checkout's torchship.
+PYTHONPATH = os.pathsep.join(map(str, (HELPERS, REPO)))
+CLIENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "tiny": ("scale", ("cpu",)),
+    "bare": ("gram", ()),
+}
+KIT: dict[str, tuple[str, tuple[str, ...]]] = {"kit": ("copies", ())}
+
+
+def project_of(name: str, root: Path) -> Project:
+    operator, kernels = (CLIENTS | KIT)[name]
+    return Project(
+        distribution=f"{name}-client",
+        package=f"{name}_client",
+        namespace=name,
+        prefix=name.upper(),
+        operator=operator,
+        version="0.1",
+        folder=root,
+        kernels=kernels,
+    )
+
+
+def loader_of(project: Project) -> Loader:
+    """A loader with errors of the client's own, as its package makes one."""
+
+    class ImportFailed(BinariesImportError):
+        pass
+
+    class CudaFailed(BinariesCudaError):
+        pass
+
+    ImportFailed.project = CudaFailed.project = project
+    return Loader(project, ImportFailed, CudaFailed)
+
+
+def glues() -> list[str]:
+    """The glue of every door that the installed torch has."""
+    torch = find_torch()
+    assert torch.cxx11_abi is not None
+    names = [str(GlueName("aten", torch.version_tuple, torch.cxx11_abi))]
+    if torch.version_tuple >= FIRST_STABLE:
+        names.insert(0, str(GlueName("stable", FIRST_STABLE)))
+    return names
+
+
+class BuiltOnce(Protocol):
+    """Builds a client with all glues, or with one."""
+
+    def __call__(self, name: str, only: str = "") -> Project: ...
+
+
+def requests(project: Project, chosen: Sequence[str]) -> list[BuildRequest]:
+    """What to build of a client with these glues, without optimisation."""
+    env = {**os.environ, "DEBUG": "1"}
+    out = project.folder / "lib"
+    fitting = fitting_request(project, find_torch(), out, env, log=lambda line: None)
+    return [
+        replace(fitting, glue=glue, kernels=fitting.kernels if glue == chosen[0] else ())
+        for glue in chosen
+    ]
+
+
+def build(name: str, root: Path, *, only: str = "") -> Project:
+    """The client's binaries in `root`/lib, from its sources and the engine's.
+
+    All glues, or `only` one. The engine of its package is this checkout's torchship.
+    """
+    shutil.copytree(FOLDER / name, root, dirs_exist_ok=True)
+    engine = root / "engine"
+    engine.mkdir(exist_ok=True)
+    (engine / "__init__.py").write_text(f"__path__ = [{str(TORCHSHIP)!r}]\n", encoding="utf-8")
+    project = project_of(name, root)
+    for request in requests(project, [only] if only else glues()):
+        execute(plan(request), root / "work", jobs=2, log=lambda line: None)
+    return project
+
+
+#: The parts of torchship that the engine of a wheel has.
+ENGINE = ("builder", "doctor", "include", "runtime")
+
+
+def copy_with_engine(package: Path, target: Path) -> Path:
+    """A copy of a client's package with an engine of its own, as a wheel has it."""
+    shutil.copytree(package, target, ignore=shutil.ignore_patterns("engine", "objects"))
+    (target / "engine").mkdir()
+    (target / "engine" / "__init__.py").touch()
+    for part in ENGINE:
+        shutil.copytree(TORCHSHIP / part, target / "engine" / part)
+    return target
+
+
+def build_namesake(root: Path, namespace: str) -> Project:
+    """`bare` in `root`, built with the namespace of another project."""
+    shutil.copytree(FOLDER / "bare", root)
+    header = root / "csrc" / "project.h"
+    content = header.read_text().replace("PROJECT_NAMESPACE bare", f"PROJECT_NAMESPACE {namespace}")
+    header.write_text(content.replace(" bare_##name", f" {namespace}_##name"))
+    project = project_of("bare", root)._replace(namespace=namespace)
+    for request in requests(project, glues()[:1]):
+        execute(plan(request), root / "work", log=lambda line: None)
+    return project
