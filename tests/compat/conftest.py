@@ -1,4 +1,4 @@
-"""What the tests of the installed package share: its torch, copies of it, Pythons to run them."""
+"""What the tests of the installed package share: copies of it, Pythons to run them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,12 @@ from pathlib import Path
 import pytest
 
 import lltm_conda
-from lltm_conda.engine.doctor import torch_probe
 
 # The helpers of torchship's own tests.
 TORCHSHIP = Path(__file__).resolve().parents[1] / "torchship"
 sys.path[1:1] = [str(TORCHSHIP / "doctor"), str(TORCHSHIP)]
 
 PACKAGE = Path(lltm_conda.__file__).parent
-
-
-@pytest.fixture(scope="session")
-def torch_root() -> Path:
-    """The really installed torch of this environment."""
-    return torch_probe.find_torch().root
 
 
 @pytest.fixture

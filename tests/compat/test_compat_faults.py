@@ -3,7 +3,7 @@
 For each: what the user would see without a checker (the dynamic linker, Python, pip or nvcc really
 say it), that the text is classified, and that the judge or the builder says the class beforehand,
 with the cause first and a command. Faults of the package's own files (class 8) and double
-registration (15) are injected in test_compat_loader.py.
+registration (15) are injected in tests/torchship/runtime/test_loader.py.
 """
 
 from __future__ import annotations
@@ -286,15 +286,17 @@ def test_every_class_has_its_proof() -> None:
     """Each number is named by a test of its kind, so the table's last column is no claim."""
     folder = Path(__file__).parent
     sources = {path.name: path.read_text() for path in folder.glob("test_*.py")}
+    loader_tests = REPO / "tests" / "torchship" / "runtime" / "test_loader.py"
+    sources[loader_tests.name] = loader_tests.read_text()
     for fault, proof in troubleshooting_page.PROOFS.items():
         if proof == "injected":
             named = f"def test_{fault}_" in sources["test_compat_faults.py"] or (
                 fault == faults.REGISTERED_TWICE
-                and "faults.REGISTERED_TWICE" in sources["test_compat_loader.py"]
+                and "faults.REGISTERED_TWICE" in sources["test_loader.py"]
             )
         elif proof == "GPU machine":
             named = f"def test_{fault}_" in sources["test_compat_gpu.py"]
         else:
             assert fault == faults.DRIVER
-            named = "faults.DRIVER" in sources["test_compat_loader.py"]
+            named = "faults.DRIVER" in sources["test_loader.py"]
         assert named, fault

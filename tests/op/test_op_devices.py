@@ -38,3 +38,13 @@ def test_what_is_wrong_with_a_device_is_all_that_is_said(monkeypatch) -> None:
 def test_the_argument_on_another_device_is_named(name) -> None:
     with pytest.raises(RuntimeError, match=f"lltm: {name} must be on the device of input"):
         lltm_conda.lltm(*on_devices("cpu", **{name: "cuda"}))
+
+
+def test_fake_cuda_tensors_are_not_checked_where_there_is_no_gpu() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with FakeTensorMode():
+        shapes = ((4, 3), (15, 8), (15,), (4, 5), (4, 5))
+        tensors = [torch.empty(shape, device="cuda") for shape in shapes]
+        new_h, _ = lltm_conda.lltm(*tensors)
+    assert (new_h.shape, new_h.device.type) == ((4, 5), "cuda")

@@ -14,7 +14,14 @@ from small_clients import CLIENTS, BuiltOnce, glues
 from small_clients import build as build_client
 from tool_wheels import FOLDERS, WheelOf, build_wheel, copy_tracked
 
+from torchship.doctor import torch_probe
 from torchship.doctor.project import Project
+
+
+@pytest.fixture(scope="session")
+def torch_root() -> Path:
+    """The really installed torch of this environment."""
+    return torch_probe.find_torch().root
 
 
 @pytest.fixture(scope="session")

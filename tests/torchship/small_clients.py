@@ -40,7 +40,7 @@ def project_of(name: str, root: Path) -> Project:
         namespace=name,
         prefix=name.upper(),
         operator=operator,
-        version="0.1",
+        version="0.1.0",
         folder=root,
         kernels=kernels,
     )

@@ -1,4 +1,4 @@
-"""What the tests of the doctor share: the installed torch, a sample object, an open folder."""
+"""What the tests of the doctor share: a sample object, an open folder."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 from shared_objects import GLUE_RECORD, shared_object
 
-from torchship.doctor import layouts, torch_probe
-
-
-@pytest.fixture(scope="session")
-def torch_root() -> Path:
-    """The really installed torch of this environment."""
-    return torch_probe.find_torch().root
+from torchship.doctor import layouts
 
 
 @pytest.fixture(scope="session")

@@ -1,3 +1,3 @@
 """The version of the package and of its binaries."""
 
-__version__ = "0.1"
+__version__ = "0.1.0"

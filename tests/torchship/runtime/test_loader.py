@@ -1,4 +1,4 @@
-"""What `import lltm_conda` does: load once, load only what was accepted, and say why not."""
+"""What an import of a client does: load once, load only what was accepted, and say why not."""
 
 from __future__ import annotations
 
@@ -12,14 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own_facts import KERNELS_RECORD, make_cuda
-from shared_objects import shared_object
+from made_facts import make_cuda
+from shared_objects import KERNELS_RECORD, shared_object
+from small_client import PROJECT
+from small_clients import loader_of
 
-from lltm_conda import loader
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.doctor import BinaryRecord, Driver, Finding, Verdict, driver_probe, faults
-from lltm_conda.engine.runtime.loader import describe
+from torchship.doctor import (
+    BinaryRecord,
+    Driver,
+    Finding,
+    Verdict,
+    driver_probe,
+    faults,
+    find_torch,
+)
+from torchship.runtime.loader import BinariesCudaError, describe
 
+#: Of kernels that the package's glue takes.
+BUILT_KERNELS = {**KERNELS_RECORD, "kernel_abi": 41}
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Copy = Callable[..., Path]
 
@@ -27,8 +37,8 @@ FAILING_IMPORT = textwrap.dedent(
     """
     import json, pathlib
     try:
-        import lltm_conda
-        print(json.dumps({"loaded": lltm_conda.loader.loaded().variant}))
+        import tiny_client
+        print(json.dumps({"loaded": tiny_client.loader.LOADER.loaded().variant}))
     except ImportError as error:
         maps = pathlib.Path("/proc/self/maps").read_text()
         finding = getattr(error, "finding", None)
@@ -46,7 +56,7 @@ FAILING_IMPORT = textwrap.dedent(
 WITHOUT_THE_INSTALLED = textwrap.dedent(
     """
     import pathlib, sys, torch
-    sys.path[:] = [p for p in sys.path if not pathlib.Path(p, "lltm_conda", "lib").is_dir()]
+    sys.path[:] = [p for p in sys.path if not pathlib.Path(p, "tiny_client", "lib").is_dir()]
     """
 )
 
@@ -58,8 +68,8 @@ def outcome(process: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def refused(result: dict[str, Any], first_line: str, fault: int | None) -> None:
-    """An LLTMImportError: cause, observed, needed, command, in this order; nothing was loaded."""
-    assert result["type"] == "LLTMImportError", result
+    """An TinyImportError: cause, observed, needed, command, in this order; nothing was loaded."""
+    assert result["type"] == "TinyImportError", result
     assert first_line in result["lines"][0]
     labels = [line.split(":")[0].strip() for line in result["lines"][1:4]]
     assert labels == ["observed", "needed", "to fix"]
@@ -73,53 +83,53 @@ def glue_of(package: Path) -> Path:
 
 
 def test_threads_that_import_at_once_load_once_and_leave_cuda_alone(
-    package_copy: Copy, run_python: Run
+    package_copy: Copy, run_code: Run
 ) -> None:
     code = """
         import json, threading, torch
         found, start = [], threading.Barrier(16)
         def first():
             start.wait()
-            import lltm_conda
-            found.append(lltm_conda.loader.load())
+            import tiny_client
+            found.append(tiny_client.loader.LOADER.load())
         threads = [threading.Thread(target=first) for _ in range(16)]
         [thread.start() for thread in threads]; [thread.join() for thread in threads]
-        import lltm_conda
-        from lltm_conda import loader
+        import tiny_client
+        loaded = tiny_client.loader.LOADER.loaded()
         print(json.dumps({
-            "one": len(found) == 16 and all(item is loader.loaded() for item in found),
+            "one": len(found) == 16 and all(item is loaded for item in found),
             "cuda": torch.cuda.is_initialized(),
-            "version": loader.loaded().glue.record.version == lltm_conda.__version__,
+            "version": loaded.glue.record.version == tiny_client.__version__,
         }))
     """
-    result = outcome(run_python(package_copy(), "-c", textwrap.dedent(code)))
+    result = outcome(run_code(package_copy(), textwrap.dedent(code)))
     assert result == {"one": True, "cuda": False, "version": True}
 
 
 def test_an_import_that_succeeds_imports_no_code_for_failures(
-    package_copy: Copy, run_python: Run
+    package_copy: Copy, run_code: Run
 ) -> None:
-    if loader.load().cuda_rejection is not None:
+    if find_torch().cuda is not None:
         pytest.skip("a package without CUDA kernels explains that beside a CUDA build of torch")
     code = (
-        "import sys, lltm_conda; print([name for name in sys.modules if 'engine.doctor' in name])"
+        "import sys, tiny_client; print([name for name in sys.modules if 'engine.doctor' in name])"
     )
-    names = run_python(package_copy(), "-c", code).stdout
+    names = run_code(package_copy(), code).stdout
     assert "doctor.judgement" in names
     for unwanted in ("explain", "render", "driver_probe", "linking", "fatbin"):
         assert f"doctor.{unwanted}'" not in names
 
 
-def test_an_import_writes_nothing(package_copy: Copy, run_python: Run, tmp_path: Path) -> None:
+def test_an_import_writes_nothing(package_copy: Copy, run_code: Run, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    env = {"HOME": str(home), "LLTM_CONDA_CACHE": "", "XDG_CACHE_HOME": ""}
-    assert "loaded" in outcome(run_python(package_copy(), "-c", FAILING_IMPORT, env=env))
+    env = {"HOME": str(home), "TINY_CACHE": "", "XDG_CACHE_HOME": ""}
+    assert "loaded" in outcome(run_code(package_copy(), FAILING_IMPORT, env=env))
     assert list(home.iterdir()) == []
 
 
 def test_choices_that_old_versions_remembered_are_ignored(
-    package_copy: Copy, run_python: Run, tmp_path: Path
+    package_copy: Copy, run_code: Run, tmp_path: Path
 ) -> None:
     verdicts = tmp_path / "cache" / "verdicts"
     verdicts.mkdir(parents=True, mode=0o700)
@@ -128,28 +138,28 @@ def test_choices_that_old_versions_remembered_are_ignored(
     record = verdicts / ("0" * 32 + ".json")
     record.write_text('{"variant": "x-cpu", "files": ["gone.so", null, null], "records": []}')
     glue = glue_of(package)
-    assert "loaded" in outcome(run_python(package, "-c", FAILING_IMPORT))
+    assert "loaded" in outcome(run_code(package, FAILING_IMPORT))
     glue.write_bytes(glue.read_bytes()[:-200])
-    refused(outcome(run_python(package, "-c", FAILING_IMPORT)), "damaged", faults.PACKAGE_FILES)
+    refused(outcome(run_code(package, FAILING_IMPORT)), "damaged", faults.PACKAGE_FILES)
 
 
-def test_a_changed_file_is_judged_again(package_copy: Copy, run_python: Run) -> None:
+def test_a_changed_file_is_judged_again(package_copy: Copy, run_code: Run) -> None:
     package = package_copy()
-    assert "loaded" in outcome(run_python(package, "-c", FAILING_IMPORT))
+    assert "loaded" in outcome(run_code(package, FAILING_IMPORT))
     glue = glue_of(package)
     glue.write_bytes(glue.read_bytes()[:-200])
-    refused(outcome(run_python(package, "-c", FAILING_IMPORT)), "damaged", faults.PACKAGE_FILES)
+    refused(outcome(run_code(package, FAILING_IMPORT)), "damaged", faults.PACKAGE_FILES)
 
 
 def test_an_unusable_cache_folder_does_not_hinder_the_import(
-    package_copy: Copy, run_python: Run, tmp_path: Path
+    package_copy: Copy, run_code: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "cache").write_text("not a folder")
-    assert "loaded" in outcome(run_python(package_copy(), "-c", FAILING_IMPORT))
+    assert "loaded" in outcome(run_code(package_copy(), FAILING_IMPORT))
 
 
 def test_what_is_loaded_must_report_the_record_of_the_file(
-    package_copy: Copy, run_python: Run
+    package_copy: Copy, run_code: Run
 ) -> None:
     """The kernels were loaded before the import, and their file was replaced since."""
     kernels = package_copy() / "lib" / "kernels-cpu.so"
@@ -160,58 +170,56 @@ def test_what_is_loaded_must_report_the_record_of_the_file(
         kept = ctypes.CDLL({str(kernels)!r})
         os.replace({str(other)!r}, {str(kernels)!r})
     """
-    process = run_python(kernels.parents[1], "-c", textwrap.dedent(code) + FAILING_IMPORT)
+    process = run_code(kernels.parents[1], textwrap.dedent(code) + FAILING_IMPORT)
     assert "is not the one that is loaded" in outcome(process)["lines"][0]
 
 
-def test_binaries_of_another_version_are_stale(package_copy: Copy, run_python: Run) -> None:
+def test_binaries_of_another_version_are_stale(package_copy: Copy, run_code: Run) -> None:
     package = package_copy()
     (package / "_version.py").write_text('__version__ = "9.9.9"\n')
-    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    result = outcome(run_code(package, FAILING_IMPORT))
     refused(result, "left over from version", faults.PACKAGE_FILES)
-    assert "python -m lltm_conda build" in result["lines"][3]
+    assert "python -m tiny_client build" in result["lines"][3]
 
 
-def test_skipping_the_check_loads_what_would_be_refused(
-    package_copy: Copy, run_python: Run
-) -> None:
+def test_skipping_the_check_loads_what_would_be_refused(package_copy: Copy, run_code: Run) -> None:
     package = package_copy()
     (package / "_version.py").write_text('__version__ = "9.9.9"\n')
-    env = {"LLTM_CONDA_SKIP_CHECK": "1"}
-    assert "loaded" in outcome(run_python(package, "-c", FAILING_IMPORT, env=env))
+    env = {"TINY_SKIP_CHECK": "1"}
+    assert "loaded" in outcome(run_code(package, FAILING_IMPORT, env=env))
 
 
-def test_an_installation_without_binaries(package_copy: Copy, run_python: Run) -> None:
+def test_an_installation_without_binaries(package_copy: Copy, run_code: Run) -> None:
     package = package_copy(binaries=False)
-    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    result = outcome(run_code(package, FAILING_IMPORT))
     refused(result, "holds no binaries", faults.PACKAGE_FILES)
-    assert "python -m lltm_conda build" in result["lines"][3]
+    assert "python -m tiny_client build" in result["lines"][3]
 
 
 def test_a_source_folder_without_binaries_says_how_to_build(
-    package_copy: Copy, run_python: Run
+    package_copy: Copy, run_code: Run
 ) -> None:
     package = package_copy(binaries=False, sources=False)
     (package.parent / "csrc").mkdir()
     (package.parent / "csrc" / "project.h").touch()
-    result = outcome(run_python(package, "-c", WITHOUT_THE_INSTALLED + FAILING_IMPORT))
+    result = outcome(run_code(package, WITHOUT_THE_INSTALLED + FAILING_IMPORT))
     refused(result, "not built here yet", faults.PACKAGE_FILES)
     assert "--no-build-isolation" in result["lines"][3]
 
 
 def test_a_source_folder_that_shadows_the_installed_package(
-    package_copy: Copy, run_python: Run, tmp_path: Path
+    package_copy: Copy, run_python: Run, run_code: Run, tmp_path: Path
 ) -> None:
     source = package_copy(binaries=False, sources=False)
     (source.parent / "csrc").mkdir()
     (source.parent / "csrc" / "project.h").touch()
-    installed = tmp_path / "installed" / "lltm_conda" / "lib"
+    installed = tmp_path / "installed" / "tiny_client" / "lib"
     installed.mkdir(parents=True)
     env = {"PYTHONPATH": f"{source.parent}:{installed.parents[1]}"}
-    result = outcome(run_python(source, "-c", FAILING_IMPORT, env=env))
+    result = outcome(run_code(source, FAILING_IMPORT, env=env))
     refused(result, "source folder shadows", faults.PACKAGE_FILES)
     # The command line names this cause alone, not the other copy as well.
-    output = run_python(source, "-m", "lltm_conda", env=env).stdout
+    output = run_python(source, "-m", "tiny_client", env=env).stdout
     assert "source folder shadows" in output
     assert "another copy" not in output
 
@@ -221,13 +229,13 @@ def test_a_source_folder_that_shadows_the_installed_package(
     [("nonsense", "not a variant name"), ("aten24-abi0-cpu", "not installed")],
 )
 def test_a_forced_variant_that_is_not_there(
-    package_copy: Copy, run_python: Run, variant: str, message: str
+    package_copy: Copy, run_code: Run, variant: str, message: str
 ) -> None:
-    env = {"LLTM_CONDA_VARIANT": variant}
-    result = outcome(run_python(package_copy(), "-c", FAILING_IMPORT, env=env))
-    assert result["type"] == "LLTMImportError"
+    env = {"TINY_VARIANT": variant}
+    result = outcome(run_code(package_copy(), FAILING_IMPORT, env=env))
+    assert result["type"] == "TinyImportError"
     assert message in result["lines"][0]
-    assert "unset LLTM_CONDA_VARIANT" in result["lines"][3]
+    assert "unset TINY_VARIANT" in result["lines"][3]
     assert not result["mapped"]
 
 
@@ -249,41 +257,41 @@ def test_a_torch_that_is_missing_broken_or_none(
     assert result["cause"].startswith(cause)
 
 
-def test_a_second_copy_is_told_of_the_first(package_copy: Copy, run_python: Run) -> None:
+def test_a_second_copy_is_told_of_the_first(package_copy: Copy, run_code: Run) -> None:
     package = package_copy()
     code = f"""
-        import sys, lltm_conda
-        first = lltm_conda.loader.loaded().paths[0]
-        for name in [name for name in sys.modules if name.startswith("lltm_conda")]:
+        import sys, tiny_client
+        first = tiny_client.loader.LOADER.loaded().paths[0]
+        for name in [name for name in sys.modules if name.startswith("tiny_client")]:
             del sys.modules[name]
         sys.path.insert(0, {str(package.parents[1] / "second")!r})
         try:
-            import lltm_conda
+            import tiny_client
         except ImportError as error:
             print(error.finding.fault, str(first) in error.finding.observed, str(error))
     """
-    shutil.copytree(package, package.parents[1] / "second" / "lltm_conda")
-    process = run_python(package, "-c", textwrap.dedent(code))
+    shutil.copytree(package, package.parents[1] / "second" / "tiny_client")
+    process = run_code(package, textwrap.dedent(code))
     assert process.stdout.startswith(f"{faults.REGISTERED_TWICE} True "), (
         process.stdout + process.stderr
     )
-    assert "another copy of lltm is loaded" in process.stdout
+    assert "another copy of tiny-client is loaded" in process.stdout
 
 
 def test_kernels_that_the_glue_refuses_are_named(
-    package_copy: Copy, run_python: Run, tmp_path: Path
+    package_copy: Copy, run_code: Run, tmp_path: Path
 ) -> None:
     """Kernels with a right record and a table that is none."""
     package = package_copy()
     kernels = package / "lib" / "kernels-cpu.so"
     source = tmp_path / "fake.c"
-    literal = json.dumps(json.dumps(KERNELS_RECORD))
+    literal = json.dumps(json.dumps(BUILT_KERNELS))
     source.write_text(
-        f"const char* lltm_build_record(void) {{ return {literal}; }}\n"
-        "const void* lltm_kernel_table(void) { return 0; }\n"
+        f"const char* tiny_build_record(void) {{ return {literal}; }}\n"
+        "const void* tiny_kernel_table(void) { return 0; }\n"
     )
-    shared_object(kernels, record=KERNELS_RECORD, flags=[str(source)])
-    result = outcome(run_python(package, "-c", FAILING_IMPORT))
+    shared_object(kernels, record=BUILT_KERNELS, flags=[str(source)])
+    result = outcome(run_code(package, FAILING_IMPORT))
     assert "the glue refused kernels-cpu.so" in result["lines"][0]
     assert "no table" in result["lines"][1]
 
@@ -298,6 +306,9 @@ def test_foreign_text_forges_no_line_of_an_error(field: str) -> None:
 
 
 # The first CUDA call, with a driver and a GPU that are simulated at the probe.
+
+
+LOADER = loader_of(PROJECT)
 
 
 class FakeLoaded:
@@ -315,12 +326,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     ) -> None:
         import torch
 
-        install = loader.LOADER.import_runtime()._replace(registered_by=None)
+        install = LOADER.import_runtime()._replace(registered_by=None)
         assert install.torch is not None
         cuda = install._replace(torch=install.torch._replace(cuda="13.0"))
-        monkeypatch.setattr(loader.LOADER, "import_runtime", lambda: cuda)
-        monkeypatch.setattr(loader.LOADER, "_loaded", FakeLoaded(kernels))
-        monkeypatch.setattr(loader.LOADER, "checked_devices", set())
+        monkeypatch.setattr(LOADER, "import_runtime", lambda: cuda)
+        monkeypatch.setattr(LOADER, "_loaded", FakeLoaded(kernels))
+        monkeypatch.setattr(LOADER, "checked_devices", set())
         monkeypatch.setattr(driver_probe, "probe_driver", lambda: Driver(None, driver))
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
@@ -333,9 +344,9 @@ def test_a_fitting_gpu_is_checked_once(
     gpu: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu((9, 0), (13, 0), make_cuda())
-    loader.check_cuda(0)
-    monkeypatch.setattr(loader.LOADER, "_cuda_finding", lambda *_: pytest.fail("asked twice"))
-    loader.check_cuda(0)
+    LOADER.check_cuda(0)
+    monkeypatch.setattr(LOADER, "_cuda_finding", lambda *_: pytest.fail("asked twice"))
+    LOADER.check_cuda(0)
 
 
 @pytest.mark.parametrize(
@@ -354,24 +365,9 @@ def test_a_gpu_or_driver_that_does_not_fit_is_told_at_the_first_call(
 ) -> None:
     gpu(capability, driver, make_cuda())
     for _ in range(2):  # a refusal is not forgotten
-        with pytest.raises(loader.LLTMCudaError, match=message) as raised:
-            loader.check_cuda(0)
+        with pytest.raises(BinariesCudaError, match=message) as raised:
+            LOADER.check_cuda(0)
         assert raised.value.finding.fault == fault
-
-
-def test_fake_cuda_tensors_are_not_checked_where_there_is_no_gpu() -> None:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    import lltm_conda
-
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
-    with FakeTensorMode():
-        shapes = ((4, 3), (15, 8), (15,), (4, 5), (4, 5))
-        tensors = [torch.empty(shape, device="cuda") for shape in shapes]
-        new_h, _ = lltm_conda.lltm(*tensors)
-    assert (new_h.shape, new_h.device.type) == ((4, 5), "cuda")
 
 
 @pytest.mark.parametrize(("hip", "kind"), [(None, "CPU-only"), ("6.4", "ROCm")])
@@ -382,18 +378,18 @@ def test_cuda_tensors_without_cuda_kernels_are_told_why(
 
     monkeypatch.setattr(torch.version, "hip", hip)
     gpu((9, 0), (13, 0), None)
-    with pytest.raises(loader.LLTMCudaError, match=f"(?s)cannot compute.*{kind} build"):
-        loader.check_cuda(0)
+    with pytest.raises(BinariesCudaError, match=f"(?s)cannot compute.*{kind} build"):
+        LOADER.check_cuda(0)
 
 
-def test_what_the_dynamic_linker_refuses_is_explained(package_copy: Copy, run_python: Run) -> None:
+def test_what_the_dynamic_linker_refuses_is_explained(package_copy: Copy, run_code: Run) -> None:
     """Without the check nothing but the linker can refuse a file."""
     package = package_copy()
     kernels = package / "lib" / "kernels-cpu.so"
-    shared_object(kernels, record=KERNELS_RECORD, undefined=["defined_nowhere"])
-    env = {"LLTM_CONDA_SKIP_CHECK": "1"}
-    result = outcome(run_python(package, "-c", FAILING_IMPORT, env=env))
-    assert result["type"] == "LLTMImportError"
+    shared_object(kernels, record=BUILT_KERNELS, undefined=["defined_nowhere"])
+    env = {"TINY_SKIP_CHECK": "1"}
+    result = outcome(run_code(package, FAILING_IMPORT, env=env))
+    assert result["type"] == "TinyImportError"
     assert "could not be loaded" in result["lines"][0]
     assert "defined_nowhere" in result["lines"][1]
     assert result["cause"].startswith("OSError")
@@ -408,14 +404,14 @@ def nobody(*_):
     raise KeyError("no entry")
 
 pwd.getpwuid = nobody
-for name in ("HOME", "LLTM_CONDA_CACHE", "XDG_CACHE_HOME"):
+for name in ("HOME", "TINY_CACHE", "XDG_CACHE_HOME"):
     os.environ.pop(name, None)
 """
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("-c", "import lltm_conda"), ("-m", "lltm_conda"), ("-m", "lltm_conda", "build", "--list")],
+    [("-c", "import tiny_client"), ("-m", "tiny_client"), ("-m", "tiny_client", "build", "--list")],
     ids=["import", "report", "list"],
 )
 def test_no_home_folder_is_needed(
@@ -427,13 +423,13 @@ def test_no_home_folder_is_needed(
     assert (process.returncode, process.stderr) == (0, ""), process.stdout
 
 
-@pytest.mark.parametrize("arguments", [("-c", "import lltm_conda"), ("-m", "lltm_conda")])
+@pytest.mark.parametrize("arguments", [("-c", "import tiny_client"), ("-m", "tiny_client")])
 def test_paths_need_not_be_utf8(
     package_copy: Copy, run_python: Run, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     odd = tmp_path / os.fsdecode(b"odd \xff folder")
     odd.mkdir()
-    package = odd / "lltm_conda"
+    package = odd / "tiny_client"
     package_copy().rename(package)
     process = run_python(package, *arguments, env={"LD_LIBRARY_PATH": str(odd)})
     assert process.returncode == 0, process.stdout + process.stderr
@@ -445,26 +441,28 @@ def test_the_name_among_the_arguments_of_another_program_is_no_command(
     package = package_copy()
     program = package.parent / "mypkg"
     program.mkdir()
-    (program / "__init__.py").write_text("from lltm_conda import LLTM\n")
+    (program / "__init__.py").write_text("from tiny_client import scale\n")
     (program / "train.py").write_text("print('trained')\n")
-    process = run_python(package, "-m", "mypkg.train", "--backend", "lltm_conda")
+    process = run_python(package, "-m", "mypkg.train", "--backend", "tiny_client")
     assert process.stdout == "trained\n", process.stderr
 
 
-@pytest.mark.parametrize("options", [("-m", "lltm_conda"), ("-mlltm_conda",), ("-Bmlltm_conda",)])
+@pytest.mark.parametrize(
+    "options", [("-m", "tiny_client"), ("-mtiny_client",), ("-Bmtiny_client",)]
+)
 def test_the_report_is_reached_where_the_import_fails(
     package_copy: Copy, run_python: Run, options: tuple[str, ...]
 ) -> None:
-    process = run_python(package_copy(binaries=False), *options, "--explain", "lltm_conda")
+    process = run_python(package_copy(binaries=False), *options, "--explain", "tiny_client")
     assert (process.returncode, "is not a variant name" in process.stderr) == (2, True), (
         process.stderr
     )
 
 
 def test_a_name_of_the_package_without_its_binaries_says_why_it_is_not_there(
-    package_copy: Copy, run_python: Run
+    package_copy: Copy, run_code: Run
 ) -> None:
-    env = {"LLTM_CONDA_LOAD": "0"}
-    process = run_python(package_copy(), "-c", "from lltm_conda import LLTM", env=env)
+    env = {"TINY_LOAD": "0"}
+    process = run_code(package_copy(), "from tiny_client import scale", env=env)
     assert process.returncode == 1
-    assert "unset LLTM_CONDA_LOAD" in process.stderr.splitlines()[-1]
+    assert "unset TINY_LOAD" in process.stderr.splitlines()[-1]

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from made_facts import make_torch
 from sick_environment import carries_out
+from small_client import PROJECT
+from small_clients import PYTHONPATH
 
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.doctor import cache, cures
-from lltm_conda.engine.doctor.cache import CacheError
+from torchship.doctor import cache, cures
+from torchship.doctor.cache import CacheError
 
 
 @pytest.fixture(autouse=True)
 def own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LLTM_CONDA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TINY_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -82,7 +83,7 @@ def test_what_belongs_to_somebody_else_is_refused(entry: Path) -> None:
 def test_the_command_of_the_error_closes_the_cache_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv("LLTM_CONDA_CACHE", str(tmp_path / name))
+    monkeypatch.setenv("TINY_CACHE", str(tmp_path / name))
     folder = cache.entry_folder(PROJECT, make_torch(), "abc")
     cache.make(PROJECT, folder)
     folder.chmod(0o755)
@@ -149,9 +150,9 @@ def test_the_source_hash_tells_names_and_contents_apart(tmp_path: Path) -> None:
 
 def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/somewhere")
-    monkeypatch.setenv("LLTM_CONDA_CACHE", "~/x")
+    monkeypatch.setenv("TINY_CACHE", "~/x")
     assert cache.root(PROJECT) == Path("/somewhere/x")
-    monkeypatch.setenv("LLTM_CONDA_CACHE", "~nobody-of-that-name/x")
+    monkeypatch.setenv("TINY_CACHE", "~nobody-of-that-name/x")
     with pytest.raises(cache.NoCacheFolderError, match="write the whole path"):
         cache.root(PROJECT)
 
@@ -168,7 +169,7 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("below", [".cache/lltm_conda", "lltm_conda"])
+@pytest.mark.parametrize("below", [".cache/tiny_client", "tiny_client"])
 @pytest.mark.parametrize("linked", [False, True], ids=["folder", "symlink"])
 def test_nothing_is_made_in_a_folder_of_another_user(
     foreign: Path, tmp_path: Path, below: str, linked: bool
@@ -177,7 +178,7 @@ def test_nothing_is_made_in_a_folder_of_another_user(
     if linked:
         (tmp_path / "link").symlink_to(foreign)
         base = tmp_path / "link" / below
-    with pytest.raises(CacheError, match=r"belongs to user .*set LLTM_CONDA_CACHE"):
+    with pytest.raises(CacheError, match=r"belongs to user .*set TINY_CACHE"):
         cache.make(PROJECT._replace(cache=base), base)
     assert list(foreign.iterdir()) == []
 
@@ -194,13 +195,13 @@ def test_folders_can_be_used_whatever_the_umask(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_cache_is_named(own_root: Path) -> None:
     own_root.touch(0o600)
-    with pytest.raises(CacheError, match=r"cache is no folder\. To fix it: set LLTM_CONDA_CACHE"):
+    with pytest.raises(CacheError, match=r"cache is no folder\. To fix it: set TINY_CACHE"):
         cache.make(PROJECT, own_root)
 
 
 def test_no_advice_removes_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LLTM_CONDA_CACHE", "/dev/null")
-    with pytest.raises(CacheError, match="set LLTM_CONDA_CACHE to a folder of your own") as raised:
+    monkeypatch.setenv("TINY_CACHE", "/dev/null")
+    with pytest.raises(CacheError, match="set TINY_CACHE to a folder of your own") as raised:
         cache.make(PROJECT, cache.root(PROJECT))
     assert "rm " not in str(raised.value)
 
@@ -217,11 +218,11 @@ def test_a_lock_ends_with_its_process() -> None:
     """Also where every process has the same number, as the first of a container has."""
     cache.make(PROJECT, cache.root(PROJECT))
     code = (
-        "from lltm_conda._project import PROJECT\nfrom lltm_conda.engine.doctor import cache\n"
+        "from small_client import PROJECT\nfrom torchship.doctor import cache\n"
         "with cache.locked(PROJECT):\n    print('held', flush=True)\n    input()"
     )
     command = [sys.executable, "-c", code]
-    env = {**os.environ, "LLTM_CONDA_LOAD": "0"}
+    env = {**os.environ, "PYTHONPATH": PYTHONPATH}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=env, **pipes) as child:  # type: ignore[call-overload]
         assert child.stdout.readline() == b"held\n"
@@ -278,7 +279,7 @@ def test_no_fix_touches_a_folder_that_holds_something_else(own_root: Path) -> No
     (own_root / "thesis.tex").touch()
     with pytest.raises(CacheError, match="has mode 0755") as raised:
         cache.make(PROJECT, own_root)
-    assert raised.value.fix == "set LLTM_CONDA_CACHE to a folder of your own"
+    assert raised.value.fix == "set TINY_CACHE to a folder of your own"
 
 
 @pytest.mark.parametrize("name", [".", "lock"])
@@ -293,7 +294,7 @@ def test_no_fix_removes_what_is_no_cache(name: str, own_root: Path) -> None:
         cache.make(PROJECT, own_root)
         with cache.locked(PROJECT):
             pass
-    assert raised.value.fix == "set LLTM_CONDA_CACHE to a folder of your own"
+    assert raised.value.fix == "set TINY_CACHE to a folder of your own"
 
 
 def test_a_source_without_end_is_hashed_by_its_start(

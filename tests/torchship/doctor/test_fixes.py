@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from made_facts import make_torch
-from own_facts import make_cuda, make_runtime
+from made_facts import make_cuda, make_torch
+from shipped_facts import PROJECT, make_runtime
 
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.doctor import (
+from torchship.doctor import (
     BinaryRecord,
     Environment,
     Runtime,
@@ -21,11 +20,11 @@ from lltm_conda.engine.doctor import (
     judge,
     support,
 )
-from lltm_conda.engine.doctor.records import Device, Driver, Owner
+from torchship.doctor.records import Device, Driver, Owner
 
 PIP = Environment("pip")
 CONDA = Environment("conda")
-UPGRADE = "python -m pip install --upgrade --force-reinstall --no-deps lltm"
+UPGRADE = "python -m pip install --upgrade --force-reinstall --no-deps tiny-client"
 
 
 def test_the_shipped_facts_are_readable_and_name_real_variants() -> None:
@@ -69,7 +68,7 @@ def test_the_facts_come_from_the_file(tmp_path: Path) -> None:
 def test_what_is_served_is_what_the_project_builds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, oldest: str, served: bool
 ) -> None:
-    """Not the glue that lltm happens to have."""
+    """Not the glue that the client happens to have."""
     facts = support.Support((f"{oldest}-cpu",), index="https://pypi.org/simple")
     monkeypatch.setattr(fixes, "load", lambda _: facts)
     fix = fixes.fit_torch(make_runtime(make_torch("2.10.0")))
@@ -91,10 +90,14 @@ def published(monkeypatch: pytest.MonkeyPatch) -> None:
         (make_torch("2.3.1"), PIP, 'python -m pip install "torch>=2.4"'),
         (make_torch("2.3.1"), CONDA, 'conda install "pytorch>=2.4"'),
         (make_torch("2.9.1"), PIP, UPGRADE),
-        (make_torch("2.9.1"), CONDA, 'conda install lltm "pytorch=2.9" -c ours'),
-        (make_torch("2.9.0a0+git1"), PIP, "python -m lltm_conda build"),
-        (make_torch("2.9.1", cxx11_abi=0), PIP, "python -m lltm_conda build"),
-        (make_torch("2.6.0", cxx11_abi=1), CONDA, 'conda install lltm "pytorch=2.6" -c ours'),
+        (make_torch("2.9.1"), CONDA, 'conda install tiny-client "pytorch=2.9" -c ours'),
+        (make_torch("2.9.0a0+git1"), PIP, "python -m tiny_client build"),
+        (make_torch("2.9.1", cxx11_abi=0), PIP, "python -m tiny_client build"),
+        (
+            make_torch("2.6.0", cxx11_abi=1),
+            CONDA,
+            'conda install tiny-client "pytorch=2.6" -c ours',
+        ),
     ],
 )  # fmt: skip
 def test_the_command_for_a_torch(
@@ -106,8 +109,8 @@ def test_the_command_for_a_torch(
 @pytest.mark.parametrize(
     ("kind", "source", "command"),
     [
-        ("pip", None, "python -m lltm_conda build"),
-        ("conda", None, "python -m lltm_conda build"),
+        ("pip", None, "python -m tiny_client build"),
+        ("conda", None, "python -m tiny_client build"),
         ("pip", "/x/a.whl", "python -m pip install --force-reinstall --no-deps /x/a.whl"),
         ("conda", "/x/a.conda", "conda install --force-reinstall /x/a.conda"),
         (
@@ -123,9 +126,9 @@ def test_what_no_index_has_is_built_or_comes_from_what_is_at_hand(
     environment = Environment(kind, source=source)
     runtime = make_runtime(make_torch("2.9.1"), environment=environment)
     assert fixes.reinstall(runtime) == command
-    assert fixes.fit_torch(runtime) == "python -m lltm_conda build"
-    once = fixes.install_once(environment, PROJECT).replace("uninstall lltm", "")
-    assert "lltm" not in once
+    assert fixes.fit_torch(runtime) == "python -m tiny_client build"
+    once = fixes.install_once(environment, PROJECT).replace("uninstall tiny-client", "")
+    assert "tiny" not in once
     assert source is None or source in once
 
 
@@ -151,7 +154,7 @@ def test_commands_are_those_of_the_environment(environment: Environment, tool: s
 
 def test_a_build_for_gpus_names_their_architectures_once() -> None:
     command = fixes.build_cuda(make_cuda(), make_runtime(), ((9, 0), (7, 5), (9, 0)))
-    assert command == 'TORCH_CUDA_ARCH_LIST="7.5;9.0" python -m lltm_conda build'
+    assert command == 'TORCH_CUDA_ARCH_LIST="7.5;9.0" python -m tiny_client build'
 
 
 def theirs(**facts: object) -> BinaryRecord:
@@ -193,7 +196,7 @@ def test_the_cure_for_another_packages_extension_is_its_owners(
     assert cause is not None
     assert "theirs" in cause.fix
     assert runtime.torch is None or not runtime.torch.hip or "for ROCm 6.2" in cause.fix
-    for own in ("lltm", "reference"):
+    for own in ("tiny", "reference"):
         assert own not in cause.fix
 
 

@@ -8,14 +8,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from made_facts import make_torch
-from own_facts import make_cuda, make_glue, make_runtime
+from made_facts import make_cuda, make_glue, make_torch
+from shipped_facts import PROJECT, make_runtime
 
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.doctor import judge, read_binary
-from lltm_conda.engine.doctor.records import Driver, Environment, Runtime
-from lltm_conda.engine.doctor.runtime_probe import l4t
-from lltm_conda.engine.doctor.support import load
+from torchship.doctor import judge, read_binary
+from torchship.doctor.records import Driver, Environment, Runtime
+from torchship.doctor.runtime_probe import l4t
+from torchship.doctor.support import load
 
 ARM, X86 = "linux-aarch64", "linux-x86_64"
 
@@ -72,11 +71,10 @@ def test_segments_must_begin_where_pages_do(alignment: int, page: int, fits: boo
         assert f"max-page-size={page}" in verdict.cause.fix
 
 
-def test_a_file_says_how_its_segments_are_aligned() -> None:
-    path = next((PROJECT.folder / "lib").glob("glue-*.so"))
-    process = subprocess.run(["readelf", "-lW", path], capture_output=True, text=True)
+def test_a_file_says_how_its_segments_are_aligned(sample: Path) -> None:
+    process = subprocess.run(["readelf", "-lW", sample], capture_output=True, text=True)
     alignments = re.findall(r"^  LOAD .* (0x[0-9a-f]+)$", process.stdout, re.MULTILINE)
-    assert read_binary(path).alignment == min(int(alignment, 16) for alignment in alignments)
+    assert read_binary(sample).alignment == min(int(alignment, 16) for alignment in alignments)
 
 
 @pytest.mark.skipif(
@@ -119,6 +117,6 @@ def test_the_driver_of_a_jetson_comes_with_jetpack() -> None:
     assert cause.dimension == "driver"
     assert "L4T R36.4.3" in cause.observed
     assert "JetPack of CUDA 13.0" in cause.fix
-    assert "lltm_conda build" in cause.fix
+    assert "tiny_client build" in cause.fix
     other = judge(make_cuda(platform=ARM), runtime._replace(l4t="")).cause
     assert "JetPack" not in other.fix

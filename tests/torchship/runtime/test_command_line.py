@@ -1,4 +1,4 @@
-"""`python -m lltm_conda`: tables, JSON, exit codes, other files and other torches."""
+"""`python -m tiny_client`: tables, JSON, exit codes, other files and other torches."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_facts import make_torch
-from own_facts import make_glue, make_runtime
+from made_facts import make_glue, make_runtime, make_torch
+from processes import clean_environment
 from shared_objects import fake_torch, shared_object
 
-from lltm_conda.engine.doctor import faults, judge, render
+from torchship.doctor import faults, judge, render
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Copy = Callable[..., Path]
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def documented(section: str) -> set[str]:
@@ -30,14 +30,14 @@ def documented(section: str) -> set[str]:
 
 
 def test_a_working_installation(package_copy: Copy, run_python: Run) -> None:
-    process = run_python(package_copy(), "-m", "lltm_conda")
+    process = run_python(package_copy(), "-m", "tiny_client")
     assert process.returncode == 0, process.stdout + process.stderr
     assert re.search(r"^cpu +ok +relative difference", process.stdout, re.MULTILINE)
-    assert process.stdout.rstrip().endswith("lltm works here")
+    assert process.stdout.rstrip().endswith("tiny-client works here")
 
 
 def test_json_is_what_is_documented(package_copy: Copy, run_python: Run) -> None:
-    process = run_python(package_copy(), "-m", "lltm_conda", "--json")
+    process = run_python(package_copy(), "-m", "tiny_client", "--json")
     assert process.returncode == 0, process.stderr
     report = json.loads(process.stdout)
     assert report["schema"] == 1
@@ -59,12 +59,12 @@ def test_a_broken_installation_is_explained_although_its_import_fails(
     package = package_copy()
     (glue,) = (package / "lib").glob("glue-*.so")
     glue.write_bytes(glue.read_bytes()[:1000])
-    process = run_python(package, "-m", "lltm_conda")
+    process = run_python(package, "-m", "tiny_client")
     assert process.returncode == 1
     assert "nothing fits" in process.stdout
     assert re.search(r"^cause: .*damaged", process.stdout, re.MULTILINE)
     assert re.search(r"^to fix: +\S", process.stdout, re.MULTILINE)
-    report = json.loads(run_python(package, "-m", "lltm_conda", "--json").stdout)
+    report = json.loads(run_python(package, "-m", "tiny_client", "--json").stdout)
     assert report["works"] is False
     assert report["cause"]["fault"] == faults.PACKAGE_FILES
     assert report["chosen"] is None
@@ -75,10 +75,10 @@ def test_a_crash_in_the_live_run_does_not_take_the_report_along(
 ) -> None:
     package = package_copy()
     (package / "functions.py").write_text("import os; os.abort()\n")
-    process = run_python(package, "-m", "lltm_conda")
+    process = run_python(package, "-m", "tiny_client")
     assert process.returncode == 1
     assert "signal 6" in process.stdout
-    assert "lltm does not work here" in process.stdout
+    assert "tiny-client does not work here" in process.stdout
 
 
 def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -> None:
@@ -91,7 +91,7 @@ def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -
     package.rename(folder / package.name)
     code = (
         "import sys; sys.path.insert(0, sys.argv.pop())\n"
-        "from lltm_conda.__main__ import PROJECT, main\n"
+        "from tiny_client.__main__ import PROJECT, main\n"
         "sys.exit(main(PROJECT))"
     )
     process = run_python(package, "-c", code, str(folder))
@@ -101,8 +101,8 @@ def test_the_live_run_is_of_the_same_copy(package_copy: Copy, run_python: Run) -
 def test_wrong_numbers_are_a_failure(package_copy: Copy, run_python: Run) -> None:
     package = package_copy()
     path = package / "reference.py"
-    path.write_text(path.read_text().replace("F.elu(z_c)", "F.elu(z_c) * 1.001"))
-    process = run_python(package, "-m", "lltm_conda")
+    path.write_text(path.read_text().replace("values * factor", "values * factor * 1.001"))
+    process = run_python(package, "-m", "tiny_client")
     assert process.returncode == 1
     assert "differs from the reference" in process.stdout
 
@@ -111,7 +111,7 @@ def test_another_torch_is_judged_without_being_run(
     package_copy: Copy, run_python: Run, tmp_path: Path
 ) -> None:
     other = fake_torch(tmp_path / "other", "2.3.0")
-    process = run_python(package_copy(), "-m", "lltm_conda", "--torch", str(other))
+    process = run_python(package_copy(), "-m", "tiny_client", "--torch", str(other))
     assert process.returncode == 1
     assert "2.3.0" in process.stdout
     assert "live run" not in process.stdout
@@ -121,7 +121,7 @@ def test_another_torch_is_judged_without_being_run(
 def test_a_folder_without_torch_is_named(
     package_copy: Copy, run_python: Run, tmp_path: Path
 ) -> None:
-    process = run_python(package_copy(), "-m", "lltm_conda", "--torch", str(tmp_path / "none"))
+    process = run_python(package_copy(), "-m", "tiny_client", "--torch", str(tmp_path / "none"))
     assert process.returncode == 1
     assert "no torch installation" in process.stdout
 
@@ -133,11 +133,11 @@ def test_any_shared_object_can_be_judged(
     theirs = shared_object(
         tmp_path / "their_ext.so", undefined=["_ZN2at10no_such_opEv"], defined=["PyInit_their_ext"]
     )
-    process = run_python(package, "-m", "lltm_conda", "--binary", str(theirs))
+    process = run_python(package, "-m", "tiny_client", "--binary", str(theirs))
     assert process.returncode == 1
     assert "_ZN2at10no_such_opEv" in process.stdout
     fine = torch_root / "lib" / "libtorch_python.so"
-    judge_binary = ("-m", "lltm_conda", "--binary")
+    judge_binary = ("-m", "tiny_client", "--binary")
     process = run_python(package, *judge_binary, str(fine), "--json")
     assert process.returncode == 0, process.stdout
     (judged,) = json.loads(process.stdout)["binaries"]
@@ -149,43 +149,43 @@ def test_any_shared_object_can_be_judged(
 
 def test_a_variant_is_explained_in_every_dimension(package_copy: Copy, run_python: Run) -> None:
     package = package_copy()
-    chosen = json.loads(run_python(package, "-m", "lltm_conda", "--json").stdout)["chosen"]
-    process = run_python(package, "-m", "lltm_conda", "--explain", chosen)
+    chosen = json.loads(run_python(package, "-m", "tiny_client", "--json").stdout)["chosen"]
+    process = run_python(package, "-m", "tiny_client", "--explain", chosen)
     assert process.returncode == 0, process.stdout
     for dimension in ("platform", "torch version", "torch symbols", "glibc"):
         assert dimension in process.stdout
-    absent = run_python(package, "-m", "lltm_conda", "--explain", "aten24-abi0-cpu")
+    absent = run_python(package, "-m", "tiny_client", "--explain", "aten24-abi0-cpu")
     assert absent.returncode == 1
     assert "not installed: glue-aten24-abi0.so" in absent.stdout
-    assert run_python(package, "-m", "lltm_conda", "--explain", "x").returncode == 2
+    assert run_python(package, "-m", "tiny_client", "--explain", "x").returncode == 2
 
 
-def test_building_here_end_to_end(package_copy: Copy, run_python: Run, tmp_path: Path) -> None:
+def test_building_here_end_to_end(
+    package_copy: Copy, run_python: Run, run_code: Run, tmp_path: Path
+) -> None:
     """Build into the cache, list, load from it, refuse it when others can write it, remove."""
     package = package_copy(binaries=False)
-    if not (package / "csrc").is_dir():
-        pytest.skip("this installation carries no sources")
     env = {"FORCE_CUDA": "0", "DEBUG": "1"}  # compiles in a third of the time
-    process = run_python(package, "-m", "lltm_conda", "build", env=env)
+    process = run_python(package, "-m", "tiny_client", "build", env=env)
     assert process.returncode == 0, process.stdout + process.stderr
-    again = run_python(package, "-m", "lltm_conda", "build", env=env)
+    again = run_python(package, "-m", "tiny_client", "build", env=env)
     assert "built already" in again.stdout
-    code = "import lltm_conda; print(lltm_conda.loader.loaded().paths[0])"
-    loaded = run_python(package, "-c", code)
+    code = "import tiny_client; print(tiny_client.loader.LOADER.loaded().paths[0])"
+    loaded = run_code(package, code)
     assert str(tmp_path / "cache") in loaded.stdout, loaded.stderr
     for path in (tmp_path / "cache").rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
     (tmp_path / "cache").chmod(0o770)
-    refused = run_python(package, "-c", code)
+    refused = run_code(package, code)
     assert "build cache is refused" in refused.stderr
     assert "chmod -R go=" in refused.stderr
     (tmp_path / "cache").chmod(0o700)
-    manage_builds = ("-m", "lltm_conda", "build")
+    manage_builds = ("-m", "tiny_client", "build")
     listed = run_python(package, *manage_builds, "--list").stdout
     assert "abi" in listed
     assert run_python(package, *manage_builds, "--remove", "x").returncode == 1
     assert run_python(package, *manage_builds, "--remove", "all").returncode == 0
-    assert "holds no binaries" in run_python(package, "-c", code).stderr
+    assert "holds no binaries" in run_code(package, code).stderr
 
 
 def test_private_folders_are_shortened() -> None:
@@ -214,9 +214,14 @@ def test_tables_fit_a_terminal_and_end_in_no_blanks() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", "--json", "--explain stable210-cpu", "build --list"])
-def test_a_reader_that_leaves_early_gets_no_traceback(arguments: str, tmp_path: Path) -> None:
+def test_a_reader_that_leaves_early_gets_no_traceback(
+    arguments: str, tmp_path: Path, tiny_package: Path
+) -> None:
     """As `| head` does."""
-    command = f"'{sys.executable}' -P -m lltm_conda {arguments} | true; exit ${{PIPESTATUS[0]}}"
-    process = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path)
+    command = f"'{sys.executable}' -m tiny_client {arguments} | true; exit ${{PIPESTATUS[0]}}"
+    env = clean_environment(PYTHONPATH=str(tiny_package.parent))
+    process = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=env
+    )
     assert process.returncode == 1
     assert process.stderr == ""
