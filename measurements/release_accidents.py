@@ -35,7 +35,7 @@ from unittest import mock
 from zipfile import ZIP_STORED, ZipFile
 
 REPO = Path(__file__).resolve().parents[1]
-HELPERS = ("release", "torchship/doctor", "torchship", "builds")
+HELPERS = ("release", "torchship/doctor", "torchship/release", "torchship", "builds")
 sys.path[:0] = [str(REPO / "tests"), *(str(REPO / "tests" / name) for name in HELPERS)]
 sys.path.append(str(REPO))  # behind the installed package
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
+HELPERS = ("torchship/doctor", "torchship/release", "torchship", "builds")
 sys.path.insert(0, str(REPO))
-sys.path[1:1] = [str(REPO / "tests" / name) for name in ("torchship/doctor", "torchship", "builds")]
+sys.path[1:1] = [str(REPO / "tests" / name) for name in HELPERS]
 
 pytest.importorskip("pydantic")
 pytest.importorskip("ruamel.yaml")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from measurements import storage
+from torchship.release.matrix import load
 
 REPO = Path(__file__).resolve().parents[2]
 PAGE = REPO / "docs" / "ship" / "own-op.md"
@@ -26,6 +27,13 @@ def test_every_cell_is_in_it_and_only_optional_ones_were_skipped(manifest, matri
     states = {name: cell["state"] for name, cell in manifest["cells"].items()}
     assert sorted(states) == sorted(cell.name for cell in all_cells(matrix))
     assert {name for name, state in states.items() if state != "done"} == {*manifest["optional"]}
+
+
+def test_a_new_project_has_our_matrix_but_for_its_names_and_tools(matrix) -> None:
+    """So what torchship's suite asks of the matrix of a new project holds for ours as well."""
+    own = {"project", "tools"}
+    theirs = load(REPO / "torchship" / "templates" / "rms_norm" / "build_matrix.yaml")
+    assert matrix.model_dump(exclude=own) == theirs.model_dump(exclude=own)
 
 
 def test_every_binary_was_installed_and_run(manifest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from release_places import REPO
+from small_checkout import CHECKOUT
 
 from torchship.builder import CudaToolkit, HostCompiler
 from torchship.release.cells import all_cells, for_conda, select
@@ -27,7 +27,7 @@ class Everywhere(CudaToolkit):
 
 
 def plan_of(matrix, host=HOST):
-    settings = make_settings(matrix, REPO)
+    settings = make_settings(matrix, CHECKOUT)
     cells = [cell for cell in all_cells(matrix) if obstacle(cell, host, settings) is None]
     return cells, Plan(settings, host, cells)
 
@@ -58,7 +58,7 @@ def test_a_stable_cuda_package_without_a_torch_for_it_says_so(matrix) -> None:
     old = matrix.torch["2.10"].model_copy(update={"pythons": ["3.12"]})
     other = matrix.model_copy(update={"torch": {**matrix.torch, "2.10": old}})
     (cell,) = select(all_cells(other), ["stable210-cu12"])
-    tasks = Plan(make_settings(other, REPO), HOST, [cell]).tasks
+    tasks = Plan(make_settings(other, CHECKOUT), HOST, [cell]).tasks
     none = tasks["env/none-cu12-py3.11"]
     assert none in tasks["prefix/stable210-cu12"].needs
     with pytest.raises(SkipTask, match="no torch with CUDA 12"):
@@ -82,11 +82,11 @@ def test_every_cell_is_audited_packed_and_run(matrix, tasks) -> None:
 
 
 def test_a_cuda_cell_trains_where_that_differs_from_its_twin_for_the_cpu(matrix, tasks) -> None:
-    assert named(tasks, "digits") == {c.name for c in plan_of(matrix)[0] if c.device == "cpu"}
+    assert named(tasks, "train") == {c.name for c in plan_of(matrix)[0] if c.device == "cpu"}
     with_gpu = plan_of(matrix, replace(HOST, driver=True))[1].tasks
-    assert named(with_gpu, "digits") == named(with_gpu, "venv")
+    assert named(with_gpu, "train") == named(with_gpu, "venv")
     alone = select(all_cells(matrix), ["stable210-cu13"])
-    assert "digits/stable210-cu13" in Plan(make_settings(matrix, REPO), HOST, alone).tasks
+    assert "train/stable210-cu13" in Plan(make_settings(matrix, CHECKOUT), HOST, alone).tasks
 
 
 def test_a_cuda_torch_goes_when_its_cells_have_run(tasks) -> None:
@@ -101,7 +101,7 @@ def test_a_cuda_torch_goes_when_its_cells_have_run(tasks) -> None:
 def test_the_fat_wheel_keeps_no_torch_on_the_disk(tasks) -> None:
     venv = tasks["venv/aten29-abi1-cpu"]
     readers = {name for name, task in tasks.items() if venv in task.needs and not task.anyway}
-    assert readers == {"digits/aten29-abi1-cpu"}
+    assert readers == {"train/aten29-abi1-cpu"}
     assert venv in tasks["fat-wheel"].needs
 
 
@@ -111,7 +111,7 @@ def test_room_is_for_two_of_them() -> None:
 
 def test_a_torch_without_cuda_needs_less_room(matrix) -> None:
     arm = matrix.on("linux-aarch64")
-    plan = Plan(make_settings(arm, REPO), HOST, select(all_cells(arm), ["aten*"]))
+    plan = Plan(make_settings(arm, CHECKOUT), HOST, select(all_cells(arm), ["aten*"]))
     assert {task.disk for task in plan.tasks.values()} == {0, CPU_TORCH}
 
 
@@ -154,7 +154,7 @@ def test_a_torch_for_a_stable_package_is_fetched_once_there_is_one(tasks) -> Non
 
 
 def test_a_base_channel_of_ones_own_needs_no_linked_torch(matrix) -> None:
-    settings = make_settings(matrix, REPO)
+    settings = make_settings(matrix, CHECKOUT)
     cells = [c for c in all_cells(matrix) if obstacle(c, HOST, settings) is None]
     plan = Plan(settings, HOST, cells, "https://example.org/conda")
     assert not named(plan.tasks, "linked") and "env/torch-2.10.0-cu12-py3.11" not in plan.tasks

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from release_places import REPO
+from small_clients import REPO
 from steps import Silent, Step
 
 from torchship.release import ReleaseError, store
