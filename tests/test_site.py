@@ -106,6 +106,20 @@ def test_axe_finds_nothing_serious(page: Page, address: str, name: str) -> None:
     assert serious == {}
 
 
+@pytest.mark.parametrize("width", [960, 1024, 1280])
+def test_the_header_takes_one_line(page: Page, address: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{address}/index.html")
+    logo, search = ".bd-header .navbar-brand", ".bd-header .search-button-field"
+    middles = [
+        box["y"] + box["height"] / 2
+        for part in (logo, search)
+        if (box := page.locator(f"{part}:visible").first.bounding_box()) is not None
+    ]
+    assert len(middles) == 2
+    assert abs(middles[0] - middles[1]) < 5
+
+
 @pytest.mark.parametrize("page", [("wide", scheme) for scheme in SCHEMES], indirect=True)
 def test_the_site_takes_the_scheme_of_the_system(page: Page, address: str) -> None:
     page.goto(f"{address}/index.html")
