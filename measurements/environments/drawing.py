@@ -104,6 +104,8 @@ def _remarks(outcome: Outcome, cases: Iterable[Case]) -> list[str]:
     if (outcome.state == "works") != outcome.works:
         truth = "works" if outcome.works else f"fails ({_one_line(outcome.error)})"
         return [f"{start}said `{outcome.state}` ({outcome.code}), and it {truth}"]
+    if case.works and not outcome.works:
+        return [f"{start}works by the report, and fails here ({outcome.code}): said `fails`"]
     if not outcome.works and outcome.code not in case.causes:
         causes = ", ".join(case.causes)
         return [f"{start}named {outcome.code}, and the report's cause is one of {causes}"]

@@ -3,7 +3,8 @@
 Each library of a case has editions in several folders: with other functions, other symbol
 versions, other needs, or no library at all. The object `x.so`, the libraries of a stand-in for
 torch, and everything that they need find them by DT_RPATH, DT_RUNPATH, LD_LIBRARY_PATH,
-LD_PRELOAD, or because they are loaded already.
+LD_PRELOAD, or because they are loaded already. Some lie in folders for this processor, and some
+paths hold the tokens `$LIB`, `$PLATFORM` and `$ORIGIN`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
-from dataclasses import dataclass, field
+import sysconfig
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 FOLDERS = ("a", "b", "c", "torch/lib")
@@ -22,6 +24,22 @@ OBJECT = "x.so"
 STATIC_PYTHON = Path("/usr/bin/python3")
 RPATH_OF_COPY = "$ORIGIN/../a"
 _LIBRARIES = 5
+#: Folders in which glibc looks before it looks in the folder that holds them; which of them, its
+#: version and the processor tell.
+_SUBFOLDERS = (
+    "glibc-hwcaps/x86-64-v2",
+    "glibc-hwcaps/x86-64-v3",
+    "glibc-hwcaps/x86-64-v4",
+    "tls",
+    "haswell",
+    "x86_64",
+)
+_MULTIARCH = sysconfig.get_config_var("MULTIARCH")
+#: What the dynamic linker may put for a token. `of-a/$LIB` is then another name of the folder `a`.
+_TOKENS = {
+    "$LIB": (f"lib/{_MULTIARCH}" if Path(f"/lib/{_MULTIARCH}").is_dir() else "lib64",),
+    "$PLATFORM": ("x86_64", "haswell", "xeon_phi", "aarch64"),
+}
 _ODD_FILES = ("", "no library\n" * 20, "\x7fELF\x01\x01" + "\0" * 80)
 
 
@@ -62,7 +80,7 @@ def function(number: int, which: int) -> str:
 def draw(seed: int) -> Case:
     """The case of a seed."""
     drawing = _Drawing(random.Random(seed))
-    return drawing.case(seed)
+    return drawing.vary(drawing.case(seed))
 
 
 class _Drawing:
@@ -147,6 +165,32 @@ class _Drawing:
             preloads=tuple(preloads),
         )
 
+    def vary(self, case: Case) -> Case:
+        """The case with editions for some processors alone, and with tokens in its paths."""
+        editions = []
+        for edition in case.editions:
+            editions.append(replace(edition, runpath=self._with_tokens(edition.runpath)))
+            folder, _, name = edition.file.rpartition("/")
+            if folder in FOLDERS and name.startswith("libl") and self._random.random() < 0.25:
+                file = f"{folder}/{self._random.choice(_SUBFOLDERS)}/{name}"
+                editions.append(self._edition(file, int(name[len("libl")])))
+        library_path = case.library_path
+        if library_path:
+            library_path = tuple(map(self._with_tokens, library_path))
+        if library_path and case.program == "rpath" and self._random.random() < 0.3:
+            library_path = (*library_path, "$ORIGIN/../b")
+        return replace(case, editions=tuple(editions), library_path=library_path)
+
+    def _with_tokens(self, path: str) -> str:
+        """A path of which an entry reaches its folder by a token."""
+        entries = path.split(":")
+        for at, entry in enumerate(entries):
+            folder = next((f for f in FOLDERS if f"/{entry}".endswith(f"/{f}")), None)
+            if folder is not None and self._random.random() < 0.2:
+                token = self._random.choice(sorted(_TOKENS))
+                entries[at] = f"{entry.removesuffix(folder)}of-{folder}/{token}"
+        return ":".join(entries)
+
     def version(self, number: int) -> str:
         return self._versions[number]
 
@@ -160,6 +204,11 @@ def build(case: Case, folder: Path) -> None:
         _compile(stub, folder)
     for edition in case.editions:
         _compile(edition, folder)
+    for name in FOLDERS:
+        for value in (value for values in _TOKENS.values() for value in values):
+            link = folder / f"of-{name}" / value
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(folder / name)
     for file, content in case.odd_files.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(content, encoding="latin-1")

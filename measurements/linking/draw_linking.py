@@ -31,6 +31,8 @@ RESULTS = storage.RESULTS / "linking.json"
 PROGRAM = Path(__file__).with_name("load_case.py")
 CASES = 400
 SECONDS = 60
+#: How the linker kills a process if a library has no table of the versions that are wanted of it.
+_NO_VERSIONS = "check_match: Assertion `version->filename == NULL"
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,16 @@ def run(seed: int, root: Path = REPO, python: Path | None = None) -> Row | None:
         torch=outcome["torch"],
         says_loads=verdict["loads"],
         loads=outcome["loads"],
-        names_cause=not error or any(name and name in error for name in verdict["names"]),
+        names_cause=not error or _names_cause(verdict, error),
         error=error,
     )
+
+
+def _names_cause(verdict: dict[str, Any], error: str) -> bool:
+    """Whether a verdict names what the dynamic linker's message names."""
+    if _NO_VERSIONS in error:  # it names no file and no symbol
+        return bool(verdict["misses_version"])
+    return any(name and name in error for name in verdict["names"])
 
 
 def _load(
@@ -86,7 +95,8 @@ def _load(
 ) -> dict[str, dict[str, Any]] | None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "PYTHON"))}
     if case.library_path is not None:
-        environment["LD_LIBRARY_PATH"] = ":".join(str(folder / f) for f in case.library_path)
+        entries = (f if f.startswith("$") else str(folder / f) for f in case.library_path)
+        environment["LD_LIBRARY_PATH"] = ":".join(entries)
     if case.preloads:
         environment["LD_PRELOAD"] = ":".join(str(folder / file) for file in case.preloads)
     if program.is_relative_to(folder):
@@ -104,8 +114,11 @@ def _load(
             return None
         raise RuntimeError(f"seed {case.seed}: exit {answer.returncode}: {answer.stderr[-2000:]}")
     verdict, *outcomes = map(json.loads, answer.stdout.splitlines())
-    killed = {"torch": False, "loads": False, "error": answer.stderr[-500:]}
-    return {"verdict": verdict, "outcome": outcomes[-1] if outcomes else killed}
+    killed = {"torch": False, "loads": False, "error": ""}
+    outcome = outcomes[-1] if outcomes else killed
+    if answer.returncode:  # the dynamic linker ended the process, and said why
+        outcome = {**outcome, "error": answer.stderr[-500:]}
+    return {"verdict": verdict, "outcome": outcome}
 
 
 def main() -> int:

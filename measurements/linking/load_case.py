@@ -13,7 +13,12 @@ import ctypes
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchship.doctor.process import Opening
 
 
 def judge(folder: Path) -> dict[str, object]:
@@ -32,12 +37,27 @@ def judge(folder: Path) -> dict[str, object]:
     names = [*links.missing_libraries, *links.missing_symbols]
     for fault in fatal:
         names += [*fault.names, fault.file.name]
+    misses_version = any(fault.kind == "version" for fault in fatal)
+    if imported.failure is not None:  # then the verdict on torch is the one that counts
+        names = [*names_of(imported.failure)]
+        misses_version = bool(imported.failure.versions)
     return {
         "torch": imported.failure is None,
         "loads": not (links.missing_libraries or links.missing_symbols or fatal),
         "names": names,
-        "kinds": [fault.kind for fault in links.faults],
+        "misses_version": misses_version,
     }
+
+
+def names_of(failure: Opening) -> Iterator[str]:
+    """What the checker names of an object that does not load."""
+    yield from failure.missing
+    for refusal in failure.refused:
+        yield from (refusal.path.name, refusal.why)
+    for missing in failure.versions:
+        yield missing.version
+    for symbols in failure.symbols.values():
+        yield from symbols
 
 
 def load(folder: Path) -> dict[str, object]:

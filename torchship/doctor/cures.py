@@ -88,6 +88,9 @@ ALLOW_EXECUTION = _carried_out("allow-execution", "a file system that is mounted
 RENAME_SHADOW = _carried_out("rename-shadow", "a file or a folder that hides torch")
 CLEAR_STACK = _carried_out("clear-stack", "a file that asks for an executable stack")
 ENLARGE_TLS = _carried_out("enlarge-tls", "static thread-local storage that does not suffice")
+INSTALL_BY_CONDA = _carried_out("install-by-conda", "a package of conda's that does not fit")
+REINSTALL_BY_CONDA = _carried_out("reinstall-by-conda", "damaged files of a package of conda's")
+REMOVE_BY_CONDA = _carried_out("remove-by-conda", "operators that a package of conda's repeats")
 
 DRIVER = _in_words("driver", "an NVIDIA driver that is missing or too old")
 SYSTEM_LIBRARY = _in_words("system-library", "a library of the system that is missing or too old")
@@ -95,7 +98,6 @@ OTHER_BUILD = _in_words("other-build", "builds of torch and of a package for two
 OTHER_RELEASE = _in_words("other-release", "a package without a release for this torch")
 OTHER_PYTHON = _in_words("other-python", "a Python that is too old")
 BY_HAND = _in_words("by-hand", "what a person has to move, rename, restart or install")
-BY_CONDA = _in_words("by-conda", "the same faults in an environment of conda")
 
 
 def in_words(kind: Kind, text: str) -> Cure:

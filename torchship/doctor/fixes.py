@@ -39,6 +39,9 @@ _PYTORCH_INDEX = "https://download.pytorch.org/whl/"
 _LOCAL_VERSION = r"(cpu|xpu|cu\d{2,4}|rocm\d[\d.]*)"
 #: What PyTorch's index of a build has besides torch.
 _PYTORCHS_OWN = ("torch", "torchvision", "torchaudio", "torchcodec")
+#: PyPI's torch is built for CUDA 13 from this minor on, and for CUDA 12 before.
+_FIRST_WITH_CUDA_13 = (2, 11)
+_CUDA_RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 #: The oldest driver that serves each CUDA major (NVIDIA's minor-version compatibility).
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
@@ -60,8 +63,21 @@ def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
 def _install(kind: cures.Kind, environment: Environment, *, pip: str, conda: str) -> Cure:
     """Install with the environment's tool, which gets its own arguments."""
     if environment.kind == "conda":
-        return in_words(cures.BY_CONDA, f"conda install {conda}")
+        return _by_conda(environment, conda)
     return command_alone(kind, f"{environment.python} -m pip install {pip}")
+
+
+def _by_conda(environment: Environment, arguments: str, words: str = "{command}") -> Cure:
+    """`conda install` with these arguments, in the words of the cure."""
+    is_again = "--force-reinstall" in arguments
+    kind = cures.REINSTALL_BY_CONDA if is_again else cures.INSTALL_BY_CONDA
+    command = f"conda install {_prefix_option(environment)}{arguments}"
+    return command_in_words(kind, words, command)
+
+
+def _prefix_option(environment: Environment) -> str:
+    """The option that names the environment, if it need not be the active one."""
+    return f"-p {quoted(environment.prefix)} " if environment.prefix else ""
 
 
 def _published(
@@ -245,8 +261,8 @@ def remove_copy(environment: Environment, project: Project, library: str) -> Cur
     """Remove one of two copies of the project; `library` is an object of the other copy."""
     words = f"{{command}}   (the other copy: {library}); then restart Python"
     if environment.kind == "conda":
-        command = f"conda remove --force {project.distribution}"
-        return in_words(cures.BY_CONDA, words.replace("{command}", command))
+        command = f"conda remove {_prefix_option(environment)}--force {project.distribution}"
+        return command_in_words(cures.REMOVE_BY_CONDA, words, command)
     command = f"{environment.python} -m pip uninstall {project.distribution}"
     return command_in_words(cures.REMOVE_COPY, words, command)
 
@@ -281,13 +297,14 @@ def torch_of_files(runtime: Runtime, name: str, version: str) -> Cure:
     """Install the torch of the newest file that a package has, which opens one by torch's
     version."""
     words = f"install a release of {name} that has a file for this torch"
+    words = f"{words}, or the newest torch that it has one for: {{command}}"
     if runtime.environment.kind == "conda":
-        return in_words(cures.BY_CONDA, words)
+        return _by_conda(runtime.environment, f'"pytorch={version}"', words)
     exact = f"=={version}" if version.count(".") > 1 else f"=={version}.*"
     pip = f"{runtime.environment.python} -m pip install"
     return command_in_words(
         cures.FIT_TORCH,
-        f"{words}, or the newest torch that it has one for: {{command}}",
+        words,
         f'{pip} {_index_of(runtime.torch)}"torch{exact}"',
     )
 
@@ -403,31 +420,47 @@ def rebuild(binary: BinaryRecord, runtime: Runtime) -> Cure:
     )
 
 
-def _torch_of(binary: BinaryRecord, runtime: Runtime) -> Cure | None:
+def _torch_of(binary: BinaryRecord, runtime: Runtime, *, from_pypi: bool = False) -> Cure | None:
     """Install the torch that the package names, or that has all the file's symbols; None if
-    neither tells one, or if it is the torch that is here."""
+    neither tells one, or if it is the torch that is here.
+
+    It comes from where the installed torch came from, or from PyPI, whose builds have CUDA.
+    """
     torch = runtime.torch
     owner = binary.owner
+    environment = runtime.environment
     if torch is None or owner is None:
         return None
+    oldest = min(LAYOUTS)
     fitting = minors_with(binary.torch_symbols)
-    minors = {minor for minor, _ in owner.built_for if not fitting or minor in fitting}
+    minors = {
+        minor for minor, _ in owner.built_for if not fitting or minor in fitting or minor < oldest
+    }
     if not minors:
         minors = {minor for minor, _ in binary.of_siblings} or {*fitting}
-        if min(LAYOUTS) in minors:
+        if oldest in minors:
             return None  # it may be older than all measured minors
+    index = "" if from_pypi else _index_of(torch)
+    if not index and environment.kind != "conda":
+        minors = {minor for minor in minors if _has_cuda_of(binary, minor)}
     if not minors or torch.version_tuple in minors:
         return None
     minor = dotted(max(minors))
     words = f"install a release of {owner.name} that was built for torch {torch.version}"
-    if runtime.environment.kind == "conda":
-        return in_words(cures.BY_CONDA, f'{words}, or: conda install "pytorch={minor}"')
-    pip = f"{runtime.environment.python} -m pip install"
+    words = f"{words}, or the torch that it was built for: {{command}}"
+    if environment.kind == "conda":
+        return _by_conda(environment, f'"pytorch={minor}"', words)
     return command_in_words(
         cures.FIT_TORCH,
-        f"{words}, or the torch that it was built for: {{command}}",
-        f'{pip} {_index_of(torch)}"torch=={minor}.*"',
+        words,
+        f'{environment.python} -m pip install {index}"torch=={minor}.*"',
     )
+
+
+def _has_cuda_of(binary: BinaryRecord, minor: tuple[int, int]) -> bool:
+    """Whether PyPI's torch of a minor is built for the CUDA major that a binary needs."""
+    majors = {match[1] for name in binary.needed if (match := _CUDA_RUNTIME.match(name))}
+    return not majors or majors == {"13" if minor >= _FIRST_WITH_CUDA_13 else "12"}
 
 
 def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
@@ -440,7 +473,7 @@ def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
 def _paired(owner: Owner, release: str, runtime: Runtime) -> Cure:
     """Install a release of a package for the installed torch, and leave that torch as it is."""
     if owner.channel == "conda":
-        return in_words(cures.BY_CONDA, f'conda install "{owner.name}={release}"')
+        return _by_conda(runtime.environment, f'"{owner.name}={release}"')
     any_patch = ".*" if release.count(".") < 2 else ""
     requirement = f'"{owner.name}=={release}{any_patch}"'
     index = _index_of(runtime.torch) if owner.name in _PYTORCHS_OWN else ""
@@ -468,9 +501,7 @@ def put_back(binary: BinaryRecord, runtime: Runtime) -> Cure:
             cures.OTHER_RELEASE, f"reinstall the package that owns {binary.file}, for this Python"
         )
     if owner.channel == "conda":
-        return in_words(
-            cures.BY_CONDA, f"conda install --force-reinstall {owner.name}={owner.version}"
-        )
+        return _by_conda(runtime.environment, f"--force-reinstall {owner.name}={owner.version}")
     if owner.source:
         return compile_here(binary, runtime)
     version, _, local = owner.version.partition("+")
@@ -555,6 +586,11 @@ def same_cuda(binary: BinaryRecord, runtime: Runtime, major: str) -> Cure:
         is_another = not f"{owner.version}.".startswith(f"{release}.")
         if is_another if torch.cuda else name in _PYTORCHS_OWN:
             return _paired(owner, release, runtime)
+    if owner and owner.built_for and runtime.machine == "x86_64":
+        is_cpu_torch = torch is not None and not torch.cuda
+        fitting = _torch_of(binary, runtime, from_pypi=is_cpu_torch)
+        if fitting is not None:
+            return fitting
     other_torch = f"a torch built for CUDA {major}" if major else "a CUDA build of torch"
     device = torch.device if torch else "the CPU"
     return in_words(
@@ -615,5 +651,5 @@ def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> Cur
 
 def newer_libstdcxx(binary: BinaryRecord, runtime: Runtime) -> Cure:
     if runtime.environment.kind == "conda":
-        return in_words(cures.BY_CONDA, "conda install -c conda-forge libstdcxx-ng")
+        return _by_conda(runtime.environment, "-c conda-forge libstdcxx-ng")
     return compile_here(binary, runtime)

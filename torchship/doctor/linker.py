@@ -9,6 +9,7 @@ For a library that an object needs by its bare name, glibc looks in this order:
 4. the DT_RUNPATH of the object alone;
 5. the cache of `ldconfig`, and the system's folders.
 
+In each folder it looks first in the subfolders for this processor (linker_facts.py).
 A file for another machine is passed over. A file that is no shared object at all ends the search:
 the load fails.
 """
@@ -23,6 +24,7 @@ from functools import cache
 from pathlib import Path
 
 from .elf import MACHINES, MAGIC, Elf, ElfError, VersionNeed
+from .linker_facts import LinkerFacts, facts_of, has_subfolders, is_in_subfolder
 from .project import Record
 from .runtime_probe import libc, system_folders
 from .runtime_probe import machine as name_of_machine
@@ -62,6 +64,14 @@ class Settings(Record, kw_only=True):
     library_path: tuple[Path, ...] = ()  #: LD_LIBRARY_PATH
     preloads: tuple[str, ...] = ()  #: LD_PRELOAD and /etc/ld.so.preload: names and paths
     static_tls: int = 0  #: the bytes for libraries that are loaded later; 0 if unknown
+    program: Path | None = None  #: what runs, with its dynamic linker; None before it is known
+    interpreter: str = ""  #: the dynamic linker of the program
+
+    def ask_linker(self) -> LinkerFacts:
+        """What the program's dynamic linker says of itself; it is asked once in a process."""
+        if self.program is None or not self.interpreter:
+            return LinkerFacts()
+        return facts_of(self.interpreter, self.program)
 
 
 class Place(Record, kw_only=True):
@@ -106,9 +116,41 @@ def _folders(joined: str, origin: Path | None) -> tuple[Path, ...]:
         return ()
     entries = re.split("[:;]" if origin is None else ":", joined)[:_MAX_FOLDERS]
     if origin is not None:
-        here = str(origin)
-        entries = [e.replace("${ORIGIN}", here).replace("$ORIGIN", here) for e in entries]
+        entries = [_with_token(entry, "ORIGIN", str(origin)) for entry in entries]
     return tuple(Path(entry or ".") for entry in entries)
+
+
+def _with_token(entry: str, token: str, value: str) -> str:
+    """An entry with a value in the place of `$TOKEN` and `${TOKEN}`."""
+    if "$" not in entry:
+        return entry
+    # A function, since a value may hold backslashes.
+    return re.sub(rf"\$(?:\{{{token}\}}|{token}(?!\w))", lambda _: value, entry)
+
+
+def _expanded(folder: Path, settings: Settings) -> Path | None:
+    """A folder without tokens; None if a token has no value: the linker drops such a folder."""
+    entry = str(folder)
+    if "$" not in entry:
+        return folder
+    origin = str(settings.program.parent) if settings.program else ""
+    facts = settings.ask_linker()
+    for token, value in (("LIB", facts.lib), ("PLATFORM", facts.platform), ("ORIGIN", origin)):
+        expanded = _with_token(entry, token, value)
+        if expanded != entry and not value:
+            return None
+        entry = expanded
+    return Path(entry)
+
+
+def _searched(folder: Path, settings: Settings) -> tuple[Path, ...]:
+    """The folders that the linker searches for one entry of a path."""
+    place = _expanded(folder, settings)
+    if place is None:
+        return ()
+    if not has_subfolders(place):
+        return (place,)
+    return (*(place / name for name in settings.ask_linker().subfolders), place)
 
 
 @cache
@@ -117,7 +159,7 @@ def head_of(path: Path) -> Head:
     with suppress(ElfError, OSError), Elf(path) as elf:
         folders = _folders(elf.runpath, path.parent.resolve())
         return Head(
-            needed=elf.needed,
+            needed=tuple(_with_token(n, "ORIGIN", str(path.parent.resolve())) for n in elf.needed),
             rpath=() if elf.has_runpath else folders,
             runpath=folders if elf.has_runpath else (),
             has_runpath=elf.has_runpath,
@@ -174,20 +216,34 @@ def search(
         (settings.library_path, True),
         (head.runpath, False),
     ):
-        for folder in folders:
-            place = _look_at(folder / name, machine)
-            if place is not NOT_FOUND:
-                return place._replace(by_library_path=by_library_path)
-    return _of_the_system(name, machine) if head.searches_default_folders else NOT_FOUND
+        for entry in folders:
+            for folder in _searched(entry, settings):
+                place = _look_at(folder / name, machine)
+                if place is not NOT_FOUND:
+                    return place._replace(by_library_path=by_library_path)
+    if not head.searches_default_folders:
+        return NOT_FOUND
+    return _of_the_system(name, machine, settings.program, settings.interpreter)
 
 
 @cache
-def _of_the_system(name: str, machine: int) -> Place:
+def _of_the_system(name: str, machine: int, program: Path | None, interpreter: str) -> Place:
     """A library in the cache of `ldconfig` or in the system's folders."""
-    cached = _cached().get(name, ())
-    candidates = (*cached, *(folder / name for folder in system_folders()))
+    settings = Settings(program=program, interpreter=interpreter)
+    cached = _best_first(_cached().get(name, ()), settings)
+    folders = (place for folder in system_folders() for place in _searched(folder, settings))
+    candidates = (*cached, *(folder / name for folder in folders))
     places = (_look_at(path, machine) for path in candidates)
     return next((place for place in places if place is not NOT_FOUND), NOT_FOUND)
+
+
+def _best_first(paths: tuple[Path, ...], settings: Settings) -> list[Path]:
+    """The paths of one library in the cache: those for this processor, then those for any."""
+    if not any(map(is_in_subfolder, paths)):
+        return list(paths)
+    ends = [f"/{name}" for name in settings.ask_linker().subfolders]
+    of_processor = [p for end in ends for p in paths if str(p.parent).endswith(end)]
+    return [*of_processor, *(path for path in paths if not is_in_subfolder(path))]
 
 
 @cache

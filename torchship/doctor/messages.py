@@ -92,6 +92,12 @@ MESSAGES: tuple[Message, ...] = (
         r"version [`'].{1,200}' not found",
     ),
     Message(
+        "Inconsistency detected by ld.so: dl-lookup.c: 107: check_match: Assertion "
+        "`version->filename == NULL || ! _dl_name_match_p (version->filename, map)' failed!",
+        codes.LIBRARY_VERSION,
+        r"check_match: Assertion .version->filename == NULL",
+    ),
+    Message(
         "cuDNN version incompatibility: PyTorch was compiled against (9, 10, 2) but found "
         "runtime version (9, 1, 0)",
         codes.LIBRARY_VERSION,

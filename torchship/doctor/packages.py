@@ -12,6 +12,7 @@ from . import codes, cures, fixes
 from .binary import read_binary
 from .checks.cuda import runs_on
 from .families import families
+from .import_faults import find_other_cuda, find_shadow
 from .needed_modules import broken_requirements, finding_of
 from .owner import (
     SITE_NAMES,
@@ -155,10 +156,13 @@ def notices(
     """What is to be said of packages: of those that are named, or of all that have to do with
     torch. `rows` are the verdicts on their binaries."""
     chosen = {normal(name) for name in names}
+    with_extensions = {normal(row.package) for row in rows if row.package}
     for package in packages:
-        if chosen and normal(package.name) not in chosen:
-            continue
-        if not chosen and not package.is_of_torch and not _has_families(package):
+        name = normal(package.name)
+        has_to_do_with_torch = (
+            package.is_of_torch or name in with_extensions or _has_families(package)
+        )
+        if not (name in chosen if chosen else has_to_do_with_torch):
             continue
         finding = _about(package, rows, runtime, is_named=bool(chosen))
         if finding is not None:
@@ -176,7 +180,9 @@ def _about(
     objects = [name for name in files if is_shared_object_name(name)]
     return (
         _other_python(package, objects, runtime, has_rows=bool(own))
+        or _hidden(package, objects, runtime)
         or _requirement_broken(package, objects, runtime)
+        or find_other_cuda(package.site, files, objects, runtime)
         or _no_file_for_torch(package, runtime)
         or _no_file_for_cuda(package, objects, runtime.torch)
         or _without_its_binaries(package, objects)
@@ -219,6 +225,16 @@ def _module_without_a_tag(package: Package, objects: Sequence[str]) -> BinaryRec
         if binary.modules:
             return binary._replace(owner=find_owner(binary.path))
     return None
+
+
+def _hidden(package: Package, objects: Sequence[str], runtime: Runtime) -> Finding | None:
+    return find_shadow(
+        package.name,
+        site=package.site,
+        objects=objects,
+        tops=_top_folders(package, objects),
+        runtime=runtime,
+    )
 
 
 def _requirement_broken(

@@ -82,6 +82,8 @@ class Process:
 
     def __init__(self, program: Path, settings: Settings, budget: Budget) -> None:
         program = program.resolve()
+        head = head_of(program)
+        settings = settings._replace(program=program, interpreter=head.interpreter)
         self.settings = settings
         self.names: dict[str, Path] = {}
         self.global_scope: list[Path] = []
@@ -90,7 +92,6 @@ class Process:
         self._files: dict[tuple[int, int], Path] = {}
         self._bound: dict[Path, frozenset[Path]] = {}
         self.caller_rpath: tuple[Path, ...] = ()
-        head = head_of(program)
         self.machine = head.machine or machine_number()
         self.executable_stack = head.executable_stack
         if head.interpreter:

@@ -421,6 +421,7 @@ class Environment(Record):
     python: str = "python"
     installer: str | None = None  #: the tool; None if unknown, as in a source folder
     source: str | None = None  #: the file or folder it was installed from; None if unknown or gone
+    prefix: str = ""  #: its folder if another Python runs the doctor; "" for the active environment
 
 
 class LinkFault(Record, kw_only=True):

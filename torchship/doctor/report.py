@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -248,8 +249,8 @@ def print_markdown(report: Report) -> None:
     for row in report.rows:
         fix = row.finding.fix if row.finding is not None else ""
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
-        mend = f"`{_cell(fix).replace('`', chr(39))}`" if fix else ""
-        print(f"| {' | '.join(map(_cell, cells))} | {mend} |")
+        code = _code_span(fix) if fix else ""
+        print(f"| {' | '.join(map(_cell, cells))} | {code} |")
     print(f"\n{_cell(summary(report))}")
 
 
@@ -259,6 +260,18 @@ def _cell(value: str) -> str:
     for character in "\\|[]*_`":
         cell = cell.replace(character, f"\\{character}")
     return cell.replace("<", "&lt;")
+
+
+def _code_span(value: str) -> str:
+    """Text as code in a cell of a Markdown table, where only a bar needs an escape.
+
+    The fence is longer than any run of backticks in the text.
+    """
+    code = render.shorten(value).replace("|", "\\|")
+    runs = re.findall("`+", code)
+    fence = "`" * (max(map(len, runs), default=0) + 1)
+    padding = " " if runs else ""
+    return f"{fence}{padding}{code}{padding}{fence}"
 
 
 #: How a report is printed, by the option that asks for it.

@@ -220,6 +220,7 @@ def environment(project: Project = NOBODY) -> Environment:
         python=quoted(interpreter.executable()) if interpreter.judged() else "python",
         installer=by,
         source=_source(project, is_conda=is_conda),
+        prefix=str(prefix) if interpreter.judged() else "",
     )
 
 

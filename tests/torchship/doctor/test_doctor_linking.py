@@ -21,6 +21,7 @@ import torchship
 from measurements.linking import cases, draw_linking
 from torchship.doctor import checks, cures, find_torch, judge_file, probe_runtime
 from torchship.doctor.checks import loading
+from torchship.doctor.linker_facts import facts_of
 from torchship.doctor.records import (
     NOTE,
     REJECTED,
@@ -104,6 +105,30 @@ def test_a_random_case_is_judged_as_it_loads(seed: int, engine: Path, tmp_path: 
     row = draw_linking.run(seed, root=tmp_path)
     assert row is not None
     assert row.is_right, row
+
+
+@pytest.mark.parametrize("subfolder", ["glibc-hwcaps/x86-64-v2", "tls", "x86_64"])
+@pytest.mark.parametrize("entry", ["plain", "of/$LIB", "of/${PLATFORM}"])
+def test_folders_for_processors_are_searched_as_the_linker_does(
+    tmp_path: Path, engine: Path, subfolder: str, entry: str
+) -> None:
+    """A library without the function lies in the folder, and one with it in the subfolder."""
+    folder = tmp_path / "plain"
+    facts = facts_of("/lib64/ld-linux-x86-64.so.2", Path(sys.executable).resolve())
+    for value in filter(None, (facts.lib, facts.platform)):
+        link = tmp_path / "of" / value
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(folder)
+    stub = shared_object(tmp_path / "stub" / "libwork.so", defined=["work"], soname="libwork.so")
+    shared_object(folder / "libwork.so", soname="libwork.so")
+    shared_object(folder / subfolder / "libwork.so", defined=["work"], soname="libwork.so")
+    for number, (path, variable) in enumerate(((f"$ORIGIN/{entry}", ""), ("", entry))):
+        flags = [f"-Wl,-rpath,{path}"] if path else []
+        file = tmp_path / f"user{number}.so"
+        shared_object(file, undefined=["work"], libraries=[stub], flags=flags)
+        variables = {"LD_LIBRARY_PATH": f"{tmp_path}/{variable}"} if variable else {}
+        cause = cause_in(engine, "", file, **variables)
+        assert (cause is None) == (loads(file, **variables) == ""), cause
 
 
 def test_the_stored_cases_were_all_judged_as_they_load() -> None:

@@ -110,6 +110,25 @@ def test_a_hostile_name_breaks_no_markdown_table(capsys: pytest.CaptureFixture[s
     assert "<b>" not in row
 
 
+def test_a_fix_in_markdown_is_the_command_as_it_is_typed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In code, only the bar of a table has an escape; a backtick makes the fence longer."""
+    command = 'pip install "a==2.*" | tee `date`_log'
+    finding = Finding(
+        dimension="file",
+        status=REJECTED,
+        code=codes.DAMAGED_FILE,
+        observed="",
+        needed="",
+        fix=cures.in_words(cures.BY_HAND, command),
+    )
+    report = hostile_report()._replace(notices=(notice(finding, Path("/x/y.so")),))
+    print_markdown(report)
+    out = capsys.readouterr().out
+    assert '| `` pip install "a==2.*" \\| tee `date`_log `` |' in out
+
+
 def allowed_run(environment: Path, tmp_path: Path, content: str, *options: str) -> tuple[int, str]:
     (tmp_path / "allowed").write_text(content)
     process = run_doctor(
