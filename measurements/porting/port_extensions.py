@@ -1,23 +1,32 @@
 """Measures a port of a public extension to torchship: what changed, and whether it works.
 
     python -m measurements.porting.port_extensions NAME --upstream DIR --port DIR \
-        --revision COMMIT --tests FILE ... [--python PYTHON ...]
+        --revision COMMIT --tests FILE ... [--python PYTHON ...] [--cuda]
 
 UPSTREAM is the extension as published, PORT the same after the page docs/ship/migrating.md. Neither
 is part of this repository. For each PYTHON, an interpreter with torch, pytest and torchship's
-build requirements, the port's wheel is built, installed into a folder of its own, and upstream's
-tests run against it. Writes measurements/results/ports.json, and the table of the page.
+build requirements, the port's wheel is built, installed into a folder of its own and imported, and
+upstream's tests run against it. Writes measurements/results/ports.json, and the table of the page.
+
+With --cuda, the wheel has the CUDA code, and the tests run only if there is a GPU. Where the GPU is
+in another machine, that one writes its runs to a file, and this one reads them:
+
+    python -m measurements.porting.port_extensions NAME --port DIR --tests FILE ... --cuda \
+        --python PYTHON --write-runs RUNS
+    python -m measurements.porting.port_extensions NAME --read-runs RUNS
 """
 
 import argparse
 import difflib
+import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from measurements import storage
@@ -40,6 +49,8 @@ class Run:
     passed: int
     skipped: int
     failed: int
+    gpu: str = ""  #: its name; "" if the wheel was built without CUDA code, or there is no GPU
+    is_import_only: bool = False  #: as the tests need a GPU, and there was none
 
 
 @dataclass(frozen=True)
@@ -138,8 +149,16 @@ def measure(options: argparse.Namespace) -> Port:
         described_by_hand=total(by_hand[name] for name in DESCRIBED if name in by_hand),
         generated=total(changed[name] for name in sorted(generated) if name in changed),
         init_seconds=seconds,
-        runs=[run_beside(python, port, options.tests) for python in options.python],
+        runs=make_runs(options),
     )
+
+
+def make_runs(options: argparse.Namespace) -> list[Run]:
+    port = options.port.resolve()
+    return [
+        run_beside(python, port, options.tests, workers=options.workers, with_cuda=options.cuda)
+        for python in options.python
+    ]
 
 
 def torchship(*arguments: str, cwd: Path) -> None:
@@ -149,33 +168,45 @@ def torchship(*arguments: str, cwd: Path) -> None:
     subprocess.run(command, cwd=cwd, env=environment, check=True, capture_output=True)
 
 
-def run_beside(python: str, port: Path, tests: Sequence[str]) -> Run:
+def run_beside(
+    python: str, port: Path, tests: Sequence[str], *, workers: int, with_cuda: bool
+) -> Run:
     """Builds the wheel for the torch of an interpreter, and runs the tests against it there."""
+    torch, gpu = facts_of(python)
+    if not with_cuda:
+        gpu = ""
+    is_import_only = with_cuda and not gpu
+    package = next(port.glob("*/_project.py")).parent.name
     with tempfile.TemporaryDirectory() as folder:
         site = Path(folder, "site")
         before = time.perf_counter()
         pip = [python, "-m", "pip", "-q"]
         build = [*pip, "wheel", "--no-build-isolation", "--no-deps", str(port), "-w", folder]
-        subprocess.run(build, env=environment_of(python, str(REPO)), check=True)
+        building = environment_of(python, REPO) | {"FORCE_CUDA": str(int(with_cuda))}
+        subprocess.run(build, env=building, check=True)
         seconds = time.perf_counter() - before
         (wheel,) = Path(folder).glob("*.whl")
         install = [*pip, "install", "--no-deps", "--target", str(site), str(wheel)]
         subprocess.run(install, check=True)
-        env = environment_of(python, str(site))
-        command = [python, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider"]
-        paths = [str(port / test) for test in tests]
-        process = subprocess.run(
-            [*command, "--rootdir", folder, *paths],
-            env=env,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-        )
-        version = [python, "-c", "import torch; print(torch.__version__)"]
-        torch = subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip()
+        env = environment_of(python, site)
+        subprocess.run([python, "-c", f"import {package}"], env=env, cwd=folder, check=True)
+        output = ""
+        if tests and not is_import_only:
+            command = [python, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider"]
+            command += ["-n", str(workers)] if workers > 1 else []
+            paths = [str(port / test) for test in tests]
+            process = subprocess.run(
+                [*command, "--rootdir", folder, *paths],
+                env=env,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+            )
+            output = process.stdout
+            print(output[-4000:], process.stderr[-2000:])
     counts = {
         word: int(number)
-        for number, word in re.findall(r"(\d+) (passed|skipped|failed|error)", process.stdout)
+        for number, word in re.findall(r"(\d+) (passed|skipped|failed|error)", output)
     }
     return Run(
         torch=torch,
@@ -183,16 +214,27 @@ def run_beside(python: str, port: Path, tests: Sequence[str]) -> Run:
         passed=counts.get("passed", 0),
         skipped=counts.get("skipped", 0),
         failed=counts.get("failed", 0) + counts.get("error", 0),
+        gpu=gpu,
+        is_import_only=is_import_only,
     )
 
 
-def environment_of(python: str, path: str) -> dict[str, str]:
-    # Upstream's tests of CUDA skip themselves without a GPU, so nothing would try such code.
-    return {
-        "PATH": f"{Path(python).parent}:/usr/local/bin:/usr/bin:/bin",
-        "PYTHONPATH": path,
-        "FORCE_CUDA": "0",
-    }
+def facts_of(python: str) -> tuple[str, str]:
+    """The version of an interpreter's torch, and the name of the GPU that it can use, or ""."""
+    code = (
+        "import torch; print(torch.__version__); "
+        "print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
+    )
+    output = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
+    torch, gpu = output.splitlines()
+    return torch, gpu
+
+
+def environment_of(python: str, path: Path) -> dict[str, str]:
+    """This process's environment, in which Python finds the packages in `path`."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    programs = f"{Path(python).parent}{os.pathsep}{own.get('PATH', '')}"
+    return own | {"PATH": programs, "PYTHONPATH": str(path)}
 
 
 def table(ports: list[Port]) -> Iterator[str]:
@@ -221,9 +263,12 @@ def _touched(lines: Lines) -> str:
 
 
 def _result(run: Run) -> str:
+    if run.is_import_only:
+        return "imported, no GPU"
     skipped = f", {run.skipped} skipped" if run.skipped else ""
     failed = f", {run.failed} failed" if run.failed else ""
-    return f"{run.passed} passed{skipped}{failed}"
+    place = f" on an {run.gpu}" if run.gpu else ""
+    return f"{run.passed} passed{skipped}{failed}{place}"
 
 
 def load() -> list[Port]:
@@ -264,16 +309,41 @@ def make_parser() -> argparse.ArgumentParser:
     add("--revision", default="", help="the commit of UPSTREAM")
     add("--tests", nargs="*", default=[], help="files of upstream's tests, in PORT")
     add("--python", nargs="*", default=[], help="interpreters to build for and to run the tests")
+    add("--cuda", action="store_true", help="build with CUDA; run the tests only if there is a GPU")
+    add("--workers", type=int, default=1, help="processes of pytest-xdist for the tests")
+    add("--write-runs", type=Path, metavar="FILE", help="write the runs alone, to this file")
+    add("--read-runs", type=Path, metavar="FILE", help="add the runs in this file")
     return parser
+
+
+def with_runs(ports: list[Port], name: str, added: list[Run]) -> list[Port]:
+    """The ports, of which that of this name has the added runs, for the same torch once each."""
+    (port,) = (port for port in ports if port.name == name)
+    replaced = {(run.torch, run.gpu) for run in added}
+    kept = [run for run in port.runs if (run.torch, run.gpu) not in replaced]
+    runs = sorted([*kept, *added], key=lambda run: [int(part) for part in _numbers(run.torch)])
+    return [replace(port, runs=runs) if each is port else each for each in ports]
+
+
+def _numbers(version: str) -> list[str]:
+    return version.partition("+")[0].split(".")
 
 
 def main() -> None:
     options = make_parser().parse_args()
+    if options.write_runs is not None:
+        runs = make_runs(options)
+        storage.save([asdict(run) for run in runs], options.write_runs)
+        return
+    ports = load()
     if options.port is not None:
-        others = [port for port in load() if port.name != options.name]
+        others = [port for port in ports if port.name != options.name]
         ports = sorted([*others, measure(options)], key=lambda port: port.name)
-        storage.save([asdict(port) for port in ports], RESULT)
-    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8"), load()), encoding="utf-8")
+    if options.read_runs is not None:
+        runs = [Run(**run) for run in json.loads(options.read_runs.read_text(encoding="utf-8"))]
+        ports = with_runs(ports, options.name, runs)
+    storage.save([asdict(port) for port in ports], RESULT)
+    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8"), ports), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -111,6 +111,25 @@ def test_kernels_for_cuda_alone_without_nvcc_are_refused_in_a_sentence(
             fitting_request(CUDA_ALONE, torch, tmp_path, no_nvcc)
 
 
+CUDA_GLUE_ALONE = PROJECT._replace(
+    kernels=(), has_cuda_glue=True, has_cpu_glue=False, is_stable=False
+)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, r"^lltm has code for CUDA alone, but no nvcc was found: (?!.*FORCE_CUDA)"),
+        ({"FORCE_CUDA": "0"}, r"^lltm has code for CUDA alone, and FORCE_CUDA=0 leaves it out"),
+    ],
+)
+def test_glue_for_cuda_alone_without_its_code_is_refused_in_a_sentence(
+    no_nvcc: dict[str, str], tmp_path: Path, variables: dict[str, str], message: str
+) -> None:
+    with pytest.raises(BuildError, match=message):
+        fitting_request(CUDA_GLUE_ALONE, a_torch(tmp_path), tmp_path, no_nvcc | variables)
+
+
 def test_kernels_for_cuda_alone_are_built_for_a_torch_without_cuda_too(
     no_nvcc: dict[str, str], tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from torchship.project.finish import finish
 from torchship.project.init import init as write_description
 from torchship.project.survey import survey
 from torchship.release.cells import all_cells
+from torchship.release.generated import project_record
 from torchship.release.matrix import load
 
 SETUP = """\
@@ -271,3 +272,65 @@ def test_what_init_describes_builds(finished: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("*.whl")] == [
         "fast-0.1.0-py3-none-linux_x86_64.whl"
     ]
+
+
+HEADERS = {
+    **REPOSITORY,
+    "setup.py": SETUP.replace('"--use_fast_math",', '"-I" + os.path.join(HERE, "glm"), "-DTILE=8",')
+    .replace('"-Wno-sign-compare"', '"-I", "own/headers"')
+    .replace('("WITH_CUDA", None), ', ""),
+    "csrc/op.cpp": ATEN.replace("WITH_CUDA", "OTHER"),
+}
+
+
+def test_folders_and_macros_among_the_compilers_flags_get_their_own_keys(tmp_path: Path) -> None:
+    write(tmp_path, HEADERS)
+    init(tmp_path)
+    assert matrix_of(tmp_path)["build"] == {
+        "glue": {
+            "sources": ["csrc/op.cpp"],
+            "include": ["third_party/headers", "own/headers", "glm"],
+            "defines": {"LIMIT": "64", "TILE": "8"},
+            "cuda": {"sources": ["csrc/cuda/op.cu"], "libraries": ["cusparse"]},
+        },
+        "requires": ["einops>=0.6"],
+    }
+
+
+def test_an_extension_that_setup_py_builds_only_with_cuda_has_no_glue_for_the_cpu(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, HEADERS)
+    assert "found: code for CUDA alone" in init(tmp_path)
+    matrix = load(tmp_path / "build_matrix.yaml")
+    assert {cell.device for cell in all_cells(matrix)} == {"cu12", "cu13"}
+    assert "    has_cpu_glue=False,\n" in project_record(matrix)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("setup.py", "CUDAExtension(\n", "(CUDAExtension if HAS_CUDA else CppExtension)(\n"),
+        ("setup.py", "setup(", "Kind = CUDAExtension if HAS_CUDA else CppExtension\nsetup("),
+        ("csrc/op.cpp", "return x * 2", "AT_ASSERT(x.is_cpu()); return x * 2"),
+        ("csrc/op.cpp", "OTHER", "WITH_CUDA"),
+    ],
+)
+def test_an_extension_that_also_has_code_for_the_cpu_has_glue_for_both(
+    tmp_path: Path, file: str, old: str, new: str
+) -> None:
+    content = HEADERS[file].replace(old, new)
+    if "Kind =" in content:
+        content = content.replace("CUDAExtension(\n", "Kind(\n")
+    write(tmp_path, {**HEADERS, file: content})
+    init(tmp_path)
+    matrix = load(tmp_path / "build_matrix.yaml")
+    assert {cell.device for cell in all_cells(matrix)} == {"cpu", "cu12", "cu13"}
+    assert "has_cpu_glue" not in project_record(matrix)
+
+
+def test_the_version_is_that_of_the_package_if_setup_py_computes_it(repository: Path) -> None:
+    (repository / "setup.py").write_text(SETUP.replace('"1.2.3"', "read_version()"))
+    (repository / "segment" / "__init__.py").write_text('__version__ = "4.5.6"\n')
+    init(repository)
+    assert 'version = "4.5.6"' in (repository / "pyproject.toml").read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ import pytest
 from torchship.doctor.project import NOBODY, Project
 from torchship.doctor.records import variant_of
 from torchship.doctor.runtime_probe import probe_runtime
+from torchship.runtime.live_run import served_devices
 from torchship.runtime.report import explain_variant, report
 
 BOTH = NOBODY._replace(
@@ -18,6 +19,7 @@ BOTH = NOBODY._replace(
 CPU_ALONE = BOTH._replace(kernels=("cpu",))
 CUDA_ALONE = BOTH._replace(kernels=("cuda",))
 WITHOUT = BOTH._replace(kernels=())
+CUDA_GLUE_ALONE = WITHOUT._replace(has_cuda_glue=True, has_cpu_glue=False, is_stable=False)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,7 @@ WITHOUT = BOTH._replace(kernels=())
         (WITHOUT, None, "stable210-cpu"),
         (CUDA_ALONE, "cuda12", "stable210-cu12"),
         (CUDA_ALONE, None, "stable210"),
+        (CUDA_GLUE_ALONE, None, "stable210"),
     ],
 )
 def test_a_variant_is_named_after_what_it_has(project: Project, cuda, name) -> None:
@@ -43,6 +46,7 @@ def test_a_variant_is_named_after_what_it_has(project: Project, cuda, name) -> N
         (CUDA_ALONE, "stable210-cu13", "glue-stable210.so, kernels-cuda13.so"),
         (CPU_ALONE, "stable210-cpu", "glue-stable210.so, kernels-cpu.so"),
         (WITHOUT, "stable210-cpu", "glue-stable210.so"),
+        (CUDA_GLUE_ALONE, "aten211-abi1-cu13", "glue-aten211-abi1-cu13.so"),
     ],
 )
 def test_a_variant_is_explained_by_its_own_files(
@@ -60,6 +64,7 @@ def test_a_variant_is_explained_by_its_own_files(
         (CUDA_ALONE, "stable210-cpu", "has kernels for cuda alone"),
         (CPU_ALONE, "stable210-cu13", "has kernels for cpu alone"),
         (WITHOUT, "stable210-cu13", "has no kernels"),
+        (CUDA_GLUE_ALONE, "aten211-abi1-cpu", "has code for cuda alone"),
     ],
 )
 def test_a_variant_of_another_device_is_refused_in_a_sentence(
@@ -68,6 +73,17 @@ def test_a_variant_of_another_device_is_refused_in_a_sentence(
     runtime = probe_runtime(project=project._replace(folder=tmp_path), gpu=False)
     assert explain_variant(runtime, variant, as_json=False) == 2
     assert capsys.readouterr().err == f"own-op {reason}: no variant is {variant}\n"
+
+
+@pytest.mark.parametrize(
+    ("project", "devices"),
+    [(BOTH, ["cpu", "cuda"]), (CUDA_ALONE, ["cuda"]), (CUDA_GLUE_ALONE, ["cuda"])],
+)
+def test_an_operator_of_no_device_serves_those_of_the_projects_code(
+    project: Project, devices: list[str]
+) -> None:
+    # One bound by PYBIND11_MODULE is registered for every device.
+    assert served_devices(project) == devices
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def fitting_request(
     The variant has CUDA kernels if the project has them, torch is a CUDA build, and there is
     an nvcc that is not too old and whose CUDA major is not newer than torch's. FORCE_CUDA=1
     demands CUDA kernels, even by a newer nvcc or for a torch without CUDA; FORCE_CUDA=0
-    leaves them out. A project whose only kernels are for CUDA demands them too.
+    leaves them out. A project whose code is for CUDA alone demands them too.
     """
     env = dict(os.environ) if env is None else env
     glue = glue_for(torch, project)
@@ -123,7 +123,7 @@ def _choose_toolkit(
 ) -> CudaToolkit | None:
     """The nvcc for CUDA kernels; None, and why to `log`, if they must be left out."""
     forced = read_flag(env, "FORCE_CUDA")
-    if project.has_cuda_kernels_alone and forced is not True:
+    if project.is_for_cuda_alone and forced is not True:
         return _only_toolkit(torch, project, env, log)
     if forced is False or (forced is None and torch.cuda is None):
         return None  # FORCE_CUDA=0, or a torch without CUDA
@@ -140,16 +140,25 @@ def _choose_toolkit(
 def _only_toolkit(
     torch: TorchInstall, project: Project, env: Mapping[str, str], log: Log
 ) -> CudaToolkit | None:
-    """The nvcc of a project whose only kernels are for CUDA; None with FORCE_CUDA=0."""
+    """The nvcc of a project whose code is for CUDA alone; None with FORCE_CUDA=0.
+
+    Its kernels may be left out, but not the CUDA code of its glue, of which nothing would remain.
+    """
+    name = project.distribution
+    code = "kernels" if project.has_cpu_glue else "code"
     without = "its operators without kernels, which can be traced and exported but not run"
     if read_flag(env, "FORCE_CUDA") is False:
+        if not project.has_cpu_glue:
+            raise BuildError(
+                f"{name} has code for CUDA alone, and FORCE_CUDA=0 leaves it out: unset FORCE_CUDA"
+            )
         log(f"building {without}, since FORCE_CUDA=0")
         return None
     toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
     if toolkit is None:
+        otherwise = f", or set FORCE_CUDA=0 to build {without}" if project.has_cpu_glue else ""
         raise BuildError(
-            f"{project.distribution} has kernels for CUDA alone, but no nvcc was found: "
-            f"{NO_NVCC}, or set FORCE_CUDA=0 to build {without}"
+            f"{name} has {code} for CUDA alone, but no nvcc was found: {NO_NVCC}{otherwise}"
         )
     return _check_toolkit(toolkit, torch, env, log)
 

@@ -80,6 +80,8 @@ class Project(Record, kw_only=True):
     kernels: tuple[str, ...] = ()
     #: Whether the glue itself has code for CUDA, so that each CUDA major has a glue of its own.
     has_cuda_glue: bool = False
+    #: Whether there is a glue for the CPU. Glue whose whole code is for CUDA has none.
+    has_cpu_glue: bool = True
     #: Whether the glue uses the stable ABI beside a torch that has it; else, each torch minor has
     #: a glue of its own.
     is_stable: bool = True
@@ -92,8 +94,9 @@ class Project(Record, kw_only=True):
         return self.has_cuda_glue or "cuda" in self.kernels
 
     @property
-    def has_cuda_kernels_alone(self) -> bool:
-        return self.kernels == ("cuda",)
+    def is_for_cuda_alone(self) -> bool:
+        """Whether nothing can be computed without CUDA."""
+        return self.kernels == ("cuda",) or not self.has_cpu_glue
 
     @property
     def command(self) -> str:

@@ -144,7 +144,7 @@ def variant_of(glue: str, cuda_kernels: str | None, project: Project) -> str:
             return glue
     if cuda_kernels is not None:
         return f"{glue}-{cuda_kernels.replace('cuda', 'cu')}"
-    return glue if project.has_cuda_kernels_alone else f"{glue}-cpu"
+    return glue if project.is_for_cuda_alone else f"{glue}-cpu"
 
 
 def parse_file_name(name: str) -> GlueName | KernelsName | None:

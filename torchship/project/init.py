@@ -138,20 +138,26 @@ def _with_torches(content: str, facts: Survey) -> str:
     """The content with a glue for each torch; with the stable one alone if no code is ATen's."""
     before, mark, torches = content.partition("\ntorch:\n")
     minors = re.findall(r'(?m)^  "2\.\d+":\n(?:    .*\n)*', torches)
-    has_cuda = bool(facts.cuda_sources)
     if not facts.uses_aten:
-        devices = "[cpu, cu12, cu13]" if has_cuda else "[cpu]"
-        before = re.sub(r"(?m)^  devices: .*$", f"  devices: {devices}", before)
+        devices = ", ".join(_devices(facts, ["cu12", "cu13"]))
+        before = re.sub(r"(?m)^  devices: .*$", f"  devices: [{devices}]", before)
         later = [minor for minor in minors if "    aten:" not in minor]
         return before + mark + "".join(later)
     before = re.sub(r"(?m)^  devices: .*$", "  devices: []", before)
-    return before + mark + "".join(_with_glue(minor, has_cuda=has_cuda) for minor in minors)
+    return before + mark + "".join(_with_glue(minor, facts) for minor in minors)
 
 
-def _with_glue(minor: str, *, has_cuda: bool) -> str:
+def _with_glue(minor: str, facts: Survey) -> str:
     cuda = re.search(r'cuda: \{version: "(\d+)', minor)
-    devices = f"[cpu, cu{cuda[1]}]" if has_cuda and cuda else "[cpu]"
-    return re.sub(r"    aten: .*\n", "", minor) + f"    aten: {devices}\n"
+    devices = ", ".join(_devices(facts, [f"cu{cuda[1]}"] if cuda else []))
+    return re.sub(r"    aten: .*\n", "", minor) + f"    aten: [{devices}]\n"
+
+
+def _devices(facts: Survey, of_cuda: Sequence[str]) -> list[str]:
+    """The devices that the code serves, where CUDA is one of `of_cuda`."""
+    if not facts.cuda_sources:
+        return ["cpu"]
+    return [*([] if facts.is_for_cuda_alone else ["cpu"]), *of_cuda]
 
 
 def _build(facts: Survey) -> Iterator[str]:
@@ -231,6 +237,8 @@ include-package-data = false
 def _found(facts: Survey) -> Iterator[str]:
     lane = "ATen's headers: a glue for each torch" if facts.uses_aten else "the stable ABI alone"
     yield f"found: {len(facts.sources)} C++ and {len(facts.cuda_sources)} CUDA sources, with {lane}"
+    if facts.is_for_cuda_alone:
+        yield "found: code for CUDA alone; where that is wrong, add cpu to `aten:` in the matrix"
     kind = "bound by pybind11, which become operators" if facts.has_pybind else "operators"
     yield f"found: {', '.join(facts.operators) or 'none'} ({kind})"
 

@@ -40,6 +40,14 @@ _OLD_OPERATOR = re.compile(r"\.op\(\s*\"(\w+)::(\w+)")
 _CUDA_MACRO = re.compile(r"#\s*if(?:def\b|\s+defined\b).*?\b((?:WITH|USE|HAVE|ENABLE)_CUDA)\b")
 
 
+#: Code that is for CUDA alone has none of these.
+_CPU = re.compile(
+    r"#\s*if(?:n?def\b|\s+!?\s*defined\b).*?\b(?:WITH|USE|HAVE|ENABLE)_CUDA\b"
+    r"|TORCH_LIBRARY_IMPL\s*\(\s*\w+\s*,\s*CPU\b|\bis_cpu\s*\(|\bat::parallel_for\b"
+)
+_VERSION = re.compile(r"(?m)^__version__\s*=\s*[\"']([^\"']+)[\"']")
+
+
 class _UnresolvedError(Exception):
     """An expression of setup.py whose value shows only when it runs."""
 
@@ -49,6 +57,7 @@ class ExtensionCall:
     """A call of CppExtension or CUDAExtension in setup.py."""
 
     is_cuda: bool
+    is_choice: bool = False  #: between both, as setup.py runs
     sources: tuple[str, ...] = ()  #: may be patterns
     include: tuple[str, ...] = ()
     defines: Mapping[str, str | None]
@@ -72,6 +81,7 @@ class Survey:
     namespaces: tuple[str, ...]
     operators: tuple[str, ...]
     cuda_macros: tuple[str, ...]  #: that are defined where the extension is built for CUDA
+    is_for_cuda_alone: bool
     has_pybind: bool
     uses_aten: bool
     with_python: tuple[str, ...]  #: the sources that name Python's C API
@@ -85,23 +95,39 @@ def survey(root: Path) -> Survey:
     content = "\n".join(texts.values())
     old = _OLD_OPERATOR.findall(content)
     has_pybind = "PYBIND11_MODULE" in content
+    package = _package(root)
+    extensions = tuple(setup.extensions())
     return Survey(
         distribution=setup.text("name"),
-        version=setup.text("version"),
-        package=_package(root),
+        version=setup.text("version") or _version(root, package),
+        package=package,
         requires=tuple(setup.words("install_requires")),
-        extensions=tuple(setup.extensions()),
+        extensions=extensions,
         sources=tuple(_names(root, sources, HOST_SUFFIXES)),
         cuda_sources=tuple(_names(root, sources, CUDA_SUFFIXES)),
         namespaces=_unique([*_LIBRARY.findall(content), *(namespace for namespace, _ in old)]),
         operators=_unique([*_DEFINED.findall(content), *(name for _, name in old)]),
         cuda_macros=_unique(_CUDA_MACRO.findall(content)),
+        is_for_cuda_alone=_needs_cuda(extensions) and not _CPU.search(content),
         has_pybind=has_pybind,
         uses_aten=has_pybind or bool(_ATEN.search(content)),
         with_python=tuple(
             str(path.relative_to(root)) for path, text in texts.items() if _names_python(text)
         ),
     )
+
+
+def _needs_cuda(extensions: Sequence[ExtensionCall]) -> bool:
+    """Whether setup.py builds every extension with CUDA, and none without."""
+    return bool(extensions) and all(call.is_cuda and not call.is_choice for call in extensions)
+
+
+def _version(root: Path, package: str | None) -> str | None:
+    """The version that the package's __init__.py says."""
+    path = root / (package or "") / "__init__.py"
+    content = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    version = _VERSION.search(content)
+    return version[1] if version else None
 
 
 def _names_python(text: str) -> bool:
@@ -150,6 +176,7 @@ class _Setup:
             self._tree = ast.Module(body=[], type_ignores=[])
         self._values: dict[str, object] = {"__file__": "setup.py"}
         self._classes: dict[str, bool] = {"CppExtension": False, "CUDAExtension": True}
+        self._choices: set[str] = set()
         changed = set()
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -166,6 +193,8 @@ class _Setup:
         is_class = isinstance(value, (ast.Name, ast.IfExp))
         if is_class and named & {"CppExtension", "CUDAExtension"}:
             self._classes[target.id] = "CUDAExtension" in named
+            if "CppExtension" in named:
+                self._choices.add(target.id)
             return
         try:
             self._values[target.id] = self._value(value)
@@ -206,13 +235,18 @@ class _Setup:
                     given[name] = self._value(node)
                 except _UnresolvedError:
                     unread.append(name)
+            host = _Flags(_flags(given.get("extra_compile_args"), "cxx"))
+            nvcc = _Flags(_flags(given.get("extra_compile_args"), "nvcc"))
+            folders = [*_strings(given.get("include_dirs")), *host.folders, *nvcc.folders]
+            name = _last_name(call.func)
             yield ExtensionCall(
-                is_cuda=self._classes[_last_name(call.func)],
+                is_cuda=self._classes[name],
+                is_choice=name in self._choices,
                 sources=tuple(map(_inside, _strings(given.get("sources")))),
-                include=tuple(map(_inside, _strings(given.get("include_dirs")))),
-                defines=_macros(given.get("define_macros")),
-                flags=tuple(_flags(given.get("extra_compile_args"), "cxx")),
-                nvcc_flags=tuple(_flags(given.get("extra_compile_args"), "nvcc")),
+                include=tuple(map(_inside, folders)),
+                defines=_macros(given.get("define_macros")) | host.defines | nvcc.defines,
+                flags=tuple(host.others),
+                nvcc_flags=tuple(nvcc.others),
                 libraries=tuple(_strings(given.get("libraries"))),
                 unread=tuple(name for name in unread if name != "name"),
             )
@@ -303,3 +337,24 @@ def _flags(value: object, compiler: str) -> list[str]:
     if isinstance(value, dict):
         return _strings(value.get(compiler))
     return _strings(value) if compiler == "cxx" else []
+
+
+class _Flags:
+    """A compiler's flags, without those that name folders of headers and macros."""
+
+    def __init__(self, flags: Sequence[str]) -> None:
+        self.folders: list[str] = []
+        self.defines: dict[str, str | None] = {}
+        self.others: list[str] = []
+        remaining = iter(flags)
+        for flag in remaining:
+            if flag[:2] not in ("-I", "-D"):
+                self.others.append(flag)
+                continue
+            # The value is in the flag itself or follows it.
+            value = flag[2:].strip() or next(remaining, "")
+            if flag[:2] == "-I":
+                self.folders.append(value)
+            else:
+                name, is_valued, content = value.partition("=")
+                self.defines[name] = content if is_valued else None

@@ -22,6 +22,7 @@ from .settings import (
     WRITE_COMMAND,
     Settings,
     device_types,
+    has_cpu_glue,
     has_cuda_glue,
     make_settings,
     read_version,
@@ -105,6 +106,7 @@ def project_record(matrix: Matrix) -> str:
     definition = f"{project.package}.{project.definition}" if project.definition else ""
     # What most projects do not differ in is not said.
     more = "    has_cuda_glue=True,\n" if has_cuda_glue(matrix) else ""
+    more += "" if has_cpu_glue(matrix) else "    has_cpu_glue=False,\n"
     more += "" if matrix.stable.devices else "    is_stable=False,\n"
     return f'''# {ORIGIN}
 """The record of the project, for the engine."""

@@ -334,11 +334,11 @@ class Plan:
         """Whether the example runs for the cell.
 
         Without a GPU, a CUDA cell trains like its CPU twin, so it leaves the example to
-        that twin; kernels for CUDA alone train nothing.
+        that twin; code for CUDA alone trains nothing.
         """
         if self.settings.is_foreign:
             return False
-        if self.settings.project.has_cuda_kernels_alone:
+        if self.settings.project.is_for_cuda_alone:
             return self.host.driver
         has_twin = any(c.glue == cell.glue and c.cuda_major is None for c in self.cells)
         return cell.cuda_major is None or self.host.driver or not has_twin

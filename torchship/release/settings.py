@@ -190,6 +190,7 @@ def make_project(matrix: Matrix, repo: Path) -> Project:
         folder=folder,
         kernels=device_types(matrix),
         has_cuda_glue=has_cuda_glue(matrix),
+        has_cpu_glue=has_cpu_glue(matrix),
         is_stable=bool(matrix.stable.devices),
         definition=f"{names.package}.{names.definition}" if names.definition else "",
     )
@@ -204,6 +205,12 @@ def device_types(matrix: Matrix) -> tuple[str, ...]:
 def has_cuda_glue(matrix: Matrix) -> bool:
     """Whether the glue itself has code for CUDA."""
     return any(kernels.is_in_glue for kernels in matrix.kernels.values())
+
+
+def has_cpu_glue(matrix: Matrix) -> bool:
+    """Whether there is a glue for the CPU, or one without CUDA code, which serves every device."""
+    lists = [matrix.stable.devices, *(torch.aten for torch in matrix.torch.values())]
+    return any("cpu" in devices for devices in lists) or not has_cuda_glue(matrix)
 
 
 def read_version(path: Path) -> str:

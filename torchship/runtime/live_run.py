@@ -96,7 +96,7 @@ def served_devices(project: Project) -> list[str]:
 
     An operator without tensors among its arguments is registered for no device; it serves those
     that have kernels or, without any kernels, both. So does one of which torch knows overloads
-    alone.
+    alone, and one bound by PYBIND11_MODULE, which is for any device.
     """
     import torch
 
@@ -106,7 +106,9 @@ def served_devices(project: Project) -> list[str]:
         for device_type, key in _DISPATCH_KEYS.items():
             if torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
                 registered.append(device_type)
-    return registered or list(project.kernels or _DISPATCH_KEYS)
+    if registered:
+        return registered
+    return ["cuda"] if project.is_for_cuda_alone else list(project.kernels or _DISPATCH_KEYS)
 
 
 def _check_device(

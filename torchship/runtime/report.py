@@ -138,10 +138,9 @@ def explain_variant(runtime: Runtime, name: str, *, as_json: bool) -> int:
         return 2
     project = runtime.project
     # The glue of operators without kernels has a variant for the CPU, which serves all devices.
-    device_types = (*(project.kernels or ("cpu",)), *(("cuda",) if project.has_cuda else ()))
-    if variant.kernels.device_type not in device_types:
-        kernels = f"kernels for {project.kernels[0]} alone" if project.kernels else "no kernels"
-        print(f"{project.distribution} has {kernels}: no variant is {name}", file=sys.stderr)
+    if variant.kernels.device_type not in _device_types(project):
+        code = _describe_code(project)
+        print(f"{project.distribution} has {code}: no variant is {name}", file=sys.stderr)
         return 2
     paths, _ = find_binaries(project, runtime.torch)
     selection = select(paths, runtime, judge_file, forced=name, exhaustive=True)
@@ -162,6 +161,19 @@ def explain_variant(runtime: Runtime, name: str, *, as_json: bool) -> int:
         installed = ", ".join(printable(path.name) for path in paths) or "nothing"
         print(f"\nnot installed: {', '.join(absent)} (installed: {installed})")
     return 0 if not absent and all(verdict.accepted for verdict in verdicts) else 1
+
+
+def _device_types(project: Project) -> tuple[str, ...]:
+    """The types of device for which the project has a variant."""
+    # The glue of operators without kernels has a variant for the CPU, which serves all devices.
+    without_kernels = ("cpu",) if project.has_cpu_glue else ()
+    return (*(project.kernels or without_kernels), *(("cuda",) if project.has_cuda else ()))
+
+
+def _describe_code(project: Project) -> str:
+    if not project.has_cpu_glue:
+        return "code for cuda alone"
+    return f"kernels for {project.kernels[0]} alone" if project.kernels else "no kernels"
 
 
 def _kernels_of(variant: VariantName, project: Project) -> set[KernelsName]:

@@ -129,6 +129,37 @@ def test_its_operators_compute_with_gradients(root: Path) -> None:
     )
 
 
+def test_numbers_of_any_type_become_those_of_a_schema(root: Path) -> None:
+    run(
+        root,
+        "types = [str(argument.type) for argument in ops.power.default._schema.arguments]\n"
+        "assert types == ['Tensor', 'int', 'float', 'Optional[Tensor]', 'List[int]'], types\n"
+        "x = torch.tensor([1.0, 2.0])\n"
+        "following, y, half = ops.power(x, 3, 0.5, x, [2])\n"
+        "assert (following, half) == (4, 0.25)\n"
+        "assert y.tolist() == [1.5, 6.0, 1.5, 6.0]\n"
+        "y, divisor = ops.halves(x, None)\n"
+        "assert (y.tolist(), divisor) == ([0.5, 1.0], None)\n"
+        "assert ops.halves(x, 4)[1] == 4\n"
+        "ops.fill(x, 7.0)\n"
+        "assert x.tolist() == [7.0, 7.0]\n"
+        "assert ops.version('existing') == 'existing 1'\n",
+    )
+
+
+def test_a_number_outside_the_range_of_the_functions_type_is_refused(root: Path) -> None:
+    run(
+        root,
+        "x = torch.ones(2)\n"
+        "for exponent, sizes in ((2**31, []), (1, [-1])):\n"
+        "    try:\n"
+        "        ops.power(x, exponent, 1.0, None, sizes)\n"
+        "        raise SystemExit('accepted')\n"
+        "    except RuntimeError as error:\n"
+        "        assert 'outside the range of the C++ function' in str(error), error\n",
+    )
+
+
 @pytest.mark.cuda
 def test_its_operators_compute_on_cuda(root: Path) -> None:
     run(

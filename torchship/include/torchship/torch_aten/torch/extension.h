@@ -3,8 +3,8 @@
 //
 // Code with PYBIND11_MODULE is compiled as it is: what `module.def(name, function)` binds becomes
 // the operator torch.ops.NAMESPACE.name, whose schema follows from the function's arguments. They
-// must be of types that a schema has: at::Tensor, int64_t, double, bool, std::string, and optionals
-// and vectors of these.
+// are of types that a schema has (at::Tensor, int64_t, double, bool, std::string, and optionals and
+// vectors of these), or of other types of numbers, which python_types.h converts.
 #pragma once
 
 #include <torch/all.h>
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "project.h"
+#include "python_types.h"
 
 namespace PROJECT_NAMESPACE {
 namespace without_python {
@@ -25,7 +26,7 @@ class Module {
   // A text for Python's help has no place in an operator.
   template <typename Function>
   Module& def(const char* name, Function&& function, const char* = nullptr) {
-    library_.def(name, std::forward<Function>(function));
+    library_.def(name, convert_numbers(std::function{std::forward<Function>(function)}));
     return *this;
   }
 

@@ -1,6 +1,11 @@
 // Code as extensions have it: torch/extension.h, AT_DISPATCH, gradients in C++, pybind11's macro.
 #include <torch/extension.h>
+#include <torch/python.h>
 
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 at::Tensor scale_cpu(const at::Tensor& values, double factor) {
@@ -52,7 +57,26 @@ at::Tensor scale(at::Tensor values, double factor) { return Scale::apply(values,
 
 std::vector<at::Tensor> split(at::Tensor values, int64_t parts) { return values.chunk(parts); }
 
+// What bindings take, and no schema has: small numbers, and references that are not constant.
+std::tuple<int, at::Tensor, float> power(at::Tensor& values, const int exponent, float factor,
+                                         std::optional<at::Tensor>& bias,
+                                         const std::vector<unsigned>& sizes) {
+  at::Tensor result = values.pow(exponent) * factor;
+  if (bias) result = result + *bias;
+  for (unsigned size : sizes) result = result.repeat({size});
+  return {exponent + 1, result, factor / 2};
+}
+
+std::pair<at::Tensor, std::optional<int>> halves(at::Tensor values, std::optional<int> divisor) {
+  return {values / divisor.value_or(2), divisor};
+}
+
+void fill(at::Tensor& values, float number) { values.fill_(number); }
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("scale", &scale, "values times a factor");
   m.def("split", &split);
+  m.def("power", &power);
+  m.def("halves", &halves).def("fill", &fill);
+  m.def("version", [](const std::string& name) { return name + " 1"; });
 }
