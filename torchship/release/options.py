@@ -21,6 +21,10 @@ _VERIFY = (
 )
 _PYTHON = "only this interpreter; its results are added to the stored results"
 _RECIPE = "build a variant from source with recipe/ alone (by conda build if installed), and stop"
+_VARIANTS = (
+    "also write dist/variants, an index of wheel variants (PEP 825, experimental), from the stable "
+    "glue's wheels; without SELECTOR, only its cells are built"
+)
 _YANK = "make pip and conda pass over a version"
 _HOTFIX = "make a channel say of its packages what FILE says"
 _TARGETS = "pypi, testpypi, anaconda:OWNER, a folder"
@@ -41,6 +45,7 @@ class Options(NamedTuple):
     shard: str | None = None
     merge: tuple[Path, ...] = ()
     verify: str = "one"
+    variants: bool = False
     python: tuple[Path, ...] = ()
     upload: str | None = None
     recipe: str | None = None
@@ -100,6 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--verify", choices=("one", "full"), default="one", help=_VERIFY)
     _add_python(parser, when="with --verify full: ")
+    _add_variants(parser)
     parser.add_argument("--upload", metavar="TARGET", help=f"publish dist/ and stop: {_TARGETS}")
     parser.add_argument("--recipe", metavar="VARIANT", help=_RECIPE)
     parser.add_argument("--yank", metavar="VERSION", help=f"{_YANK}, and stop")
@@ -163,6 +169,10 @@ def _add_python(parser: argparse.ArgumentParser, *, when: str = "") -> None:
     )
 
 
+def _add_variants(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--variants", action="store_true", help=_VARIANTS)
+
+
 def _add_folder(parser: argparse.ArgumentParser, *, when: str = "") -> None:
     parser.add_argument("--folder", metavar="DIR", help=f"{when}what --upload DIR has filled")
 
@@ -178,6 +188,7 @@ def add_release(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     _add_selectors(parser)
     _add_run(parser)
+    _add_variants(parser)
 
 
 def add_list(parser: argparse.ArgumentParser) -> None:
@@ -190,6 +201,7 @@ def add_list(parser: argparse.ArgumentParser) -> None:
 def add_merge(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     parser.add_argument("merge", nargs="+", metavar="DIR", help="the dist folder of a shard")
+    _add_variants(parser)
 
 
 def add_verify(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,7 @@ from .store import digest
 from .take_back import version_of
 from .taken_back import read_taken_back
 from .tools import paths_of
-from .wheels import read_wheel
+from .wheels import is_of_variants, read_wheel
 
 TARGETS = "pypi, testpypi, anaconda:OWNER, or a folder (./public)"
 # The kinds of artefacts for each target.
@@ -57,6 +57,7 @@ def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) 
     name, owner = _parse_target(target, settings)
     manifest = parse(settings.manifest)
     artefacts = _choose(name, manifest, console)
+    _refuse_variants(target, artefacts)
     if refusals := [*_refusals(name, manifest, artefacts, settings)]:
         raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
     published = _published_at(target, name, manifest, artefacts)
@@ -93,7 +94,7 @@ def _parse_target(target: str, settings: Settings) -> tuple[str, str]:
     """
     if "/" in target or target.startswith("."):
         folder = Path(target).resolve()
-        own = (settings.repo.resolve(), settings.dist.resolve())
+        own = [p.resolve() for p in (settings.repo, settings.dist, settings.variant_index)]
         if folder in own or folder == Path(folder.anchor):
             raise ReleaseError(f"--upload: {target!r} is {folder}; name a folder for this alone")
         return "folder", ""
@@ -122,6 +123,17 @@ def _choose(name: str, manifest: Manifest, console: Console) -> list[Artefact]:
             console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
         artefacts = [artefact for artefact in artefacts if artefact.kind not in CONDA_KINDS]
     return artefacts
+
+
+def _refuse_variants(target: str, artefacts: Sequence[Artefact]) -> None:
+    """Raises ReleaseError if an artefact is a wheel variant, which `--variants` never lists."""
+    names = [artefact.path for artefact in artefacts if is_of_variants(Path(artefact.path).name)]
+    if names:
+        raise ReleaseError(
+            f"{target}: refused, as {', '.join(names)} is of wheel variants (PEP 825, a draft), "
+            "which no index takes that --upload knows; serve dist/variants yourself, and leave it "
+            "out of the manifest"
+        )
 
 
 def _published_at(

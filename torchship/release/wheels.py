@@ -4,6 +4,7 @@ import base64
 import csv
 import hashlib
 import json
+import re
 import struct
 import time
 import zlib
@@ -31,6 +32,16 @@ UNREADABLE = (
     struct.error,
     zlib.error,
 )
+
+
+# A build number begins with a digit and a tag of Python does not, so that a name with one part too
+# many at its end has the label of a variant there.
+_VARIANT_WHEEL = re.compile(r"[^-]+-[^-]+(-\d[^-]*)?-\D[^-]*-[^-]+-[^-]+-[^-]+\.whl")
+
+
+def is_of_variants(name: str) -> bool:
+    """Whether a file's name is that of a wheel variant (PEP 825), or of their description."""
+    return name.endswith("-variants.json") or _VARIANT_WHEEL.fullmatch(name) is not None
 
 
 class Wheel(NamedTuple):
