@@ -112,7 +112,7 @@ def _service(name: str, binary: BinaryRecord, runtime: Runtime, budget: Budget) 
     states = {minor: _state(binary, runtime, minor, budget) for minor in sorted(LAYOUTS)}
     surely = [dotted(minor) for minor, state in states.items() if state == "works"]
     perhaps = [f"{dotted(minor)}?" for minor, state in states.items() if state == "unknown"]
-    tag = re.search(r"\.(cpython-3\d+t?|abi3)", binary.file)
+    tag = re.search(r"\.(cpython-3\d+t?|abi3t?)", binary.file)
     python = "any"
     if binary.modules or binary.python_symbols:
         python = "a Python that its name leaves open"

@@ -34,6 +34,7 @@ from .records import (
 )
 from .remote import Client
 from .text import list_names, printable
+from .wheel_tags import FIRST_WITH_ABI3T
 from .wheels import (
     RemoteError,
     WheelError,
@@ -279,6 +280,8 @@ def _is_abi(tag: str, runtime: Runtime) -> bool:
         return True
     if tag == "abi3":
         return not runtime.free_threaded
+    if tag == "abi3t":  # installers take it on free-threaded Pythons alone
+        return runtime.free_threaded and runtime.python[:2] >= FIRST_WITH_ABI3T
     return tag == f"cp{runtime.python_tag.removeprefix('cpython-').rstrip('-')}"
 
 

@@ -351,7 +351,7 @@ def _is_of_another_system(binary: BinaryRecord, runtime: Runtime) -> bool:
     another processor."""
     if binary.platform in (None, runtime.platform):
         return False
-    is_module = ".cpython-" in binary.path.name or ".abi3." in binary.path.name
+    is_module = re.search(r"\.(cpython-|abi3t?[.-])", binary.path.name) is not None
     return is_module or not str(binary.platform).startswith(f"{runtime.system}-")
 
 

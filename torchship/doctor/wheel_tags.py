@@ -7,6 +7,9 @@ from pathlib import Path
 
 from .text import printable, read_regular
 
+#: PEP 803: this Python is the first that imports `x.abi3t.so`, free-threaded or not. It is also the
+#: first that imports names with a platform, such as `x.abi3-x86_64-linux-gnu.so`.
+FIRST_WITH_ABI3T = (3, 15)
 _MAX_WHEEL_FILE = 1 << 16
 _MAX_TAGS = 100
 

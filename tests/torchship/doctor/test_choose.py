@@ -263,6 +263,30 @@ def test_what_a_wheels_name_excludes(name: str, torch: str, says: str) -> None:
     assert (says in why) if says else not why
 
 
+@pytest.mark.parametrize(
+    ("tags", "python", "free_threaded", "fits"),
+    [
+        ("cp315-abi3t", (3, 15, 0), True, True),
+        ("cp315-abi3t", (3, 16, 0), True, True),
+        ("cp315-abi3t", (3, 14, 0), True, False),
+        ("cp315-abi3t", (3, 15, 0), False, False),
+        ("cp315-abi3.abi3t", (3, 15, 0), False, True),
+        ("cp315-abi3.abi3t", (3, 15, 0), True, True),
+        ("cp310-abi3", (3, 15, 0), False, True),
+        ("cp310-abi3", (3, 15, 0), True, False),
+        ("cp315-cp315", (3, 15, 0), False, True),
+        ("cp315-cp315t", (3, 15, 0), True, True),
+    ],
+)
+def test_wheels_of_the_limited_apis_fit_the_pythons_whose_installers_take_them(
+    tags: str, python: tuple[int, ...], free_threaded: bool, fits: bool
+) -> None:
+    """PEP 803. packaging 26.4 on CPython 3.15.2 lists cp315-abi3, and not cp315-abi3t."""
+    runtime = make_runtime(make_torch(), python=python, free_threaded=free_threaded)
+    why = choose.excluded_by_name(WheelName.parse(f"a-1-{tags}-linux_x86_64.whl"), runtime)
+    assert why.startswith("it is for another Python") != fits
+
+
 @pytest.mark.parametrize("name", ["a.whl", "a-1.whl", "a-1-py3-none-any.zip", "a" * 2000 + ".whl"])
 def test_what_is_not_named_as_a_wheel_is_refused(name: str) -> None:
     with pytest.raises(WheelError, match="is not named as a wheel is"):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import platform
+import sys
+import sysconfig
 from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -530,6 +534,9 @@ def test_an_object_for_musl_is_called_that() -> None:
     assert "musl" in cause.why
 
 
+FREE_THREADED_315 = {"python": (3, 15, 0), "free_threaded": True}
+
+
 @pytest.mark.parametrize(
     ("name", "facts", "accepted"),
     [
@@ -544,7 +551,14 @@ def test_an_object_for_musl_is_called_that() -> None:
         ("their_ext.abi3t.so", {"python": (3, 14, 0)}, False),
         ("their_ext.abi3t.so", {"python": (3, 14, 0), "free_threaded": True}, False),
         ("their_ext.abi3t.so", {"python": (3, 15, 0)}, True),
-        ("their_ext.abi3t.so", {"python": (3, 15, 0), "free_threaded": True}, True),
+        ("their_ext.abi3t.so", FREE_THREADED_315, True),
+        ("their_ext.abi3-x86_64-linux-gnu.so", {"python": (3, 14, 0)}, False),
+        ("their_ext.abi3-x86_64-linux-gnu.so", {"python": (3, 15, 0)}, True),
+        ("their_ext.abi3-x86_64-linux-musl.so", {"python": (3, 15, 0)}, False),
+        ("their_ext.abi3-x86_64-linux-gnu.so", FREE_THREADED_315, False),
+        ("their_ext.abi3t-x86_64-linux-gnu.so", {"python": (3, 14, 0)}, False),
+        ("their_ext.abi3t-x86_64-linux-gnu.so", FREE_THREADED_315, True),
+        ("their_ext.abi3x.so", {"python": (3, 15, 0)}, False),
         ("their_ext.cpython-311.so", {}, False),
         ("their_ext.cpython-311-x86_64-linux-musl.so", {}, False),
         ("their_ext.pypy311-pp73-x86_64-linux-gnu.so", {}, False),
@@ -555,6 +569,19 @@ def test_an_object_for_musl_is_called_that() -> None:
 def test_python_tags_of_modules(name: str, facts: dict[str, Any], accepted: bool) -> None:
     binary = foreign(path=Path("/nowhere") / name, torch_symbols=())
     assert judge_foreign(binary, **facts).accepted == accepted
+
+
+@pytest.mark.parametrize("name", ["abi3", "abi3t", "abi3-TRIPLET", "abi3t-TRIPLET"])
+def test_modules_of_the_limited_apis_are_accepted_where_this_python_imports_them(name: str) -> None:
+    triplet = f"{platform.machine()}-linux-gnu"
+    suffix = f".{name.replace('TRIPLET', triplet)}.so"
+    binary = foreign(path=Path("/nowhere") / f"their_ext{suffix}", torch_symbols=())
+    verdict = judge_foreign(
+        binary,
+        python=tuple(sys.version_info[:3]),
+        free_threaded=bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    )
+    assert verdict.accepted == (suffix in EXTENSION_SUFFIXES)
 
 
 def test_somebody_elses_missing_symbols_are_named() -> None:

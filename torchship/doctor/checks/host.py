@@ -17,10 +17,8 @@ from ..records import (
     dotted,
 )
 from ..text import printable, some
-from ..wheel_tags import fits_python
+from ..wheel_tags import FIRST_WITH_ABI3T, fits_python
 
-#: PEP 803: this Python is the first that imports `x.abi3t.so`, free-threaded or not.
-_FIRST_WITH_ABI3T = (3, 15, 0)
 #: How the tags of modules for other implementations than CPython start.
 _OTHER_IMPLEMENTATIONS = ("pypy", "graalpy", "graalpython", "cp3")
 STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py", "import ")
@@ -262,14 +260,14 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
             observed=interpreter,
             needed="not said by the file's name",
         )
-    if tag == "abi3" and runtime.free_threaded:
+    if _limited_api(tag) == "abi3" and runtime.free_threaded:
         requirement = "a Python with the global interpreter lock (abi3)"
         why = "a limited-API module does not load in a free-threaded Python"
         fault = faults.REGISTERED_TWICE
         code = codes.FREE_THREADED
-    elif tag == "abi3t" and runtime.python < _FIRST_WITH_ABI3T:
-        first = dotted(_FIRST_WITH_ABI3T[:2])
-        requirement = f"Python >= {first} (abi3t)"
+    elif _limited_api(tag) and tag != "abi3" and runtime.python[:2] < FIRST_WITH_ABI3T:
+        first = dotted(FIRST_WITH_ABI3T)
+        requirement = f"Python >= {first} ({tag})"
         why = f"this Python does not find {binary.file}: Python {first} is the first that does"
         fault = faults.PACKAGE_FILES
         code = codes.OTHER_PYTHON
@@ -286,7 +284,7 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
         )
         fault = faults.PACKAGE_FILES
         code = codes.MODULE_RENAMED
-    elif tag.startswith(("abi3", runtime.python_tag)):
+    elif _limited_api(tag) or tag.startswith(runtime.python_tag):
         interpreters = "any CPython 3 (abi3)" if tag == "abi3" else tag
         return Finding(dimension="python", status=OK, observed=interpreter, needed=interpreters)
     else:
@@ -327,16 +325,23 @@ def _registers_operators(binary: BinaryRecord) -> bool:
     return any("5torch7Library" in name for name in binary.torch_symbols)
 
 
+def _limited_api(tag: str) -> str:
+    """`abi3` or `abi3t`, which a tag names alone or before a platform; "" for other tags."""
+    name = tag.partition("-")[0]
+    return name if name in ("abi3", "abi3t") else ""
+
+
 def _is_of_another_python(tag: str, runtime: Runtime) -> bool:
     """Whether a tag is that of a Python, and not of this one: of another version, another C
     library or another implementation."""
     if tag.startswith(_OTHER_IMPLEMENTATIONS):
         return True
-    if not tag.startswith("cpython-"):
+    limited_api = _limited_api(tag)
+    if not limited_api and not tag.startswith("cpython-"):
         return False
     is_on_glibc = runtime.libc is not None and runtime.libc[0] == "glibc"
     is_for_musl = is_on_glibc and tag.endswith("-musl")
-    return is_for_musl or not tag.startswith(runtime.python_tag)
+    return is_for_musl or not (limited_api or tag.startswith(runtime.python_tag))
 
 
 def _unknown_tag(binary: BinaryRecord, interpreter: str, tag: str) -> Finding:
