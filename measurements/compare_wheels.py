@@ -92,6 +92,7 @@ class StepPlan(ctypes.Structure):
         ("makes_gates", ctypes.c_int32),
         ("split_k", ctypes.c_int32),
         ("calls_product", ctypes.c_int32),
+        ("allow_tf32", ctypes.c_int32),
     )
 
 

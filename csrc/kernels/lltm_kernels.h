@@ -14,7 +14,7 @@ extern "C" {
 
 // Increase this number with every change of a type below, except new members at the end of the
 // table.
-#define LLTM_KERNEL_ABI 11
+#define LLTM_KERNEL_ABI 12
 #define LLTM_MOST_SPLIT_K 4
 #define LLTM_MOST_PARTS 5
 
@@ -172,8 +172,8 @@ typedef struct {
   int64_t input_size;     // I; may be 0
   int64_t state_size;     // S
   int64_t weight_stride;  // elements between rows of weights: S + I
-  // 1: a GEMM may round float32 operands to tf32. Layers set this field; for a single step, torch's
-  // flag decides.
+  // 1: a GEMM may round float32 operands to tf32. Layers set this field; a single step takes it
+  // from its plan, for which torch's flag decides.
   int32_t allow_tf32;
 } lltm_step_sizes;
 
@@ -190,6 +190,9 @@ typedef struct {
   int32_t split_k;
   // By gemm in a sequence, 1: `product` makes the products, on CUDA if torch gives a cuBLAS handle.
   int32_t calls_product;
+  // In a single step by a family, the `allow_tf32` of its sizes. Asking torch takes the host
+  // microseconds, so only the plan asks.
+  int32_t allow_tf32;
 } lltm_step_plan;
 
 // to = left right, or with `adds` to += left right, for each of `planes` planes, the matrices of a

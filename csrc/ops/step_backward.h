@@ -73,6 +73,7 @@ class StepBackward {
     if (grad_cell) std::copy_n(Torch::strides(*grad_cell), 2, step.strides.grad_cell);
     const OptionalTensor workspace = Calls::workspace(plan.workspace_bytes, input);
     step.workspace = Calls::data_or_null(workspace);
+    step.sizes.allow_tf32 = plan.allow_tf32;
     if (plan.family != 0) {
       Calls::check(Calls::kernels().step_backward(sizes.dtype, plan.family, &step, &where));
     } else {  // family 0: a pointwise kernel, then torch's GEMMs

@@ -45,6 +45,7 @@ class StepForward {
     step.gates = Torch::data(gates);
     step.new_h = Torch::data(new_h);
     step.new_cell = Torch::data(new_cell);
+    step.sizes.allow_tf32 = plan.allow_tf32;
     if (plan.family != 0) {
       const std::optional<Tensor> workspace = Calls::workspace(plan.workspace_bytes, input);
       step.workspace = Calls::data_or_null(workspace);

@@ -183,6 +183,7 @@ class Comparison:
         self._random = random.Random(seed)
         self._address = 0
         self._handle = ffi.callback("void*(void)", lambda: ffi.cast("void*", 0xB1A5))
+        self._new_plan = ffi.new("lltm_step_plan*")  # of the step that was planned last
         self.counts: collections.Counter[str] = collections.Counter()
         self.differences: list[str] = []
 
@@ -243,12 +244,15 @@ class Comparison:
             with force_step(self._fake, self._random.choice(choices)):
                 family = self._compare_step_plans(f"forced, {named}", problem)
         if family in self._old.step_families:
+            if sizes["input_size"]:  # of a single step, the plan says whether tf32 is allowed
+                sizes["allow_tf32"] = self._new_plan.allow_tf32
             self._launch_step(family, problem, sizes)
 
     def _compare_step_plans(self, named: str, problem: tuple[object, ...]) -> str:
-        """Compares the plans, and returns the new one's family."""
+        """Compares the plans, keeps the new one, and returns its family."""
         old = self._ffi.new("lltm_step_plan*")
         new = self._ffi.new("lltm_step_plan*")
+        self._new_plan = new
         self._old.call("step_plan", *problem, old)
         self._new.call("step_plan", *problem, new)
         old_family = self._old.step_families[old.family]

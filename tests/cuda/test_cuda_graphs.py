@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_cases import NAMES, TOLERANCE, assert_agree, captured, every_dtype, like, make_inputs
+from op_cases import (
+    NAMES,
+    TOLERANCE,
+    assert_agree,
+    captured,
+    every_dtype,
+    launches,
+    like,
+    make_inputs,
+)
 
 import lltm_conda
 
@@ -50,6 +59,17 @@ def test_captured_chain_of_steps(gpu) -> None:
     graph, last_state = captured(lambda: chain(lltm_conda.lltm))
     graph.replay()
     assert_agree(last_state, chain(lltm_conda.reference), 1e-12, RESULTS)
+
+
+def test_a_captured_step_takes_more_launches_where_these_are_quicker_on_the_device(gpu) -> None:
+    inputs = make_inputs(22, 66, 1221, dtype=torch.bfloat16, device=gpu)
+    eager = launches(lambda: lltm_conda.lltm(*inputs))
+    graph, results = captured(lambda: lltm_conda.lltm(*inputs))
+    replayed = launches(graph.replay)
+    assert len(eager) == 1, eager
+    assert len(replayed) >= 3, replayed
+    expected = lltm_conda.reference(*[tensor.double() for tensor in inputs])
+    assert_agree(results, expected, TOLERANCE[torch.bfloat16], RESULTS)
 
 
 class Step(torch.nn.Module):

@@ -153,12 +153,14 @@ struct ForwardCosts {
   double rows_work = 0.19;      // per million multiplications
   double rows4_depth = 0.0025;  // like rows_depth, in tiles of four rows
   double rows4_work = 0.31;
-  double tensor_slice = 0.85;    // per 128 bytes of the depth, by tensor cores
-  double tensor_block = 0.0038;  // per slice and block
-  double cublas = 8;             // the three launches of a step by cuBLAS
-  double cublas_work = 0.1;      // per million multiplications
-  double cublas_megabyte = 0.7;  // per megabyte of weights
-  double more_launches = 12;     // the host's time for two additional launches
+  double tensor_slice = 0.85;         // per 128 bytes of the depth, by tensor cores
+  double tensor_block = 0.0038;       // per slice and block
+  double cublas = 8;                  // the three launches of a step by cuBLAS
+  double cublas_work = 0.1;           // per million multiplications
+  double cublas_megabyte = 0.7;       // per megabyte of weights
+  double more_launches = 36;          // the host's time for cuBLAS and two additional launches
+  double more_launches_in_loop = 12;  // likewise in a sequence, where the host is often ahead
+  double whole_step_error = 1.2;      // a whole step may take so much longer than its estimate
 
   ForwardCosts(int64_t element_bytes, bool exact) {
     if (!exact) {

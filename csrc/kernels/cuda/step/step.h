@@ -47,7 +47,7 @@ const char* cuda_step_backward(lltm_dtype, int32_t family, const lltm_step_backw
 // Whether the device runs the family kTensor for this dtype, with float32 rounded to tf32.
 bool runs_tensor_step(lltm_dtype, const lltm_execution&);
 
-// step_cublas.cu: a step by cuBLAS.
+// step_cublas.cu: a step by cuBLAS. Here and below, `allow_tf32` of the sizes is that of the plan.
 int64_t cublas_step_workspace(lltm_dtype, lltm_pass, int32_t needs, const lltm_step_sizes&,
                               const lltm_execution&);
 const char* cublas_step_forward(lltm_dtype, const lltm_step_forward_arguments&,

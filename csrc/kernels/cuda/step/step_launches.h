@@ -55,7 +55,7 @@ class StepLaunches {
         lines(3 * state),
         dtype_(dtype),
         bytes_(lltm_dtype_bytes(dtype)),
-        allows_tf32_(dtype == LLTM_FLOAT32 && torch_allows_tf32(execution)),
+        allows_tf32_(dtype == LLTM_FLOAT32 && sizes.allow_tf32 != 0),
         execution_(execution),
         workspace_(static_cast<char*>(workspace)) {}
 

@@ -308,7 +308,7 @@ bool can_take_planes(lltm_dtype dtype, const lltm_step_sizes& sizes,
   constexpr int64_t kLeastDepth = 64;  // more than the elements before a row of any plane
   constexpr int64_t kMost = 1 << 20;   // rows, columns; the kernels count in 32 bits
   const int64_t depth = sizes.weight_stride;
-  const bool tensor_cores = bytes == 2 || (dtype == LLTM_FLOAT32 && torch_allows_tf32(execution));
+  const bool tensor_cores = bytes == 2 || (dtype == LLTM_FLOAT32 && sizes.allow_tf32 != 0);
   return tensor_cores && can_multiply(execution) && sizes.input_size != 0 &&
          depth == sizes.state_size + sizes.input_size && depth >= kLeastDepth && depth <= kMost &&
          sizes.batch_size <= kMost && sizes.state_size % plane_count(depth, 16 / bytes) == 0;
