@@ -5,15 +5,12 @@
 Every step adds one entry to the answer: what it returned, or the text of its BuildError.
 """
 
-import concurrent.futures
 import json
 import os
 import sys
 import warnings
-from pathlib import Path
 
-if "aot" not in sys.argv:
-    os.environ["LLTM_CONDA_LOAD"] = "0"
+os.environ["LLTM_CONDA_LOAD"] = "0"
 
 import torch
 
@@ -28,13 +25,6 @@ def attempt(**arguments):
         return str(jit.load(**arguments).paths[0])
     except jit.BuildError as error:
         return str(error)
-
-
-def threads():
-    """The folders that eight threads at once get."""
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        futures = [pool.submit(attempt) for _ in range(8)]
-        return sorted({future.result() for future in futures})
 
 
 def largest_error(device):
@@ -56,46 +46,12 @@ def largest_error(device):
     )
 
 
-def public_names():
-    """Those of the package that are not there, or are modules in the place of what they hold."""
-    values = {name: getattr(lltm_conda, name) for name in lltm_conda.__all__}
-    return [name for name, value in values.items() if isinstance(value, type(sys))]
-
-
-def module():
-    """One step of the module, imported from where the documentation says."""
-    from lltm_conda import LLTM
-
-    return list(LLTM(3, 4)(torch.ones(2, 3))[0].shape)
-
-
-def broken_compiler():
-    """A build with a compiler that tells its version and compiles nothing."""
-    script = Path("broken-c++").resolve()
-    script.write_text(
-        '#!/bin/sh\ncase $1 in -*v*) exec c++ "$@" ;; esac\necho out of order\nexit 1\n'
-    )
-    script.chmod(0o755)
-    os.environ["CXX"] = str(script)
-    try:
-        return attempt()
-    finally:
-        del os.environ["CXX"]
-
-
 STEPS = {
-    "aot": lambda: lltm_conda.__file__,
-    "broken_compiler": broken_compiler,
     "load": attempt,
-    "load_verbose": lambda: attempt(verbose=True),
-    "load_other": lambda: attempt(with_cuda=False),
     "load_cuda": lambda: attempt(with_cuda=True),
     "error": lambda: largest_error("cpu"),
     "cuda_error": lambda: largest_error("cuda"),
     "cuda_facts": lambda: list(jit.load().cuda.cuda_archs),
-    "module": module,
-    "public_names": public_names,
-    "threads": threads,
 }
 answer = {step: STEPS[step]() for step in sys.argv[1:]}
 print("ANSWER " + json.dumps(answer))

@@ -9,6 +9,9 @@ from build_places import Place
 
 from lltm_conda.engine.doctor.elf import Elf
 
+# It compiles the op; test_backend.py has an editable install that takes binaries.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def place(source_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:

@@ -109,6 +109,14 @@ def test_a_client_has_the_binaries_of_its_devices(clients: dict[str, Project], n
     assert {path.name for path in libraries(clients[name])} == expected
 
 
+@pytest.mark.parametrize("name", CLIENTS)
+def test_debug_leaves_debugging_symbols(clients: dict[str, Project], name: str) -> None:
+    """The clients are built with DEBUG=1."""
+    for path in libraries(clients[name]):
+        with Elf(path) as elf:
+            assert elf.section(".debug_info") is not None, path.name
+
+
 def linked_again(project: Project, folder: Path, ldflags: str) -> list[Path]:
     """The project's objects, linked with these LDFLAGS into binaries in `folder`."""
     binaries = []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
+
+from small_clients import REPO
 
 from torchship.project.render import names_of, render
 from torchship.release.matrix import load
@@ -25,3 +28,5 @@ def write_checkout(folder: Path) -> Path:
 CHECKOUT = write_checkout(Path(_FOLDER.name))
 MATRIX = CHECKOUT / "build_matrix.yaml"
 SETTINGS = make_settings(load(MATRIX), CHECKOUT)
+#: Of programs that load this checkout's torchship, with the client as their project.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPO), "RELEASE_PROJECT": str(CHECKOUT)}

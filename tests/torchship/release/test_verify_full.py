@@ -9,18 +9,16 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from own_facts import GLUE_RECORD
-from release_places import REPO
 from rich.console import Console
-from shared_objects import shared_object
-from wheel_makers import make_wheel
+from shared_objects import GLUE_RECORD, shared_object
+from small_checkout import CHECKOUT
+from small_wheels import make_wheel
 
 from torchship.release import ReleaseError, evidence, support_table, verify_full
 from torchship.release.__main__ import main
 from torchship.release.environments import python_facts
 from torchship.release.evidence import Environment
 from torchship.release.matrix import load
-from torchship.release.schema import FIRST, pair
 from torchship.release.settings import Settings, make_settings
 from torchship.release.shell import Log
 from torchship.release.store import digest
@@ -179,7 +177,7 @@ def test_a_named_python_needs_the_full_verification(capsys) -> None:
 
 
 def test_what_is_no_wheel_is_refused(world, matrix, console, tmp_path) -> None:
-    path = tmp_path / "lltm.whl"
+    path = tmp_path / "tiny_client.whl"
     path.write_text("no zip")
     with pytest.raises(ReleaseError, match="no readable wheel"):
         world.verify(path, targets(matrix))
@@ -225,7 +223,7 @@ def test_what_could_not_be_installed_is_tried_again(world, matrix, wheel, consol
     ("signal", "where", "skipped", "state"),
     [
         ("INT", "-m", "exit code -2", None),
-        ("SEGV", "-c", "torch fails here without lltm_conda: .* exit code -11", None),
+        ("SEGV", "-c", "torch fails here without tiny_client: .* exit code -11", None),
         ("SEGV", "-m", "", "failed"),
     ],
 )
@@ -314,7 +312,9 @@ def make_results(matrix, wheel, **states: str):
         for python in torch.every_python
         for state in [states.get(f"torch-{minor}-py{python}", "ran")]
     ]
-    return verify_full.gathered(Verification(wheel, make_settings(matrix, REPO), Console()), rows)
+    return verify_full.gathered(
+        Verification(wheel, make_settings(matrix, CHECKOUT), Console()), rows
+    )
 
 
 def cells(table: str, minor: str) -> list[str]:
@@ -339,22 +339,3 @@ def test_a_new_torch_is_untried_until_it_is_tried(matrix, matrix_text, wheel, tm
     path.write_text(matrix_text + entry, encoding="utf-8")
     table = support_table.full(load(path), make_results(matrix, wheel), {})
     assert cells(table, "2.16") == ["no", *["untried"] * 4, "no", "untried"]
-
-
-def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:
-    stored = evidence.load(REPO / evidence.results_of(FIRST))
-    if stored is None:
-        pytest.skip("nothing is stored: run scripts/build_all.sh --verify full")
-    rows = {(e.torch, e.python): e for e in stored.environments}
-    assert set(rows) >= {(m, p) for m in matrix.torch for p in matrix.package.pythons}
-    free = {(m, p) for m in matrix.torch for p in matrix.torch[m].free_threaded}
-    no = {key for key, row in rows.items() if row.state == "unsupported"}
-    assert {key for key in rows if key[1].endswith("t")} <= free | no
-    ran = [e for e in rows.values() if e.state == "ran"]
-    assert len(ran) >= 46
-    assert [e for e in rows.values() if e.state in ("failed", "rejected")] == []
-    assert [(e.torch, e.python) for e in ran if not e.gradcheck or e.comparisons < 16] == []
-    assert all(e.reason for e in rows.values() if e.state != "ran")
-    glues = {e.torch: str(e.variant).rpartition("-")[0] for e in ran}
-    stable = {m for m in matrix.torch if pair(m) >= pair(matrix.stable.target)}
-    assert {m for m, glue in glues.items() if glue == "stable210"} == stable

@@ -10,14 +10,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from wheel_makers import make_wheel
+from small_client import PROJECT
+from small_wheels import make_wheel
 
 from torchship.release import ReleaseError, conda_steps, environments
 from torchship.release.paths import tool
 from torchship.release.shell import Log
 from torchship.release.tasks import Context
 
-NAME = "lltm-0.1.0-py3-none-any.whl"
+NAME = "tiny_client-0.1.0-py3-none-any.whl"
 
 
 class Index(BaseHTTPRequestHandler):
@@ -32,7 +33,7 @@ class Index(BaseHTTPRequestHandler):
             self.state["fetched"] += 1
             wrong = self.state["fetched"] <= self.state["wrong"]
             self._answer(self.state["other" if wrong else "wheel"], "application/zip")
-        elif self.path.startswith("/simple/lltm/"):
+        elif self.path.startswith("/simple/tiny-client/"):
             sha256 = hashlib.sha256(self.state["wheel"]).hexdigest()
             self._answer(f'<a href="{NAME}#sha256={sha256}">{NAME}</a>'.encode(), "text/html")
         else:
@@ -71,7 +72,15 @@ def index(tmp_path, monkeypatch):
 
 
 def install(program: str, state: dict, log, target: Path) -> None:
-    command = ["install", "--no-deps", "--target", target, "--index-url", state["url"], "lltm"]
+    command = [
+        "install",
+        "--no-deps",
+        "--target",
+        target,
+        "--index-url",
+        state["url"],
+        PROJECT.distribution,
+    ]
     if program == "uv":
         environments.uv(log, ["pip", *command, "--python-version", "3.11"])
     else:
@@ -82,8 +91,8 @@ def install(program: str, state: dict, log, target: Path) -> None:
 def test_a_wrong_hash_is_fetched_again(program, index, log, tmp_path) -> None:
     index["wrong"] = 1
     install(program, index, log, tmp_path / "site")
-    assert (tmp_path / "site" / "lltm_conda" / "__init__.py").exists()
-    assert not (tmp_path / "site" / "lltm_conda" / "lib").exists()
+    assert (tmp_path / "site" / "tiny_client" / "__init__.py").exists()
+    assert not (tmp_path / "site" / "tiny_client" / "lib").exists()
     assert index["fetched"] >= 2
 
 
@@ -92,7 +101,7 @@ def test_a_hash_that_is_wrong_twice_fails(program, index, log, tmp_path) -> None
     index["wrong"] = 1000
     with pytest.raises(ReleaseError, match="wrong twice"):
         install(program, index, log, tmp_path / "site")
-    assert not (tmp_path / "site" / "lltm_conda").exists()
+    assert not (tmp_path / "site" / "tiny_client").exists()
 
 
 def test_another_failure_is_not_tried_again(index, log, tmp_path) -> None:

@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from own_facts import GLUE_RECORD, KERNELS_RECORD
 from rich.console import Console
-from shared_objects import shared_object
+from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
+from small_wheels import make_wheel
 from steps import Step
-from wheel_makers import make_wheel
 
 from torchship.builder import HostCompiler
 from torchship.release import ReleaseError, run, store
@@ -75,7 +74,7 @@ class World:
                 return [report]
             binaries = {file: self.objects[file.split("-")[0]] for file in cell.files}
             version = f"0.1.0+{cell.local_version}"
-            return [make_wheel(self.dist / "simple" / "lltm", binaries, version=version)]
+            return [make_wheel(self.dist / "simple" / "tiny-client", binaries, version=version)]
 
         return do
 
@@ -114,7 +113,7 @@ class World:
     @property
     def packed(self) -> tuple[str, set[str]]:
         """The fat wheel's local version and the kernels in it; the manifest must agree."""
-        (path,) = self.dist.glob("lltm-*.whl")
+        (path,) = self.dist.glob("tiny_client-*.whl")
         assert self.manifest.fat.path == path.name
         wheel = read_wheel(path)
         assert wheel.version.endswith(f"partial.{len(self.manifest.fat.cells)}of{self.total}")
@@ -146,7 +145,7 @@ def test_a_run_leaves_a_wheel_a_manifest_a_report_and_logs(world) -> None:
     assert manifest.cells["stable210-cpu"].runs[0].facts["comparisons"] == 2
     assert "doing venv/stable210-cpu" in (world.dist / "logs" / "stable210-cpu.log").read_text()
     assert (world.dist / "report.html").exists()
-    assert (world.dist / "simple" / "lltm" / "index.html").exists()
+    assert (world.dist / "simple" / "tiny-client" / "index.html").exists()
 
 
 def test_one_failing_cell_stops_no_other_and_fails_the_run(world) -> None:
@@ -169,7 +168,7 @@ def test_the_table_shows_the_begin_of_a_long_reason(world) -> None:
     reason = "\n".join(f"error {number}" for number in range(50))
     world.bad["wheel/stable210-cpu"] = ReleaseError(reason)
     world.run("stable210-cpu")
-    table = world.output[world.output.index("lltm release") :]
+    table = world.output[world.output.index("tiny-client release") :]
     assert "error 3" in table and "error 4" not in table and "its log has the rest" in table
     assert "error 49" in world.manifest.cells["stable210-cpu"].reason
 

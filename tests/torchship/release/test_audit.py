@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from own_facts import GLUE_RECORD, KERNELS_RECORD
-from shared_objects import ERROR_NEW, ERROR_OLD, shared_object
+from shared_objects import ERROR_NEW, ERROR_OLD, GLUE_RECORD, KERNELS_RECORD, shared_object
 
-import lltm_conda
 from torchship.doctor.binary import read_binary
 from torchship.release.audit import gates, too_new
 from torchship.release.cells import all_cells
@@ -104,9 +102,9 @@ def test_nothing_is_said_of_a_good_object(matrix, log, tmp_path) -> None:
     assert gates(log, path, cell(matrix, STABLE), folders=[tmp_path]) == []
 
 
-def test_the_installed_binaries_pass(matrix, log) -> None:
+def test_the_binaries_of_a_build_pass(matrix, log, tiny_package) -> None:
     torch = pytest.importorskip("torch")
-    lib = Path(lltm_conda.__file__).parent / "lib"
+    lib = tiny_package / "lib"
     (glue,) = lib.glob("glue-*.so")
     cells = [c for c in all_cells(matrix) if c.glue == glue.stem.removeprefix("glue-")]
     for path in (glue, lib / "kernels-cpu.so"):

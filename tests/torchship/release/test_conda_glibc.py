@@ -19,7 +19,7 @@ rattler_build = pytest.importorskip("rattler_build")
 
 RECIPE = """\
 schema_version: 1
-package: {{name: lltm, version: "1.0"}}
+package: {{name: tiny-client, version: "1.0"}}
 build: {{script: [cp "$RECIPE_DIR/x.so" "$PREFIX"]}}
 requirements: {{run: [{need}]}}
 """

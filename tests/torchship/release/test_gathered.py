@@ -9,21 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from small_clients import REPO
 
-REPO = Path(__file__).resolve().parents[2]
 SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64"}
 CELL = "stable210-cpu"
-PACKAGE = "lltm-0.1.0-cpu_0.conda"
+PACKAGE = "tiny-client-0.1.0-cpu_0.conda"
 
 
 def make_dist(folder: Path, platform: str) -> Path:
     """A merged folder with a wheel, a conda package and the sources."""
     machine = platform.removeprefix("linux-")
+    tag = f"py3-none-manylinux_2_28_{machine}"
     files = {
-        f"lltm-0.1.0-py3-none-manylinux_2_28_{machine}.whl": "fat",
-        f"simple/lltm/lltm-0.1.0+stable.cpu-py3-none-manylinux_2_28_{machine}.whl": "thin",
+        f"tiny_client-0.1.0-{tag}.whl": "fat",
+        f"simple/tiny-client/tiny_client-0.1.0+stable.cpu-{tag}.whl": "thin",
         f"channel/{SUBDIRS[platform]}/{PACKAGE}": "conda",
-        "lltm-0.1.0.tar.gz": "sdist",
+        "tiny_client-0.1.0.tar.gz": "sdist",
     }
     artefacts = []
     for path, kind in files.items():
@@ -35,7 +36,7 @@ def make_dist(folder: Path, platform: str) -> Path:
         artefacts.append({"path": path, "kind": kind, "sha256": sha256, "cells": cells})
     entry = {"state": "done", "wheel": next(p for p, kind in files.items() if kind == "thin")}
     manifest = {
-        "package": "lltm",
+        "package": "tiny-client",
         "version": "0.1.0",
         "commit": "c" * 40,
         "artefacts": artefacts,

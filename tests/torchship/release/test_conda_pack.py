@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from release_places import REPO
+from small_clients import REPO
 
 from torchship.release import conda_commands
 from torchship.release.conda_stubs import Stub, write_channel
@@ -21,7 +21,7 @@ zstandard = pytest.importorskip("zstandard")
 
 RECIPE = """\
 schema_version: 1
-package: {name: lltm, version: "0.1.0"}
+package: {name: tiny-client, version: "0.1.0"}
 build:
   noarch: generic
   string: cpu_stable210_100
@@ -80,7 +80,7 @@ def members(package: Path) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
 
 def test_two_clones_make_the_same_bytes(packages) -> None:
     first, second = packages
-    assert first.name == second.name == "lltm-0.1.0-cpu_stable210_100.conda"
+    assert first.name == second.name == "tiny-client-0.1.0-cpu_stable210_100.conda"
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -134,7 +134,7 @@ def test_a_new_package_drives_an_older_one_of_its_name_out_of_the_cache(
     (tmp_path / "recipe" / "build.sh").write_text(BUILD)
     (tmp_path / "variants.yaml").write_text("variant_glue: [x]\n")
     channel = write_channel(tmp_path / "channel", [Stub("zlib", "1", "0")]).as_uri()
-    old = tmp_path / "cache" / "pkgs" / "lltm-0.1.0-cpu_stable210_100"
+    old = tmp_path / "cache" / "pkgs" / "tiny-client-0.1.0-cpu_stable210_100"
     old.mkdir(parents=True)
     command = conda_commands.build(
         tmp_path / "variants.yaml", tmp_path / "out", channels=[channel], recipe=recipe

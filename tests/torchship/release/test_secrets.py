@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from release_places import REPO
+from small_checkout import ENVIRONMENT
+from small_clients import REPO
 from test_run import world
 
 from torchship.release.shell import CommandFailed, Log, explain, redacted
@@ -105,7 +106,7 @@ def test_a_killed_run_leaves_no_secret(tmp_path) -> None:
         "with Log(path, load_settings()) as log:\n"
         f"    log.run(['sh', '-c', '''{SAYS}; echo said; sleep 60'''])"
     )
-    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+    env = ENVIRONMENT
     path = tmp_path / "logs" / "x.log"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, env=env, start_new_session=True) as process:

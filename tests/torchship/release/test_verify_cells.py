@@ -6,11 +6,10 @@ import io
 from dataclasses import replace
 
 import pytest
-from own_facts import GLUE_RECORD
-from release_places import REPO
 from rich.console import Console
-from shared_objects import shared_object
-from wheel_makers import make_wheel
+from shared_objects import GLUE_RECORD, shared_object
+from small_checkout import CHECKOUT
+from small_wheels import make_wheel
 
 from torchship.release import evidence, support_table, verify_full
 from torchship.release.evidence import Environment
@@ -28,7 +27,7 @@ def arm(matrix):
 @pytest.fixture
 def arm_settings(arm, tmp_path):
     """A run for Arm on x86-64, in folders of the test's own."""
-    defaults = make_settings(arm, REPO)
+    defaults = make_settings(arm, CHECKOUT)
     folders = {"build": tmp_path / "build", "dist": tmp_path / "dist"}
     return replace(defaults, native="linux-x86_64", **folders)
 

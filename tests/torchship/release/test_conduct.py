@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from release_places import REPO
+from small_checkout import ENVIRONMENT
 from steps import Silent, Step
 
 from torchship.release.paths import publish, write_atomically
@@ -27,7 +27,7 @@ NAMES = [f"{kind}{number}" for kind in "ab" for number in range(4)]
 
 
 def start(folder: Path, pause: float = 0.05) -> subprocess.Popen[bytes]:
-    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+    env = ENVIRONMENT
     return subprocess.Popen([sys.executable, str(PROGRAM), str(folder), str(pause)], env=env)
 
 
@@ -120,7 +120,7 @@ def test_a_second_run_beside_the_first_is_refused(tmp_path, settings) -> None:
     own_settings = replace(settings, build=tmp_path)
     with run.only_run(own_settings, Console()):
         code = f"{IN_FOLDER}\nwith run.only_run(settings, Console()): pass"
-        env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+        env = ENVIRONMENT
         process = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path)], env=env, capture_output=True, text=True
         )
@@ -201,7 +201,7 @@ def test_the_daemon_of_a_compiler_cache_lives_on(tmp_path, settings) -> None:
     build.mkdir()
     (build / "x.o").touch()
     shutil.copy(shutil.which("cat"), cache)
-    env = {**os.environ, "PYTHONPATH": str(REPO)}
+    env = ENVIRONMENT
     process = subprocess.Popen([sys.executable, "-c", COMPILING, str(build), str(cache)], env=env)
     wait_until(lambda: len(psutil.Process(process.pid).children()) == 2)
     wait_until(lambda: (build / "daemon").read_text() != "")
@@ -230,7 +230,7 @@ def test_what_was_just_being_started_is_ended_too(tmp_path, settings) -> None:
 
     from torchship.release import run
 
-    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+    env = ENVIRONMENT
     process = subprocess.Popen([sys.executable, "-c", FORKING, str(tmp_path)], env=env)
     wait_until(lambda: (tmp_path / "forked").exists())
     (child,) = psutil.Process(process.pid).children()
@@ -269,7 +269,7 @@ except KeyboardInterrupt:
 
 
 def test_a_run_that_is_stopped_ends_its_commands_and_counts_nothing_as_done(tmp_path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+    env = ENVIRONMENT
     program = tmp_path / "stopped.py"
     program.write_text(STOPPED)
     process = subprocess.Popen(
@@ -373,7 +373,7 @@ def test_what_a_kill_amid_a_write_left_is_gone_after_the_next(tmp_path) -> None:
         "    part.write_text('torn')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)"
     )
-    env = {**os.environ, "PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+    env = ENVIRONMENT
     process = subprocess.run([sys.executable, "-c", code], env=env)
     assert process.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 1, "nothing was torn"
