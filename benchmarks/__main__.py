@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     layer.add_argument("--protocol", choices=("split", "stream", "graph", "kernels"))
     layer.set_defaults(what="layer")
 
-    grid = commands.add_parser("grid", parents=[shared], help="the fixed grid, with verdicts")
+    grid = commands.add_parser("grid", parents=[shared], help="the fixed grid, with results")
     grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
     grid.add_argument("--protocol", choices=("tutorial", "split", "stream"))
 

@@ -94,7 +94,7 @@ def grid_table(report: Report) -> Table:
     names = tuple(dict.fromkeys(result.contender for result in baselines(report.results)))
     title = f"grid: each baseline's time over ours ({report.protocol})"
     table = new_table(title, ("size", "dtype", "metric", "ours us"), (*names, "noise"))
-    table.add_column(f"verdict (within {MARGIN:.0%})")
+    table.add_column(f"result (within {MARGIN:.0%})")
     for (size, dtype, metric), results in groups(report).items():
         subject = (str(size), dtype, metric)
         ours = results.get(OURS)

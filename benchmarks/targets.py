@@ -189,7 +189,7 @@ def table(reports: list[Report]) -> Table:
     drawn = new_table(
         "targets",
         ("what", "device", "size", "dtype", "metric", "against"),
-        ("needed", "reached", "verdict"),
+        ("needed", "reached", "result"),
     )
     verdict_words = {True: "met", False: "missed", None: "not measured"}
     styles = {True: None, False: "red", None: "dim"}

@@ -1,8 +1,8 @@
 """LLTM: a recurrent cell (an LSTM without a forget gate, with ELU inside) as a PyTorch op.
 
-An import of the package picks the binaries that fit torch and the machine, and loads them. If
-none fit, the import raises :class:`LLTMImportError` with the cause and a remedy. The command
-``python -m lltm_conda`` tells for every binary whether it fits. Programs that need only
+An import of the package chooses the binaries that fit torch and the machine, and loads them. If
+none fits, the import raises :class:`LLTMImportError` with the cause and the fix. The command
+``python -m lltm_conda`` shows for every binary whether it fits. Programs that need only
 :mod:`lltm_conda.engine`, which does not know the op, set ``LLTM_CONDA_LOAD=0``, so that the
 import loads no binaries.
 """

@@ -6,7 +6,7 @@ In eager mode, on CPU and CUDA devices, `lltm` does this (the other modes are be
     backward   LLTMFunction.backward -> torch.ops.lltm.backward
 
 These raw ops are C++ (``csrc/ops/register.cpp`` lists them). They check their arguments, ask
-the device's kernels (``csrc/kernels``) for the quickest way to compute a step of these sizes,
+the device's kernels (``csrc/kernels``) for the fastest way to compute a step of these sizes,
 allocate the results, and call either kernels that compute a whole step, or both torch's GEMM
 and kernels.
 
@@ -104,8 +104,8 @@ def lltm(
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
-        NotImplementedError: an argument that no kernel takes (sparse, quantised, on MPS,
-            ...); `reference` may take it.
+        NotImplementedError: no kernel supports an argument (sparse, quantised, on MPS, ...);
+            `reference` may support it.
     """
     if is_compiling() or jit_is_tracing():
         return _by_raw_op(CellInputs(input, weights, bias, old_h, old_cell))
@@ -130,7 +130,7 @@ def lltm(
 
 
 def refuse(error: Exception, **tensors: Tensor) -> None:
-    """Raises an error that names an argument which no kernel takes, if there is one.
+    """Raises an error that names an argument which no kernel supports, if there is one.
 
     It is a NotImplementedError for a type, layout or device, a RuntimeError for complex numbers.
     """

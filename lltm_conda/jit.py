@@ -1,6 +1,6 @@
 """Compiles the op just in time: ``lltm_conda.jit.load()``.
 
-Use it in an environment that none of the package's binaries serves, and while you change the
+Use it in an environment for which the package has no binary, and while you change the
 C++ sources; see docs/start/building/jit.md. An op can be registered only once per process, so
 the package must not load a binary of its own. Set ``LLTM_CONDA_LOAD=0`` before the import::
 
@@ -43,10 +43,10 @@ def load(
 
     Args:
         verbose: print the builder's steps and messages.
-        with_cuda: True demands CUDA kernels and False leaves them out, whatever `FORCE_CUDA`
+        with_cuda: True requires CUDA kernels and False leaves them out, whatever `FORCE_CUDA`
             says. With None and without `FORCE_CUDA`, the build has CUDA kernels if torch is a
-            CUDA build and a fitting nvcc is installed; a CUDA torch without a fitting nvcc
-            gives a warning.
+            CUDA build and a suitable nvcc is installed; a CUDA torch without a suitable nvcc
+            causes a warning.
         build_directory: the cache folder; by default that of ``python -m lltm_conda build``.
             The folder must belong to you, and no other user may have rights on it (mode
             0700).
@@ -56,8 +56,8 @@ def load(
         them, too.
 
     Raises:
-        BuildError: the build failed, for example because CUDA kernels are demanded and no
-            nvcc fits; or the cache folder cannot be trusted; or ``torch.ops.lltm`` is
+        BuildError: the build failed, for example because CUDA kernels are required and no
+            nvcc is suitable; or the cache folder cannot be trusted; or ``torch.ops.lltm`` is
             registered already, by an import of the package, by another library, or by a call
             with another `with_cuda` or `build_directory`. The text says what to do.
         LLTMImportError: torch cannot be imported, or the compiled binaries cannot be loaded.

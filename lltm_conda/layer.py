@@ -55,7 +55,7 @@ class LLTMLayer(Recurrent):
         dropout: probability of dropping an element of a layer's output before the next layer
             reads it, in training.
         bidirectional: run each layer in both directions and concatenate their outputs.
-        proj_size: 0, which is all that is accepted: the kernels have no projections.
+        proj_size: must be 0, because the kernels do not support projections.
         device: the device of the parameters.
         dtype: the dtype of the parameters; float32, float64, float16 or bfloat16.
         keep_cells: keep the cell state of every step for backward. If False, backward
@@ -67,8 +67,8 @@ class LLTMLayer(Recurrent):
         input_features, state_size: :class:`LLTM`'s names for `input_size` and `hidden_size`.
 
     Raises:
-        TypeError: a size is missing or no integer, both of its names are given, or a switch
-            is no bool.
+        TypeError: a size is missing or not an integer, both of its names are given, or a
+            switch is not a bool.
         ValueError: a size, `dropout` or `checkpoint` is out of range, or `proj_size` is not 0.
     """
 
@@ -196,7 +196,7 @@ class LLTMLayer(Recurrent):
 
         If this module has no bias, the cell gets a bias of zeros that is not trained. Tensors
         that are computed from parameters (``torch.nn.utils.parametrize``, pruning,
-        ``functional_call``) become attributes of the cell that are no parameters; gradients
+        ``functional_call``) become attributes of the cell that are not parameters; gradients
         flow through them.
 
         Raises:

@@ -75,8 +75,8 @@ class LLTM(Recurrent):
         input_size, hidden_size: the names of ``torch.nn.LSTMCell`` for the two sizes.
 
     Raises:
-        TypeError: a size is missing or no integer, both of its names are given, or `bias` is
-            no bool.
+        TypeError: a size is missing or not an integer, both of its names are given, or `bias`
+            is not a bool.
         ValueError: a size is negative, or ``state_size`` is zero.
     """
 

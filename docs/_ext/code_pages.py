@@ -50,7 +50,7 @@ def page_of(code: codes.Code) -> str:
     parts += [f"### {verbatim(example)}" for example in messages_of_code]
     if not messages_of_code:
         parts.append("None of its own: torch-doctor finds it in the files.")
-    parts += ["## Cause", meaning_words.why, "## Fix", meaning_words.mend]
+    parts += ["## Cause", meaning_words.why, "## Fix", meaning_words.fix]
     if meaning_words.fault is not None:
         title = next(t for n, t in troubleshooting_titles() if n == meaning_words.fault)
         anchor = slug(f"{meaning_words.fault}. {title}")

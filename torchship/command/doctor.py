@@ -1,4 +1,4 @@
-"""`torchship doctor`: judges the torch extensions of this environment."""
+"""`torchship doctor`: checks the torch extensions of this environment."""
 
 import argparse
 

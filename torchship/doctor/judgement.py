@@ -78,7 +78,7 @@ def cannot_be_told(binary: BinaryRecord, error: BudgetSpentError) -> Verdict:
         status=UNKNOWN,
         code=codes.BUDGET_SPENT,
         observed=str(error),
-        needed="a judgement within the bounds of time",
+        needed="a check within the time limit",
         why=f"to check {binary.file} takes {error}, so it was given up",
     )
     return Verdict(binary, (unknown,))

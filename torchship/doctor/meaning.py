@@ -36,21 +36,21 @@ class Meaning(Record):
 
     code: Code
     why: str
-    mend: str
+    fix: str
     fault: int | None = None  #: the class of docs/fails/troubleshooting.md
 
 
 def meaning_of(code: str) -> Meaning:
     """What is written about a code. Raises KeyError for one that does not exist."""
     entry = read_table(_MEANINGS)[code]
-    return Meaning(codes.ALL[code], entry["why"], entry["mend"], entry.get("fault"))
+    return Meaning(codes.ALL[code], entry["why"], entry["fix"], entry.get("fault"))
 
 
 def lines_of_meaning(meaning: Meaning) -> list[str]:
     return [
         f"{meaning.code}  {meaning.code.heading}",
         *_wrapped("why:", meaning.why),
-        *_wrapped("to fix:", meaning.mend),
+        *_wrapped("to fix:", meaning.fix),
     ]
 
 

@@ -121,7 +121,7 @@ class RemoteFile(io.BufferedIOBase):
         self._bytes_left -= stop - start
         if self._bytes_left < 0:
             raise RemoteError(
-                f"a verdict needs more than {_MAX_OF_WHEEL / 1e6:.0f} MB of this wheel; "
+                f"a check needs more than {_MAX_OF_WHEEL / 1e6:.0f} MB of this wheel; "
                 "download it and name the file"
             )
         wanted = {"Range": f"bytes={start}-{stop - 1}"}

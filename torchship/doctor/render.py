@@ -162,7 +162,7 @@ def selection_table(selection: Selection) -> str:
         else:
             row = ("fits", "another binary is preferred")
         rows.append((verdict.binary.file, *row))
-    return table(("binary", "verdict", "why"), rows)
+    return table(("binary", "result", "why"), rows)
 
 
 def summary(verdict: Verdict) -> str:

@@ -198,7 +198,7 @@ def print_json_of_message(diagnosis: Diagnosis, report: Report | None) -> None:
         message=diagnosis.line,
         code=diagnosis.code,
         meaning=meaning.why,
-        fix=meaning.mend,
+        fix=meaning.fix,
         symbol=diagnosis.symbol or None,
         about_symbol=diagnosis.about_symbol or None,
         about_library=diagnosis.about_library or None,

@@ -26,7 +26,7 @@ from .store import commit, digest
 from .tasks import GOOD, Outcome, Status
 from .tools import paths_of
 
-NO_GPU = "its CUDA kernels were compiled and judged, but not run: no run had a GPU"
+NO_GPU = "its CUDA kernels were compiled and checked, but not run, because no run had a GPU"
 # The facts of a smoke test's report that the manifest keeps, besides the project's version.
 FACTS = (
     "torch",

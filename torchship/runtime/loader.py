@@ -58,7 +58,7 @@ def describe(finding: Finding, project: Project, subject: str = "cannot be loade
     lines = [
         f"{project.distribution} {subject}: {finding.why or finding.dimension}",
         *(f"  {line}" for line in finding.lines),
-        f"  the verdicts on all binaries: {project.command}",
+        f"  the results for all binaries: {project.command}",
     ]
     return "\n".join(map(printable, lines))
 

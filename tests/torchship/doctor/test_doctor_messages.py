@@ -220,4 +220,4 @@ def test_every_code_has_words() -> None:
     for code in codes.ALL:
         words = meaning.meaning_of(code)
         assert words.why
-        assert words.mend
+        assert words.fix
