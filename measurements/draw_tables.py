@@ -18,6 +18,7 @@ sys.path.append(str(REPO))
 from measurements import storage  # noqa: E402
 from measurements.environments import cases as reported_cases  # noqa: E402
 from measurements.environments import drawing, outcomes  # noqa: E402
+from measurements.foreign_table import interpreter_table  # noqa: E402
 from measurements.foreign_table import table as foreign_table  # noqa: E402
 from measurements.foreign_table.table import Cell, ForeignTable  # noqa: E402
 from measurements.pair_table import table as pair_table  # noqa: E402
@@ -219,6 +220,7 @@ def page() -> str:
     tables = {
         "pair-table": draw_pairs(pair_table.load()),
         "foreign-table": draw_foreign(foreign_table.load()),
+        "interpreter-table": interpreter_table.draw(interpreter_table.load()),
         "reported-table": drawing.draw(outcomes.load(), reported_cases.read()),
         "cost-table": draw_costs(storage.RESULTS / "reader.json"),
     }

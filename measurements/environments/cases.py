@@ -34,6 +34,9 @@ class Case:
     """The variables under which the code and the doctor run."""
     is_of_new_kind: bool = True
     """Whether nothing of its kind stood in the issue or the tests while the doctor was mended."""
+    is_mended_for: bool = False
+    """Whether the doctor was changed because of it: its first verdict, cause or fix was wrong, or
+    it had no command."""
     needs_network: bool = False
     """Whether it installs packages."""
     needs_root: bool = False

@@ -36,6 +36,10 @@ def draw(table: Table, cases: Sequence[Case]) -> str:
         *((name, _cells(count(table.outcomes, group))) for name, group in by_torch.items()),
         ("**all**", _cells(count(table.outcomes, cases))),
         ("of new kinds", _cells(count(table.outcomes, of_new_kinds))),
+        (
+            "for which the doctor was not changed",
+            _cells(count(table.outcomes, [case for case in cases if not case.is_mended_for])),
+        ),
         ("all, the doctor of before", _cells_before(count(_before(table.outcomes), cases))),
         (
             "of new kinds, the doctor of before",

@@ -13,19 +13,25 @@ from torchship.release.matrix import load_settings
 from torchship.release.shell import Log
 
 
-def install(work: Path, *arguments: str) -> None:
-    """Runs `uv pip install`; PIP_FIND_LINKS serves only releases with a local version (`+cpu`)."""
+def install(work: Path, *arguments: str, keeps_cache: bool = False) -> None:
+    """Runs `uv pip install`; PIP_FIND_LINKS serves only releases with a local version (`+cpu`).
+
+    With `keeps_cache`, what is downloaded stays in `work / "uv-cache"`.
+    """
+    cache = ("--cache-dir", str(work / "uv-cache")) if keeps_cache else ("--no-cache",)
     with Log(work / "uv.log", load_settings()) as log:
-        uv(log, ["pip", "install", "--no-cache", *arguments], find_links="+" in arguments[-1])
+        uv(log, ["pip", "install", *cache, *arguments], find_links="+" in arguments[-1])
 
 
-def torch_in(work: Path, version: str, *flags: str) -> Path:
-    """The folder with this torch; installs the torch if the folder lacks it."""
-    folder = work / "torch" / version
+def torch_in(
+    work: Path, version: str, *flags: str, python: str = "3.11", keeps_cache: bool = False
+) -> Path:
+    """The folder with this torch for a Python; installs the torch if the folder lacks it."""
+    folder = work / "torch" / (version if python == "3.11" else f"{version}-py{python}")
     if not (folder / "torch").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        where = ("--target", str(folder), "--python-version", "3.11")
-        install(work, *flags, *where, f"torch=={version}")
+        where = ("--target", str(folder), "--python-version", python)
+        install(work, *flags, *where, f"torch=={version}", keeps_cache=keeps_cache)
     return folder
 
 

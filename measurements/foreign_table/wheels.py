@@ -76,17 +76,23 @@ def fetch(work: Path) -> Iterator[Sample]:
     """Puts every wheel into a folder of its own, and yields each chosen object."""
     for wheel in read_list().wheels:
         for version in wheel.versions:
-            suffix = "".join(f"-{part}" for part in (wheel.python, wheel.platform) if part)
-            root = work / "wheels" / f"{wheel.name}-{version}{suffix}"
-            if not root.exists():
-                part = fresh(root.with_name("part"))
-                python = ("--python-version", wheel.python or "3.11")
-                system = ("--python-platform", wheel.platform or PLATFORM)
-                flags = ("--no-deps", "--only-binary", ":all:", "--target", str(part))
-                install(work, *flags, *python, *system, f"{wheel.name}=={version}")
-                part.rename(root)
+            root = fetch_wheel(work, wheel, version)
             for path in choose_objects(root, wheel):
                 yield make_sample(root, path, wheel)
+
+
+def fetch_wheel(work: Path, wheel: Wheel, version: str) -> Path:
+    """The folder with a wheel. Raises CommandFailed if there is none for its Python."""
+    suffix = "".join(f"-{part}" for part in (wheel.python, wheel.platform) if part)
+    root = work / "wheels" / f"{wheel.name}-{version}{suffix}"
+    if not root.exists():
+        part = fresh(root.with_name("part"))
+        python = ("--python-version", wheel.python or "3.11")
+        system = ("--python-platform", wheel.platform or PLATFORM)
+        flags = ("--no-deps", "--only-binary", ":all:", "--target", str(part))
+        install(work, *flags, *python, *system, f"{wheel.name}=={version}")
+        part.rename(root)
+    return root
 
 
 def choose_objects(root: Path, wheel: Wheel) -> list[Path]:

@@ -10,7 +10,7 @@ from . import checks, codes, runtime_probe, torch_probe
 from .binary import read_binary
 from .elf import ElfError
 from .fixes import ours
-from .layouts import minors_with
+from .layouts import surely_lacks
 from .records import NOWHERE, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
 from .text import printable
 
@@ -182,7 +182,7 @@ def _damaged(runtime: Runtime, torch: TorchInstall, error: Exception) -> Runtime
 def _judge_by_version(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """Judge for a torch that is not installed: only `symbols.json` tells its symbols."""
     minor = runtime.torch.version_tuple if runtime.torch else (0, 0)
-    missing = tuple(name for name in binary.torch_symbols if minor not in minors_with([name]))
+    missing = tuple(name for name in binary.torch_symbols if surely_lacks(minor, name))
     facts = (
         {**runtime.missing_symbols, str(binary.path): missing}
         if missing

@@ -90,6 +90,23 @@ def minors_with(names: Iterable[str]) -> frozenset[tuple[int, int]]:
     return frozenset(m for m in LAYOUTS if all(first <= m <= last for first, last in ranges))
 
 
+def surely_lacks(minor: tuple[int, int], name: str) -> bool:
+    """Whether no torch of a minor has a symbol.
+
+    A minor that is older than the measured ones lacks what the oldest of them lacks and a later
+    one has; a newer one lacks what went before the newest. Of other symbols nothing is known.
+    """
+    minors = symbol_range(name)
+    if minors is None:
+        return False
+    first, last = minors
+    if minor < min(LAYOUTS):
+        return first > min(LAYOUTS)
+    if minor > max(LAYOUTS):
+        return last < max(LAYOUTS)
+    return not first <= minor <= last
+
+
 def symbol_range(name: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """The first and the last measured minor that have a symbol of `SYMBOLS`; None for others."""
     return _ranges().get(name)

@@ -1,6 +1,6 @@
 """The model of a process: what it has loaded, and what loading one more object would do."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -157,11 +157,13 @@ class Process:
         versions = tuple(
             missing for path in opening.new for missing in _missing_versions(path, names)
         )
-        if versions:  # the linker looks at them first
-            return opening._replace(versions=versions)
+        if any(version_names(missing.library) for missing in versions):
+            return opening._replace(versions=versions)  # the linker looks at them first
         providers = dict.fromkeys((*opening.files, *scope, *self.global_scope))
         symbols = _missing_symbols(opening.new, providers, budget, self._bound)
-        return opening._replace(symbols=symbols)
+        if versions and symbols and _fails_by_versions(opening.new, versions, symbols):
+            symbols = {}
+        return opening._replace(symbols=symbols, versions=() if symbols else versions)
 
 
 class _Opening:
@@ -230,6 +232,16 @@ class _Opening:
             refused=tuple(self._refused),
             by_library_path=tuple(self._by_library_path),
         )
+
+
+def _fails_by_versions(
+    files: Sequence[Path], versions: Iterable[MissingVersion], symbols: Container[Path]
+) -> bool:
+    """Whether the linker first comes to a file that wants a version of a library without versions,
+    or to one that lacks symbols. It binds what it loaded last before the others."""
+    needing = {missing.needed_by for missing in versions}
+    first = next(path for path in reversed(files) if path in needing or path in symbols)
+    return first in needing
 
 
 def _missing_versions(path: Path, names: Mapping[str, Path]) -> list[MissingVersion]:

@@ -233,6 +233,25 @@ def test_a_requirement_that_admits_more_than_the_objects_is_a_problem(
     assert ("keeps what the wheel's name" in out) == (refused is None)
 
 
+def test_a_thin_wheel_that_admits_torches_of_other_variants_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The thin wheels have the requirement of the wheel that joins them."""
+    record = {**GLUE_RECORD, "name": "stable210", "torch_target": "2.10"}
+    glue = shared_object(tmp_path / "glue-stable210.so", record=record)
+    wheel = tmp_path / "tiny_client-0.1.0+stable.cpu-py3-none-manylinux_2_28_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.write(glue, f"tiny_client/lib/{glue.name}")
+        info = "tiny_client-0.1.0.dist-info"
+        file.writestr(
+            f"{info}/METADATA", "Name: tiny-client\nVersion: 0.1.0\nRequires-Dist: torch>=2.4\n\n"
+        )
+        file.writestr(f"{info}/RECORD", f"tiny_client/lib/{glue.name},sha256=x,1\n")
+    assert doctor(PROJECT, ["--audit", str(wheel)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "does not work with torch 2.4, 2.5, 2.6, 2.7, 2.8, 2.9, which" in out
+
+
 def wheel_with(folder: Path, *objects: str) -> Path:
     """A wheel of `theirs` that bundles a small object under each of these names."""
     path = shared_object(folder / "small.so")

@@ -6,10 +6,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from made_facts import make_runtime
 from shared_objects import shared_object
 
 from torchship.builder.sources import INCLUDE
-from torchship.doctor import find_torch, layouts, read_binary
+from torchship.doctor import find_torch, judge_file, layouts, read_binary
+from torchship.doctor.records import UNKNOWN
+from torchship.doctor.torch_probe import release
+
+SINCE_213 = "_ZN5torch8autograd4Node17release_resourcesEv"
+UNTIL_26 = "_ZN3c106DeviceC1ERKSs"
 
 
 def test_every_row_has_every_field() -> None:
@@ -54,3 +60,35 @@ def test_a_slot_section_of_another_length_is_a_problem(tmp_path: Path) -> None:
     )
     path = shared_object(tmp_path / "x.so", layout=layouts.LAYOUTS[(2, 9)], flags=[str(source)])
     assert ".torch_extension.vtable has 24 bytes" in read_binary(path).problems[0]
+
+
+@pytest.mark.parametrize(
+    ("minor", "name", "lacks"),
+    [
+        ((2, 3), SINCE_213, True),  # it came later than the oldest measured minor
+        ((2, 3), UNTIL_26, False),  # nobody looked whether 2.3 has it
+        ((2, 3), "_ZN2at6Tensor3addEv", False),
+        ((2, 8), UNTIL_26, True),
+        ((2, 8), SINCE_213, True),
+        ((2, 13), SINCE_213, False),
+        ((2, 99), SINCE_213, False),
+        ((2, 99), UNTIL_26, True),  # it went before the newest measured minor
+        ((2, 99), "_ZN2at6Tensor3addEv", False),
+    ],
+)
+def test_of_a_torch_that_was_not_measured_only_the_table_tells_what_it_lacks(
+    minor: tuple[int, int], name: str, lacks: bool
+) -> None:
+    assert layouts.surely_lacks(minor, name) is lacks
+
+
+@pytest.mark.parametrize("minor", [(2, 3), (2, 8), (2, 99)])
+def test_a_torch_that_is_not_here_is_not_refused_for_unknown_symbols(
+    minor: tuple[int, int], tmp_path: Path
+) -> None:
+    stub = shared_object(tmp_path / "stub" / "libtorch_cpu.so", soname="libtorch_cpu.so")
+    path = shared_object(tmp_path / "_C.so", undefined=["_ZN2at6Tensor3addEv"], libraries=[stub])
+    torch = release(f"{minor[0]}.{minor[1]}.0", minor)
+    cause = judge_file(path, make_runtime(torch)).cause
+    assert cause is not None
+    assert cause.status == UNKNOWN

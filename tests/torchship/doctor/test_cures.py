@@ -23,7 +23,7 @@ from sick_environment import REPO, SickEnvironment, carries_out
 from small_client import PROJECT
 
 from torchship.doctor import BinaryRecord, Environment, Finding, cures, fixes, render
-from torchship.doctor.records import REJECTED, Owner
+from torchship.doctor.records import REJECTED, Owner, TorchInstall
 
 ADD = "_ZN2at6Tensor3addEv"
 ONLY_OLD = "_ZN2at10only_in_29Ev"
@@ -179,6 +179,35 @@ def test_without_known_sources_no_command_builds_from_them() -> None:
     ):
         assert cure.command == ""
         assert "--no-binary" not in cure
+
+
+def binary_for_cuda_12(**facts: object) -> BinaryRecord:
+    owner = Owner(name="theirs", version="1.0", libraries={}, **facts)
+    return BinaryRecord(
+        path=Path("/x/_C.so"),
+        kind="extension",
+        name="_C.so",
+        owner=owner,
+        needed=("libtorch_cpu.so", "libcudart.so.12"),
+        torch_symbols=(ADD,),
+    )
+
+
+@pytest.mark.parametrize("torch", [make_torch("2.15.0", cuda="13.2"), make_torch("2.13.0+cpu")])
+def test_a_package_for_cuda_12_gets_the_torch_of_pypi_that_it_was_built_for(
+    torch: TorchInstall,
+) -> None:
+    binary = binary_for_cuda_12(built_for=(((2, 10), "its metadata"),))
+    cure = fixes.same_cuda(binary, make_runtime(torch), "12")
+    assert cure.command == 'python -m pip install "torch==2.10.*"'
+
+
+def test_no_torch_of_another_cuda_is_offered() -> None:
+    """PyPI's torch 2.11 and later are built for CUDA 13."""
+    binary = binary_for_cuda_12(built_for=(((2, 11), "its metadata"),))
+    assert (
+        fixes.same_cuda(binary, make_runtime(make_torch("2.15.0", cuda="13.2")), "12").command == ""
+    )
 
 
 @carries_out(cures.REINSTALL_TORCH)

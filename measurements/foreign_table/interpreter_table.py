@@ -1,0 +1,118 @@
+"""The table of other people's objects under several interpreters."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from measurements import storage
+from torchship.release.support_table import row as table_row
+
+PATH = storage.RESULTS / "foreign_interpreters.json.xz"
+SEED = 44
+
+
+@dataclass(frozen=True)
+class Row:
+    """An object beside a torch, under an interpreter."""
+
+    interpreter: str
+    torch: str
+    object: str
+    library_path: str
+    """How LD_LIBRARY_PATH was set; "" where it was not."""
+    verdict: str
+    """`works`, `fails` or `unknown`."""
+    outcome: str
+    """`works`, or how it failed."""
+    seconds: float
+    code: str = ""
+    why: str = ""
+    error: str = ""
+
+    @property
+    def works(self) -> bool:
+        return self.outcome == "works"
+
+
+@dataclass(frozen=True)
+class InterpreterTable:
+    command: str
+    machine: str
+    rows: tuple[Row, ...]
+
+
+def save(table: InterpreterTable) -> None:
+    """Store the table without the fields that are empty."""
+    rows = [{key: value for key, value in asdict(row).items() if value} for row in table.rows]
+    document = {"command": table.command, "machine": table.machine, "seed": SEED, "rows": rows}
+    storage.save(document, PATH)
+
+
+def load() -> InterpreterTable:
+    document = storage.load(PATH)
+    assert isinstance(document, dict)
+    empty = {"library_path": "", "seconds": 0.0}
+    return InterpreterTable(
+        command=document["command"],
+        machine=document["machine"],
+        rows=tuple(Row(**{**empty, **fields}) for fields in document["rows"]),
+    )
+
+
+def machine() -> str:
+    return f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
+
+
+def count_accepted_that_fail(rows: Sequence[Row]) -> int:
+    return sum(row.verdict == "works" and not row.works for row in rows)
+
+
+def draw(table: InterpreterTable) -> str:
+    """A line for each interpreter, for each way in which LD_LIBRARY_PATH was set, and for all."""
+    interpreters = list(dict.fromkeys(row.interpreter for row in table.rows))
+    paths = sorted({row.library_path for row in table.rows if row.library_path})
+    torches = ", ".join(dict.fromkeys(row.torch for row in table.rows))
+    groups = {
+        **{name: [r for r in table.rows if r.interpreter == name] for name in interpreters},
+        **{
+            f"LD_LIBRARY_PATH: {path}": [r for r in table.rows if r.library_path == path]
+            for path in paths
+        },
+        "**all**": list(table.rows),
+    }
+    objects = len({row.object.split("/", 1)[1] for row in table.rows})
+    headings = (
+        "rows",
+        "work",
+        "accepted that fail",
+        "working, refused",
+        "working, unknown",
+        "failing, unknown",
+    )
+    lines = [
+        f"{objects} objects, drawn with seed {SEED} from those of the table above, beside torch "
+        f"{torches}, under each interpreter with the wheels of its version.",
+        "",
+        table_row("", *headings),
+        "|---" * (len(headings) + 1) + "|",
+        *(table_row(name, *map(str, _counts(rows))) for name, rows in groups.items()),
+        "",
+        f"Measured by `{table.command}` ({table.machine}); every row is in "
+        "`measurements/results/foreign_interpreters.json.xz`.",
+    ]
+    return "\n".join(lines)
+
+
+def _counts(rows: Sequence[Row]) -> tuple[int, ...]:
+    working = [row for row in rows if row.works]
+    failing = [row for row in rows if not row.works]
+    return (
+        len(rows),
+        len(working),
+        count_accepted_that_fail(rows),
+        sum(row.verdict == "fails" for row in working),
+        sum(row.verdict == "unknown" for row in working),
+        sum(row.verdict == "unknown" for row in failing),
+    )
