@@ -133,7 +133,7 @@ ENGINE = [
 
 @pytest.mark.parametrize("path", ENGINE, ids=name_of)
 def test_the_engine_knows_no_client_and_what_runs_the_op_alone_knows_torch(path: Path) -> None:
-    torch = ("torch",) if path.name in ("loader.py", "live_run.py") else ()
+    torch = ("torch",) if path.name in ("autocast.py", "loader.py", "live_run.py") else ()
     setuptools = ("setuptools",) if path.name in ("backend.py", "setuptools_build.py") else ()
     allowed = (
         "torchship.builder",
@@ -156,8 +156,10 @@ def test_the_command_line_imports_torchship_and_the_standard_library_alone(path:
 
 
 def test_the_loader_does_not_know_the_builder() -> None:
-    loader = REPO / "torchship" / "runtime" / "loader.py"
-    assert strangers(loader, ("torchship.doctor", "torch")) == []
+    runtime = REPO / "torchship" / "runtime"
+    allowed = ("torchship.doctor", "torchship.runtime.autocast", "torch")
+    assert strangers(runtime / "loader.py", allowed) == []
+    assert strangers(runtime / "autocast.py", ("torchship.doctor", "torch")) == []
 
 
 @pytest.mark.parametrize("path", python_files("torchship"), ids=name_of)

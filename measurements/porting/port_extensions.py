@@ -259,7 +259,10 @@ def table(ports: list[Port]) -> Iterator[str]:
 
 
 def _touched(lines: Lines) -> str:
-    return f"+{lines.added} -{lines.removed}" if lines.files else "none"
+    if not lines.files:
+        return "none"
+    files = "1 file" if lines.files == 1 else f"{lines.files} files"
+    return f"+{lines.added} -{lines.removed} in {files}"
 
 
 def _result(run: Run) -> str:

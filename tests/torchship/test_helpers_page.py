@@ -39,7 +39,7 @@ def test_the_page_names_no_helper_that_is_not_there() -> None:
 
 
 OFFERED = {
-    "register.h": r"\b(kOn\w+|kAutocast) =",
+    "register.h": r"\b(kOn\w+|kAutocast\w*) =",
     "kernels/types.h": r"(?m)^(?:struct|using) (\w+)(?: \{| =)",
     "kernels/dispatch.h": r"(?m)^(?:using|const char\*) (\w+)[ (]",
     "guards.h": r"(?m)^  static void (\w+)\(",

@@ -213,7 +213,10 @@ _TYPES_WITHOUT = (
     _way_round("DispatchKeySet", "name the key in STABLE_TORCH_LIBRARY_IMPL"),
     _way_round("impl::ExcludeDispatchKeyGuard", "name the key in STABLE_TORCH_LIBRARY_IMPL"),
     _way_round("impl::IncludeDispatchKeyGuard", "name the key in STABLE_TORCH_LIBRARY_IMPL"),
-    _way_round("autocast::*", "register the rule in Python: torch.library.register_autocast"),
+    _way_round(
+        "autocast::*",
+        "kAutocast in torchship's list of operators, or torch.library.register_autocast",
+    ),
     _way_round("TensorIterator*", "loop over the data yourself, by sizes and strides"),
     _way_round("Storage", "the tensor's data pointer; torch_has_storage (2.14) says if it has one"),
     _way_round("DataPtr", "allocate a tensor: torch::stable::empty"),

@@ -221,6 +221,10 @@ class Loader:
                 # The CPU works; `check_cuda` raises the cause.
                 cuda_rejection = error.finding
                 cuda = None
+        if operators := self._report_of(library, "autocast_operators"):
+            from .autocast import register_autocast
+
+            register_autocast(operators, self.project)
         kernels = cuda.name if cuda else None
         return LoadedBinaries(
             glue=glue,
@@ -426,7 +430,7 @@ class Loader:
             library = ctypes.CDLL(path)
         except OSError as error:
             raise self._refused(selection, _loading_failure(binary, runtime, error)) from error
-        reported = self._record_of(library)
+        reported = self._report_of(library, "build_record")
         written = binary.record.text if binary.record else ""
         if reported != written:
             finding = Finding(
@@ -442,13 +446,14 @@ class Loader:
             raise self._refused(selection, finding)
         return library
 
-    def _record_of(self, library: ctypes.CDLL) -> str:
-        """The build record that a loaded object reports; "" if it reports none."""
-        build_record = getattr(library, self.project.symbol("build_record"), None)
-        if build_record is None:
+    def _report_of(self, library: ctypes.CDLL, name: str) -> str:
+        """The text that a loaded object's function of this name returns; "" without one."""
+        try:
+            function = getattr(library, self.project.symbol(name))
+        except (AttributeError, UnicodeDecodeError):  # the message of the first has the path
             return ""
-        build_record.restype = ctypes.c_char_p
-        return (build_record() or b"").decode("utf-8", "replace")
+        function.restype = ctypes.c_char_p
+        return (function() or b"").decode("utf-8", "replace")
 
     def _attach(
         self, glue: ctypes.CDLL, kernels: BinaryRecord, runtime: Runtime, selection: Selection

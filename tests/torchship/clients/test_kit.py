@@ -6,13 +6,15 @@ The properties are computed by kit_program.py, once for each glue.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
-from small_clients import FOLDER, BuiltOnce, glues
+from small_clients import FOLDER, PYTHONPATH, BuiltOnce, glues
 
 TRUE = (
     "every_float8_is_widened_as_torch_does",
@@ -55,6 +57,21 @@ GLUES = [glues()[0], *(pytest.param(glue, marks=pytest.mark.slow) for glue in gl
 Results = Callable[[str], dict[str, object]]
 
 
+def properties_by(program: str, argument: Path, **variables: str) -> dict[str, object]:
+    """What a program prints."""
+    command = [sys.executable, FOLDER / program, argument]
+    process = subprocess.run(
+        command,
+        cwd=argument.parent,
+        env=os.environ | {"PYTHONPATH": PYTHONPATH, **variables},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    properties: dict[str, object] = json.loads(process.stdout)
+    return properties
+
+
 @pytest.fixture(scope="session")
 def results(built_once: BuiltOnce) -> Results:
     """What kit_program.py says of a glue."""
@@ -62,13 +79,39 @@ def results(built_once: BuiltOnce) -> Results:
     @cache
     def run(glue: str) -> dict[str, object]:
         root = built_once("kit", glue).folder
-        command = [sys.executable, FOLDER / "kit_program.py", root / "lib" / f"glue-{glue}.so"]
-        process = subprocess.run(command, cwd=root, capture_output=True, text=True)
-        assert process.returncode == 0, process.stdout + process.stderr
-        properties: dict[str, object] = json.loads(process.stdout)
-        return properties
+        return properties_by("kit_program.py", root / "lib" / f"glue-{glue}.so")
 
     return run
+
+
+UNDER_AUTOCAST = {
+    "nothing is cast outside": ["torch.float32", "torch.float64"],
+    "float64 stays, float32 is lowered": ["torch.bfloat16", "torch.float64"],
+    "a list and float16 are lowered": ["torch.bfloat16", "torch.bfloat16"],
+    "integers stay": "torch.int32",
+    "bfloat16 is raised": "torch.float32",
+    "a disabled block casts nothing": "torch.float32",
+    "values are those of a cast": True,
+    "gradients": ["torch.float32", [1.0] * 8],
+    "compiled": True,
+}
+
+
+def under_autocast(built_once: BuiltOnce, glue: str) -> dict[str, object]:
+    """What autocast_program.py says of a glue, by device."""
+    root = built_once("kit", glue).folder
+    return properties_by("autocast_program.py", root, KIT_VARIANT=f"{glue}-cpu")
+
+
+@pytest.mark.parametrize("glue", GLUES)
+def test_autocast_casts_for_the_operators_that_ask_for_it(built_once: BuiltOnce, glue: str) -> None:
+    assert under_autocast(built_once, glue)["cpu"] == UNDER_AUTOCAST
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("glue", glues())
+def test_autocast_casts_on_a_gpu(built_once: BuiltOnce, glue: str) -> None:
+    assert under_autocast(built_once, glue)["cuda"] == UNDER_AUTOCAST
 
 
 @pytest.mark.parametrize("glue", GLUES)

@@ -22,6 +22,13 @@ struct %(struct)s {
   static Tensor run(const Tensor& x%(arguments)s) { return x; }
 };
 """
+FACTORY = """
+template <typename Torch, Device device>
+struct %(struct)s {
+  static constexpr const char* kSchema = "%(struct)s() -> int";
+  static int64_t run() { return 1; }
+};
+"""
 
 
 class Operator(NamedTuple):
@@ -30,12 +37,13 @@ class Operator(NamedTuple):
     schema: str = ""
     arguments: str = ""
     devices: str = "kOnCPU"
+    template: str = OPERATOR
 
 
 def compile_operators(folder: Path, *operators: Operator, target: int = 10) -> list[str]:
     """The messages of the compiler's errors for operators of a glue for torch 2.`target`."""
     structs = "".join(
-        OPERATOR % {"struct": f"Op{k}", "schema": one.schema, "arguments": one.arguments}
+        one.template % {"struct": f"Op{k}", "schema": one.schema, "arguments": one.arguments}
         for k, one in enumerate(operators)
     )
     entries = " ".join(f"OPERATOR(op{k}, Op{k}, {one.devices})" for k, one in enumerate(operators))
@@ -67,9 +75,6 @@ WAYS_ROUND = {
         Operator(", complex factor", ", double"),
         Operator(", Dict(str, Tensor) more", ", double"),
     ],
-    "register it in Python, with torch.library.register_autocast": [
-        Operator(devices="kOnCPU | kAutocast"),
-    ],
 }
 
 
@@ -82,6 +87,14 @@ def test_what_cannot_be_said_is_refused_with_the_way_round(tmp_path: Path) -> No
     assert all("LibTorch's stable ABI" in message for message in messages)
 
 
+def test_autocast_is_refused_where_it_has_nothing_to_do(tmp_path: Path) -> None:
+    (both,) = compile_operators(tmp_path, Operator(devices="kOnCPU|kAutocast|kAutocastFloat32"))
+    assert "autocast casts to one dtype: name kAutocast or kAutocastFloat32" in both
+    factory = Operator(devices="kOnCPU|kAutocast", template=FACTORY)
+    (without,) = compile_operators(tmp_path, factory)
+    assert "takes no tensor that autocast could cast: leave kAutocast out" in without
+
+
 def test_what_can_be_said_is_accepted(tmp_path: Path) -> None:
     accepted = [
         Operator(", ScalarType dtype", ", typename Torch::DtypeArgument"),
@@ -89,6 +102,8 @@ def test_what_can_be_said_is_accepted(tmp_path: Path) -> None:
         Operator(", Device? device=None", ", std::optional<typename Torch::DeviceArgument>"),
         Operator(", int[] sizes, str mode", ", std::vector<int64_t>, std::string"),
         Operator(devices="kOnCPU | kOnCUDA | kOnMeta"),
+        Operator(devices="kOnCPU | kAutocast"),
+        Operator(devices="kOnCPU | kAutocastFloat32"),
     ]
     assert compile_operators(tmp_path, *accepted) == []
 

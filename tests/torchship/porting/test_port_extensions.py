@@ -13,9 +13,9 @@ def test_the_page_shows_the_stored_ports() -> None:
 
 
 def test_every_stored_port_passes_its_own_tests() -> None:
-    runs = [run for port in load() for run in port.runs]
-    assert runs
-    assert all(run.passed > 0 and run.failed == 0 for run in runs)
+    tried = [run for port in load() for run in port.runs if not run.is_import_only]
+    assert tried
+    assert all(run.passed > 0 and run.failed == 0 for run in tried)
 
 
 def test_changed_new_and_removed_lines_are_counted(tmp_path: Path) -> None:

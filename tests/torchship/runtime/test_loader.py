@@ -120,6 +120,13 @@ def test_an_import_that_succeeds_imports_no_code_for_failures(
         assert f"doctor.{unwanted}'" not in names
 
 
+def test_an_import_without_operators_for_autocast_imports_no_code_for_it(
+    package_copy: Copy, run_code: Run
+) -> None:
+    code = "import sys, tiny_client; print('tiny_client.engine.runtime.autocast' in sys.modules)"
+    assert run_code(package_copy(), code).stdout == "False\n"
+
+
 def test_an_import_writes_nothing(package_copy: Copy, run_code: Run, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <type_traits>
 
 #include "guards.h"
@@ -27,8 +28,10 @@ PROJECT_KERNEL_TABLE(cuda);
 namespace PROJECT_NAMESPACE {
 
 // What an operator serves. For kOnMeta, `run` of Device::kMeta allocates the results and computes
-// nothing; torch.library.register_fake is the way for sizes that are symbols.
-enum Devices { kOnCPU = 1, kOnCUDA = 2, kOnMeta = 4, kAutocast = 8 };
+// nothing; torch.library.register_fake is the way for sizes that are symbols. Under torch.autocast,
+// kAutocast casts tensors of float32, float16 and bfloat16 to autocast's dtype, kAutocastFloat32
+// casts them to float32; the package's loader registers both.
+enum Devices { kOnCPU = 1, kOnCUDA = 2, kOnMeta = 4, kAutocast = 8, kAutocastFloat32 = 16 };
 
 constexpr int mask_of(Device device) {
   return device == Device::kCPU ? kOnCPU : device == Device::kCUDA ? kOnCUDA : kOnMeta;
@@ -82,10 +85,11 @@ template <template <typename, Device> class Operator, int devices, typename Libr
 void define(Library& library) {
   using First = Operator<Door, kFirstDevice<devices>>;
   check_schema<Door::kIsStable, Door::kHasGenerator, First>();
-  static_assert((devices & kAutocast) == 0,
-                "LibTorch's stable ABI tells neither autocast's dtype nor calls an operator below "
-                "autocast: leave kAutocast out, and register it in Python, with "
-                "torch.library.register_autocast(\"NAMESPACE::NAME\", \"cuda\", torch.float16)");
+  constexpr int casts = devices & (kAutocast | kAutocastFloat32);
+  static_assert(casts != (kAutocast | kAutocastFloat32),
+                "autocast casts to one dtype: name kAutocast or kAutocastFloat32");
+  static_assert(casts == 0 || kTakesTensor<Operator, devices>,
+                "this operator takes no tensor that autocast could cast: leave kAutocast out");
   static_assert((devices & (kOnCPU | kOnCUDA | kOnMeta)) != 0, "an operator serves some device");
   library.def(First::kSchema);
 }
@@ -111,6 +115,13 @@ void implement_by_argument([[maybe_unused]] Library& library, [[maybe_unused]] c
   }
 }
 
+// Adds an operator to the names for autocast, such as `norm:lower sum:float32`.
+template <int devices>
+void name_for_autocast([[maybe_unused]] std::string& names, [[maybe_unused]] const char* name) {
+  if constexpr ((devices & kAutocast) != 0) names.append(name).append(":lower ");
+  if constexpr ((devices & kAutocastFloat32) != 0) names.append(name).append(":float32 ");
+}
+
 // Calls `attach` with the tables of the kernels that are linked into this object. Returns true.
 inline bool attach_linked([[maybe_unused]] const char* (*attach)(const void*)) {
 #ifdef PROJECT_LINKED_CPU
@@ -131,6 +142,7 @@ inline bool attach_linked([[maybe_unused]] const char* (*attach)(const void*)) {
   implement<Operator, Device::kCUDA, (devices)>(library, #name);
 #define PROJECT_ON_META(name, Operator, devices) \
   implement<Operator, Device::kMeta, (devices)>(library, #name);
+#define PROJECT_FOR_AUTOCAST(name, Operator, devices) name_for_autocast<(devices)>(names, #name);
 #define PROJECT_BY_ARGUMENT(name, Operator, devices) \
   implement_by_argument<Operator, (devices)>(library, #name);
 
@@ -146,6 +158,15 @@ inline bool attach_linked([[maybe_unused]] const char* (*attach)(const void*)) {
   PROJECT_LIBRARY_IMPL(PROJECT_NAMESPACE, Meta, library) { LIST(PROJECT_ON_META) } \
   PROJECT_LIBRARY_IMPL(PROJECT_NAMESPACE, CompositeExplicitAutograd, library) { \
     LIST(PROJECT_BY_ARGUMENT)                                                  \
+  }                                                                            \
+  /* The stable ABI has no way to register for autocast, so the loader does. */ \
+  extern "C" PROJECT_EXPORT const char* PROJECT_SYMBOL(autocast_operators)() { \
+    static const std::string operators = [] {                                  \
+      std::string names;                                                       \
+      LIST(PROJECT_FOR_AUTOCAST)                                               \
+      return names;                                                            \
+    }();                                                                       \
+    return operators.c_str();                                                  \
   }
 // clang-format on
 

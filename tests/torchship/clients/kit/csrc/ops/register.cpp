@@ -186,18 +186,47 @@ struct Twice {
   }
 };
 
+// A copy of x, in the dtype in which autocast passes it.
+template <typename Torch>
+typename Torch::Tensor copy_of(const typename Torch::Tensor& x) {
+  const typename Torch::Tensor y = Torch::empty_like(x);
+  Torch::copy(y, x);
+  return y;
+}
+
+template <typename Torch, Device device>
+struct Lowered {
+  using Tensor = typename Torch::Tensor;
+  static constexpr const char* kSchema =
+      "lowered(Tensor x, Tensor[] more, *, float factor=1.0) -> (Tensor, Tensor)";
+
+  static std::tuple<Tensor, Tensor> run(const Tensor& x, std::vector<Tensor> more, double) {
+    return {copy_of<Torch>(x), copy_of<Torch>(more.empty() ? x : more.front())};
+  }
+};
+
+template <typename Torch, Device device>
+struct Raised {
+  using Tensor = typename Torch::Tensor;
+  static constexpr const char* kSchema = "raised(Tensor x) -> Tensor";
+
+  static Tensor run(const Tensor& x) { return copy_of<Torch>(x); }
+};
+
 }  // namespace PROJECT_NAMESPACE
 
-#define KIT_OPERATORS(OPERATOR)                \
-  OPERATOR(convert, Convert, kOnCPU)           \
-  OPERATOR(squares, Squares, kOnCPU)           \
-  OPERATOR(copies, Copies, kOnCPU | kOnCUDA)   \
-  OPERATOR(views, Views, kOnCPU | kOnCUDA)     \
-  OPERATOR(element, Element, kOnCPU | kOnCUDA) \
-  OPERATOR(pick, Pick, kOnCPU | kOnCUDA)       \
-  OPERATOR(noise, Noise, kOnCPU | kOnCUDA)     \
-  OPERATOR(ramp, Ramp, kOnCPU)                 \
-  OPERATOR(seed, Seed, kOnCPU)                 \
-  OPERATOR(twice, Twice, kOnCPU | kOnMeta)
+#define KIT_OPERATORS(OPERATOR)                            \
+  OPERATOR(convert, Convert, kOnCPU)                       \
+  OPERATOR(squares, Squares, kOnCPU)                       \
+  OPERATOR(copies, Copies, kOnCPU | kOnCUDA)               \
+  OPERATOR(views, Views, kOnCPU | kOnCUDA)                 \
+  OPERATOR(element, Element, kOnCPU | kOnCUDA)             \
+  OPERATOR(pick, Pick, kOnCPU | kOnCUDA)                   \
+  OPERATOR(noise, Noise, kOnCPU | kOnCUDA)                 \
+  OPERATOR(ramp, Ramp, kOnCPU)                             \
+  OPERATOR(seed, Seed, kOnCPU)                             \
+  OPERATOR(twice, Twice, kOnCPU | kOnMeta)                 \
+  OPERATOR(lowered, Lowered, kOnCPU | kOnCUDA | kAutocast) \
+  OPERATOR(raised, Raised, kOnCPU | kOnCUDA | kAutocastFloat32)
 
 PROJECT_OPERATORS(KIT_OPERATORS)
