@@ -6,7 +6,9 @@
 FOLDER is what `scripts/build_all.sh --variants` has written (default: dist/variants). Every
 installer installs from it into an empty folder, once for each driver that uv is told to find. The
 results are stored in measurements/results/wheel_variants.json, from which docs/ship/variants.md is
-drawn; `--draw` only draws. The program needs neither a GPU nor the network.
+drawn; `--draw` only draws. The program needs neither a GPU nor the network. `--placeholders` says
+that kernels in the wheels are placeholders: what installers take is the same, and no sizes are
+stored.
 """
 
 from __future__ import annotations
@@ -119,7 +121,7 @@ def list_wheels(folder: Path) -> list[Wheel]:
     return sorted(wheels, key=lambda wheel: (wheel["label"] == PLAIN, wheel["label"] != "null"))
 
 
-def measure(index: Path) -> Results:
+def measure(index: Path, *, has_placeholders: bool) -> Results:
     """Tries every installer with every driver."""
     (folder,) = (path.parent for path in index.glob("*/*-variants.json"))
     taken = {
@@ -129,12 +131,12 @@ def measure(index: Path) -> Results:
         for installer in INSTALLERS
     }
     return Results(
-        command="python measurements/wheel_variants.py",
+        command="python measurements/wheel_variants.py" + " --placeholders" * has_placeholders,
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         commit=(output_of("git", "rev-parse", "HEAD", cwd=REPO) or "unknown").strip(),
         uv=(output_of(UV, "--version") or "unknown").split()[1],
         pip=(output_of(sys.executable, "-m", "pip", "--version") or "unknown").split()[1],
-        wheels=list_wheels(folder),
+        wheels=[] if has_placeholders else list_wheels(folder),
         taken=taken,
     )
 
@@ -158,6 +160,11 @@ def draw_taken(results: Results) -> str:
 
 def draw_sizes(results: Results) -> str:
     """The size of every wheel."""
+    if not results["wheels"]:
+        return (
+            "The sizes were not measured yet: in that run, the CUDA kernels were placeholders. "
+            "`scripts/build_all.sh --variants` prints them."
+        )
     lines = [row("wheel", "for", "size"), "|---|---|---|"]
     purposes = {
         "null": "machines without an NVIDIA driver",
@@ -182,12 +189,14 @@ def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("folder", nargs="?", type=Path, default=REPO / "dist" / "variants")
+    parser.add_argument("--placeholders", action="store_true", help="store no sizes")
     parser.add_argument("--draw", action="store_true", help="only draw what is stored")
     options = parser.parse_args()
     if not options.draw:
-        storage.save(measure(options.folder), PATH)
-    results = cast(Results, storage.load(PATH))
-    PAGE.write_text(draw(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+        results = measure(options.folder, has_placeholders=options.placeholders)
+        storage.save(results, PATH)
+    stored = cast(Results, storage.load(PATH))
+    PAGE.write_text(draw(PAGE.read_text(encoding="utf-8"), stored), encoding="utf-8")
 
 
 if __name__ == "__main__":

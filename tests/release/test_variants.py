@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from email.parser import BytesParser
 from pathlib import Path
+from typing import cast
 
 import pytest
 from release_places import REPO
@@ -14,6 +15,7 @@ from rich.console import Console
 from test_upload import TAG, make_binaries
 from wheel_makers import EPOCH, METADATA, make_wheel
 
+from measurements import storage, wheel_variants
 from torchship.release import ReleaseError
 from torchship.release import __main__ as command
 from torchship.release.__main__ import main
@@ -231,17 +233,31 @@ INSTALLED = {
 
 @pytest.mark.parametrize("driver", INSTALLED)
 def test_uv_with_the_preview_feature_takes_the_variant_of_the_driver(driver, written) -> None:
-    from measurements.wheel_variants import DRIVERS, INSTALLERS
-
-    taken = INSTALLERS[0].take("lltm", written.variant_index, DRIVERS[driver])
+    installer = wheel_variants.INSTALLERS[0]
+    taken = installer.take("lltm", written.variant_index, wheel_variants.DRIVERS[driver])
     assert taken == INSTALLED[driver]
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["uv", "pip"])
 def test_installers_that_know_no_variants_take_the_plain_wheel(number, written) -> None:
-    from measurements.wheel_variants import INSTALLERS
+    installer = wheel_variants.INSTALLERS[number]
+    assert installer.take("lltm", written.variant_index, "12.8") == "plain"
 
-    assert INSTALLERS[number].take("lltm", written.variant_index, "12.8") == "plain"
+
+@pytest.fixture(scope="module")
+def stored() -> wheel_variants.Results:
+    return cast(wheel_variants.Results, storage.load(wheel_variants.PATH))
+
+
+def test_the_page_shows_the_stored_table_of_installers(stored) -> None:
+    page = wheel_variants.PAGE.read_text(encoding="utf-8")
+    assert wheel_variants.draw(page, stored) == page
+
+
+def test_the_stored_table_says_what_installers_take_here(stored) -> None:
+    uv_with_variants, *others = stored["taken"].values()
+    assert uv_with_variants == INSTALLED
+    assert [{*labels.values()} for labels in others] == [{"plain"}, {"plain"}]
 
 
 @pytest.mark.parametrize(
