@@ -70,7 +70,7 @@ def test_both_doors_were_tried_at_both_ends() -> None:
     }
 
 
-@pytest.mark.parametrize("python", ["3.13t", "3.14", "3.14t"])
+@pytest.mark.parametrize("python", ["3.13t", "3.14", "3.14t", "3.15"])
 def test_the_newest_pythons_ran_the_op_the_layers_and_the_loader(python: str) -> None:
     free = python.endswith("t")
     reports = [

@@ -9,9 +9,9 @@ FOLDER keeps the wheels for the next run; each torch is deleted after its use. W
 --torches the script uses all of TORCHES and stores the table, which draw_tables.py shows.
 
 With --symbols the script only writes symbols.json beside the checker's code: the torch minors
-that export each torch symbol that the objects use. The file leaves out symbols that all
-minors or none export, symbols that disappear and come back, and symbols for GPUs, which
-depend on torch's build.
+that export each torch symbol that the objects use, and each C function of the stable ABI.
+The file leaves out symbols that all minors or none export, symbols that disappear and come
+back, and symbols for GPUs, which depend on torch's build.
 """
 
 from __future__ import annotations

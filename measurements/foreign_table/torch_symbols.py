@@ -1,4 +1,4 @@
-"""Which torch minors export the torch symbols that other people's objects use."""
+"""Which torch minors export the torch symbols that other people's objects use or may use."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from measurements.foreign_table.wheels import fetch
 from torchship.doctor import layouts
 from torchship.doctor.binary import is_torch_symbol, symbol_flavour
 from torchship.doctor.records import dotted
+from torchship.porting.counterparts import SHIMS
 
 # PyPI's wheels of older minors have the old C++ ABI. Other builds of these minors have the
 # new ABI, so every older minor counts as exporting the symbols with the new ABI.
@@ -20,8 +21,11 @@ FIRST_NEW_ABI = (2, 7)
 
 
 def write_symbols(work: Path, command: str) -> None:
-    """Measures which minors export the torch symbols that the objects use, and writes the table."""
+    """Measures which minors export each torch symbol that the objects use, and each C function of
+    the stable ABI; writes the table.
+    """
     used = symbols("--undefined-only", *(sample.task.path for sample in fetch(work)))
+    used |= {name for names in SHIMS.values() for name in names.split()}
     gpu = re.compile("cuda|hip|xpu", re.IGNORECASE)
     torch_symbols = {n for n in used if is_torch_symbol(n.encode()) and not gpu.search(n)}
     exporting: dict[str, list[tuple[int, int]]] = defaultdict(list)

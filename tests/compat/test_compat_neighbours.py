@@ -213,7 +213,7 @@ def test_both_linked_into_one_program_do_not_meet(tiny: Path, tmp_path: Path) ->
     lib = TORCH / "lib"
     include = TORCH / "include"
     compiler = os.environ.get("CXX", "c++").split()
-    standard = cxx_standard(facts.version_tuple)
+    standard = cxx_standard("aten", facts.version_tuple)
     flags = [f"-std=c++{standard}", "-O0", "-DAT_PER_OPERATOR_HEADERS"]
     flags += [f"-D_GLIBCXX_USE_CXX11_ABI={facts.cxx11_abi}", "-isystem", str(include)]
     flags += ["-isystem", str(include / "torch" / "csrc" / "api" / "include")]

@@ -137,7 +137,7 @@ def test_two_threads_agree_with_one(doors, door, tmp_path) -> None:
             torch.testing.assert_close(left, right, msg=f"result {index} of {key}")
 
 
-RANKS = """
+CALLS = """
 #include "torchship/torch_stable/torch.h"
 
 using Tensor = torch::stable::Tensor;
@@ -145,38 +145,80 @@ namespace {
 Tensor of_rank_4(Tensor like) { return lltm::StableTorch::empty({2, 3, 4, 5}, like); }
 Tensor of_rank_6(Tensor like) { return lltm::StableTorch::empty({2, 3, 4, 5, 6, 7}, like); }
 Tensor of_rank_8(Tensor like) { return lltm::StableTorch::empty({2, 3, 4, 5, 6, 7, 8, 9}, like); }
+Tensor wrong_cat(Tensor like) {
+  return lltm::StableTorch::cat_columns(like, lltm::StableTorch::empty({7, 1}, like));
+}
+Tensor wrong_narrow(Tensor like) { return torch::stable::narrow(like, 9, 0, 1); }
 }  // namespace
-STABLE_TORCH_LIBRARY(lltm_ranks, library) {
+STABLE_TORCH_LIBRARY(lltm_calls, library) {
   library.def("rank_4(Tensor like) -> Tensor");
   library.def("rank_6(Tensor like) -> Tensor");
   library.def("rank_8(Tensor like) -> Tensor");
+  library.def("wrong_cat(Tensor like) -> Tensor");
+  library.def("wrong_narrow(Tensor like) -> Tensor");
 }
-STABLE_TORCH_LIBRARY_IMPL(lltm_ranks, CPU, library) {
+STABLE_TORCH_LIBRARY_IMPL(lltm_calls, CPU, library) {
   library.impl("rank_4", TORCH_BOX(&of_rank_4));
   library.impl("rank_6", TORCH_BOX(&of_rank_6));
   library.impl("rank_8", TORCH_BOX(&of_rank_8));
+  library.impl("wrong_cat", TORCH_BOX(&wrong_cat));
+  library.impl("wrong_narrow", TORCH_BOX(&wrong_narrow));
 }
 """
+TORCH_ROOT = Path(torch.__file__).parent
 
 
-def test_the_stable_door_allocates_tensors_of_any_rank(tmp_path) -> None:
-    torch_root = Path(torch.__file__).parent
-    if find_torch(torch_root).version_tuple < FIRST_STABLE:
+@pytest.fixture(scope="module")
+def stable_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that calls torch by the stable door, for torch 2.10 and newer."""
+    if find_torch(TORCH_ROOT).version_tuple < FIRST_STABLE:
         pytest.skip("torch 2.10 is the first with a stable door")
-    source = tmp_path / "ranks.cpp"
-    library = tmp_path / "ranks.so"
-    source.write_text(RANKS)
-    standard = "-std=c++17" if find_torch(torch_root).version_tuple < (2, 14) else "-std=c++20"
+    folder = tmp_path_factory.mktemp("stable")
+    source = folder / "calls.cpp"
+    library = folder / "calls.so"
+    source.write_text(CALLS)
     compiler = os.environ.get("CXX", "c++").split()
-    flags = [standard, "-O0", "-shared", "-fPIC", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
-    folders = (*include_dirs(source_root()), torch_root / "include")
+    flags = ["-std=c++17", "-O0", "-shared", "-fPIC", "-DTORCH_TARGET_VERSION=0x020a000000000000"]
+    folders = (*include_dirs(source_root()), TORCH_ROOT / "include")
     flags += ["-D_GLIBCXX_ASSERTIONS", *(f"-I{folder}" for folder in folders)]
-    links = [f"-L{torch_root / 'lib'}", "-ltorch_cpu", "-ldl"]
+    links = [f"-L{TORCH_ROOT / 'lib'}", "-ltorch_cpu", "-ldl"]
     subprocess.run([*compiler, *flags, str(source), "-o", str(library), *links], check=True)
+    return library
+
+
+def test_the_stable_door_allocates_tensors_of_any_rank(stable_calls) -> None:
     code = (
         "import torch, sys; torch.ops.load_library(sys.argv[1])\n"
         "for rank in (4, 6, 8):\n"
-        "    made = getattr(torch.ops.lltm_ranks, f'rank_{rank}')(torch.ones(1))\n"
+        "    made = getattr(torch.ops.lltm_calls, f'rank_{rank}')(torch.ones(1))\n"
         "    assert made.shape == tuple(range(2, 2 + rank)) and made.is_contiguous(), made.shape\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(library)], check=True)
+    subprocess.run([sys.executable, "-c", code, str(stable_calls)], check=True)
+
+
+def failure_of(library: Path, operator: str) -> str:
+    """The text of the exception that an operator of the library throws."""
+    code = (
+        "import torch, sys; torch.ops.load_library(sys.argv[1])\n"
+        "try: getattr(torch.ops.lltm_calls, sys.argv[2])(torch.ones(2, 1))\n"
+        "except RuntimeError as error: print(error)\n"
+    )
+    command = [sys.executable, "-c", code, str(library), operator]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_failed_call_of_the_door_has_torchs_own_words_from_2_13_on(stable_calls) -> None:
+    text = failure_of(stable_calls, "wrong_cat")
+    assert text.startswith("lltm: torch's cat failed: ")
+    is_told = find_torch(TORCH_ROOT).version_tuple >= (2, 13)
+    assert ("Sizes of tensors must match" in text) == is_told
+    assert ("torch printed the cause" in text) != is_told
+
+
+def test_a_failed_call_of_torchs_stable_headers_has_its_words_with_those_of_2_15(
+    stable_calls,
+) -> None:
+    headers = (TORCH_ROOT / "include/torch/csrc/stable/macros.h").read_text()
+    text = failure_of(stable_calls, "wrong_narrow")
+    assert "API call failed" in text
+    assert ("Dimension out of range" in text) == ("TORCH_DYNAMIC_VERSION_CALL_2_13_0" in headers)

@@ -1,9 +1,10 @@
-"""The page of GPUs says what the checker decides of our kernels."""
+"""The pages say which GPUs our kernels serve, as the checker decides, and which CUDA torch has."""
 
 from __future__ import annotations
 
 import re
 
+import pytest
 from release_places import REPO
 
 from torchship.doctor.checks.cuda import runs_on
@@ -23,3 +24,13 @@ def test_the_table_of_gpus_says_what_the_checker_decides(matrix) -> None:
                 a for a in matrix.kernels[kernels].archs if runs_on((a,), capability) == "code"
             ]
             assert cell.partition(":")[0] == (codes[0] if codes else "none"), (gpu, kernels)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/numbers/support.md"])
+def test_pages_say_which_cuda_pypis_torch_is_built_for(matrix, page) -> None:
+    majors = {minor: matrix.torch[minor].cuda_major for minor in matrix.minors()}
+    last_12 = [minor for minor, major in majors.items() if major == 12][-1]
+    first_13 = next(minor for minor, major in majors.items() if major == 13)
+    words = " ".join((REPO / page).read_text(encoding="utf-8").split())
+    assert f"CUDA 12 up to torch {last_12}," in words
+    assert f"CUDA 13 from {first_13} on" in words

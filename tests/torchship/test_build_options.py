@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from small_projects import build_kernels, function, kernels_request, make_project, write
 
-from torchship.builder import BuildError, BuildRequest, CudaToolkit, execute, plan
+from torchship.builder import BuildError, BuildRequest, CudaToolkit, cxx_standard, execute, plan
 from torchship.builder.cuda_flags import clang_flags
 from torchship.builder.cuda_libraries import CUDA_LIBRARIES, cuda_link_inputs
 from torchship.builder.cuda_toolkit import find_cuda_toolkit
@@ -91,6 +91,22 @@ def test_folders_macros_flags_and_the_standard_of_the_matrix_reach_the_compiler(
         step.command for step in plan(kernels_request(project, tmp_path)) if "sum.cc" in step.name
     ]
     assert "-fno-math-errno" in command
+
+
+@pytest.mark.parametrize(
+    ("lane", "torch", "standard"),
+    [
+        ("stable", (2, 10), 17),
+        ("stable", (2, 15), 17),
+        ("aten", (2, 12), 17),
+        ("aten", (2, 13), 20),
+        ("aten", (2, 15), 20),
+    ],
+)
+def test_the_standard_of_a_glue_follows_from_its_lane_and_torch(
+    lane: str, torch: tuple[int, int], standard: int
+) -> None:
+    assert cxx_standard(lane, torch) == standard
 
 
 def test_the_record_names_the_standard(tmp_path: Path) -> None:

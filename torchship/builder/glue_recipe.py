@@ -45,7 +45,7 @@ def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
     options = request.options.glue
     if glue.cuda_major is not None:
         options = _joined(options, request.options.glue_cuda)
-    standard = max(options.std or 0, cxx_standard(torch.version_tuple))
+    standard = max(options.std or 0, cxx_standard(glue.lane, torch.version_tuple))
     shared = _shared_options(request, glue, torch, options)
     command = [
         *request.compiler.command,

@@ -48,9 +48,13 @@ class Recipe:
     link: list[str] | None = None  #: the start of the link command; None: the host compiler's
 
 
-def cxx_standard(torch: tuple[int, int]) -> int:
-    """The oldest C++ standard that the headers of this torch accept."""
-    return 20 if torch >= (2, 14) else 17
+def cxx_standard(lane: str, torch: tuple[int, int]) -> int:
+    """The C++ standard of a glue that is compiled with the headers of this torch.
+
+    ATen's headers refuse C++17 from torch 2.14 on, and torch compiles extensions as C++20 before
+    that. The headers of the stable ABI take C++17, and with it older compilers.
+    """
+    return 20 if lane == "aten" and torch >= (2, 13) else 17
 
 
 def host_flags(request: BuildRequest, optimisation: str) -> list[str]:

@@ -5,6 +5,7 @@ if(Torch_VERSION VERSION_LESS 2.4)
   message(FATAL_ERROR "${NAME}: needs torch 2.4 or newer, got ${Torch_VERSION} in "
     "${TORCH_FOLDER}; name a newer one with -DCMAKE_PREFIX_PATH=...")
 endif()
+# Programs that use the library may include ATen's headers, which refuse C++17 from torch 2.14 on.
 set(TORCH_CXX_STANDARD 20)
 if(Torch_VERSION VERSION_LESS 2.14)
   set(TORCH_CXX_STANDARD 17)
@@ -26,6 +27,9 @@ if(DOOR_CHOSEN STREQUAL "stable")
   set(DOOR_DEFINITIONS TORCH_TARGET_VERSION=0x020a000000000000)
   set(DOOR_LIBRARIES ${CMAKE_DL_LIBS})
 elseif(DOOR_CHOSEN STREQUAL "aten")
+  if(NOT Torch_VERSION VERSION_LESS 2.13)
+    set(TORCH_CXX_STANDARD 20)
+  endif()
   # ATen's parallel_for is in a header and uses OpenMP, so the library is compiled with OpenMP.
   find_package(OpenMP REQUIRED COMPONENTS CXX)
   set(DOOR_DEFINITIONS AT_PER_OPERATOR_HEADERS)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..builder import cxx_standard
 from ..doctor.records import GlueName, VariantName
 from . import ReleaseError
 from .schema import FIRST, Kernels, Matrix, Torch, machine_of, pair
@@ -22,13 +23,17 @@ STDLIB = {"c_stdlib": "sysroot", "c_stdlib_version": "2.28"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One variant for one platform, and the torch that its glue is compiled against."""
+    """One variant for one platform, and the torch of its environments.
+
+    Its glue is compiled against that torch, unless `headers` is another.
+    """
 
     variant: VariantName
     torch_minor: str
     torch: Torch
     platform: str = FIRST
     has_cpu_kernels: bool = True
+    headers: Torch | None = None
     #: Where the cell's CUDA code is; None for a cell without.
     cuda: Kernels | None = None
 
@@ -61,6 +66,12 @@ class Cell:
         if self.cuda is None or not self.cuda.is_in_glue:
             return self.glue
         return str(self.variant.glue._replace(cuda_major=self.cuda_major))
+
+    @property
+    def cxx(self) -> int:
+        """The C++ standard of the glue."""
+        torch = self.headers or self.torch
+        return cxx_standard(self.variant.glue.lane, pair(torch.release))
 
     @property
     def stable(self) -> bool:
@@ -128,9 +139,15 @@ def all_cells(matrix: Matrix) -> list[Cell]:
 
 def _cell(matrix: Matrix, minor: str, glue: GlueName, device: str) -> Cell:
     variant = VariantName.parse(f"{glue}-{device}")
+    cuda = None if device == "cpu" else matrix.kernels[str(variant.kernels)]
+    headers = matrix.stable.headers if glue.lane == "stable" else None
+    # CUDA code of a glue needs the headers of CUDA's libraries too, which are beside `torch`.
+    if cuda is not None and cuda.is_in_glue:
+        headers = None
     return Cell(
         variant=variant,
-        cuda=None if device == "cpu" else matrix.kernels[str(variant.kernels)],
+        cuda=cuda,
+        headers=matrix.torch[headers] if headers else None,
         torch_minor=minor,
         torch=matrix.torch[minor],
         platform=matrix.platform,

@@ -114,6 +114,28 @@ class MakeTorchEnv(Task):
         return [env.folder]
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FetchHeaders(Task):
+    """Unpacks a torch's wheel without what it requires, to compile against; the output is its
+    folder.
+
+    The wheel is for the Python `python_minor`, which need not be on this machine.
+    """
+
+    release: str
+    python_minor: str
+    machine: str
+
+    def run(self, context: Context) -> Sequence[Path]:
+        folder = fresh(context.settings.build / self.name)
+        arguments: list[str | Path] = ["pip", "install", "--python", sys.executable]
+        arguments += ["--target", folder, "--python-version", self.python_minor]
+        arguments += ["--python-platform", f"{self.machine}-manylinux_2_28"]
+        arguments += ["--no-deps", "--only-binary", "torch", f"torch=={self.release}"]
+        uv(context.log, arguments)
+        return [folder]
+
+
 def make_venv(log: Log, folder: Path, env: TorchEnv, requirements: Sequence[str | Path]) -> Path:
     """Makes an environment like `env` in `folder`, over an older one; returns its interpreter.
 

@@ -73,9 +73,16 @@ def obstacle(cell: Cell, host: Host, settings: Settings) -> str | None:
     return (
         emulation.missing(host.compiler, settings)
         or _compiler_obstacle(host, cell.torch.gcc, f"torch {cell.torch_minor}")
+        or _headers_obstacle(cell, host)
         or _torch_obstacle(cell, host)
         or _cuda_obstacle(cell, host, settings.matrix)
     )
+
+
+def _headers_obstacle(cell: Cell, host: Host) -> str | None:
+    if cell.headers is None:
+        return None
+    return _compiler_obstacle(host, cell.headers.gcc, f"torch {cell.headers.release}")
 
 
 def _torch_obstacle(cell: Cell, host: Host) -> str | None:
@@ -96,8 +103,10 @@ def _torch_obstacle(cell: Cell, host: Host) -> str | None:
 def _cuda_obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
     choice = toolchain(str(cell.variant.kernels), host, matrix)
     if isinstance(choice, Toolchain) and choice.clang is None:
-        gcc = matrix.toolkits[choice.version].gcc
-        return _compiler_obstacle(host, gcc, f"CUDA {choice.version}")
+        # An installed nvcc may be of a later minor than the one that the matrix names.
+        version = choice.nvcc.version_text if choice.nvcc else choice.version
+        toolkit = matrix.toolkits.get(version) or matrix.toolkits[choice.version]
+        return _compiler_obstacle(host, toolkit.gcc, f"CUDA {version}")
     return choice if isinstance(choice, str) else None
 
 

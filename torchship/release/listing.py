@@ -81,7 +81,7 @@ def cell_facts(cell: Cell, host: Host, settings: Settings) -> CellFacts:
         device=cell.device,
         torch=cell.torch.release,
         pythons=list(cell.torch.pythons),
-        cxx=cell.torch.cxx,
+        cxx=cell.cxx,
         abi=cell.cxx11_abi,
         optional=cell.optional,
         buildable=reason is None,

@@ -35,6 +35,7 @@ TORCHES = {
     "3.12": ">=2.2",
     "3.13": ">=2.5",
     "3.14": ">=2.9",
+    "3.15": ">=2.15",
 }
 # The first torch minor whose wheel on PyPI has the C++11 ABI 1, by platform.
 FIRST_ABI1 = {"linux-x86_64": "2.7", "linux-aarch64": "2.6"}
@@ -103,21 +104,25 @@ def _archs(where: Loc, kernels: Kernels, toolkit: Toolkit) -> Problems:
 def _stable(matrix: Matrix) -> Problems:
     where: Loc = ("stable", "built_with")
     stable = matrix.stable
+    compiled_with: dict[Loc, str] = {where: stable.built_with}
+    if stable.headers:
+        compiled_with["stable", "headers"] = stable.headers
     minors: dict[Loc, str] = {
         ("package", "default_torch"): matrix.package.default_torch,
         ("stable", "target"): stable.target,
-        where: stable.built_with,
+        **compiled_with,
     }
     for loc, minor in minors.items():
         if minor not in matrix.torch:
             entries = ", ".join(matrix.minors())
             yield loc, f"torch {minor} has no entry under `torch`; there are {entries}"
-    if Version(stable.built_with) < Version(stable.target):
-        yield (
-            where,
-            f"the headers of torch {stable.built_with} cannot target torch {stable.target}; "
-            f"name torch {stable.target} or newer",
-        )
+    for loc, minor in compiled_with.items():
+        if Version(minor) < Version(stable.target):
+            yield (
+                loc,
+                f"the headers of torch {minor} cannot target torch {stable.target}; "
+                f"name torch {stable.target} or newer",
+            )
     torch = matrix.torch.get(stable.built_with)
     yield from _devices(("stable", "devices"), stable.devices, matrix)
     yield from _compilers(where, stable.devices, torch, matrix)

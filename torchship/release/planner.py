@@ -19,7 +19,7 @@ from .conda_steps import (
     TestPackage,
 )
 from .emulation import UnpackPython
-from .environments import MakeTorchEnv, TorchEnv
+from .environments import FetchHeaders, MakeTorchEnv, TorchEnv
 from .host import Host, borrowed_torch, toolchain
 from .pack_steps import JoinWheels, PackedCell, PackSdist, PackWheel, package_sources
 from .schema import Tool, pair
@@ -188,6 +188,18 @@ class Plan:
             cache=None if cell.stable else self._own_cache(name),
         )
 
+    def _headers(self, cell: Cell) -> Task | None:
+        """Fetches the torch whose headers replace those of the cell's torch; None without one."""
+        if cell.headers is None:
+            return None
+        task = FetchHeaders(
+            name=f"headers/torch-{cell.headers.release}",
+            release=cell.headers.release,
+            python_minor=cell.headers.pythons[0],
+            machine=self.settings.machine,
+        )
+        return self.add(task, cell)
+
     def _own_cache(self, env_name: str) -> Path:
         return self.settings.cache / f"uv-{env_name}"
 
@@ -230,7 +242,7 @@ class Plan:
             name=f"glue/{cell.glue_object}",
             glue=cell.glue_object,
             cxx11_abi=cell.cxx11_abi,
-            env=self._torch_env(cell, env),
+            env=self._headers(cell) or self._torch_env(cell, env),
             kernels=self.settings.matrix.kernels[kernels] if has_cuda else None,
             toolchain=self._toolchain(kernels) if has_cuda else None,
             toolkit=self._toolkit(kernels, cell) if has_cuda else None,

@@ -145,10 +145,15 @@ class Kernels(Strict):
 
 
 class Stable(Strict):
-    """The stable glue; without devices, each torch minor has a glue of its own."""
+    """The stable glue; without devices, each torch minor has a glue of its own.
+
+    `headers` names the torch whose headers the glue of a release is compiled with; None for
+    `built_with`, the torch of the environments.
+    """
 
     target: Minor
     built_with: Minor
+    headers: Minor | None = None
     devices: list[Device]
 
 
@@ -177,8 +182,8 @@ class Torch(Strict):
 
     @property
     def cxx(self) -> int:
-        """The C++ standard that torch's headers need."""
-        return cxx_standard(pair(self.release))
+        """The C++ standard of its ATen glue."""
+        return cxx_standard("aten", pair(self.release))
 
     @property
     def conda(self) -> str:

@@ -167,7 +167,7 @@ def verify(verification: Verification, chosen: Sequence[Target], *, join: bool =
     else:
         stored = evidence.load(path) if join and is_first else None
         if stored:
-            evidence.save(joined(stored, verification.wheel, environments), path)
+            evidence.save(joined(verification, stored, environments), path)
         else:
             evidence.save(gathered(verification, environments), path)
         verification.console.print(f"stored in {name}; now run:\n{WRITE_COMMAND}")
@@ -256,10 +256,21 @@ def _show(result: Environment, target: Target, console: Console) -> None:
         console.print(f"        {result.reason}", markup=False, soft_wrap=True)
 
 
-def joined(stored: Evidence, wheel: Path, results: Sequence[Environment]) -> Evidence:
-    """The stored results, updated by `results`, which get the wheel's name and commit."""
+def joined(
+    verification: Verification, stored: Evidence, results: Sequence[Environment]
+) -> Evidence:
+    """The stored results, updated by `results`, which get the wheel's name and commit.
+
+    A Python that was not tried before gets a row for each torch that has no wheel for it.
+    """
+    wheel = verification.wheel
     commit = " ".join(commits(read_wheel(wheel)))
     rows = {(row.torch, row.python): row for row in stored.environments}
+    pythons = {result.python for result in results}
+    date = max(result.date for result in results)
+    for row in _rows(verification.matrix, results, date):
+        if row.python in pythons:
+            rows.setdefault((row.torch, row.python), row)
     for result in results:
         values = result.model_dump()
         values["wheel"] = wheel.name

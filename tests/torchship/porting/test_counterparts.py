@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from torchship.doctor.layouts import symbol_range
 from torchship.porting.counterparts import (
     METHODS,
     OPERATORS,
@@ -201,3 +202,12 @@ def test_an_operator_without_a_wrapper_goes_through_the_dispatcher() -> None:
     assert row is not None
     assert row.status is Status.DISPATCHER
     assert row.torch == "2.10"
+
+
+@pytest.mark.parametrize("version", SHIMS)
+def test_the_doctor_knows_which_torch_has_each_c_function_of_the_stable_abi(version: str) -> None:
+    """So that `torch-doctor --torch 2.13` refuses an extension that calls those of 2.14."""
+    of_builds = re.compile("cuda|mps")  # in some builds of a torch alone
+    names = [name for name in SHIMS[version].split() if not of_builds.search(name)]
+    firsts = {name: (symbol_range(name) or (None,))[0] for name in names}
+    assert firsts == dict.fromkeys(names, minor(version))

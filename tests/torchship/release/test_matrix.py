@@ -36,12 +36,14 @@ MISTAKES = [
     ("abi: {pypi: 0, conda: 1}", "abi: {pypi: 1, conda: 1}", ["torch 2.4", "C++11 ABI 0"]),
     ('    release: "2.4.1"', '    release: "2.5.1"', ["no release of torch 2.4"]),
     ('["3.10", "3.11", "3.12"]\n', '["3.10", "3.13"]\n', ["no wheel for Python 3.13"]),
-    ('["3.11", "3.12", "3.13", "3.14"]', '["3.10", "3.11"]', ["no wheel for Python 3.10"]),
+    ('["3.11", "3.12", "3.13", "3.14", "3.15"]', '["3.10"]', ["no wheel for Python 3.10"]),
     ("abi: {pypi: 1, conda: 1}", "abi: {pypi: 1, conda: 0}", ["conda-forge", "ABI 1, got 0"]),
     ("  cpu: {}", '  cpu: {toolkit: "12.8"}', ["CPU kernels take neither"]),
     ('fatbinary: "13.0"', 'fatbinary: "12.8"', ["no fatbinary", "name one of: 13.0"]),
     ("    nvcc: false", "    nvcc: true", ["exclude each other"]),
     ('  built_with: "2.13"', '  built_with: "2.99"', ["2.99", "no entry"]),
+    ('  headers: "2.15"', '  headers: "2.98"', ["2.98", "no entry"]),
+    ('  headers: "2.15"', '  headers: "2.9"', ["torch 2.9", "cannot target torch 2.10"]),
     ('  "2.5":', '  "2.4":', ["duplicate key"]),
     ("schema: 1", "schema: [", ["not valid YAML"]),
 ]
@@ -105,4 +107,5 @@ def test_every_gpu_of_a_torch_finds_machine_code_and_one_that_serves_it(matrix) 
 def test_the_conda_pin_and_the_c_standard_follow_from_the_release(matrix) -> None:
     torch = matrix.torch["2.9"]
     assert (torch.cxx, torch.conda) == (17, ">=2.9.0,<2.10.0a0")
-    assert matrix.torch["2.14"].cxx == 20
+    assert {matrix.torch[minor].cxx for minor in ("2.10", "2.11", "2.12")} == {17}
+    assert {matrix.torch[minor].cxx for minor in ("2.13", "2.14", "2.15")} == {20}

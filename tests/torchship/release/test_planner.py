@@ -10,6 +10,7 @@ from small_checkout import CHECKOUT
 from torchship.builder import CudaToolkit, HostCompiler
 from torchship.release.cells import all_cells, for_conda, select
 from torchship.release.host import Host, obstacle
+from torchship.release.matrix import load
 from torchship.release.planner import CPU_TORCH, CUDA_TORCH, ROOM, Plan
 from torchship.release.settings import make_settings
 from torchship.release.tasks import SkipTask
@@ -73,6 +74,42 @@ def test_glue_is_compiled_once_per_abi(matrix, tasks) -> None:
     cells, _ = plan_of(matrix)
     assert named(tasks, "glue") == {cell.glue for cell in cells}
     assert len(cells) > 2 * len(named(tasks, "glue"))
+
+
+def test_the_stable_glue_is_compiled_with_the_headers_that_the_matrix_names(matrix, tasks) -> None:
+    release = matrix.torch[matrix.stable.headers].release
+    assert tasks["glue/stable210"].env is tasks[f"headers/torch-{release}"]
+    assert named(tasks, "headers") == {f"torch-{release}"}
+    built_with = matrix.torch[matrix.stable.built_with].release
+    assert tasks["venv/stable210-cpu"].env.release == built_with
+    assert tasks["glue/aten29-abi1"].env.name.startswith("env/torch-2.9.")
+
+
+def test_without_other_headers_the_stable_glue_takes_those_of_its_environment(
+    matrix_text, tmp_path
+) -> None:
+    path = tmp_path / "build_matrix.yaml"
+    path.write_text(matrix_text.replace('  headers: "2.15"\n', ""), encoding="utf-8")
+    matrix = load(path)
+    tasks = plan_of(matrix)[1].tasks
+    assert tasks["glue/stable210"].env is tasks["env/torch-2.13.0-py3.11"]
+    assert not named(tasks, "headers")
+
+
+def test_a_compiler_too_old_for_the_headers_is_said(matrix) -> None:
+    (cell,) = select(all_cells(matrix), ["stable210-cpu"])
+    old = replace(HOST, compiler=HostCompiler(("g++",), "g++", "10.2.0"))
+    reason = obstacle(cell, old, make_settings(matrix, CHECKOUT))
+    assert reason is not None and reason.startswith("torch 2.15.0 takes g++ 11 to 15, got g++ 10")
+    assert obstacle(replace(cell, headers=None), old, make_settings(matrix, CHECKOUT)) is None
+
+
+def test_cuda_code_in_the_stable_glue_is_compiled_beside_the_libraries_of_cuda(matrix) -> None:
+    in_glue = matrix.kernels["cuda13"].model_copy(update={"code_in": "glue"})
+    other = matrix.model_copy(update={"kernels": {**matrix.kernels, "cuda13": in_glue}})
+    cells = {cell.device: cell for cell in select(all_cells(other), ["stable*"])}
+    assert cells["cu13"].headers is None
+    assert cells["cpu"].headers is matrix.torch[matrix.stable.headers]
 
 
 def test_every_cell_is_audited_packed_and_run(matrix, tasks) -> None:

@@ -26,6 +26,7 @@ class Nvcc(CudaToolkit):
 
 EVERY = ("70", "75", "80", "86", "90", "100", "120")
 NVCC13 = Nvcc("/cuda-13.0/bin/nvcc", (13, 0), (), EVERY[1:])
+NVCC132 = Nvcc("/cuda-13.2/bin/nvcc", (13, 2), (), EVERY[1:])
 NVCC12 = Nvcc("/cuda-12.8/bin/nvcc", (12, 8), (), EVERY)
 NVCC129 = Nvcc("/cuda-12.9/bin/nvcc", (12, 9), (), EVERY)
 NVCC124 = Nvcc("/cuda-12.4/bin/nvcc", (12, 4), (), EVERY[:5])
@@ -36,16 +37,18 @@ def chosen(matrix, kernels: str, **compilers: object) -> Toolchain | str:
 
 
 @pytest.mark.parametrize(
-    ("nvccs", "version"),
+    ("kernels", "nvccs", "version"),
     [
-        ((NVCC12, NVCC13), "12.8"),
-        ((NVCC13, NVCC129), "12.9"),
-        ((NVCC129, NVCC12), "12.8"),
-        ((NVCC124, NVCC129), "12.9"),
+        ("cuda12", (NVCC12, NVCC13), "12.8"),
+        ("cuda12", (NVCC13, NVCC129), "12.9"),
+        ("cuda12", (NVCC129, NVCC12), "12.8"),
+        ("cuda12", (NVCC124, NVCC129), "12.9"),
+        ("cuda13", (NVCC12, NVCC132), "13.2"),
+        ("cuda13", (NVCC132, NVCC13), "13.0"),
     ],
 )
-def test_an_nvcc_of_the_major_comes_first(matrix, nvccs, version) -> None:
-    toolchain = chosen(matrix, "cuda12", nvccs=nvccs, debian=DEBIAN)
+def test_an_nvcc_of_the_major_comes_first(matrix, kernels, nvccs, version) -> None:
+    toolchain = chosen(matrix, kernels, nvccs=nvccs, debian=DEBIAN)
     assert (
         isinstance(toolchain, Toolchain)
         and toolchain.nvcc

@@ -171,6 +171,19 @@ def test_results_of_a_named_python_join_the_stored_ones(
     )
 
 
+def test_a_python_that_is_new_gets_a_row_for_each_torch(world, matrix, wheel, monkeypatch) -> None:
+    world.verify(wheel, targets(matrix))
+    stored = evidence.load(world.results)
+    older = [row for row in stored.environments if row.python != "3.15"]
+    evidence.save(stored.model_copy(update={"environments": older}), world.results)
+    world.verify(wheel, targets(matrix, [named(monkeypatch, "3.15")]), join=True)
+    states = {
+        row.torch: row.state for row in evidence.load(world.results).environments[len(older) :]
+    }
+    expected = dict.fromkeys(matrix.torch, "unsupported") | {"2.15": "ran"}
+    assert states == expected
+
+
 def test_a_named_python_needs_the_full_verification(capsys) -> None:
     assert main(["--dry-run", "--python", sys.executable]) == 2
     assert "--python belongs to --verify full" in capsys.readouterr().out
@@ -325,8 +338,17 @@ def cells(table: str, minor: str) -> list[str]:
 def test_the_table_says_what_was_seen(matrix, wheel) -> None:
     results = make_results(matrix, wheel, **{"torch-2.9-py3.13": "failed"})
     table = support_table.full(matrix, results, {"2.4": "7 passed"})
-    assert cells(table, "2.9") == ["ran", "ran", "ran", "**fails** (failed)", *["ran"] * 3]
-    assert cells(table, "2.4") == ["ran", "ran", "ran", "no", "no", "no", "no"]
+    assert cells(table, "2.9") == [
+        "ran",
+        "ran",
+        "ran",
+        "**fails** (failed)",
+        "ran",
+        "no",
+        *["ran"] * 2,
+        "no",
+    ]
+    assert cells(table, "2.4") == ["ran", "ran", "ran", *["no"] * 6]
     assert table.count("| 7 passed |") == 1
     assert DATE[:10] in table and "c" * 12 in table
     assert "untried" not in table

@@ -197,21 +197,26 @@ struct StableTorch : TensorCalls<StableTorch, torch::stable::Tensor> {
     throw std::runtime_error(std::string(PROJECT_NAME ": torch's ") + what + " failed: " + cause());
   }
 
-  // Returns the cause of torch's last failure. From torch 2.13 on, a function of torch returns the
-  // text of the last exception. This code looks up that function by name, so that the object also
-  // loads into older torches.
+  // Returns the cause of torch's last failure, which torch tells from 2.13 on.
   static std::string cause() {
-    if (void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) {
-      using What = const char* (*)();
-      const auto what =
-          reinterpret_cast<What>(dlsym(torch, "torch_exception_get_what_without_backtrace"));
-      const std::string text = what != nullptr ? what() : "";
-      dlclose(torch);
-      if (!text.empty()) return text;
-    }
+    const char* text = last_exception();
+    if (text != nullptr && *text != 0) return text;
     return "out of memory, or a CUDA error of this or of an earlier operation; torch printed the "
            "cause to the standard error output";
   }
+
+  // Returns the text of torch's last exception, or nullptr before torch 2.13. That function of
+  // torch is newer than the target, so it is looked up by name: by torch's headers from 2.15 on.
+  static const char* last_exception() {
+#ifdef TORCH_DYNAMIC_VERSION_CALL_2_13_0
+    return TORCH_DYNAMIC_VERSION_CALL_2_13_0(torch_exception_get_what_without_backtrace, no_text);
+#else
+    const auto what = reinterpret_cast<decltype(&no_text)>(
+        dlsym(RTLD_DEFAULT, "torch_exception_get_what_without_backtrace"));
+    return what != nullptr ? what() : nullptr;
+#endif
+  }
+  static const char* no_text() { return nullptr; }
 };
 
 using Door = StableTorch;
