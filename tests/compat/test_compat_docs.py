@@ -12,6 +12,7 @@ from lltm_conda.engine import doctor
 from lltm_conda.engine.doctor import faults
 from lltm_conda.engine.doctor.layouts import LAYOUTS
 from lltm_conda.engine.doctor.records import dotted
+from measurements.foreign_table import interpreter_table
 from measurements.foreign_table import table as foreign_table
 from measurements.foreign_table.causes import real_cause
 from measurements.pair_table import table as pair_table
@@ -128,6 +129,18 @@ def test_the_foreign_table_holds_what_it_promises() -> None:
     assert not_accepted <= 0.05 * counts.working
     assert counts.wrong_cause <= 0.02 * counts.rightly_refused
     assert counts.unknown <= 0.2 * counts.pairs
+
+
+def test_under_no_interpreter_an_object_was_accepted_that_fails() -> None:
+    rows = interpreter_table.load().rows
+    assert interpreter_table.count_accepted_that_fail(rows) == 0
+    assert len({row.interpreter for row in rows}) >= 4
+    assert any(row.interpreter.startswith("Debian's") for row in rows)
+    with_library_path = [row for row in rows if row.library_path]
+    assert 0.05 <= len(with_library_path) / len(rows) <= 0.15
+    working = [row for row in rows if row.works]
+    assert sum(row.verdict == "fails" for row in working) <= 0.02 * len(working)
+    assert sum(row.verdict == "unknown" for row in working) <= 0.1 * len(working)
 
 
 def test_a_stored_table_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,7 @@ def test_the_stored_cases_were_all_judged_as_they_load() -> None:
     assert counts["cases"] >= 300
     assert counts["accepted that fail"] == 0
     assert counts["refused that load"] == 0
+    assert counts["cause not named"] == 0
 
 
 def test_each_kind_of_interpreter_and_of_linking_is_drawn() -> None:
