@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -209,6 +210,25 @@ def test_failure_shows_the_compilers_words_and_what_to_do(
         execute([broken], tmp_path, log=lambda _: None)
     assert "x.cpp: No space left on device" in str(caught.value)
     assert str(caught.value).endswith("free some disk space and run the same command again")
+
+
+def test_a_signal_amid_the_start_of_a_command_ends_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popen = subprocess.Popen
+    processes: list[subprocess.Popen[str]] = []
+
+    def start_and_be_ended(*arguments, **options) -> subprocess.Popen[str]:
+        processes.append(popen(*arguments, **options))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return processes[-1]
+
+    monkeypatch.setattr(sys.modules[execute_package.__module__], "find_ninja", lambda: None)
+    monkeypatch.setattr(subprocess, "Popen", start_and_be_ended)
+    step = Step("sleep", (), tmp_path / "out", ("sleep", "60"))
+    with pytest.raises(SystemExit):
+        execute([step], tmp_path, log=lambda _: None)
+    assert [process.returncode for process in processes] == [-signal.SIGTERM]
 
 
 def test_what_is_up_to_date_is_not_built_again(tmp_path: Path) -> None:
