@@ -73,6 +73,15 @@ def test_without_a_torch_the_build_names_both_ways(source_tree: Path, tmp_path: 
     assert "--config-settings torch=2.13.0" in result.output
 
 
+def test_missing_torch_names_the_flag(source_tree: Path, tmp_path: Path) -> None:
+    place = Place(tmp_path, with_torch=False)
+    options = ("--no-build-isolation", "--no-deps", "-w", tmp_path)
+    ran = place.pip("wheel", *options, source_tree)
+    assert ran.code != 0
+    assert "pip install --no-build-isolation" in ran.output
+    assert "Traceback" not in ran.output.partition("lltm is compiled against")[2]
+
+
 def contents(wheel: Path) -> dict[str, int]:
     with zipfile.ZipFile(wheel) as archive:
         return {info.filename: info.CRC for info in archive.infolist()}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .plan import Step
 from .programs import BuildError, Log
-from .signals import exit_on_signals
+from .signals import exit_on_signals, signals_held_back
 
 # Characters that ninja cannot read in a path. If a command holds one, ninja is not used.
 _NOT_FOR_NINJA = re.compile(r"[\n\r|]")
@@ -125,8 +125,29 @@ def _run(command: Sequence[str], name: str, log: Log = lambda _: None) -> None:
     # The terminal's Ctrl-C does not reach such a session, but raises KeyboardInterrupt here.
     # It does not in another thread, so there the terminal must reach the compiler itself.
     own_session = threading.current_thread() is threading.main_thread()
+    tail: deque[str] = deque(maxlen=60)
+    process: subprocess.Popen[str] | None = None
     try:
-        process = subprocess.Popen(
+        with signals_held_back():
+            process = _start(command, name, own_session=own_session)
+        assert process.stdout is not None
+        for line in process.stdout:
+            tail.append(line.rstrip())
+            log(tail[-1])
+        code = process.wait()
+    except BaseException:
+        if process is not None:
+            _end(process, own_session=own_session)
+        raise
+    if code != 0:
+        output = "\n".join(tail)
+        advice = next((advice for mark, advice in _HINTS if mark in output), _HINT)
+        raise BuildError(f"{name} failed with exit code {code}:\n{output}\n{advice}")
+
+
+def _start(command: Sequence[str], name: str, *, own_session: bool) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -139,20 +160,6 @@ def _run(command: Sequence[str], name: str, log: Log = lambda _: None) -> None:
         )
     except OSError as error:
         raise BuildError(f"{name}: {command[0]} does not start: {error}; install it") from error
-    tail: deque[str] = deque(maxlen=60)
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            tail.append(line.rstrip())
-            log(tail[-1])
-        code = process.wait()
-    except BaseException:
-        _end(process, own_session=own_session)
-        raise
-    if code != 0:
-        output = "\n".join(tail)
-        advice = next((advice for mark, advice in _HINTS if mark in output), _HINT)
-        raise BuildError(f"{name} failed with exit code {code}:\n{output}\n{advice}")
 
 
 def _end(process: subprocess.Popen[str], *, own_session: bool) -> None:

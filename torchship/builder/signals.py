@@ -45,5 +45,29 @@ def exit_on_signals() -> Iterator[None]:
             signal.signal(number, _DEFAULT_HANDLERS[number])
 
 
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Lets a signal that comes in a `with` block count at the block's end.
+
+    Amid the start of a process, the exception of a handler would leave behind a process that
+    nobody knows. Only the main thread can set handlers; what is ignored stays ignored.
+    """
+    arrived: list[int] = []
+    handlers: dict[signal.Signals, Callable[[int, FrameType | None], object]] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _DEFAULT_HANDLERS:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+                signal.signal(number, lambda number, _: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for late in arrived:
+        signal.raise_signal(late)
+
+
 def _ignore(number: int, _: FrameType | None) -> None:
     """Unlike SIG_IGN, this is not inherited by programs that the build starts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -11,20 +12,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from build_places import REPO, environment
+from processes import clean_environment as environment
+from rendered_client import PROJECT
+from small_clients import REPO
 
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import BuildError, BuildRequest, Step, execute, linked_sources, plan
-from lltm_conda.engine.builder import execute as execute_package
-from lltm_conda.engine.doctor import find_torch, read_binary
+from torchship.builder import BuildError, BuildRequest, Step, execute, plan
+from torchship.builder import execute as execute_package
+from torchship.doctor import find_torch, read_binary
 
-PRINT_PLAN = """
+PRINT_PLAN = f"""
 import sys
-from pathlib import Path
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import fitting_request, plan
-from lltm_conda.engine.doctor import find_torch
-for step in plan(fitting_request(PROJECT, find_torch(), Path("out"), {"PATH": sys.argv[1]})):
+from pathlib import Path, PosixPath
+from torchship.builder import fitting_request, plan
+from torchship.doctor import find_torch
+from torchship.doctor.project import Project
+PROJECT = {PROJECT!r}
+for step in plan(fitting_request(PROJECT, find_torch(), Path("out"), {{"PATH": sys.argv[1]}})):
     print(step)
 """
 
@@ -42,7 +45,7 @@ needs_stable_torch = pytest.mark.skipif(
 
 def test_plan_is_the_same_in_every_process() -> None:
     def printed(seed: str) -> str:
-        env = environment(PYTHONHASHSEED=seed, LLTM_CONDA_LOAD="0", PYTHONPATH=str(REPO))
+        env = environment(PYTHONHASHSEED=seed, PYTHONPATH=str(REPO))
         command = [sys.executable, "-c", PRINT_PLAN, env["PATH"]]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
 
@@ -85,7 +88,7 @@ def test_variables_reach_the_compiler(
     tmp_path: Path, changes: dict[str, str], present: str, absent: str
 ) -> None:
     steps = plan(request(tmp_path, **changes))
-    (compile_step,) = (s for s in steps if s.name == "compile cpu_table.cpp for kernels-cpu.so")
+    (compile_step,) = (s for s in steps if s.name == "compile rms_norm.cpp for kernels-cpu.so")
     assert present in compile_step.command
     assert absent not in compile_step.command
 
@@ -96,13 +99,6 @@ def test_linker_flags_reach_every_link(tmp_path: Path) -> None:
     links = [step for step in steps if step.name.startswith("link ")]
     assert len(links) == 2
     assert all("-Wl,-z,noexecstack" in step.command for step in links)
-
-
-@pytest.mark.parametrize("lane", ["stable", "aten"])
-def test_sources_of_one_object_have_names_of_their_own(lane: str) -> None:
-    # torch.utils.cpp_extension names an object after its source's stem, CUDA's apart.
-    stems = Counter((path.stem, path.suffix) for path in linked_sources(lane, cuda=True))
-    assert {stem for stem, times in stems.items() if times > 1} == set()
 
 
 def shell(name: str, script: str, inputs: tuple[Path, ...], output: Path) -> Step:
@@ -214,6 +210,25 @@ def test_failure_shows_the_compilers_words_and_what_to_do(
         execute([broken], tmp_path, log=lambda _: None)
     assert "x.cpp: No space left on device" in str(caught.value)
     assert str(caught.value).endswith("free some disk space and run the same command again")
+
+
+def test_a_signal_amid_the_start_of_a_command_ends_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popen = subprocess.Popen
+    processes: list[subprocess.Popen[str]] = []
+
+    def start_and_be_ended(*arguments, **options) -> subprocess.Popen[str]:
+        processes.append(popen(*arguments, **options))
+        os.kill(os.getpid(), signal.SIGTERM)
+        return processes[-1]
+
+    monkeypatch.setattr(sys.modules[execute_package.__module__], "find_ninja", lambda: None)
+    monkeypatch.setattr(subprocess, "Popen", start_and_be_ended)
+    step = Step("sleep", (), tmp_path / "out", ("sleep", "60"))
+    with pytest.raises(SystemExit):
+        execute([step], tmp_path, log=lambda _: None)
+    assert [process.returncode for process in processes] == [-signal.SIGTERM]
 
 
 def test_what_is_up_to_date_is_not_built_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m lltm_conda build`: one build at a time, in a trusted cache, and what it leaves."""
+"""`python -m PACKAGE build`: one build at a time, in a trusted cache, and what it leaves."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from build_places import environment, run
+from processes import clean_environment
+from small_clients import project_of
 
-import lltm_conda
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import BuildError
-from lltm_conda.engine.builder.signals import exit_on_signals
-from lltm_conda.engine.doctor import cache, find_torch
-from lltm_conda.engine.doctor.cache import source_hash
-from lltm_conda.engine.doctor.project import Project
-from lltm_conda.engine.runtime import local_build
-
-PACKAGE = Path(lltm_conda.__file__).parent
-THREADS = Path(__file__).with_name("threads_program.py")
+from torchship.builder import BuildError
+from torchship.builder.signals import exit_on_signals
+from torchship.doctor import cache, find_torch
+from torchship.doctor.cache import source_hash
+from torchship.doctor.project import Project
+from torchship.runtime import local_build
 
 
 @pytest.fixture
-def env(tmp_path: Path) -> dict[str, str]:
+def env(tmp_path: Path, tiny_package: Path) -> dict[str, str]:
     """Steers the command line to a compiler that tells its version and compiles nothing."""
     script = tmp_path / "a-c++"
     script.write_text('#!/bin/sh\ncase $1 in -*v*) exec c++ "$@" ;; esac\nexit 1\n')
     script.chmod(0o755)
-    return environment(
-        LLTM_CONDA_CACHE=str(tmp_path / "cache"), FORCE_CUDA="0", PYTHONPATH=str(PACKAGE.parent)
-    ) | {"CXX": str(script)}
+    return clean_environment(
+        TINY_CACHE=str(tmp_path / "cache"),
+        FORCE_CUDA="0",
+        PYTHONPATH=str(tiny_package.parent),
+        CXX=str(script),
+    )
 
 
 @pytest.fixture
@@ -56,24 +56,45 @@ def slow(env: dict[str, str], tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "lltm_conda", "build", *arguments]
+    return [sys.executable, "-P", "-m", "tiny_client", "build", *arguments]
+
+
+class Ran(NamedTuple):
+    code: int
+    output: str  # standard output and standard error
+
+
+def build(*arguments: str, cwd: Path, env: dict[str, str]) -> Ran:
+    """What a command about builds says, to its end."""
+    process = subprocess.run(
+        command(*arguments),
+        cwd=cwd,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+    )
+    return Ran(process.returncode, process.stdout)
 
 
 def test_a_killed_build_is_listed_and_removed(slow: dict[str, str], tmp_path: Path) -> None:
     env = slow
     base = tmp_path / "cache"
-    build = subprocess.Popen(
+    killed = subprocess.Popen(
         command(), cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, start_new_session=True
     )
     end = time.monotonic() + 120
     while not (tmp_path / "pids").is_file() and time.monotonic() < end:
         time.sleep(0.1)
-    running = run(*command("--remove", "all"), cwd=tmp_path, env=env)
-    os.killpg(build.pid, signal.SIGKILL)
-    build.wait()
+    running = build("--remove", "all", cwd=tmp_path, env=env)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
     assert (running.code, "another process builds here" in running.output) == (1, True)
-    assert "killed or running" in run(*command("--list"), cwd=tmp_path, env=env).good()
-    assert "removed building-" in run(*command("--remove", "all"), cwd=tmp_path, env=env).good()
+    listed = build("--list", cwd=tmp_path, env=env)
+    assert (listed.code, "killed or running" in listed.output) == (0, True)
+    removed = build("--remove", "all", cwd=tmp_path, env=env)
+    assert (removed.code, "removed building-" in removed.output) == (0, True)
     assert [path.name for path in base.iterdir()] == ["lock"]
 
 
@@ -88,7 +109,7 @@ def test_a_build_that_a_signal_ends_leaves_no_compiler(
         '#!/bin/sh\ncase $1 in -*v* | -dumpmachine) exec c++ "$@" ;; esac\n'
         f"echo $$ >> '{pids}'\nsleep 300 &\necho $! >> '{pids}'\nwait\n"
     )
-    build = subprocess.Popen(
+    ended = subprocess.Popen(
         command(),
         cwd=tmp_path,
         env=slow | {"CXXFLAGS": flags},
@@ -99,8 +120,8 @@ def test_a_build_that_a_signal_ends_leaves_no_compiler(
     end = time.monotonic() + 120
     while not (pids.is_file() and len(pids.read_text().split()) > 1) and time.monotonic() < end:
         time.sleep(0.1)
-    build.send_signal(number)
-    code = build.wait(timeout=60)
+    ended.send_signal(number)
+    code = ended.wait(timeout=60)
     assert [pid for pid in pids.read_text().split() if is_running(pid)] == []
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
     assert code == 128 + number or number == signal.SIGINT
@@ -144,8 +165,8 @@ def is_running(pid: str) -> bool:
 
 
 def test_a_failed_build_leaves_nothing(env: dict[str, str], tmp_path: Path) -> None:
-    result = run(*command(), cwd=tmp_path, env=env)
-    assert (result.code, "lltm was not built" in result.output) == (1, True)
+    result = build(cwd=tmp_path, env=env)
+    assert (result.code, "tiny-client was not built" in result.output) == (1, True)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
 
 
@@ -154,9 +175,9 @@ def test_root_builds_nothing_in_the_home_of_a_user(env: dict[str, str], tmp_path
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, 65534, 65534)
-    result = run(*command(), cwd=tmp_path, env=env | {"LLTM_CONDA_CACHE": "", "HOME": str(home)})
+    result = build(cwd=tmp_path, env=env | {"TINY_CACHE": "", "HOME": str(home)})
     (line,) = result.output.splitlines()
-    assert (result.code, "set LLTM_CONDA_CACHE" in line) == (1, True)
+    assert (result.code, "set TINY_CACHE" in line) == (1, True)
     assert list(home.iterdir()) == []
 
 
@@ -170,12 +191,12 @@ class Compiled:
 
 
 @pytest.fixture
-def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
+def compiled(tmp_path: Path, tiny_package: Path, monkeypatch: pytest.MonkeyPatch) -> Compiled:
     """A cache with a build made under FORCE_CUDA=0."""
     torch = find_torch()
-    sources = source_hash(PACKAGE)
+    sources = source_hash(tiny_package)
     assert sources is not None
-    project = PROJECT._replace(cache=tmp_path / "cache")
+    project = project_of("tiny", tiny_package)._replace(cache=tmp_path / "cache")
     folder = cache.entry_folder(project, torch, sources)
     cache.make(project, folder)
     for name in ("glue-stable210.so", "kernels-cpu.so"):
@@ -233,31 +254,14 @@ def test_an_installation_without_sources_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(cache, "source_hash", lambda package: None)
+    project = project_of("tiny", tmp_path / "tiny_client")._replace(cache=tmp_path / "cache")
     with pytest.raises(BuildError, match="--no-build-isolation FOLDER"):
-        local_build.build(PROJECT._replace(cache=tmp_path / "cache"), find_torch())
+        local_build.build(project, find_torch())
 
 
 @pytest.mark.slow
-def test_sixteen_threads_share_the_op_the_loader_and_one_build(tmp_path: Path) -> None:
-    cache_folder = tmp_path / "cache"
-    env = environment(
-        LLTM_CONDA_CACHE=str(cache_folder),
-        PYTHONPATH=str(PACKAGE.parent),
-        DEBUG="1",
-        FORCE_CUDA="0",
-    )
-    output = run(sys.executable, "-P", THREADS, cache_folder, cwd=tmp_path, env=env).good()
-    assert output.splitlines()[-2:] == ["compiled 1", "failures 0"], output
-
-
-@pytest.mark.slow
-def test_eight_processes_on_a_cold_cache_compile_once(tmp_path: Path) -> None:
-    env = environment(
-        LLTM_CONDA_CACHE=str(tmp_path / "cache"),
-        PYTHONPATH=str(PACKAGE.parent),
-        DEBUG="1",
-        FORCE_CUDA="0",
-    )
+def test_eight_processes_on_a_cold_cache_compile_once(env: dict[str, str], tmp_path: Path) -> None:
+    env = {**env, "DEBUG": "1", "CXX": "c++"}
     builds = [
         subprocess.Popen(command(), cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
         for _ in range(8)

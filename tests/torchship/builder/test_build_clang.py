@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rendered_client import PROJECT
 
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import BuildRequest, ClangToolkit, Step, plan
+from torchship.builder import BuildRequest, ClangToolkit, Step, plan
 
 KNOWS = "sm_70 sm_75 sm_80 sm_90 sm_90a"
 ASSEMBLES = "'sm_75','sm_80','sm_90','sm_90a','sm_100','sm_120'"
@@ -77,7 +77,7 @@ def test_clang_compiles_device_code_and_the_host_compiler_the_rest(
     for step in plan_steps[:-2]:
         assert (step.command[0] == toolkit.clang) == (step.inputs[0].suffix == ".cu")
     device = next(step for step in plan_steps if step.command[0] == toolkit.clang)
-    assert "-DLLTM" not in " ".join(device.command), "the same sources as nvcc's"
+    assert "-DTINY" not in " ".join(device.command), "the same sources as nvcc's"
     assert "-lcudart" in plan_steps[-1].command
 
 

@@ -7,10 +7,10 @@ import platform
 from pathlib import Path
 
 import pytest
-from build_places import Place, environment
+from processes import clean_environment as environment
+from rendered_client import PROJECT
 
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import (
+from torchship.builder import (
     BuildError,
     BuildRequest,
     cuda_toolkit,
@@ -18,8 +18,8 @@ from lltm_conda.engine.builder import (
     fitting_request,
     plan,
 )
-from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
-from lltm_conda.engine.doctor import TorchInstall
+from torchship.builder.cuda_toolkit import parse_architectures
+from torchship.doctor import TorchInstall
 
 
 def a_torch(root: Path, version: str = "2.13.0", cuda: str | None = None) -> TorchInstall:
@@ -61,15 +61,6 @@ def fit(torch: TorchInstall, env: dict[str, str]) -> tuple[BuildRequest, list[st
     return fitting_request(PROJECT, torch, Path("out"), env, log=log.append), log
 
 
-def test_missing_torch_names_the_flag(source_tree: Path, tmp_path: Path) -> None:
-    place = Place(tmp_path, with_torch=False)
-    options = ("--no-build-isolation", "--no-deps", "-w", tmp_path)
-    ran = place.pip("wheel", *options, source_tree)
-    assert ran.code != 0
-    assert "pip install --no-build-isolation" in ran.output
-    assert "Traceback" not in ran.output.partition("lltm is compiled against")[2]
-
-
 def test_torch_too_old_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"needs torch 2\.4 or newer, got 2\.3\.1"):
         fit(a_torch(tmp_path, "2.3.1"), {})
@@ -107,7 +98,9 @@ def test_kernels_for_cuda_alone_without_nvcc_are_refused_in_a_sentence(
     no_nvcc: dict[str, str], tmp_path: Path
 ) -> None:
     for torch in (a_torch(tmp_path), a_torch(tmp_path, cuda="13.0")):
-        with pytest.raises(BuildError, match=r"^lltm has kernels for CUDA alone, but no nvcc was"):
+        with pytest.raises(
+            BuildError, match=r"^tiny-client has kernels for CUDA alone, but no nvcc was"
+        ):
             fitting_request(CUDA_ALONE, torch, tmp_path, no_nvcc)
 
 
@@ -119,8 +112,11 @@ CUDA_GLUE_ALONE = PROJECT._replace(
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({}, r"^lltm has code for CUDA alone, but no nvcc was found: (?!.*FORCE_CUDA)"),
-        ({"FORCE_CUDA": "0"}, r"^lltm has code for CUDA alone, and FORCE_CUDA=0 leaves it out"),
+        ({}, r"^tiny-client has code for CUDA alone, but no nvcc was found: (?!.*FORCE_CUDA)"),
+        (
+            {"FORCE_CUDA": "0"},
+            r"^tiny-client has code for CUDA alone, and FORCE_CUDA=0 leaves it out",
+        ),
     ],
 )
 def test_glue_for_cuda_alone_without_its_code_is_refused_in_a_sentence(
