@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from release_places import MATRIX, REPO
 
-from measurements.new_torch import tables
+from measurements.new_torch import report, tables
 from measurements.new_torch.facts import Facts, Pythons, find_pythons
 from torchship.doctor.layouts import LAYOUTS
 from torchship.release.matrix import load
@@ -166,3 +166,29 @@ def test_an_index_says_for_which_pythons_a_torch_is(page, version, pythons) -> N
 def test_a_release_that_an_index_lacks_is_refused(page) -> None:
     with pytest.raises(ValueError, match="the index has no wheel of torch"):
         find_pythons(page, "2.16.0", ["3.12"])
+
+
+@pytest.fixture(scope="module")
+def stored() -> report.Report:
+    return report.load()
+
+
+def test_the_page_shows_the_stored_trial(stored) -> None:
+    content = report.PAGE.read_text(encoding="utf-8")
+    assert report.page(content, stored) == content
+
+
+def test_the_stored_trial_went_well(stored) -> None:
+    """An afternoon has four hours."""
+    assert stored.was_taken_out
+    assert stored.tests.failed == 0 and stored.tests.passed > 1000
+    assert sum(step.seconds for step in stored.steps) < 4 * 3600
+
+
+def test_the_stored_trial_wrote_the_tables_that_are_kept_by_hand(stored) -> None:
+    """What differs from the commit needs other people's objects, or is said on the page."""
+    written = {difference.file for difference in stored.tables}
+    assert {"build_matrix.yaml", "torchship/doctor/layouts.py"} <= written
+    unlike = {difference.file for difference in stored.unlike_commit}
+    assert unlike <= {"torchship/doctor/symbols.json"}
+    assert re.match(r"\d+\.\d+\.\d+$", stored.torch)
