@@ -70,9 +70,18 @@ def measure(url: str) -> tuple[int, ...]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fetch_headers(url, folder)
-        include = folder / HEADERS
-        path = folder / "layout.so"
-        command = ["g++", "-shared", "-fPIC", "-std=c++17", "-D_GLIBCXX_USE_CXX11_ABI=0"]
+        return compile_layout(folder / HEADERS, standard=17, abi=0)
+
+
+def compile_layout(include: Path, *, standard: int, abi: int) -> tuple[int, ...]:
+    """The layout that torch's headers give, in the order of FIELDS.
+
+    `standard` is that of C++, and `abi` the C++ ABI that the headers are compiled for.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "layout.so")
+        command = ["g++", "-shared", "-fPIC", f"-std=c++{standard}"]
+        command += [f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
         command += [f"-I{include}", f"-I{include / 'torch' / 'csrc' / 'api' / 'include'}"]
         command += [str(INCLUDE / "torchship" / "torch_aten" / "layout.cpp"), "-o", str(path)]
         subprocess.run(command, check=True)

@@ -78,6 +78,10 @@ class Release:
     assets: dict[str, Path]
 
 
+#: What a trial of a new torch leaves.
+NIGHTLY_FILES = ("log.txt", "report.json", "tables.patch", "tests.xml")
+
+
 @dataclass(kw_only=True)
 class Forge:
     """The state of the world; the stand-ins read and change it."""
@@ -91,6 +95,9 @@ class Forge:
     #: The address of an index that what is published goes to, too; "" for none.
     index_url: str = ""
     newest_torch: str = "2.16.0"
+    nightly_torch: str = "2.17.0.dev20270101+cpu"
+    #: Where torch's nightlies are.
+    nightly_index: str = "https://download.pytorch.org/whl/nightly/cpu"
     artefacts: dict[str, Path] = field(default_factory=dict)
     kept_days: dict[str, int] = field(default_factory=dict)
     attestations: list[Statement] = field(default_factory=list)

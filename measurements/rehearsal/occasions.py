@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchship.release.manifest import Manifest, parse
 
-from .forge import OWNER, REPOSITORY, Forge, Occasion, digest_of
+from .forge import NIGHTLY_FILES, OWNER, REPOSITORY, Forge, Occasion, digest_of
 from .runner import FAILED, SKIPPED, SUCCEEDED, Report
 
 MAIN = "refs/heads/main"
@@ -92,7 +92,7 @@ def expected_results(occasion: Occasion) -> Mapping[str, str]:
         "publish.yml": ("fetch", "pypi"),
         "pull-request.yml": ("tests", "arm", "cells", "cell"),
         "release.yml": (*BUILD, *SIGN),
-        "weekly.yml": ("newest-torch", "fat-wheel"),
+        "weekly.yml": ("newest-torch", "nightly-torch", "fat-wheel"),
     }
     results = dict.fromkeys(jobs[occasion.file], SUCCEEDED)
     if occasion.file == "pull-request.yml" and occasion.failing:
@@ -159,9 +159,9 @@ def _look_at_reports(occasion: Occasion, forge: Forge) -> Iterator[str]:
 
 
 def _look_at_wheels(occasion: Occasion, forge: Forge) -> Iterator[str]:
-    """A fat wheel of each platform, from the machine of its own."""
+    """A fat wheel of each platform, from the machine of its own, and the report on the nightly."""
     machines = {"ubuntu-24.04": "_x86_64.whl", "ubuntu-24.04-arm": "_aarch64.whl"}
-    names = {f"fat-wheel-{machine}" for machine in machines}
+    names = {*(f"fat-wheel-{machine}" for machine in machines), "nightly-torch"}
     yield from expect(
         forge.artefacts.keys() == names,
         f"there are {sorted(forge.artefacts)}, expected {sorted(names)}",
@@ -173,6 +173,10 @@ def _look_at_wheels(occasion: Occasion, forge: Forge) -> Iterator[str]:
         yield from expect(
             forge.kept_days[name] == 7, f"{name} is kept for {forge.kept_days[name]} days, not 7"
         )
+    reports = {Path(name).name for name in _files(forge.artefacts["nightly-torch"])}
+    yield from expect(reports == {*NIGHTLY_FILES}, f"nightly-torch holds {sorted(reports)}")
+    days = forge.kept_days["nightly-torch"]
+    yield from expect(days == 7, f"nightly-torch is kept for {days} days, not 7")
 
 
 # The site.

@@ -26,7 +26,7 @@ from torchship.release.schema import FIRST
 from torchship.release.toolchains import Compilers
 from torchship.release.tools import chosen_tools
 
-from .forge import ARM_IMAGE, CUDA_HOME, OWNER, REPOSITORY
+from .forge import ARM_IMAGE, CUDA_HOME, NIGHTLY_FILES, OWNER, REPOSITORY
 from .machine import Answer, Call, Machine, Refused
 from .prebuilt import Order
 from .stand_ins import Places, World, stand_in
@@ -102,6 +102,20 @@ def run_tests(call: Call, places: Places, world: World) -> None:
     check_python(call, world)
     if places["version"] != world.forge.newest_torch:
         raise Refused(f"{call}: the newest torch is {world.forge.newest_torch}")
+
+
+@stand_in("scripts/new_torch.sh <version> --index <index>")
+def try_torch(call: Call, places: Places, world: World) -> None:
+    """The report and the patch of a torch that no table knows, which must be the nightly."""
+    check_python(call, world)
+    if places["version"] != world.forge.nightly_torch:
+        raise Refused(f"{call}: the newest nightly is {world.forge.nightly_torch}")
+    if places["index"] != world.forge.nightly_index:
+        raise Refused(f"{call}: nightlies are in {world.forge.nightly_index}")
+    folder = call.machine.workspace / "build" / "new_torch" / places["version"]
+    folder.mkdir(parents=True)
+    for name in NIGHTLY_FILES:
+        (folder / name).write_text(f"{name} of {places['version']}")
 
 
 @stand_in("scripts/docs.sh")

@@ -217,6 +217,18 @@ def look_up_torch(call: Call, places: Places, world: World) -> None:
     (call.folder / places["report"]).write_text(json.dumps({"install": install}))
 
 
+@stand_in(
+    "python -m pip install --quiet --dry-run --no-deps --pre --index-url <index> "
+    "--report <report> torch",
+)
+def look_up_nightly(call: Call, places: Places, world: World) -> None:
+    """The newest nightly of torch, which is in an index of its own."""
+    if places["index"] != world.forge.nightly_index:
+        raise Refused(f"{call}: nightlies are in {world.forge.nightly_index}")
+    install = [{"metadata": {"name": "torch", "version": world.forge.nightly_torch}}]
+    (call.folder / places["report"]).write_text(json.dumps({"install": install}))
+
+
 @stand_in("build/sbom/bin/python -m pip install --quiet --require-hashes -r <requirements>")
 def install_cyclonedx(call: Call, places: Places, world: World) -> None:
     """The program cyclonedx-py, if its requirements are named."""

@@ -383,6 +383,7 @@ def help_texts() -> dict[str, str]:
     by_path = {}
     for name, command in {
         "scripts/build_all.sh": tool,
+        "scripts/new_torch.sh": [REPO / "scripts" / "new_torch.sh", "--help"],
         "scripts/test.sh": [REPO / "scripts" / "test.sh", "--help"],
     }.items():
         process = subprocess.run(command, env=env, capture_output=True, text=True)

@@ -29,6 +29,7 @@ NESTED = (
     ".ci/run",
     "scripts/cibuildwheel.sh",
     "scripts/docs.sh",
+    "scripts/new_torch.sh",
     "scripts/test.sh",
     "scripts/test_env.sh",
 )
