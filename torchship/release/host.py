@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..builder import BuildError, HostCompiler, find_host_compiler, glue_for
@@ -181,4 +181,13 @@ def chosen_cells(selectors: Sequence[str], host: Host, settings: Settings) -> li
     if selectors and not own:
         return []
     name = host_cell(host, settings).name if "host" in selectors else ""
-    return select(all_cells(settings.matrix), own, name)
+    cells = select(all_cells(settings.matrix), own, name)
+    return [_fitted(cell, host) if cell.name == name else cell for cell in cells]
+
+
+def _fitted(cell: Cell, host: Host) -> Cell:
+    """The cell with the headers of its own torch if the compiler is too old for the others.
+
+    Those of a release only make some error messages better, so the host's cell does not need them.
+    """
+    return replace(cell, headers=None) if _headers_obstacle(cell, host) else cell

@@ -9,7 +9,7 @@ from small_checkout import CHECKOUT
 
 from torchship.builder import CudaToolkit, HostCompiler
 from torchship.release.cells import all_cells, for_conda, select
-from torchship.release.host import Host, obstacle
+from torchship.release.host import Host, chosen_cells, obstacle
 from torchship.release.matrix import load
 from torchship.release.planner import CPU_TORCH, CUDA_TORCH, ROOM, Plan
 from torchship.release.settings import make_settings
@@ -102,6 +102,16 @@ def test_a_compiler_too_old_for_the_headers_is_said(matrix) -> None:
     reason = obstacle(cell, old, make_settings(matrix, CHECKOUT))
     assert reason is not None and reason.startswith("torch 2.15.0 takes g++ 11 to 15, got g++ 10")
     assert obstacle(replace(cell, headers=None), old, make_settings(matrix, CHECKOUT)) is None
+
+
+def test_the_cell_of_an_old_host_takes_the_headers_of_its_own_torch(matrix) -> None:
+    settings = make_settings(matrix, CHECKOUT)
+    old = replace(HOST, compiler=HostCompiler(("g++",), "g++", "10.2.0"))
+    (cell,) = chosen_cells(["host"], old, settings)
+    assert (cell.name, cell.headers) == ("stable210-cpu", None)
+    assert obstacle(cell, old, settings) is None
+    (named_cell,) = chosen_cells(["stable210-cpu"], old, settings)
+    assert named_cell.headers is not None
 
 
 def test_cuda_code_in_the_stable_glue_is_compiled_beside_the_libraries_of_cuda(matrix) -> None:
