@@ -141,7 +141,7 @@ PROJECT = Project(
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project without kernels, which compiles soonest, as it stands in a checkout."""
-    shutil.copytree(REPO / "tests" / "clients" / "bare", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(REPO / "tests" / "torchship" / "clients" / "bare", tmp_path, dirs_exist_ok=True)
     package = tmp_path / "bare_client"
     (package / "engine").mkdir(parents=True)
     (package / "engine" / "__init__.py").write_text(f"__path__ = [{str(REPO / 'torchship')!r}]\n")
