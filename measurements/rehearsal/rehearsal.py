@@ -94,6 +94,22 @@ class Theatre:
         shutil.rmtree(machines, ignore_errors=True)
         return Rehearsed(occasion=occasion, report=report, wrong=wrong)
 
+    def build_really(self, workflow: Workflow, cell: str) -> tuple[Rehearsed, Forge]:
+        """Runs a workflow that builds a cell with the real release tool; takes minutes."""
+        forge = self.make_forge()
+        world = World(
+            repo=self.repo,
+            forge=forge,
+            occasion=Occasion(
+                title="a cell", file=workflow.file, event="pull_request", ref=occasions.MAIN
+            ),
+            prebuilt=self.prebuilt,
+            real_cell=cell,
+        )
+        report = rehearse(workflow, world, forge.folder / "machines")
+        rehearsed = Rehearsed(occasion=world.occasion, report=report, wrong=report.problems)
+        return rehearsed, forge
+
     def make_forge(self) -> Forge:
         """A world in which nothing has been released, and the site shows earlier versions."""
         folder = self.folder / "plays" / str(self._played)

@@ -7,6 +7,7 @@ What a stand-in refuses is kept as a problem even where the script goes on.
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,9 @@ from .workflow import Job, Step, Workflow, WorkflowError, order_of
 ON_GITHUB = ("docker", "gh", "git", "sha256sum")
 IN_CONTAINERS = ("git", "sha256sum")
 STEP_LIMIT = 900  # seconds
+LIMIT_OF_BUILD = 3600  # seconds, of a step of a cell that is really built
+#: What tells the tools of a real build where packages come from.
+OF_INDEXES = ("PIP_", "UV_", "SSL_", "REQUESTS_")
 FAILED = "failure"
 SKIPPED = "skipped"
 SUCCEEDED = "success"
@@ -121,6 +125,10 @@ class _Run:
                 self._end(job, SKIPPED, outputs)
                 return
             entries = list(_entries(job, scope))
+            if self.world.real_cell:
+                entries = [
+                    one for one in entries if one.get("cell") in (None, self.world.real_cell)
+                ]
         except ExpressionSyntaxError as error:
             raise WorkflowError(f"{job.name}: {error}") from error
         except ExpressionError as error:
@@ -237,7 +245,7 @@ class _Run:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=STEP_LIMIT,
+            timeout=LIMIT_OF_BUILD if self.world.real_cell else STEP_LIMIT,
             check=False,
         )
         commands = [line for line in result.stderr.splitlines() if line.startswith("+")]
@@ -252,10 +260,16 @@ class _Run:
             for name, value in self._github(machine).items()
             if name not in ("event", "token")
         }
+        indexes: dict[str, str] = {}
+        home = str(machine.home)
+        if self.world.real_cell:
+            indexes = {k: v for k, v in os.environ.items() if k.startswith(OF_INDEXES)}
+            home = os.environ.get("HOME", home)
         return {
+            **indexes,
             **github,
             "CI": "true",
-            "HOME": str(machine.home),
+            "HOME": home,
             "LANG": "C.UTF-8",
             "PATH": machine.path_variable,
             "TMPDIR": str(machine.temporary),

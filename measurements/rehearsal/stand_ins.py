@@ -28,13 +28,18 @@ class Fault:
 @dataclass(frozen=True, kw_only=True)
 class World:
     """What a stand-in may look at: this checkout, the rest of the world, why the workflow runs,
-    and prebuilt files."""
+    and prebuilt files.
+
+    `real_cell` names a cell that is really built, by a clone of this checkout without stand-ins of
+    its scripts; it is then the only one of the matrix.
+    """
 
     repo: Path
     forge: Forge
     occasion: Occasion
     prebuilt: Prebuilt
     fault: Fault | None = None
+    real_cell: str = ""
 
 
 @dataclass(frozen=True)

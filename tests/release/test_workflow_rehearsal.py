@@ -38,6 +38,7 @@ from measurements.rehearsal.workflow import (
     read_workflow,
 )
 from torchship.release import conda_worker
+from torchship.release.manifest import parse as parse_manifest
 
 if shutil.which("jq") is None:
     pytest.skip("jq is not on this machine; GitHub's have it", allow_module_level=True)
@@ -168,6 +169,19 @@ def test_the_stored_changes_are_found_again(theatre: Theatre) -> None:
         verdicts.append(mutator.try_change(change))
     is_found = [verdict is not None and verdict.is_found for verdict in verdicts]
     assert sum(is_found) >= 0.9 * len(is_found)
+
+
+@pytest.mark.rehearsal
+def test_a_pull_request_really_builds_a_cell(theatre: Theatre) -> None:
+    """Its steps, with the release tool itself: no stand-in but of the actions."""
+    workflow = read_workflow(WORKFLOWS / "pull-request.yml")
+    jobs = {name: workflow.jobs[name] for name in ("cells", "cell")}
+    rehearsed, forge = theatre.build_really(replace(workflow, jobs=jobs), "stable210-cpu")
+    assert rehearsed.report.results == {"cells": "success", "cell": "success"}, rehearsed.report
+    report = forge.artefacts["report-stable210-cpu"]
+    made = parse_manifest(report / "dist" / "manifest.json").cells["stable210-cpu"]
+    assert made.state == "done"
+    assert {run.kind for run in made.runs if run.ran} >= {"venv", "conda"}
 
 
 @pytest.mark.rehearsal
