@@ -199,7 +199,7 @@ class Plant:
 
     def _make(self, platform: str) -> None:
         whole = load(REPO / "build_matrix.yaml", platform)
-        minors = {whole.stable.built_with, "2.4"}
+        minors = {whole.stable.built_with, whole.stable.headers, "2.4"}
         matrix = whole.model_copy(
             update={"torch": {k: v for k, v in whole.torch.items() if k in minors}, "tools": []}
         )

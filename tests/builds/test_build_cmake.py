@@ -95,6 +95,7 @@ def built(source_tree: Path, folder: Path, *, cuda: bool, **variables: str) -> P
     return folder
 
 
+@pytest.mark.slow
 def test_program_without_python_agrees_with_aten(build: Path) -> None:
     command = ("ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error")
     assert "100% tests passed" in run(*command, "--verbose").good()
@@ -114,12 +115,14 @@ def test_program_agrees_through_the_aten_door(source_tree: Path, tmp_path: Path)
     run("ctest", "--test-dir", tmp_path, "--output-on-failure", "--no-tests=error").good()
 
 
+@pytest.mark.slow
 def test_program_needs_no_python(build: Path) -> None:
     listed = run("ldd", build / "examples" / "cpp" / "lltm_example").good()
     assert "liblltm.so" in listed
     assert "python" not in listed.replace(str(Path(torch.__file__).parent), "")
 
 
+@pytest.mark.slow
 def test_cmake_compiles_what_the_builder_names(build: Path, source_tree: Path) -> None:
     check_sources(build, source_tree, cuda=has_gpu())
 
@@ -157,6 +160,7 @@ def consume(folder: Path, *prefixes: str | Path) -> str:
     return run(folder / "b" / "consumer").good()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("torch_prefix", [[PREFIX], []], ids=["torch named", "torch of the build"])
 def test_another_project_finds_the_installed_library(
     build: Path, tmp_path: Path, torch_prefix: list[str]

@@ -114,6 +114,7 @@ def test_an_unknown_family_is_refused_by_name(monkeypatch, device) -> None:
         layer(torch.zeros(5, 3, 4, device=device))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
     [

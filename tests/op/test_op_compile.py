@@ -296,6 +296,7 @@ def compiler_for_packages(device, folder: Path) -> str:
     pytest.skip("torch's own package does not load here: " + "; ".join(failures))
 
 
+@pytest.mark.slow
 @since("2.6", "aoti_compile_and_package")
 def test_aot_inductor_package_with_a_dynamic_batch(device, tmp_path) -> None:
     from torch._inductor import aoti_compile_and_package, aoti_load_package, config

@@ -102,6 +102,7 @@ def test_it_passes_where_that_variant_is_chosen(scripts, tmp_path) -> None:
     assert process.returncode == 0, process.stdout + process.stderr
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_passes_where_the_cuda_kernels_are_accepted(scripts, tmp_path) -> None:
     cuda_environment(tmp_path)
     process = run(scripts["cuda130_stable210_300"], tmp_path)
@@ -112,6 +113,7 @@ def test_without_a_gpu_it_passes_where_the_cuda_kernels_are_accepted(scripts, tm
 REFUSED = {"damaged": {"cuda_archs": ["sm_90"]}, "kernel table": {"kernel_abi": 99}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", REFUSED.values(), ids=REFUSED)
 def test_it_fails_where_they_are_refused(scripts, tmp_path, record) -> None:
     """The CPU's kernels still compute, so the report alone would say that the package works."""

@@ -17,6 +17,7 @@ def plant(tmp_path_factory):
     return release_accidents.Plant(tmp_path_factory.mktemp("plant"))
 
 
+@pytest.mark.slow
 def test_no_accident_certifies_loses_or_replaces_in_silence() -> None:
     accidents = release_accidents.run(seed=7, count=40)
     assert {kind for accident in accidents for kind in accident.kinds}
