@@ -269,7 +269,7 @@ def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu(tmp_path) -> None
     records = [manifest["binaries"][name]["record"] for name in cell["binaries"]]
     assert {record["platform"] for record in records} == {ARM}
     # The same bytes in another folder.
-    torch = find_torch(next((REPO / "build" / ARM / "envs").glob("torch-*")))
+    torch = find_torch(next((REPO / "build" / ARM / "headers").glob("torch-*")))
     project = SETTINGS.project
     env = {**os.environ, "CXX": "aarch64-linux-gnu-g++"}
     request = BuildRequest(
