@@ -14,7 +14,9 @@ import tomllib
 from new_projects import REPO, TEMPLATES, make, torchship, tracked
 
 from torchship.project import render
+from torchship.project import archive
 from torchship.project.archive import make_archive
+from torchship.project.errors import ProjectError
 
 MOST_FILES = 40
 MOST_LINES_OF_SHIM = 30
@@ -123,6 +125,21 @@ def test_what_would_break_a_file_is_refused(option: str, value: str, tmp_path: P
     assert result.returncode == 2
     assert option in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_old_setuptools_is_named_with_what_to_do(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(archive, "version", lambda _: "65.5.0")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    message = r'needs setuptools 77 .* has 65, .* pip install --upgrade "setuptools>=77"'
+    with pytest.raises(ProjectError, match=message):
+        make_archive(tmp_path)
+
+
+@pytest.mark.network
+def test_pip_fetches_the_setuptools_that_this_python_lacks(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(archive, "version", lambda _: "65.5.0")
+    with zipfile.ZipFile(make_archive(tmp_path)) as wheel:
+        assert "torchship/backend.py" in wheel.namelist()
 
 
 def test_one_torchship_makes_one_archive(tmp_path: Path) -> None:

@@ -498,7 +498,7 @@ def _check_isolation(machine: Machine, runtime: Runtime) -> Finding | None:
         why=f"pip install builds in an environment of its own, with {inside}",
         fix=command_alone(
             cures.NO_ISOLATION,
-            f"{runtime.environment.python} -m pip install --no-build-isolation .",
+            f"{runtime.environment.pip()} --no-build-isolation .",
         ),
         fault=faults.BUILD_ISOLATION,
     )

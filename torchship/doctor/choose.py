@@ -132,7 +132,7 @@ def install_wheel(choice: Choice, runtime: Runtime) -> Cure:
     place = choice.place if "://" in choice.place else str(Path(choice.place).absolute())
     return command_alone(
         cures.INSTALL_WHEEL,
-        f"{runtime.environment.python} -m pip install --force-reinstall --no-deps {quoted(place)}",
+        f"{runtime.environment.pip()} --force-reinstall --no-deps {quoted(place)}",
     )
 
 

@@ -64,7 +64,7 @@ def _install(kind: cures.Kind, environment: Environment, *, pip: str, conda: str
     """Install with the environment's tool, which gets its own arguments."""
     if environment.kind == "conda":
         return _by_conda(environment, conda)
-    return command_alone(kind, f"{environment.python} -m pip install {pip}")
+    return command_alone(kind, f"{environment.pip()} {pip}")
 
 
 def _by_conda(environment: Environment, arguments: str, words: str = "{command}") -> Cure:
@@ -253,7 +253,7 @@ def install_once(environment: Environment, project: Project) -> Cure:
     return command_in_words(
         cures.INSTALL_ONCE,
         f"{{command}}   (again, until nothing is left), then {install_again}",
-        f"{environment.python} -m pip uninstall {name}",
+        f"{environment.pip('uninstall')} {name}",
     )
 
 
@@ -263,7 +263,7 @@ def remove_copy(environment: Environment, project: Project, library: str) -> Cur
     if environment.kind == "conda":
         command = f"conda remove {_prefix_option(environment)}--force {project.distribution}"
         return command_in_words(cures.REMOVE_BY_CONDA, words, command)
-    command = f"{environment.python} -m pip uninstall {project.distribution}"
+    command = f"{environment.pip('uninstall')} {project.distribution}"
     return command_in_words(cures.REMOVE_COPY, words, command)
 
 
@@ -301,7 +301,7 @@ def torch_of_files(runtime: Runtime, name: str, version: str) -> Cure:
     if runtime.environment.kind == "conda":
         return _by_conda(runtime.environment, f'"pytorch={version}"', words)
     exact = f"=={version}" if version.count(".") > 1 else f"=={version}.*"
-    pip = f"{runtime.environment.python} -m pip install"
+    pip = f"{runtime.environment.pip()}"
     return command_in_words(
         cures.FIT_TORCH,
         words,
@@ -377,7 +377,7 @@ def compile_here(binary: BinaryRecord, runtime: Runtime) -> Cure:
             cures.OTHER_RELEASE, f"build the package that owns {binary.file} from its sources here"
         )
     # Without the cache, which may hold what was compiled for another torch.
-    pip = f"{runtime.environment.python} -m pip install --force-reinstall --no-deps"
+    pip = f"{runtime.environment.pip()} --force-reinstall --no-deps"
     pip += " --no-build-isolation --no-cache-dir"
     if owner.source:
         return command_alone(cures.COMPILE_PACKAGE, f"{pip} {quoted(owner.source)}")
@@ -453,7 +453,7 @@ def _torch_of(binary: BinaryRecord, runtime: Runtime, *, from_pypi: bool = False
     return command_in_words(
         cures.FIT_TORCH,
         words,
-        f'{environment.python} -m pip install {index}"torch=={minor}.*"',
+        f'{environment.pip()} {index}"torch=={minor}.*"',
     )
 
 
@@ -483,8 +483,7 @@ def _paired(owner: Owner, release: str, runtime: Runtime) -> Cure:
         index = f"--index-url {_PYTORCH_INDEX}cpu "
     return command_alone(
         cures.INSTALL_RELEASE,
-        f"{runtime.environment.python} -m pip install --force-reinstall --no-deps "
-        f"{index}{requirement}",
+        f"{runtime.environment.pip()} --force-reinstall --no-deps {index}{requirement}",
     )
 
 
@@ -515,8 +514,7 @@ def put_back(binary: BinaryRecord, runtime: Runtime) -> Cure:
     requirement = f'"{owner.name}=={owner.version if index else version}"'
     return command_alone(
         cures.REINSTALL_PACKAGE,
-        f"{runtime.environment.python} -m pip install --force-reinstall --no-deps "
-        f"{index}{requirement}",
+        f"{runtime.environment.pip()} --force-reinstall --no-deps {index}{requirement}",
     )
 
 

@@ -422,6 +422,16 @@ class Environment(Record):
     installer: str | None = None  #: the tool; None if unknown, as in a source folder
     source: str | None = None  #: the file or folder it was installed from; None if unknown or gone
     prefix: str = ""  #: its folder if another Python runs the doctor; "" for the active environment
+    has_pip: bool = True  #: environments of uv have none
+
+    def pip(self, action: str = "install") -> str:
+        """The start of a command that installs or uninstalls by pip, or by uv where pip is missing.
+
+        uv takes the same options.
+        """
+        if self.has_pip:
+            return f"{self.python} -m pip {action}"
+        return f"uv pip {action} --python {self.python}"
 
 
 class LinkFault(Record, kw_only=True):

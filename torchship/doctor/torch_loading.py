@@ -258,7 +258,7 @@ def _wheel_at_fault(torch: TorchInstall, failure: Opening) -> WheelFault | None:
 
 def _put_back(wheel: WheelFault, environment: Environment) -> Cure:
     flags = "--force-reinstall --no-deps " if wheel.is_file else ""
-    command = f'{environment.python} -m pip install {flags}"{wheel.pin.requirement}"'
+    command = f'{environment.pip()} {flags}"{wheel.pin.requirement}"'
     return cures.command_alone(cures.INSTALL_PINNED, command)
 
 

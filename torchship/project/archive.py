@@ -11,6 +11,7 @@ import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from .errors import ProjectError
@@ -19,6 +20,8 @@ _TORCHSHIP = Path(__file__).resolve().parents[1]
 #: What a wheel has in its dist-info. An installer adds others, and RECORD lists the rest.
 _METADATA = ("METADATA", "WHEEL", "entry_points.txt", "top_level.txt")
 _DATE = (1980, 1, 1, 0, 0, 0)
+#: It is the oldest that takes `license` as an SPDX expression; pyproject.toml asks for it, too.
+_OLDEST_SETUPTOOLS = 77
 
 
 def make_archive(folder: Path) -> Path:
@@ -75,26 +78,53 @@ def _record_hash(content: bytes) -> str:
 
 def _build(folder: Path) -> Path:
     """Builds the wheel of a checkout with setuptools, in a copy, since that leaves files behind."""
-    program = "from setuptools import build_meta; print(build_meta.build_wheel({!r}))"
     with tempfile.TemporaryDirectory(prefix="torchship-") as temporary:
         sources = Path(temporary, "torchship")
         _copy_sources(sources)
-        command = [sys.executable, "-I", "-c", program.format(temporary)]
-        result = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
-        if result.returncode:
-            raise ProjectError(
-                f"the wheel of {_TORCHSHIP} cannot be built with setuptools of "
-                f"{sys.executable}; install setuptools there, or start from an installed "
-                f"torchship:\n{result.stdout}{result.stderr}"
-            )
-        name = result.stdout.splitlines()[-1]
-        with zipfile.ZipFile(Path(temporary, name)) as wheel:
+        wheels = Path(temporary, "wheels")
+        wheels.mkdir()
+        _run_setuptools(sources, wheels)
+        (path,) = wheels.glob("*.whl")
+        with zipfile.ZipFile(path) as wheel:
             files = {entry: wheel.read(entry) for entry in wheel.namelist()}
     metadata = next(entry for entry in files if entry.endswith(".dist-info/RECORD"))
     del files[metadata]
-    target = folder / name
+    target = folder / path.name
     _write_wheel(target, files, metadata.rpartition("/")[0])
     return target
+
+
+def _run_setuptools(sources: Path, wheels: Path) -> None:
+    """Builds by this Python's setuptools. If that is too old, pip fetches another for the build."""
+    installed = _setuptools_major()
+    if installed >= _OLDEST_SETUPTOOLS:
+        program = f"from setuptools import build_meta; build_meta.build_wheel({str(wheels)!r})"
+        command = [sys.executable, "-I", "-c", program]
+    else:
+        pip = [sys.executable, "-I", "-m", "pip", "wheel", "--quiet", "--no-deps"]
+        command = [*pip, "--wheel-dir", str(wheels), "."]
+    result = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
+    if result.returncode == 0:
+        return
+    if installed >= _OLDEST_SETUPTOOLS:
+        raise ProjectError(
+            f"setuptools of {sys.executable} cannot build the wheel of {_TORCHSHIP}; look at the "
+            f"cause, which it printed:\n{result.stdout}{result.stderr}"
+        )
+    raise ProjectError(
+        f"the wheel of {_TORCHSHIP} needs setuptools {_OLDEST_SETUPTOOLS} or newer, "
+        f"{sys.executable} has {installed or 'none'}, and pip could not fetch one for the build; "
+        f'run {sys.executable} -m pip install --upgrade "setuptools>={_OLDEST_SETUPTOOLS}", then '
+        f"the same command again:\n{result.stdout}{result.stderr}"
+    )
+
+
+def _setuptools_major() -> int:
+    """The major version of this Python's setuptools; 0 without setuptools."""
+    try:
+        return int(version("setuptools").partition(".")[0])
+    except PackageNotFoundError:
+        return 0
 
 
 def _copy_sources(target: Path) -> None:

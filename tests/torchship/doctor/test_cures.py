@@ -68,6 +68,24 @@ def test_a_damaged_file_comes_back_with_its_package(place: SickEnvironment) -> N
     assert place.installed_version("theirs") == "1.0"
 
 
+def test_uv_installs_where_the_environment_has_no_pip(place: SickEnvironment) -> None:
+    place.publish_torch("2.13.0+cpu", [ADD])
+    extension = place.make_extension("1.0", [ADD])
+    place.publish_wheel("theirs", "1.0", {"theirs/_C.so": extension}, ["torch==2.13.0"])
+    place.install("torch", "theirs==1.0")
+    (place.site / "pip").unlink()
+    (place.folder / "env" / "bin" / "uv").symlink_to(Path(sys.executable).with_name("uv"))
+    place.env |= {
+        "UV_OFFLINE": "1",
+        "UV_FIND_LINKS": str(place.index),
+        "UV_CACHE_DIR": str(place.folder / "cache"),
+    }
+    path = place.site / "theirs" / "_C.so"
+    path.write_bytes(path.read_bytes()[:40])
+    before = place.is_cured("theirs/_C.so", cures.REINSTALL_PACKAGE)
+    assert before.command.startswith("uv pip install --python python --force-reinstall --no-deps ")
+
+
 @carries_out(cures.INSTALL_RELEASE)
 def test_the_release_for_this_torch_replaces_one_for_another(place: SickEnvironment) -> None:
     place.publish_torch("2.9.1+cpu", [ADD])
