@@ -13,8 +13,7 @@ import pytest
 import tomllib
 from new_projects import REPO, TEMPLATES, make, torchship, tracked
 
-from torchship.project import render
-from torchship.project import archive
+from torchship.project import archive, render
 from torchship.project.archive import make_archive
 from torchship.project.errors import ProjectError
 
