@@ -189,6 +189,8 @@ def test_the_stored_trial_wrote_the_tables_that_are_kept_by_hand(stored) -> None
     """What differs from the commit needs other people's objects, or is said on the page."""
     written = {difference.file for difference in stored.tables}
     assert {"build_matrix.yaml", "torchship/doctor/layouts.py"} <= written
-    unlike = {difference.file for difference in stored.unlike_commit}
-    assert unlike <= {"torchship/doctor/symbols.json"}
+    for difference in stored.unlike_commit:
+        # Which headers a release is compiled with is a person's choice.
+        others = [line for line in difference.lines if not re.match("[-+]  headers:", line)]
+        assert others == [] or difference.file == "torchship/doctor/symbols.json"
     assert re.match(r"\d+\.\d+\.\d+$", stored.torch)
