@@ -301,7 +301,7 @@ def torch_of_files(runtime: Runtime, name: str, version: str) -> Cure:
     if runtime.environment.kind == "conda":
         return _by_conda(runtime.environment, f'"pytorch={version}"', words)
     exact = f"=={version}" if version.count(".") > 1 else f"=={version}.*"
-    pip = f"{runtime.environment.pip()}"
+    pip = runtime.environment.pip()
     return command_in_words(
         cures.FIT_TORCH,
         words,

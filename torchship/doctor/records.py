@@ -1,8 +1,8 @@
 """The data types for binaries, runtimes, and the findings of `judge` on a binary in a runtime.
 
-All records are frozen. This module opens no file and judges nothing. The classes `*Name`
-read a name with `parse` (or raise NameFormatError) and write it with `str`:
-`parse(str(name)) == name`.
+All records are frozen. This module opens no file and judges nothing; `Environment.has_pip` looks
+whether one is there. The classes `*Name` read a name with `parse` (or raise NameFormatError) and
+write it with `str`: `parse(str(name)) == name`.
 
 Every import of the package imports this module, so its data types are `Record`s: Python
 makes a `Record` class faster than a NamedTuple or a dataclass.
@@ -422,7 +422,16 @@ class Environment(Record):
     installer: str | None = None  #: the tool; None if unknown, as in a source folder
     source: str | None = None  #: the file or folder it was installed from; None if unknown or gone
     prefix: str = ""  #: its folder if another Python runs the doctor; "" for the active environment
-    has_pip: bool = True  #: environments of uv have none
+    path: tuple[str, ...] = ()  #: the folders that it imports from; () if unknown
+
+    @property
+    def has_pip(self) -> bool:
+        """Whether pip is there; environments of uv have none. Only a command asks, no import."""
+        for folder in self.path:
+            with suppress(OSError):  # a closed folder
+                if folder and (Path(folder) / "pip" / "__main__.py").is_file():
+                    return True
+        return not self.path
 
     def pip(self, action: str = "install") -> str:
         """The start of a command that installs or uninstalls by pip, or by uv where pip is missing.

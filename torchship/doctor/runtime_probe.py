@@ -221,14 +221,8 @@ def environment(project: Project = NOBODY) -> Environment:
         installer=by,
         source=_source(project, is_conda=is_conda),
         prefix=str(prefix) if interpreter.judged() else "",
-        has_pip=_has_pip(),
+        path=interpreter.search_path(),
     )
-
-
-def _has_pip() -> bool:
-    with suppress(OSError, ValueError):
-        return any(Path(folder, "pip").is_dir() for folder in interpreter.search_path() if folder)
-    return True
 
 
 def _source(project: Project, *, is_conda: bool) -> str | None:

@@ -7,13 +7,14 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 import sysconfig
 import textwrap
 import venv
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from shared_objects import fake_torch, shared_object
 
@@ -62,19 +63,26 @@ class Judged(NamedTuple):
 
 
 class SickEnvironment:
-    """A virtual environment with pip and setuptools alone, a folder as index, and a shell."""
+    """A virtual environment with setuptools alone, pip or uv, a folder as index, and a shell.
 
-    def __init__(self, folder: Path) -> None:
+    With uv, pip is outside the environment, for the preparations of a test.
+    """
+
+    def __init__(self, folder: Path, *, installer: Literal["pip", "uv"] = "pip") -> None:
         folder.mkdir(exist_ok=True)
         venv.create(folder / "env", with_pip=False, symlinks=True)
         self.folder = folder
+        self.has_pip = installer == "pip"
         self.index = folder / "index"
         self.index.mkdir()
         (self.site,) = (folder / "env").glob("lib/python*/site-packages")
+        self.pip = self.site if self.has_pip else folder / "pip"
+        self.pip.mkdir(exist_ok=True)
         for name in ("pip", "setuptools", "_distutils_hack", "wheel"):
+            place = self.pip if name == "pip" else self.site
             for entry in SITE.glob(f"{name}*"):
                 if entry.suffix != ".pth":
-                    (self.site / entry.name).symlink_to(entry)
+                    (place / entry.name).symlink_to(entry)
         self.env = {
             "PATH": f"{folder / 'env' / 'bin'}:/usr/bin:/bin",
             "HOME": str(folder),
@@ -82,7 +90,13 @@ class SickEnvironment:
             "PIP_FIND_LINKS": str(self.index),
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "UV_OFFLINE": "1",
+            "UV_FIND_LINKS": str(self.index),
+            "UV_CACHE_DIR": str(folder / "cache"),
         }
+        if not self.has_pip:
+            uv = Path(sys.executable).with_name("uv")
+            (folder / "env" / "bin" / "uv").symlink_to(uv)
 
     def type(self, command: str, **more: str) -> str:
         """Type a command into a shell; it must succeed."""
@@ -157,7 +171,8 @@ class SickEnvironment:
 
     def install(self, *requirements: str, options: str = "") -> None:
         quoted = " ".join(f"'{requirement}'" for requirement in requirements)
-        self.type(f"python -m pip install -q --no-deps {options} {quoted}")
+        command = f"python -m pip install -q --no-deps {options} {quoted}"
+        self.type(command, PYTHONPATH=str(self.pip))
 
     def judge(self, path: str | Path, *arguments: str) -> Judged:
         """The verdict of a process of this environment on a file of its site folder."""

@@ -31,9 +31,10 @@ ONLY_OLD = "_ZN2at10only_in_29Ev"
 SINCE_213 = "_ZN5torch8autograd4Node17release_resourcesEv"
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> SickEnvironment:
-    return SickEnvironment(tmp_path)
+@pytest.fixture(params=["pip", "uv"])
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> SickEnvironment:
+    """Environments of uv have no pip; the commands are then uv's."""
+    return SickEnvironment(tmp_path, installer=request.param)
 
 
 def test_each_kind_that_holds_a_command_is_carried_out_by_a_test() -> None:
@@ -66,24 +67,6 @@ def test_a_damaged_file_comes_back_with_its_package(place: SickEnvironment) -> N
     path.write_bytes(path.read_bytes()[:40])
     place.is_cured("theirs/_C.so", cures.REINSTALL_PACKAGE)
     assert place.installed_version("theirs") == "1.0"
-
-
-def test_uv_installs_where_the_environment_has_no_pip(place: SickEnvironment) -> None:
-    place.publish_torch("2.13.0+cpu", [ADD])
-    extension = place.make_extension("1.0", [ADD])
-    place.publish_wheel("theirs", "1.0", {"theirs/_C.so": extension}, ["torch==2.13.0"])
-    place.install("torch", "theirs==1.0")
-    (place.site / "pip").unlink()
-    (place.folder / "env" / "bin" / "uv").symlink_to(Path(sys.executable).with_name("uv"))
-    place.env |= {
-        "UV_OFFLINE": "1",
-        "UV_FIND_LINKS": str(place.index),
-        "UV_CACHE_DIR": str(place.folder / "cache"),
-    }
-    path = place.site / "theirs" / "_C.so"
-    path.write_bytes(path.read_bytes()[:40])
-    before = place.is_cured("theirs/_C.so", cures.REINSTALL_PACKAGE)
-    assert before.command.startswith("uv pip install --python python --force-reinstall --no-deps ")
 
 
 @carries_out(cures.INSTALL_RELEASE)
@@ -371,9 +354,10 @@ def test_what_is_installed_over_itself_is_removed_and_installed_once(
     aside = (place.site / "theirs-0.9.dist-info").rename(place.folder / "theirs-0.9.dist-info")
     place.install("theirs==1.0")
     aside.rename(place.site / aside.name)
-    environment = Environment("pip", source=str(wheel))
+    environment = Environment("pip", source=str(wheel), path=(str(place.site),))
     cure = fixes.install_once(environment, PROJECT._replace(distribution="theirs"))
-    assert cure.command == "python -m pip uninstall theirs"
+    by_uv = "uv pip uninstall --python python theirs"
+    assert cure.command == ("python -m pip uninstall theirs" if place.has_pip else by_uv)
     for _ in range(2):
         place.type(cure.command)
     assert not [*place.site.glob("theirs*")]
