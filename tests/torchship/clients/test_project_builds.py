@@ -314,11 +314,18 @@ ELSEWHERE = (
     *(
         "pip install torchship",
         "torchship new",
+        "python -m torchship new",
         "torchship update",
         "pip install .",
         "pytest tests",
     ),
-    *("cd my-norm", "scripts/test.sh", "scripts/build_all.sh host", "(cd /tmp && python"),
+    *(
+        "cd my-norm",
+        "cd ../my-norm",
+        "scripts/test.sh",
+        "scripts/build_all.sh host",
+        "(cd /tmp && python",
+    ),
     *("(cd /tmp && MY_NORM_LOAD=0", "scripts/build_all.sh --upload", "pip install dist/"),
     "conda install",
 )
