@@ -23,14 +23,22 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import digits_plots
 import torch
 import torch.nn.functional as F
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
+
+try:
+    import digits_plots
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+except ModuleNotFoundError as error:
+    module = (error.name or "").partition(".")[0]
+    sys.exit(
+        f"error: this example needs the module {module}, which is not installed; "
+        "run: pip install scikit-learn matplotlib rich"
+    )
 
 from lltm_conda import LLTM, LLTMLayer, __version__
 

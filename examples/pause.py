@@ -24,13 +24,14 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-import matplotlib
 import torch
 import torch.nn.functional as F
 from digits import BATCH_SIZE, PEAK_LEARNING_RATE, STATE_SIZE, Split, load_splits, positive
 from torch import Tensor, nn
 
 from lltm_conda import LLTMLayer, __version__
+
+import matplotlib  # isort: skip - after digits, which says what to install if it is missing
 
 matplotlib.use("Agg")  # files only: no display is needed
 

@@ -7,6 +7,7 @@ environment without other packages and runs what an author would: `torchship new
 of the new project, its wheel beside other torches, and pip from its git repository, in isolation
 with a pin and without isolation. The conda package is installed and run by the first command. The
 result holds the seconds and the outcome of each step, and how many files and lines the project has.
+With `--count`, only these are counted again, in a result that is there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from functools import partial
 from pathlib import Path
 
 from torchship.project.archive import make_archive
+from torchship.project.new import new_project
+from torchship.project.render import names_of
 
 from . import storage
 
@@ -136,6 +139,18 @@ def count(repo: Path) -> dict[str, int]:
     return {"files": len(paths), "lines": lines}
 
 
+def store_count(template: str, out: Path) -> None:
+    """Counts a new project's files and lines, and replaces those of a stored result."""
+    result = storage.load(out)
+    assert isinstance(result, dict)
+    with tempfile.TemporaryDirectory(prefix="new-project-") as temporary:
+        repo = Path(temporary, NAME)
+        new_project(repo, template, names_of(NAME))
+        result.update(count(repo))
+    storage.save(result, out)
+    print(f"{result['files']} files and {result['lines']} lines")
+
+
 def attempt(step: Callable[[], None]) -> None:
     """Runs a step that needs the results of others, which may be missing."""
     try:
@@ -151,8 +166,12 @@ def main() -> int:
     add("--template", choices=("rms_norm", "aten"), default="rms_norm")
     add("--torch", nargs="*", default=["2.10.0", "2.15.0"], help="where the wheel is installed")
     add("--pin", default="2.13.0", help="the torch of the build in isolation")
+    add("--count", action="store_true", help="only count files and lines, in a stored result")
     add("--keep", type=Path, help="a new folder to work in, which stays")
     options = parser.parse_args()
+    if options.count:
+        store_count(options.template, options.out)
+        return 0
     with tempfile.TemporaryDirectory(prefix="new-project-") as temporary:
         folder = (options.keep or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)

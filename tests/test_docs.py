@@ -158,6 +158,22 @@ def test_readme_begins_with_its_title_and_the_two_commands() -> None:
     assert commands.index("scripts/test.sh") == commands.index("scripts/build_all.sh host") + 1
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["python -m torchship.doctor", "python -m torchship new", "python -m lltm_conda"],
+)
+def test_the_first_screen_of_the_readme_shows_each_door_and_what_it_prints(command: str) -> None:
+    first_screen = "\n".join(README.splitlines()[:45])
+    blocks = re.findall(r"^```text\n(.*?)^```", first_screen, re.MULTILINE | re.DOTALL)
+    (door,) = (block.splitlines() for block in blocks if command in block)
+    assert not door[-1].startswith("$ "), "the block ends with what the command prints"
+
+
+def test_what_the_first_screen_shows_is_said_before_a_long_compilation() -> None:
+    before_the_command = README.partition("pip install . --no-build-isolation")[0]
+    assert "`FORCE_CUDA=0` skips" in " ".join(before_the_command.split())
+
+
 CONDA_INSTALL = re.compile(r"conda install (?!--force-reinstall)([^`#\n]*\blltm\b[^`#\n]*)")
 
 

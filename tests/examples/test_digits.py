@@ -133,3 +133,21 @@ def test_cuda_without_a_gpu_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     message = capsys.readouterr().err
     assert "sees no CUDA device" in message
     assert "--device cpu" in message
+
+
+@pytest.mark.parametrize(
+    ("program", "module"),
+    [("digits.py", "matplotlib"), ("digits.py", "sklearn"), ("pause.py", "matplotlib")],
+)
+def test_a_missing_module_is_named_with_what_to_install(program: str, module: str) -> None:
+    code = (
+        f"import runpy, sys; sys.modules[{module!r}] = None; "
+        f"sys.path.insert(0, {str(EXAMPLES)!r}); "
+        f"runpy.run_path({str(EXAMPLES / program)!r}, run_name='__main__')"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 1
+    assert run.stderr == (
+        f"error: this example needs the module {module}, which is not installed; "
+        "run: pip install scikit-learn matplotlib rich\n"
+    )

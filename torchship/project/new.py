@@ -39,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
     print(f"{target}: {options.name}, with torchship in {target}/vendor")
+    print(f"its operator is an example for you to replace: {SUMMARIES[options.template]}")
     print(f"commit it, then: cd {target}; scripts/build_all.sh host; scripts/test.sh")
     return 0
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from new_projects import make
 
 from measurements import storage
+from measurements.new_project import count
 
 REPO = Path(__file__).resolve().parents[3]
 PAGE = REPO / "docs" / "ship" / "own-op.md"
@@ -29,4 +31,13 @@ def test_every_step_passed_both_commands_and_other_torches_among_them(result) ->
 
 def test_the_page_says_how_small_it_is(result) -> None:
     page = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"{result['files']} files and {result['lines']} lines" in page
+    assert f"{result['files']} files and about {round(result['lines'], -2):,} lines" in page
+
+
+def test_what_is_stored_is_the_size_of_a_new_project(result, tmp_path: Path) -> None:
+    new = count(make(tmp_path, "my-op"))
+    stored = {key: result[key] for key in new}
+    assert new == stored, (
+        "run python -m measurements.new_project --count --out "
+        "measurements/results/new_project_steps.json"
+    )
