@@ -80,7 +80,8 @@ def test_installed_over_each_other_ends_with_what_works(conda: Path) -> None:
 def test_a_wheel_over_the_conda_package_is_mended_by_conda(conda: Path) -> None:
     install(conda, "pip")
     actual = environment(project(conda))
-    assert actual._replace(source=None) == Environment("conda", installer="pip")
+    assert actual.path == tuple(sys.path)
+    assert actual._replace(source=None, path=()) == Environment("conda", installer="pip")
     runtime = make_runtime(make_torch("2.9.1"))._replace(environment=actual)
     assert ONCE in fixes.fit_torch(runtime)
 
@@ -88,7 +89,8 @@ def test_a_wheel_over_the_conda_package_is_mended_by_conda(conda: Path) -> None:
 def test_a_wheel_alone_in_a_conda_environment_is_pips(conda: Path) -> None:
     next((Path(sys.prefix) / "conda-meta").glob("tiny-client-*")).unlink()
     install(conda, "pip")
-    assert environment(project(conda)) == Environment("pip", installer="pip")
+    actual = environment(project(conda))
+    assert actual == Environment("pip", installer="pip", path=tuple(sys.path))
 
 
 def test_objects_that_no_installer_lists_are_left_over(conda: Path) -> None:
