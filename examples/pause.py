@@ -26,17 +26,14 @@ from statistics import median
 
 import torch
 import torch.nn.functional as F
+
+# digits stands before matplotlib: it says what to install, and chooses plots without a display.
 from digits import BATCH_SIZE, PEAK_LEARNING_RATE, STATE_SIZE, Split, load_splits, positive
+from matplotlib import pyplot as plt
+from matplotlib.ticker import PercentFormatter
 from torch import Tensor, nn
 
 from lltm_conda import LLTMLayer, __version__
-
-import matplotlib  # isort: skip - after digits, which says what to install if it is missing
-
-matplotlib.use("Agg")  # files only: no display is needed
-
-from matplotlib import pyplot as plt
-from matplotlib.ticker import PercentFormatter
 
 LONGEST_TRAINED = 40
 PAUSES = (0, 10, 20, 40, 80, 160, 320, 640, 1280)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,25 @@ def test_cuda_without_a_gpu_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     message = capsys.readouterr().err
     assert "sees no CUDA device" in message
     assert "--device cpu" in message
+
+
+@pytest.mark.network
+def test_the_command_that_is_named_installs_what_is_missing(tmp_path: Path) -> None:
+    """Everything of this environment is there but the three packages."""
+    venv.create(tmp_path / "env", with_pip=True, symlinks=True)
+    (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
+    named = ("sklearn", "scikit_learn", "matplotlib", "rich", "pip", "mpl_toolkits")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        is_left_out = entry.name.startswith((*named, "_distutils", "distutils", "__"))
+        if not is_left_out and not (site / entry.name).exists():
+            (site / entry.name).symlink_to(entry)
+    python = tmp_path / "env" / "bin" / "python"
+    program = [python, EXAMPLES / "digits.py", "--help"]
+    before = subprocess.run(program, capture_output=True, text=True)
+    assert before.returncode == 1
+    command = before.stderr.partition("run: pip ")[2].split()
+    subprocess.run([python, "-m", "pip", *command], check=True)
+    subprocess.run(program, check=True)
 
 
 @pytest.mark.parametrize(

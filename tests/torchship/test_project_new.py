@@ -101,6 +101,24 @@ def test_the_shim_is_short(repo: Path) -> None:
     assert len(texts(repo)["vendor/backend.py"].splitlines()) <= MOST_LINES_OF_SHIM
 
 
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_the_command_says_that_the_operator_is_an_example(template: str, tmp_path: Path) -> None:
+    result = torchship("new", "fine", "--template", template, cwd=tmp_path)
+    name, operator, next_steps = result.stdout.splitlines()
+    assert name == "fine: fine, with torchship in fine/vendor"
+    example = {"rms_norm": "RMSNorm", "aten": "affine"}[template]
+    assert re.match(rf"its operator is an example for you to replace: .*{example}", operator)
+    assert next_steps == "commit it, then: cd fine; scripts/build_all.sh host; scripts/test.sh"
+
+
+def test_the_readme_shows_what_the_command_prints(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    printed = torchship("new", "my-norm", "../my-norm", cwd=checkout).stdout.splitlines()
+    readme = (REPO / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in printed if line not in readme] == []
+
+
 def test_a_folder_with_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = torchship("new", "fine", tmp_path, cwd=tmp_path)

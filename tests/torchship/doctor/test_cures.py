@@ -65,7 +65,9 @@ def test_a_damaged_file_comes_back_with_its_package(place: SickEnvironment) -> N
     place.install("torch", "theirs==1.0")
     path = place.site / "theirs" / "_C.so"
     path.write_bytes(path.read_bytes()[:40])
-    place.is_cured("theirs/_C.so", cures.REINSTALL_PACKAGE)
+    before = place.is_cured("theirs/_C.so", cures.REINSTALL_PACKAGE)
+    start = "python -m pip install" if place.has_pip else "uv pip install --python python"
+    assert before.command.startswith(f"{start} --force-reinstall --no-deps ")
     assert place.installed_version("theirs") == "1.0"
 
 
