@@ -42,6 +42,8 @@ NO_CACHING = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 TOTALS = re.compile(r"\d+ passed|\d+ failed|ERROR SUMMARY|RACECHECK SUMMARY")
 TEST_FAILURES = re.compile(r"\d+ failed|\d+ errors? in ")
 HAZARD_FOUND = 9  # the exit code of a sanitizer that found something
+# The slowest sanitizer; with one process it takes longer than all other parts together.
+RACECHECK_PROCESSES = "4"
 HAZARD = re.compile(r"(?:Read|Write) access at (\S+?)\+0x")
 FACTS = """
 import json, torch
@@ -190,9 +192,12 @@ def make_test_parts(python: list[str], last_gpu: int, pytest_arguments: list[str
     for tool in SANITIZERS:
         sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(HAZARD_FOUND)]
         sanitizer += ["--show-backtrace", "device"]  # the host's takes seconds each
+        sanitizer += ["--target-processes", "all"]
         command = [*sanitizer, *pytest, SANITIZED]
         if tool == "initcheck":
             command += ["-k", SEEN_BY_INITCHECK]
+        if tool == "racecheck":
+            command += ["-n", RACECHECK_PROCESSES]
         parts.append(Part(tool, command, timeout=540, variables=variables))
     return parts
 
