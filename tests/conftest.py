@@ -14,7 +14,7 @@ import torch
 # installed package.
 try:
     import lltm_conda  # noqa: F401
-except ModuleNotFoundError as error:
+except ImportError as error:
     _not_installed = str(error)
 else:
     _not_installed = ""

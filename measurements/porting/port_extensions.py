@@ -204,6 +204,11 @@ def run_beside(
             )
             output = process.stdout
             print(output[-4000:], process.stderr[-2000:])
+            if process.returncode not in (0, 1):
+                raise SystemExit(
+                    f"the tests did not come to an end: exit code {process.returncode}; the end "
+                    "of their output is above"
+                )
     counts = {
         word: int(number)
         for number, word in re.findall(r"(\d+) (passed|skipped|failed|error)", output)

@@ -32,6 +32,10 @@ from .sources import (
 )
 
 _LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--build-id=sha1")
+# Some compilers link libstdc++ statically, by themselves or by -static-libstdc++. The process would
+# join a part of that copy's symbols (the STB_GNU_UNIQUE ones, among them the ids of locale facets)
+# to those of torch's libstdc++, and the first number written to a stream would crash.
+_HIDE_LIBSTDCXX = "-Wl,--exclude-libs,libstdc++.a"
 # NVIDIA's names for the platforms whose names differ.
 _CUDA_NAMES = {"aarch64": "sbsa"}
 #: The C++ standard of kernels, unless the matrix names another.
@@ -138,7 +142,7 @@ def link_flags(env: Mapping[str, str]) -> list[str]:
     """The linker flags of every shared object, LDFLAGS included."""
     # With --gc-sections from LDFLAGS, the linker would remove records to which no code
     # refers.
-    return [*_LINK, *split_variable(env, "LDFLAGS"), "-Wl,--no-gc-sections"]
+    return [*_LINK, *split_variable(env, "LDFLAGS"), "-Wl,--no-gc-sections", _HIDE_LIBSTDCXX]
 
 
 def cpu_recipe(request: BuildRequest, _: KernelsName) -> Recipe:

@@ -61,9 +61,9 @@ def project_in(root: Path) -> Project:
     )
 
 
-def request_in(root: Path) -> BuildRequest:
-    env = {**os.environ, "DEBUG": "1"}
-    return fitting_request(project_in(root), find_torch(), root / "lib", env, log=lambda line: None)
+def request_in(root: Path, lib: str = "lib", **variables: str) -> BuildRequest:
+    env = {**os.environ, "DEBUG": "1", **variables}
+    return fitting_request(project_in(root), find_torch(), root / lib, env, log=lambda line: None)
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +158,24 @@ def test_a_number_outside_the_range_of_the_functions_type_is_refused(root: Path)
         "    except RuntimeError as error:\n"
         "        assert 'outside the range of the C++ function' in str(error), error\n",
     )
+
+
+def test_a_statically_linked_libstdcxx_does_not_mix_with_that_of_torch(root: Path) -> None:
+    request = request_in(root, "lib-static", LDFLAGS="-static-libstdc++")
+    execute(plan(request), root / "work", jobs=2, log=lambda line: None)
+    (glue,) = (root / "lib-static").glob("*.so")
+    assert "libstdc++.so.6" not in read_binary(glue).needed
+    code = (
+        "import torch\n"
+        f"torch.ops.load_library({str(glue)!r})\n"
+        "try:\n"
+        "    torch.ops.existing.power(torch.ones(2), 2**31, 1.0, None, [])\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert "2147483648 is outside the range" in process.stdout
 
 
 @pytest.mark.cuda
