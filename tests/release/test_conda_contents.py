@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from checkout import SETTINGS
-from wheel_makers import METADATA, make_wheel
+from wheel_makers import LLTM, make_wheel
 
 from torchship.release import ReleaseError
 
@@ -123,7 +123,7 @@ INFO = "site-packages/lltm-0.1.0.dist-info"
 WITH_METADATA = {
     **BINARY,
     f"{FOLDER}/__init__.py": b"",
-    f"{INFO}/METADATA": METADATA.format("0.1.0").encode(),
+    f"{INFO}/METADATA": LLTM.metadata_of("0.1.0"),
     f"{INFO}/RECORD": b"",
     f"{INFO}/licenses/LICENSE": b"",
 }
@@ -151,9 +151,9 @@ def test_a_package_with_the_files_of_the_wheel_passes(tmp_path, binary, wheel) -
         ({f"{FOLDER}/__init__.py": None}, r"__init__\.py is not as in"),
         ({f"{INFO}/entry_points.txt": b""}, r"entry_points\.txt is not as in"),
         ({f"{INFO}/METADATA": None}, "METADATA is missing"),
-        ({f"{INFO}/METADATA": METADATA.format("9").encode()}, "differ in 'Version: 0.1.0'"),
+        ({f"{INFO}/METADATA": LLTM.metadata_of("9")}, "differ in 'Version: 0.1.0'"),
         (
-            {f"{INFO}/METADATA": b"Requires-Dist: evil\n" + METADATA.format("0.1.0").encode()},
+            {f"{INFO}/METADATA": b"Requires-Dist: evil\n" + LLTM.metadata_of("0.1.0")},
             "differ in 'Requires-Dist: evil'",
         ),
     ],

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from machines import machine
-from rich.console import Console
 from small_wheels import make_wheel
 
 pytest.importorskip("rattler")
@@ -56,11 +55,6 @@ def public(tmp_path, monkeypatch, conda_worker) -> Path:
     write_index(folder / "simple")
     conda_worker(conda_commands.index(folder / "channel", []))
     return folder
-
-
-@pytest.fixture
-def console() -> Console:
-    return Console(record=True, width=300, force_terminal=False)
 
 
 def index_of(public: Path) -> dict[str, dict[str, object]]:
