@@ -336,9 +336,11 @@ def test_anaconda_gets_the_conda_packages_of_its_owner(
     assert [Path(word).name for word in command[3:]] == ["tiny-client-0.1.0-cpu_0.conda"]
 
 
-def serve_packages(monkeypatch, tmp_path, sha256: str | None) -> None:
-    """Stands for anaconda.org, which has the package of `make_release` with this hash."""
-    file = {"basename": "linux-64/tiny-client-0.1.0-cpu_0.conda", "sha256": sha256}
+def serve_packages(
+    monkeypatch, tmp_path, sha256: str | None, *, name: str = "tiny-client-0.1.0-cpu_0.conda"
+) -> None:
+    """Stands for anaconda.org, which has a package, that of `make_release`, with this hash."""
+    file = {"basename": f"linux-64/{name}", "sha256": sha256}
     answer = tmp_path / "anaconda.json"
     answer.write_text(json.dumps({"distributions": [file]}))
     monkeypatch.setattr(uploading, "ANACONDA", answer.as_uri())
@@ -368,6 +370,17 @@ def test_a_package_that_anaconda_has_is_not_sent_again(
     serve_packages(monkeypatch, tmp_path, package.sha256)
     assert upload("anaconda:me", own_settings, console(), dry_run=False) == 0
     assert not calls.exists()
+
+
+def test_a_package_of_another_name_on_anaconda_stops_no_upload(
+    dist, tmp_path, monkeypatch, own_settings
+) -> None:
+    """Whether anaconda.org tells its hash does not matter."""
+    calls = fake_anaconda(tmp_path / "bin", monkeypatch)
+    make_release(dist)
+    serve_packages(monkeypatch, tmp_path, None, name="tiny-client-0.1.0-cuda_0.conda")
+    assert upload("anaconda:me", own_settings, console(), dry_run=False) == 0
+    assert "tiny-client-0.1.0-cpu_0.conda" in calls.read_text()
 
 
 def forge_fat_wheel(dist: Path, manifest: Manifest, files: dict[str, bytes]) -> None:
