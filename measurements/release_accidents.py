@@ -42,8 +42,8 @@ sys.path.append(str(REPO))  # behind the installed package
 import zstandard  # noqa: E402
 from rich.console import Console  # noqa: E402
 from shared_objects import shared_object  # noqa: E402
-from test_manifest import TORCH_SYMBOLS, make_manifest, record_of  # noqa: E402
-from wheel_makers import METADATA, make_sdist, make_wheel  # noqa: E402
+from small_releases import TORCH_SYMBOLS, make_manifest, record_of  # noqa: E402
+from wheel_makers import LLTM, make_sdist, make_wheel  # noqa: E402
 
 from measurements import storage  # noqa: E402
 from torchship.release import ReleaseError, conda_steps, conda_worker  # noqa: E402
@@ -84,7 +84,7 @@ def make_objects(
             symbols = [TORCH_SYMBOLS[int(name[-4])]] if name.startswith("glue-aten") else []
             path = shared_object(
                 folder / name,
-                record=record_of(name, platform=cell.platform, **(origin or {})),
+                record=record_of(name, shape=LLTM, platform=cell.platform, **(origin or {})),
                 undefined=symbols,
                 flags=["-nostdlib", "-Wl,-z,max-page-size=65536"],
             )
@@ -105,7 +105,7 @@ def make_package(
     files = {f"site-packages/{LIB}/{name}": data for name, data in objects.items()}
     files |= {
         "site-packages/lltm_conda/__init__.py": b"",
-        "site-packages/lltm-0.1.0.dist-info/METADATA": METADATA.format("0.1.0").encode(),
+        "site-packages/lltm-0.1.0.dist-info/METADATA": LLTM.metadata_of("0.1.0"),
         **(others or {}),
     }
     entries = [
@@ -212,11 +212,10 @@ class Plant:
         self.objects[platform] = objects
         for number in range(SHARDS):
             own = cells[number::SHARDS]
-            make_manifest(
-                self.shard(platform, number), matrix, {c.name: "done" for c in own}, objects
-            )
-            (self.shard(platform, number) / SDIST).write_bytes(self.sdist)
-            finish_shard(self.shard(platform, number), own, settings, objects)
+            shard = self.shard(platform, number)
+            make_manifest(shard, matrix, {c.name: "done" for c in own}, objects, shape=LLTM)
+            (shard / SDIST).write_bytes(self.sdist)
+            finish_shard(shard, own, settings, objects)
         scene = Scene(self, platform, self.folder / "merged" / platform, random.Random(0))
         merge_shards(scene)
         shutil.copytree(scene.dist, self.dist(platform), symlinks=True)
@@ -664,7 +663,7 @@ def repack_the_sources(scene: Scene) -> Mishap:
     name, data = scene.rng.choice(
         [
             ("lltm_conda/source.json", b'{"commit": "d", "epoch": ""}'),
-            ("PKG-INFO", METADATA.format("9.9.9").encode()),
+            ("PKG-INFO", LLTM.metadata_of("9.9.9")),
             ("lltm_conda/__init__.py", b"evil"),
             ("../evil", b"evil"),
         ]

@@ -33,7 +33,8 @@ from torchship.release.tools import TAG, wheel_path
 from torchship.release.wheels import Wheel
 
 # After release_accidents, which puts the folders of tests on sys.path.
-from test_manifest import HOST, make_manifest  # isort: skip
+from small_releases import HOST, make_manifest  # isort: skip
+from wheel_makers import LLTM  # isort: skip
 
 COMMIT = "c" * 40  # of the objects' records
 EPOCH = 1_700_000_000
@@ -94,7 +95,7 @@ class Prebuilt:
             for name in order.cells
         }
         host = HOST.model_copy(update={"image": order.image})
-        make_manifest(place, settings.matrix, states, objects, hosts={"h": host})
+        make_manifest(place, settings.matrix, states, objects, shape=LLTM, hosts={"h": host})
         cells = [c for c in all_cells(settings.matrix) if states.get(c.name) == "done"]
         finish_shard(place, cells, settings, objects)
         if order.has_tools:

@@ -29,7 +29,7 @@ from .prebuilt import EPOCH, Order, Prebuilt
 from .source import Source
 
 # After release_accidents, which puts the folders of tests on sys.path.
-from test_manifest import HOST  # isort: skip
+from small_releases import HOST  # isort: skip
 
 MADE = "2026-01-01T00:00:00Z"
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"

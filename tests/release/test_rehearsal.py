@@ -5,49 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from checkout import SETTINGS
+from package_indexes import account, pip_install, serve_index
 from release_places import REPO
-from rich.console import Console
 from ruamel.yaml import YAML
-from test_upload import make_binaries, make_release
 
 from torchship.release import conda_commands
 from torchship.release.manifest import parse
-from torchship.release.upload import upload
 
-pypiserver = pytest.importorskip("pypiserver")
-
-
-class Quiet(WSGIRequestHandler):
-    def log_message(self, *_: object) -> None: ...
-
-
-@pytest.fixture
-def index(tmp_path) -> Iterator[str]:
-    """The address of an empty package index that takes uploads."""
-    folder = tmp_path / "index"
-    folder.mkdir()
-    app = pypiserver.app(roots=[folder], authenticate=[], password_file=".", disable_fallback=True)
-    server = make_server("127.0.0.1", 0, app, handler_class=Quiet)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+pytest.importorskip("pypiserver")
 
 
 def environment(**more: str) -> dict[str, str]:
     dropped = ("LLTM_", "PYTHON", "PIP_", "UV_", "TWINE_")
     return {k: v for k, v in os.environ.items() if not k.startswith(dropped)} | more
-
-
-def account(index: str) -> dict[str, str]:
-    facts = {"REPOSITORY_URL": f"{index}/", "USERNAME": "me", "PASSWORD": "secret"}
-    return {f"TWINE_{name}": value for name, value in facts.items()}
 
 
 def run(*arguments: object, cwd: Path, **env: str) -> str:
@@ -57,22 +31,6 @@ def run(*arguments: object, cwd: Path, **env: str) -> str:
     )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
-
-
-def pip_install(index: str, site: Path, cwd: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir"]
-    places = ["--index-url", f"{index}/simple/", "--target", site]
-    run(*pip, *places, "lltm", cwd=cwd)
-
-
-def test_pip_installs_by_name_what_was_uploaded(index, tmp_path, monkeypatch, own_settings) -> None:
-    for name, value in account(index).items():
-        monkeypatch.setenv(name, value)
-    make_release(tmp_path / "dist")
-    assert upload("pypi", own_settings, Console(quiet=True), dry_run=False) == 0
-    pip_install(index, tmp_path / "site", tmp_path)
-    installed = tmp_path / "site" / "lltm_conda" / "lib" / "kernels-cpu.so"
-    assert installed.read_bytes() == make_binaries()["kernels-cpu.so"]
 
 
 def small_checkout(root: Path) -> Path:
@@ -96,9 +54,7 @@ def small_checkout(root: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
-    index, tmp_path, conda_worker
-) -> None:
+def test_a_release_is_installed_by_name_from_an_index_and_a_channel(tmp_path, conda_worker) -> None:
     """The commands of docs/ship/publish.md, in their order, from a commit to both installations."""
     if not SETTINGS.bootstrap_channel.is_dir():
         pytest.skip("no bootstrap channel: run scripts/build_all.sh host first")
@@ -109,14 +65,15 @@ def test_a_release_is_installed_by_name_from_an_index_and_a_channel(
     manifest = parse(root / "dist" / "manifest.json")
     assert not manifest.partial and "+" not in manifest.fat.path and manifest.clean
 
-    run(tool, "--upload", "pypi", "--dry-run", cwd=root, **account(index))
-    run(tool, "--upload", "pypi", cwd=root, **account(index))
-    uploaded = {path.name for path in (tmp_path / "index").iterdir()}
-    assert Path(manifest.fat.path).name in uploaded
-    distributions = {name.partition("-")[0] for name in uploaded if "-" in name}
-    assert distributions == {"lltm", "torchship", "torch_doctor"}
     site = tmp_path / "site"
-    pip_install(index, site, tmp_path)
+    with serve_index(tmp_path / "index") as index:
+        run(tool, "--upload", "pypi", "--dry-run", cwd=root, **account(index))
+        run(tool, "--upload", "pypi", cwd=root, **account(index))
+        uploaded = {path.name for path in (tmp_path / "index").iterdir()}
+        assert Path(manifest.fat.path).name in uploaded
+        distributions = {name.partition("-")[0] for name in uploaded if "-" in name}
+        assert distributions == {"lltm", "torchship", "torch_doctor"}
+        pip_install("lltm", index, site)
     assert "stable210-cpu" in run(
         sys.executable, "-m", "lltm_conda", cwd=tmp_path, PYTHONPATH=str(site)
     )

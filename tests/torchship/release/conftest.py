@@ -16,9 +16,12 @@ pytest.importorskip("ruamel.yaml")
 sys.path.append(str(Path(__file__).parents[1] / "doctor"))  # for helpers of its tests
 
 from processes import clean_environment
+from rich.console import Console
 from small_checkout import MATRIX, SETTINGS
 from small_clients import REPO
+from small_releases import small_objects
 
+from torchship.release import upload
 from torchship.release.schema import Matrix
 from torchship.release.settings import Settings
 from torchship.release.shell import Log
@@ -52,6 +55,24 @@ def matrix_text() -> str:
 def log(tmp_path: Path, own_settings: Settings) -> Iterator[Log]:
     with Log(tmp_path / "logs" / "test.log", own_settings) as log:
         yield log
+
+
+@pytest.fixture(scope="session")
+def objects() -> Mapping[str, bytes]:
+    """A small real shared object for every name of the client's cells."""
+    return small_objects()
+
+
+@pytest.fixture
+def console() -> Console:
+    """Keeps what is printed, for `export_text`."""
+    return Console(record=True, width=300, force_terminal=False)
+
+
+@pytest.fixture
+def no_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the client had an address."""
+    monkeypatch.setattr(upload, "find_placeholders", lambda root: ())
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from checkout import SETTINGS
-from wheel_makers import METADATA, make_wheel
+from small_checkout import SETTINGS
+from small_wheels import SMALL, make_wheel
 
 from torchship.release import ReleaseError
 
@@ -20,6 +20,7 @@ pytest.importorskip("rattler")
 from torchship.release.conda_worker import contents
 
 FOLDER = f"site-packages/{SETTINGS.project.package}"
+INFO = "site-packages/tiny_client-0.1.0.dist-info"
 
 
 def package(
@@ -45,7 +46,7 @@ def package(
     if placeholder:
         paths[0] |= {"prefix_placeholder": placeholder, "file_mode": "text"}
     listed = json.dumps({"paths": paths, "paths_version": 1}).encode()
-    path = folder / "lltm-0.1.0-0.tar.bz2"
+    path = folder / "tiny-client-0.1.0-0.tar.bz2"
     with tarfile.open(path, "w:bz2") as archive:
         for name, data in {"info/paths.json": listed, **files, **(unlisted or {})}.items():
             member = tarfile.TarInfo(name)
@@ -84,7 +85,11 @@ def test_a_package_with_the_binaries_as_built_passes(tmp_path, binary, capsys) -
             "/build/prefix",
             "holds a path of the build",
         ),
-        ({"site-packages/lltm-0.1.0.dist-info/direct_url.json": b"{}"}, None, "holds a path"),
+        (
+            {"site-packages/tiny_client-0.1.0.dist-info/direct_url.json": b"{}"},
+            None,
+            "holds a path",
+        ),
     ],
     ids=["changed", "missing", "placeholder", "direct_url"],
 )
@@ -119,11 +124,10 @@ def test_the_files_count_and_not_what_the_list_says(unlisted, links, tmp_path, b
         contents(forged, [binary], SETTINGS)
 
 
-INFO = "site-packages/lltm-0.1.0.dist-info"
 WITH_METADATA = {
     **BINARY,
     f"{FOLDER}/__init__.py": b"",
-    f"{INFO}/METADATA": METADATA.format("0.1.0").encode(),
+    f"{INFO}/METADATA": SMALL.metadata_of("0.1.0"),
     f"{INFO}/RECORD": b"",
     f"{INFO}/licenses/LICENSE": b"",
 }
@@ -144,16 +148,16 @@ def test_a_package_with_the_files_of_the_wheel_passes(tmp_path, binary, wheel) -
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({f"{FOLDER}/evil.py": b""}, r"evil\.py is not as in lltm 0\.1\.0\+stable\.cpu"),
-        ({"bin/.lltm-post-link.sh": b""}, r"post-link\.sh is not as in"),
+        ({f"{FOLDER}/evil.py": b""}, r"evil\.py is not as in tiny_client 0\.1\.0\+stable\.cpu"),
+        ({"bin/.tiny-client-post-link.sh": b""}, r"post-link\.sh is not as in"),
         ({"site-packages/evil.pth": b""}, r"evil\.pth is not as in"),
         ({f"{FOLDER}/__init__.py": b"1"}, r"__init__\.py is not as in"),
         ({f"{FOLDER}/__init__.py": None}, r"__init__\.py is not as in"),
         ({f"{INFO}/entry_points.txt": b""}, r"entry_points\.txt is not as in"),
         ({f"{INFO}/METADATA": None}, "METADATA is missing"),
-        ({f"{INFO}/METADATA": METADATA.format("9").encode()}, "differ in 'Version: 0.1.0'"),
+        ({f"{INFO}/METADATA": SMALL.metadata_of("9")}, "differ in 'Version: 0.1.0'"),
         (
-            {f"{INFO}/METADATA": b"Requires-Dist: evil\n" + METADATA.format("0.1.0").encode()},
+            {f"{INFO}/METADATA": b"Requires-Dist: evil\n" + SMALL.metadata_of("0.1.0")},
             "differ in 'Requires-Dist: evil'",
         ),
     ],

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 from zipfile import ZipFile
 
 import pytest
-from own_facts import KERNELS_RECORD
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
-from shared_objects import shared_object
-from wheel_makers import EPOCH, TAG, make_wheel
+from shared_objects import KERNELS_RECORD, shared_object
+from small_client import PROJECT
+from small_wheels import EPOCH, TAG, make_wheel
 
 from torchship.doctor.binary import read_binary
 from torchship.release import ReleaseError, pack_steps
@@ -84,9 +84,16 @@ def test_objects_of_two_builds_are_not_joined(thin, tmp_path) -> None:
 
 
 def test_wheels_of_two_source_trees_are_not_joined(thin, tmp_path) -> None:
-    more = {"lltm_conda/new.py": b"x = 1\n"}
+    more = {"tiny_client/new.py": b"x = 1\n"}
     thin = {"new": make_wheel(tmp_path / "x", {"kernels-cpu.so": CPU}, sources=more), **thin}
-    with pytest.raises(ReleaseError, match=r"stable210-cpu lacks lltm_conda/new\.py"):
+    with pytest.raises(ReleaseError, match=r"stable210-cpu lacks tiny_client/new\.py"):
+        join(thin, local=None, platform=PLATFORM)
+
+
+def test_a_wheel_with_a_file_that_the_others_lack_is_not_joined(thin, tmp_path) -> None:
+    more = {"tiny_client/new.py": b"x = 1\n"}
+    thin["new"] = make_wheel(tmp_path / "x", {"kernels-cpu.so": CPU}, sources=more)
+    with pytest.raises(ReleaseError, match=r"tiny_client/new\.py, which the others lack"):
         join(thin, local=None, platform=PLATFORM)
 
 
@@ -100,7 +107,7 @@ def test_a_damaged_wheel_is_refused(damage, thin, tmp_path) -> None:
     else:
         with ZipFile(path) as archive:
             entries = {name: archive.read(name) for name in archive.namelist()}
-        entries["lltm_conda/lib/kernels-cpu.so" if damage == "changed" else "more.py"] = b"evil"
+        entries["tiny_client/lib/kernels-cpu.so" if damage == "changed" else "more.py"] = b"evil"
         with ZipFile(path, "w") as archive:
             for name, data in entries.items():
                 archive.writestr(name, data)
@@ -132,15 +139,15 @@ def test_files_in_a_wheel_are_as_old_as_the_sources(thin) -> None:
 def test_two_source_distributions_of_the_same_files_are_the_same(tmp_path) -> None:
     archives = []
     for name, umask, when in (("a", 0o022, 1_600_000_000), ("b", 0o077, 1_700_000_000)):
-        tree = tmp_path / name / "lltm-0.1.0"
+        tree = tmp_path / name / "tiny_client-0.1.0"
         tree.mkdir(parents=True)
         for file, mode in (("setup.py", 0o666), ("run.sh", 0o777)):
             (tree / file).write_text(file)
             (tree / file).chmod(mode & ~umask)
             os.utime(tree / file, (when, when))
-        archive = tmp_path / name / "lltm-0.1.0.tar.gz"
+        archive = tmp_path / name / "tiny_client-0.1.0.tar.gz"
         with tarfile.open(archive, "w:gz") as tar:
-            tar.add(tree, "lltm-0.1.0")
+            tar.add(tree, "tiny_client-0.1.0")
         (tmp_path / name / "out").mkdir()
         archives.append(repack(archive, tmp_path / name / "out", 1_750_000_000))
     assert archives[0].read_bytes() == archives[1].read_bytes()
@@ -148,15 +155,15 @@ def test_two_source_distributions_of_the_same_files_are_the_same(tmp_path) -> No
         modes = {m.name: (m.mode, m.mtime, tar.extractfile(m)) for m in tar if m.isfile()}
         contents = {name: (mode, when, data.read()) for name, (mode, when, data) in modes.items()}
     assert contents == {
-        "lltm-0.1.0/run.sh": (0o755, 1_750_000_000, b"run.sh"),
-        "lltm-0.1.0/setup.py": (0o644, 1_750_000_000, b"setup.py"),
+        "tiny_client-0.1.0/run.sh": (0o755, 1_750_000_000, b"run.sh"),
+        "tiny_client-0.1.0/setup.py": (0o644, 1_750_000_000, b"setup.py"),
     }
 
 
 def test_a_partial_name_is_one_that_pip_accepts() -> None:
     local = partial_version(["a", "b"], ["a", "b", "c"])
-    name, version, _, _ = parse_wheel_filename(f"lltm-0.1.0+{local}-{TAG}.whl")
-    assert name == "lltm" and version == Version("0.1.0+partial.2of3")
+    name, version, _, _ = parse_wheel_filename(f"tiny_client-0.1.0+{local}-{TAG}.whl")
+    assert name == PROJECT.distribution and version == Version("0.1.0+partial.2of3")
 
 
 def test_the_true_tag_is_that_of_the_binaries(real, tmp_path) -> None:
@@ -189,9 +196,9 @@ def test_a_wheel_may_need_the_openmp_runtime_of_torch(tmp_path) -> None:
 @pytest.mark.parametrize("expected", [{"kernels-cpu.so": GLUE}, {**THIN["stable210-cpu"]}, {}])
 def test_a_changed_or_lost_or_added_object_is_stopped(expected, tmp_path) -> None:
     packed = read_wheel(make_wheel(tmp_path, {"kernels-cpu.so": CPU}))
-    check_binaries(packed, {"kernels-cpu.so": CPU}, "lltm_conda")
+    check_binaries(packed, {"kernels-cpu.so": CPU}, "tiny_client")
     with pytest.raises(ReleaseError, match="is missing, was changed or was added"):
-        check_binaries(packed, expected, "lltm_conda")
+        check_binaries(packed, expected, "tiny_client")
 
 
 def test_a_wheel_that_no_manylinux_policy_allows_is_stopped(real, tmp_path, monkeypatch) -> None:
@@ -213,7 +220,7 @@ def test_a_wheel_that_no_manylinux_policy_allows_is_stopped(real, tmp_path, monk
 def test_a_fat_wheel_says_whether_it_is_whole(required, version, real, log, tmp_path) -> None:
     wheel = make_wheel(tmp_path / "in", {"kernels-cpu.so": real}, version="0.1.0+stable.cpu")
     fat_wheel = make_fat_wheel(log, {"stable210-cpu": wheel}, required=required, limit=LIMIT)
-    assert fat_wheel.name.startswith(f"lltm-{version}-py3-none-manylinux")
+    assert fat_wheel.name.startswith(f"tiny_client-{version}-py3-none-manylinux")
 
 
 def test_a_fat_wheel_above_the_limit_is_stopped(real, log, tmp_path, matrix) -> None:
@@ -236,27 +243,29 @@ def test_an_older_platform_tag_of_the_same_version_is_removed(tmp_path) -> None:
 @pytest.mark.parametrize("way", ["--extra-index-url", "--find-links"])
 def test_pip_installs_a_variant_from_the_index(way, thin, tmp_path) -> None:
     root = tmp_path / "simple"
-    make_wheel(root / "lltm", THIN["stable210-cpu"], version="0.1.0+stable.cpu")
-    make_wheel(root / "lltm", THIN["stable210-cu13"], version="0.1.0+stable.cu13")
+    make_wheel(root / PROJECT.distribution, THIN["stable210-cpu"], version="0.1.0+stable.cpu")
+    make_wheel(root / PROJECT.distribution, THIN["stable210-cu13"], version="0.1.0+stable.cu13")
     write_index(root)
-    place = root if way == "--extra-index-url" else root / "lltm" / "index.html"
+    place = root if way == "--extra-index-url" else root / PROJECT.distribution / "index.html"
     index = ["--index-url", (tmp_path / "nothing").as_uri()]
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", tmp_path / "site"]
-    command += [*index, way, place.as_uri(), "lltm==0.1.0+stable.cu13"]
+    command += [*index, way, place.as_uri(), "tiny-client==0.1.0+stable.cu13"]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
     env["PIP_CONFIG_FILE"] = os.devnull
     process = subprocess.run(command, capture_output=True, text=True, env=env)
     assert process.returncode == 0, process.stderr
-    assert (tmp_path / "site" / "lltm_conda" / "lib" / "kernels-cuda13.so").read_bytes() == CUDA
+    assert (tmp_path / "site" / "tiny_client" / "lib" / "kernels-cuda13.so").read_bytes() == CUDA
 
 
 def test_pip_refuses_what_the_index_did_not_mean(tmp_path) -> None:
     root = tmp_path / "simple"
-    path = make_wheel(root / "lltm", THIN["stable210-cpu"], version="0.1.0+stable.cpu")
+    path = make_wheel(
+        root / PROJECT.distribution, THIN["stable210-cpu"], version="0.1.0+stable.cpu"
+    )
     write_index(root)
     path.write_bytes(make_wheel(tmp_path / "x", {}, version="0.1.0+stable.cpu").read_bytes())
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", tmp_path / "site"]
-    command += ["--index-url", root.as_uri(), "lltm==0.1.0+stable.cpu"]
+    command += ["--index-url", root.as_uri(), "tiny-client==0.1.0+stable.cpu"]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
     env["PIP_CONFIG_FILE"] = os.devnull
     process = subprocess.run(command, capture_output=True, text=True, env=env)

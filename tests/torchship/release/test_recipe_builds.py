@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from ruamel.yaml import YAML
+from small_releases import COMMIT
 
 from torchship.release import ReleaseError
 from torchship.release.cells import all_cells, for_conda
 from torchship.release.conda_steps import build_recipe, driver
 from torchship.release.conda_stubs import stubs, write_channel
-from torchship.release.store import commit
 
 CHANNEL = "https://conda.example.org/forge"
 CONDA = """#!/bin/sh
 [ "$2" = --version ] && exit $BUILDS
 exec >>"$SAID"
 echo "$@"
-echo "cuda=$CONDA_OVERRIDE_CUDA commit=$LLTM_CONDA_GIT_COMMIT prebuilt=$LLTM_CONDA_PREBUILT"
+echo "cuda=$CONDA_OVERRIDE_CUDA commit=$TINY_CLIENT_GIT_COMMIT prebuilt=$TINY_CLIENT_PREBUILT"
 exit $FAILS
 """
 
@@ -47,7 +47,8 @@ def build(name: str, settings, channel: str | None = CHANNEL) -> str:
 def test_conda_builds_the_one_variant_with_a_driver_if_it_needs_one(
     name, matrix, conda, tmp_path, monkeypatch, own_settings
 ) -> None:
-    monkeypatch.setenv("LLTM_CONDA_PREBUILT", "/elsewhere")
+    monkeypatch.setenv("TINY_CLIENT_PREBUILT", "/elsewhere")
+    monkeypatch.setenv("TINY_CLIENT_GIT_COMMIT", COMMIT)
     build(name, own_settings)
     command, environment = conda.read_text().splitlines()
     out = tmp_path / "build" / "recipe" / name
@@ -56,7 +57,7 @@ def test_conda_builds_the_one_variant_with_a_driver_if_it_needs_one(
     assert command == expected
     (cell,) = [cell for cell in all_cells(matrix) if cell.name == name]
     cuda = driver(cell).get("CONDA_OVERRIDE_CUDA", "")
-    assert environment == f"cuda={cuda} commit={commit(own_settings)} prebuilt="
+    assert environment == f"cuda={cuda} commit={COMMIT} prebuilt="
     assert YAML(typ="safe").load(variants)["variant_glue"] == [cell.glue]
     assert "[" not in variants.read_text(), "conda-build takes a list in brackets for a selector"
 

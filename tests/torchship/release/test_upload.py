@@ -6,32 +6,20 @@ import json
 import re
 import threading
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-from release_places import MATRIX
+from package_indexes import account, pip_install, serve_index
 from rich.console import Console
-from shared_objects import shared_object
-from test_manifest import binary, record_of
-from wheel_makers import make_sdist, make_wheel
+from small_releases import MANYLINUX, make_release, small_objects
+from small_wheels import SMALL, make_sdist, make_wheel
 
 from torchship.project.placeholders import find_placeholders
 from torchship.release import ReleaseError
 from torchship.release import upload as uploading
-from torchship.release.cells import all_cells
-from torchship.release.manifest import (
-    Artefact,
-    CellEntry,
-    HostFacts,
-    Manifest,
-    ToolEntry,
-    parse,
-    write,
-)
-from torchship.release.matrix import load
+from torchship.release.manifest import Artefact, CellEntry, Manifest, parse, write
 from torchship.release.paths import publish
 from torchship.release.store import digest
 from torchship.release.upload import upload
@@ -39,71 +27,12 @@ from torchship.release.wheels import read_wheel
 
 pytest.importorskip("twine")
 
-HOST = HostFacts(system="Linux", python="3.11", compiler="g++ 12", processors=2, gpus=[], tools={})
-TAG = "py3-none-manylinux_2_34_x86_64"
-
-
-@pytest.fixture(autouse=True)
-def no_placeholders(monkeypatch) -> None:
-    """As if this project had an address."""
-    monkeypatch.setattr(uploading, "find_placeholders", lambda root: ())
+pytestmark = pytest.mark.usefixtures("no_placeholders")
 
 
 @pytest.fixture
 def dist(own_settings) -> Path:
     return own_settings.dist
-
-
-@cache
-def make_binaries() -> dict[str, bytes]:
-    """A small real shared object for every name of the matrix."""
-    contents = {}
-    with TemporaryDirectory() as folder:
-        for name in sorted({name for cell in all_cells(load(MATRIX)) for name in cell.files}):
-            path = shared_object(Path(folder, name), record=record_of(name))
-            contents[name] = path.read_bytes()
-    return contents
-
-
-def make_release(dist: Path, *, fat_version: str = "0.1.0", tag: str = TAG, **changes) -> Manifest:
-    """A dist folder that may be uploaded, but for `changes` of its manifest."""
-    fat = make_wheel(dist, make_binaries(), version=fat_version, tag=tag)
-    thin = make_wheel(dist / "simple" / "lltm", {}, version="0.1.0+stable.cpu", tag=TAG)
-    conda = dist / "channel" / "linux-64" / "lltm-0.1.0-cpu_0.conda"
-    conda.parent.mkdir(parents=True)
-    conda.write_bytes(b"conda")
-    files = [("fat", fat), ("thin", thin), ("conda", conda)]
-    artefacts = [
-        Artefact(
-            path=path.relative_to(dist).as_posix(),
-            kind=kind,
-            sha256=digest(path),
-            size=path.stat().st_size,
-            cells=["stable210-cpu"],
-        )
-        for kind, path in files
-    ]
-    cell = CellEntry(state="done", torch="2.13.0", wheel=artefacts[1].path)
-    manifest = Manifest(
-        package="lltm",
-        version="0.1.0",
-        commit="c" * 40,
-        clean=True,
-        sources="s" * 64,
-        source_date="2026-01-01T00:00:00Z",
-        base_channel="https://conda.anaconda.org/conda-forge",
-        made="2026-01-01T00:00:00Z",
-        seconds=1.0,
-        total=1,
-        missing={},
-        cells={"stable210-cpu": cell},
-        tools={tool.name: ToolEntry(state="done") for tool in load(MATRIX).tools},
-        binaries={name: binary(data) for name, data in make_binaries().items()},
-        artefacts=artefacts,
-        hosts={"h": HOST},
-    ).model_copy(update=changes)
-    write(manifest, dist / "manifest.json")
-    return manifest
 
 
 class Repository(BaseHTTPRequestHandler):
@@ -145,6 +74,18 @@ def test_a_whole_wheel_reaches_the_repository(dist, repository, own_settings) ->
     assert repository == [manifest.fat.path]
 
 
+def test_pip_installs_by_name_what_was_uploaded(dist, tmp_path, monkeypatch, own_settings) -> None:
+    pytest.importorskip("pypiserver")
+    make_release(dist)
+    with serve_index(tmp_path / "index") as index:
+        for name, value in account(index).items():
+            monkeypatch.setenv(name, value)
+        assert upload("pypi", own_settings, console(), dry_run=False) == 0
+        pip_install("tiny-client", index, tmp_path / "site")
+    installed = tmp_path / "site" / "tiny_client" / "lib" / "kernels-cpu.so"
+    assert installed.read_bytes() == small_objects()["kernels-cpu.so"]
+
+
 def test_what_no_torch_on_pypi_loads_stops_no_upload(dist, repository, own_settings) -> None:
     optional = {"missing": {"aten24-abi1-cpu": "no such torch"}, "optional": ["aten24-abi1-cpu"]}
     manifest = make_release(dist, **optional)
@@ -162,11 +103,9 @@ def test_a_dry_run_checks_and_uploads_nothing(dist, repository, own_settings) ->
     assert "secret" not in output
 
 
-def test_a_dry_run_fails_where_twine_finds_fault(
-    dist, repository, monkeypatch, own_settings
-) -> None:
-    monkeypatch.setattr("wheel_makers.METADATA", "Metadata-Version: 2.4\nName: lltm\nVersion: {}\n")
-    make_release(dist)
+def test_a_dry_run_fails_where_twine_finds_fault(dist, repository, own_settings) -> None:
+    metadata = "Metadata-Version: 2.4\nName: {name}\nVersion: {version}\n"
+    make_release(dist, shape=replace(SMALL, metadata=metadata))
     with pytest.raises(ReleaseError, match="exit code 1"):
         upload("pypi", own_settings, console(), dry_run=True)
 
@@ -271,7 +210,7 @@ def test_a_variable_leads_no_upload_to_an_index_that_was_not_asked(
 def with_sdist(dist: Path, files: dict[str, bytes]) -> None:
     """Adds a source distribution to a release, with these files besides its own."""
     manifest = parse(dist / "manifest.json")
-    path = make_sdist(dist / "lltm-0.1.0.tar.gz", files)
+    path = make_sdist(dist / "tiny_client-0.1.0.tar.gz", files)
     sdist = Artefact(path=path.name, kind="sdist", sha256=digest(path), size=path.stat().st_size)
     artefacts = [*manifest.artefacts, sdist]
     write(manifest.model_copy(update={"artefacts": artefacts}), dist / "manifest.json")
@@ -279,7 +218,7 @@ def with_sdist(dist: Path, files: dict[str, bytes]) -> None:
 
 def test_a_source_distribution_of_another_commit_is_refused(dist, repository, own_settings) -> None:
     make_release(dist)
-    with_sdist(dist, {"lltm_conda/source.json": b'{"commit": "d"}'})
+    with_sdist(dist, {"tiny_client/source.json": b'{"commit": "d"}'})
     with pytest.raises(ReleaseError, match=r"source\.json that names another commit"):
         upload("pypi", own_settings, console(), dry_run=False)
     assert repository == []
@@ -288,9 +227,9 @@ def test_a_source_distribution_of_another_commit_is_refused(dist, repository, ow
 def test_a_fat_wheel_of_other_sources_is_refused(dist, repository, own_settings) -> None:
     manifest = make_release(dist)
     wheel = read_wheel(dist / manifest.fat.path)
-    forge_fat_wheel(dist, manifest, {**wheel.files, "lltm_conda/evil.py": b""})
+    forge_fat_wheel(dist, manifest, {**wheel.files, "tiny_client/evil.py": b""})
     with_sdist(dist, {})
-    with pytest.raises(ReleaseError, match=r"holds lltm_conda/evil\.py, which the source"):
+    with pytest.raises(ReleaseError, match=r"holds tiny_client/evil\.py, which the source"):
         upload("pypi", own_settings, console(), dry_run=False)
     assert repository == []
 
@@ -302,8 +241,8 @@ def test_what_an_optional_cell_packed_before_it_failed_is_left_out(
     calls = fake_anaconda(tmp_path / "bin", monkeypatch)
     manifest = make_release(dist)
     name = "aten24-abi1-cpu"
-    wheel = make_wheel(dist / "simple" / "lltm", {}, version="0.1.0+failed", tag=TAG)
-    package = dist / "channel" / "linux-64" / "lltm-0.1.0-failed_0.conda"
+    wheel = make_wheel(dist / "simple" / "tiny-client", {}, version="0.1.0+failed", tag=MANYLINUX)
+    package = dist / "channel" / "linux-64" / "tiny-client-0.1.0-failed_0.conda"
     package.write_bytes(b"failed")
     failed = [
         Artefact(
@@ -394,12 +333,14 @@ def test_anaconda_gets_the_conda_packages_of_its_owner(
     assert upload("anaconda:me", own_settings, console(), dry_run=False) == 0
     command = calls.read_text().split()
     assert command[:3] == ["upload", "--user", "me"]
-    assert [Path(word).name for word in command[3:]] == ["lltm-0.1.0-cpu_0.conda"]
+    assert [Path(word).name for word in command[3:]] == ["tiny-client-0.1.0-cpu_0.conda"]
 
 
-def serve_packages(monkeypatch, tmp_path, sha256: str | None) -> None:
-    """Stands for anaconda.org, which has the package of `make_release` with this hash."""
-    file = {"basename": "linux-64/lltm-0.1.0-cpu_0.conda", "sha256": sha256}
+def serve_packages(
+    monkeypatch, tmp_path, sha256: str | None, *, name: str = "tiny-client-0.1.0-cpu_0.conda"
+) -> None:
+    """Stands for anaconda.org, which has a package, that of `make_release`, with this hash."""
+    file = {"basename": f"linux-64/{name}", "sha256": sha256}
     answer = tmp_path / "anaconda.json"
     answer.write_text(json.dumps({"distributions": [file]}))
     monkeypatch.setattr(uploading, "ANACONDA", answer.as_uri())
@@ -431,6 +372,17 @@ def test_a_package_that_anaconda_has_is_not_sent_again(
     assert not calls.exists()
 
 
+def test_a_package_of_another_name_on_anaconda_stops_no_upload(
+    dist, tmp_path, monkeypatch, own_settings
+) -> None:
+    """Whether anaconda.org tells its hash does not matter."""
+    calls = fake_anaconda(tmp_path / "bin", monkeypatch)
+    make_release(dist)
+    serve_packages(monkeypatch, tmp_path, None, name="tiny-client-0.1.0-cuda_0.conda")
+    assert upload("anaconda:me", own_settings, console(), dry_run=False) == 0
+    assert "tiny-client-0.1.0-cpu_0.conda" in calls.read_text()
+
+
 def forge_fat_wheel(dist: Path, manifest: Manifest, files: dict[str, bytes]) -> None:
     """Packs other files into the fat wheel, and lists its new hash."""
     path = dist / manifest.fat.path
@@ -444,9 +396,9 @@ def forge_fat_wheel(dist: Path, manifest: Manifest, files: dict[str, bytes]) -> 
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("kernels-cpu.so", None, "lacks lltm_conda/lib/kernels-cpu.so"),
+        ("kernels-cpu.so", None, "lacks tiny_client/lib/kernels-cpu.so"),
         ("kernels-evil.so", "kernels-cpu.so", "no cell of the manifest made"),
-        ("kernels-cpu.so", "kernels-cuda12.so", "another lltm_conda/lib/kernels-cpu.so"),
+        ("kernels-cpu.so", "kernels-cuda12.so", "another tiny_client/lib/kernels-cpu.so"),
     ],
 )
 def test_a_fat_wheel_with_other_binaries_than_its_manifest_is_refused(
@@ -454,9 +406,9 @@ def test_a_fat_wheel_with_other_binaries_than_its_manifest_is_refused(
 ) -> None:
     manifest = make_release(dist)
     files = dict(read_wheel(dist / manifest.fat.path).files)
-    files.pop(f"lltm_conda/lib/{name}", None)
+    files.pop(f"tiny_client/lib/{name}", None)
     if data:
-        files[f"lltm_conda/lib/{name}"] = make_binaries()[data]
+        files[f"tiny_client/lib/{name}"] = small_objects()[data]
     forge_fat_wheel(dist, manifest, files)
     with pytest.raises(ReleaseError, match=reason):
         upload("pypi", own_settings, console(), dry_run=True)
@@ -486,8 +438,8 @@ def test_a_folder_gets_an_index_of_the_thin_wheels(dist, tmp_path, own_settings)
     make_release(dist, base_channel=None)
     out = console()
     assert upload(f"{tmp_path}/public", own_settings, out, dry_run=False) == 0
-    (wheel,) = (tmp_path / "public" / "simple" / "lltm").glob("*.whl")
-    page = (tmp_path / "public" / "simple" / "lltm" / "index.html").read_text()
+    (wheel,) = (tmp_path / "public" / "simple" / "tiny-client").glob("*.whl")
+    page = (tmp_path / "public" / "simple" / "tiny-client" / "index.html").read_text()
     assert f"#sha256={digest(wheel)}" in page
     assert "left out: conda packages" in out.export_text()
     assert not (tmp_path / "public" / "channel").exists()
@@ -500,7 +452,7 @@ def test_a_file_in_the_folder_with_other_bytes_is_not_replaced(
     target = f"{tmp_path}/public"
     assert upload(target, own_settings, console(), dry_run=False) == 0
     assert upload(target, own_settings, console(), dry_run=False) == 0, "the same bytes may stay"
-    (wheel,) = (tmp_path / "public" / "simple" / "lltm").glob("*.whl")
+    (wheel,) = (tmp_path / "public" / "simple" / "tiny-client").glob("*.whl")
     wheel.write_bytes(b"the file that users have")
     with pytest.raises(ReleaseError, match="with other bytes"):
         upload(target, own_settings, console(), dry_run=False)
@@ -533,12 +485,12 @@ def test_an_index_that_is_older_than_its_packages_is_refused(
     make_release(dist)
     subdir = tmp_path / "public" / "channel" / "linux-64"
     subdir.mkdir(parents=True)
-    (subdir / f"lltm-{version}-cuda_0.conda").write_bytes(b"conda")
+    (subdir / f"tiny-client-{version}-cuda_0.conda").write_bytes(b"conda")
     (subdir / "repodata.json").write_text('{"packages.conda": {}}')
     try:
         upload(str(tmp_path / "public"), own_settings, console(), dry_run=False)
     except ReleaseError as error:
         assert is_refused
-        assert f"it lacks lltm-{version}-cuda_0.conda" in str(error)
+        assert f"it lacks tiny-client-{version}-cuda_0.conda" in str(error)
     else:
         assert not is_refused

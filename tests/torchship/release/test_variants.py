@@ -7,20 +7,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from email.parser import BytesParser
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import pytest
-from release_places import REPO
 from rich.console import Console
-from test_upload import TAG, make_binaries
-from wheel_makers import EPOCH, METADATA, make_wheel
+from small_checkout import CHECKOUT
+from small_releases import MANYLINUX, describe_artefact, make_clean_manifest, small_objects
+from small_wheels import METADATA, SMALL, make_wheel
 
-from measurements import storage, wheel_variants
+from measurements import wheel_variants
 from torchship.release import ReleaseError
 from torchship.release import __main__ as command
 from torchship.release.__main__ import main
-from torchship.release.cells import all_cells
-from torchship.release.manifest import Artefact, CellEntry, Manifest, parse, write
+from torchship.release.cells import Cell, all_cells
+from torchship.release.manifest import CellEntry, Manifest, parse, write
 from torchship.release.settings import Settings
 from torchship.release.store import digest
 from torchship.release.upload import upload
@@ -30,57 +30,36 @@ from torchship.release.wheels import is_of_variants, read_wheel
 pytest.importorskip("variantlib")
 
 LABELS = ("null", "cu12", "cu13")
-PREFIX = "lltm-0.1.0-py3-none-manylinux"
+PREFIX = "tiny_client-0.1.0-py3-none-manylinux"
+#: The client's wheels with a requirement of torch.
+REQUIRING = replace(SMALL, metadata=METADATA.replace("\n\n", "\nRequires-Dist: torch>=2.4\n\n", 1))
 
 
-def make_thin_wheel(settings: Settings, cell, binaries) -> Path:
-    """A thin wheel of a cell, which requires a torch as ours do."""
-    version = f"0.1.0+{cell.local_version}"
-    contents = {name: binaries[name] for name in cell.files}
-    path = make_wheel(settings.thin_wheels, contents, version=version, tag=TAG)
-    wheel = read_wheel(path)
-    requirement = METADATA.format(version).replace("\n\n", "\nRequires-Dist: torch>=2.4\n\n", 1)
-    wheel.info["METADATA"] = requirement.encode()
-    return wheel.write(settings.thin_wheels, epoch=EPOCH)
+def make_thin_wheel(settings: Settings, cell: Cell) -> Path:
+    return make_wheel(
+        settings.thin_wheels,
+        {name: small_objects()[name] for name in cell.files},
+        version=f"0.1.0+{cell.local_version}",
+        tag=MANYLINUX,
+        shape=REQUIRING,
+    )
 
 
 def make_dist(settings: Settings, cells: Sequence[str] = (), *, is_whole: bool = False) -> Manifest:
     """A dist folder with the thin wheels of these cells, by default of the stable glue."""
     chosen = [c for c in all_cells(settings.matrix) if c.name in cells or (c.stable and not cells)]
-    binaries = make_binaries()
-    wheels = {cell.name: make_thin_wheel(settings, cell, binaries) for cell in chosen}
-    fat = make_wheel(settings.dist, binaries, tag=TAG)
-    artefacts = [("thin", path) for path in wheels.values()] + [("fat", fat)]
-    manifest = Manifest(
-        package="lltm",
-        version="0.1.0",
-        commit="c" * 40,
-        clean=True,
-        sources="s" * 64,
-        source_date="2026-01-01T00:00:00Z",
-        base_channel=None,
-        made="2026-01-01T00:00:00Z",
-        seconds=1.0,
-        total=len(chosen),
-        missing={} if is_whole else {"aten24-abi0-cpu": "not asked for"},
-        cells={
-            name: CellEntry(
-                state="done", torch="2.13.0", wheel=path.relative_to(settings.dist).as_posix()
-            )
-            for name, path in wheels.items()
-        },
-        binaries={},
-        artefacts=[
-            Artefact(
-                path=path.relative_to(settings.dist).as_posix(),
-                kind=kind,
-                sha256=digest(path),
-                size=path.stat().st_size,
-            )
-            for kind, path in artefacts
-        ],
-        hosts={},
-    )
+    paths = {
+        cell.name: make_thin_wheel(settings, cell).relative_to(settings.dist).as_posix()
+        for cell in chosen
+    }
+    fat = make_wheel(settings.dist, small_objects(), tag=MANYLINUX)
+    kinds = {**dict.fromkeys(paths.values(), "thin"), fat.name: "fat"}
+    entries = {
+        name: CellEntry(state="done", torch="2.13.0", wheel=path) for name, path in paths.items()
+    }
+    artefacts = [describe_artefact(settings.dist, path, kind) for path, kind in kinds.items()]
+    missing = {} if is_whole else {"aten24-abi0-cpu": "not asked for"}
+    manifest = make_clean_manifest(entries, artefacts).model_copy(update={"missing": missing})
     write(manifest, settings.manifest)
     return manifest
 
@@ -98,10 +77,16 @@ def written(settings, tmp_path_factory) -> Iterator[Settings]:
 def files_of(settings: Settings) -> dict[str, Path]:
     """The wheels of the index by their labels, the plain one by "plain"."""
     wheels = {}
-    for path in (settings.variant_index / "lltm").glob("*.whl"):
+    for path in (settings.variant_index / "tiny-client").glob("*.whl"):
         parts = path.stem.split("-")
         wheels[parts[5] if len(parts) == 6 else "plain"] = path
     return wheels
+
+
+def read_description(settings: Settings) -> dict[str, Any]:
+    path = settings.variant_index / "tiny-client" / "tiny_client-0.1.0-variants.json"
+    description: dict[str, Any] = json.loads(path.read_text())
+    return description
 
 
 def test_the_index_has_a_wheel_for_each_kind_of_driver_and_a_plain_one(written) -> None:
@@ -111,8 +96,7 @@ def test_the_index_has_a_wheel_for_each_kind_of_driver_and_a_plain_one(written) 
 
 
 def test_the_description_names_the_drivers_of_each_variant(written) -> None:
-    path = written.variant_index / "lltm" / "lltm-0.1.0-variants.json"
-    variants = json.loads(path.read_text())["variants"]
+    variants = read_description(written)["variants"]
     bound = "cuda_version_lower_bound"
     assert variants == {
         "null": {},
@@ -125,7 +109,7 @@ def test_the_description_names_the_drivers_of_each_variant(written) -> None:
 def test_a_wheel_describes_itself_as_the_index_does(label, written) -> None:
     from variantlib.variant_dist_info import VariantDistInfo
 
-    index = json.loads((written.variant_index / "lltm" / "lltm-0.1.0-variants.json").read_text())
+    index = read_description(written)
     text = read_variant(files_of(written)[label]).info["variant.json"]
     assert VariantDistInfo(text, label).variant_label == label
     own = json.loads(text)
@@ -179,7 +163,7 @@ def test_the_plain_wheel_of_a_whole_release_is_the_fat_wheel(own_settings) -> No
     manifest = make_dist(own_settings, is_whole=True)
     write_variants(own_settings, Console(quiet=True))
     assert manifest.fat is not None
-    assert len([*(own_settings.variant_index / "lltm").glob("*.whl")]) == 4
+    assert len([*(own_settings.variant_index / "tiny-client").glob("*.whl")]) == 4
     assert digest(files_of(own_settings)["plain"]) == manifest.fat.sha256
 
 
@@ -187,7 +171,7 @@ def test_the_same_wheels_give_the_same_bytes(written, own_settings) -> None:
     make_dist(own_settings)
     write_variants(own_settings, Console(quiet=True))
     first, second = (
-        {path.name: digest(path) for path in (one.variant_index / "lltm").iterdir()}
+        {path.name: digest(path) for path in (one.variant_index / "tiny-client").iterdir()}
         for one in (written, own_settings)
     )
     assert first == second
@@ -200,7 +184,7 @@ def test_cells_that_were_not_built_have_no_variant(own_settings) -> None:
 
 
 def test_wheels_of_an_earlier_index_are_gone(own_settings) -> None:
-    old = own_settings.variant_index / "lltm" / "lltm-0.0.1-py3-none-any-cu11.whl"
+    old = own_settings.variant_index / "tiny-client" / "tiny_client-0.0.1-py3-none-any-cu11.whl"
     old.parent.mkdir(parents=True)
     old.touch()
     make_dist(own_settings)
@@ -234,41 +218,25 @@ INSTALLED = {
 @pytest.mark.parametrize("driver", INSTALLED)
 def test_uv_with_the_preview_feature_takes_the_variant_of_the_driver(driver, written) -> None:
     installer = wheel_variants.INSTALLERS[0]
-    taken = installer.take("lltm", written.variant_index, wheel_variants.DRIVERS[driver])
+    taken = installer.take("tiny-client", written.variant_index, wheel_variants.DRIVERS[driver])
     assert taken == INSTALLED[driver]
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["uv", "pip"])
 def test_installers_that_know_no_variants_take_the_plain_wheel(number, written) -> None:
     installer = wheel_variants.INSTALLERS[number]
-    assert installer.take("lltm", written.variant_index, "12.8") == "plain"
-
-
-@pytest.fixture(scope="module")
-def stored() -> wheel_variants.Results:
-    return cast(wheel_variants.Results, storage.load(wheel_variants.PATH))
-
-
-def test_the_page_shows_the_stored_table_of_installers(stored) -> None:
-    page = wheel_variants.PAGE.read_text(encoding="utf-8")
-    assert wheel_variants.draw(page, stored) == page
-
-
-def test_the_stored_table_says_what_installers_take_here(stored) -> None:
-    uv_with_variants, *others = stored["taken"].values()
-    assert uv_with_variants == INSTALLED
-    assert [{*labels.values()} for labels in others] == [{"plain"}, {"plain"}]
+    assert installer.take("tiny-client", written.variant_index, "12.8") == "plain"
 
 
 @pytest.mark.parametrize(
     ("name", "is_variant"),
     [
-        ("lltm-0.1.0-py3-none-manylinux_2_34_x86_64-cu12.whl", True),
-        ("lltm-0.1.0-1-py3-none-manylinux_2_34_x86_64-null.whl", True),
-        ("lltm-0.1.0-variants.json", True),
-        ("lltm-0.1.0-1-py3-none-manylinux_2_34_x86_64.whl", False),
-        ("lltm-0.1.0+stable.cu12-py3-none-manylinux_2_34_x86_64.whl", False),
-        ("lltm-0.1.0.tar.gz", False),
+        ("tiny_client-0.1.0-py3-none-manylinux_2_34_x86_64-cu12.whl", True),
+        ("tiny_client-0.1.0-1-py3-none-manylinux_2_34_x86_64-null.whl", True),
+        ("tiny_client-0.1.0-variants.json", True),
+        ("tiny_client-0.1.0-1-py3-none-manylinux_2_34_x86_64.whl", False),
+        ("tiny_client-0.1.0+stable.cu12-py3-none-manylinux_2_34_x86_64.whl", False),
+        ("tiny_client-0.1.0.tar.gz", False),
     ],
 )
 def test_a_name_says_whether_a_file_is_of_variants(name, is_variant) -> None:
@@ -283,13 +251,8 @@ def test_no_target_of_an_upload_gets_a_variant(target, own_settings, monkeypatch
     manifest = parse(own_settings.manifest)
     kind = "thin" if target == "./public" else "fat"
     added = [
-        Artefact(
-            path=path.relative_to(own_settings.dist).as_posix(),
-            kind=kind,
-            sha256=digest(path),
-            size=path.stat().st_size,
-        )
-        for path in sorted((own_settings.variant_index / "lltm").glob("*-cu1?.*"))
+        describe_artefact(own_settings.dist, path.relative_to(own_settings.dist).as_posix(), kind)
+        for path in sorted((own_settings.variant_index / "tiny-client").glob("*-cu1?.*"))
     ]
     write(manifest.model_copy(update={"artefacts": added}), own_settings.manifest)
     with pytest.raises(ReleaseError, match=r"cu12\.whl, .*cu13\.whl is of wheel variants"):
@@ -342,7 +305,7 @@ def test_without_a_selector_a_run_builds_the_cells_of_the_stable_glue(monkeypatc
         return 0
 
     monkeypatch.setattr(command, "run_for_platform", run)
-    assert main(["--variants", "--project", str(REPO)]) == 0
+    assert main(["--variants", "--project", str(CHECKOUT)]) == 0
     assert chosen == [["stable210-*"]]
 
 
@@ -350,5 +313,5 @@ def test_a_merge_writes_variants_of_what_it_joined(monkeypatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(command, "merge", lambda *_: calls.append("merge") or 0)
     monkeypatch.setattr(command, "write_variants", lambda *_: calls.append("variants"))
-    assert main(["--merge", "a", "--variants", "--project", str(REPO)]) == 0
+    assert main(["--merge", "a", "--variants", "--project", str(CHECKOUT)]) == 0
     assert calls == ["merge", "variants"]

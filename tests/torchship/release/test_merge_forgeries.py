@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from checkout import SETTINGS
 from shared_objects import shared_object
-from test_manifest import artefact, console, make_manifest, objects, record_of
-from wheel_makers import EPOCH, make_sdist, make_wheel
+from small_checkout import SETTINGS
+from small_releases import describe_artefact, make_manifest, record_of
+from small_wheels import EPOCH, make_sdist, make_wheel
 
 from torchship.release import ReleaseError, provenance
 from torchship.release.cells import all_cells
@@ -30,12 +30,10 @@ from torchship.release.provenance import (
 from torchship.release.store import digest
 from torchship.release.wheels import Wheel, read_wheel
 
-__all__ = ["console", "objects"]
-
 CELL = "stable210-cpu"
 CPU = "kernels-cpu.so"
 OPTIONAL = "aten24-abi1-cpu"
-SDIST = "lltm-0.1.0.tar.gz"
+SDIST = "tiny_client-0.1.0.tar.gz"
 
 
 @pytest.fixture
@@ -143,7 +141,7 @@ def test_a_conda_package_that_no_cell_made_is_refused(shard, try_merge) -> None:
     package = shard / "channel" / "linux-64" / "evil-1-0.conda"
     package.parent.mkdir(parents=True)
     package.write_bytes(b"evil")
-    extra = artefact(shard, package.relative_to(shard).as_posix(), "conda", [CELL])
+    extra = describe_artefact(shard, package.relative_to(shard).as_posix(), "conda", [CELL])
     manifest = json.loads((shard / "manifest.json").read_text())
     forge(shard, artefacts=[*manifest["artefacts"], extra.model_dump()])
     with pytest.raises(ReleaseError, match=r"evil-1-0\.conda belongs to no cell"):
@@ -154,8 +152,8 @@ def test_two_source_distributions_of_one_name_are_refused(
     matrix, objects, shard, try_merge, tmp_path
 ) -> None:
     make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, objects)
-    replace_sdist(tmp_path / "1", {"lltm_conda/other.py": b"other sources"})
-    with pytest.raises(ReleaseError, match=r"lltm-0\.1\.0\.tar\.gz in .*/1 is another file"):
+    replace_sdist(tmp_path / "1", {"tiny_client/other.py": b"other sources"})
+    with pytest.raises(ReleaseError, match=r"tiny_client-0\.1\.0\.tar\.gz in .*/1 is another file"):
         try_merge(shard, tmp_path / "1")
 
 
@@ -187,8 +185,8 @@ def test_a_failed_optional_cell_does_not_fail_the_merge(
 def checkout(tmp_path) -> tuple[Path, str]:
     """A git repository with the sources of `make_sdist`, and its commit."""
     repo = tmp_path / "checkout"
-    (repo / "lltm_conda").mkdir(parents=True)
-    (repo / "lltm_conda" / "__init__.py").touch()
+    (repo / "tiny_client").mkdir(parents=True)
+    (repo / "tiny_client" / "__init__.py").touch()
     (repo / "pyproject.toml").touch()
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(repo)]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
@@ -208,8 +206,8 @@ def problems_of(files: Mapping[str, bytes], checkout: tuple[Path, str], folder: 
 def test_a_source_distribution_of_the_commit_has_no_fault(checkout, tmp_path) -> None:
     generated = {
         "setup.cfg": b"[egg_info]\ntag_build = \ntag_date = 0\n\n",
-        "lltm.egg-info/SOURCES.txt": b"pyproject.toml\n",
-        "lltm_conda/source.json": json.dumps({"commit": checkout[1], "epoch": "0"}).encode(),
+        "tiny_client.egg-info/SOURCES.txt": b"pyproject.toml\n",
+        "tiny_client/source.json": json.dumps({"commit": checkout[1], "epoch": "0"}).encode(),
     }
     assert problems_of(generated, checkout, tmp_path) == []
 
@@ -217,12 +215,16 @@ def test_a_source_distribution_of_the_commit_has_no_fault(checkout, tmp_path) ->
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("lltm_conda/__init__.py", b"import evil", r"another lltm_conda/__init__\.py than commit"),
-        ("lltm_conda/evil.py", b"", r"holds lltm_conda/evil\.py, which is not in commit"),
+        (
+            "tiny_client/__init__.py",
+            b"import evil",
+            r"another tiny_client/__init__\.py than commit",
+        ),
+        ("tiny_client/evil.py", b"", r"holds tiny_client/evil\.py, which is not in commit"),
         ("setup.cfg", b"[build_ext]\ndefine = EVIL\n", r"holds setup\.cfg, which is not in"),
-        ("PKG-INFO", b"Name: lltm\nVersion: 9.9.9\n\n", "PKG-INFO of another distribution"),
-        ("lltm_conda/source.json", b'{"commit": "d"}', r"source\.json that names another commit"),
-        ("lltm_conda/source.json", b"{", r"source\.json that names another commit"),
+        ("PKG-INFO", b"Name: tiny-client\nVersion: 9.9.9\n\n", "PKG-INFO of another distribution"),
+        ("tiny_client/source.json", b'{"commit": "d"}', r"source\.json that names another commit"),
+        ("tiny_client/source.json", b"{", r"source\.json that names another commit"),
     ],
 )
 def test_a_source_distribution_of_other_files_than_the_commit_is_refused(
@@ -238,7 +240,7 @@ def test_the_merge_compares_sources_with_the_commit_of_its_checkout(
     """The objects' records have another commit, so this merge cannot succeed."""
     repo, commit = checkout
     make_manifest(tmp_path / "0", matrix, {CELL: "done"}, objects, commit=commit)
-    replace_sdist(tmp_path / "0", {"lltm_conda/evil.py": b""})
+    replace_sdist(tmp_path / "0", {"tiny_client/evil.py": b""})
     settings = replace(own_settings, repo=repo)
     with pytest.raises(ReleaseError, match=r"evil\.py, which is not in commit"):
         merge([tmp_path / "0"], console, settings)
@@ -261,9 +263,9 @@ def test_a_shard_without_a_source_distribution_is_refused(shard, try_merge) -> N
     [
         (b"no archive", "no readable source distribution"),
         ({"../evil": tarfile.REGTYPE}, "no plain file of"),
-        ({"lltm-0.1.0/../evil": tarfile.REGTYPE}, "no plain file of"),
-        ({"lltm-0.1.0/link": tarfile.SYMTYPE}, "no plain file of"),
-        ({"lltm-0.1.0/fifo": tarfile.FIFOTYPE}, "no plain file of"),
+        ({"tiny_client-0.1.0/../evil": tarfile.REGTYPE}, "no plain file of"),
+        ({"tiny_client-0.1.0/link": tarfile.SYMTYPE}, "no plain file of"),
+        ({"tiny_client-0.1.0/fifo": tarfile.FIFOTYPE}, "no plain file of"),
         ({"other-0.1.0/x": tarfile.REGTYPE}, "no plain file of"),
     ],
 )
@@ -296,13 +298,21 @@ def test_a_source_distribution_that_unpacks_to_more_than_the_limit_is_refused(
 @pytest.mark.parametrize(
     ("files", "info", "reason"),
     [
-        ({"lltm_conda/evil.py": b""}, {}, r"holds lltm_conda/evil\.py, which the source"),
-        ({"lltm_conda/__init__.py": b"1"}, {}, r"another lltm_conda/__init__\.py than the source"),
-        ({"lltm_conda/lib/evil.bin": b""}, {}, r"holds lltm_conda/lib/evil\.bin"),
+        ({"tiny_client/evil.py": b""}, {}, r"holds tiny_client/evil\.py, which the source"),
+        (
+            {"tiny_client/__init__.py": b"1"},
+            {},
+            r"another tiny_client/__init__\.py than the source",
+        ),
+        ({"tiny_client/lib/evil.bin": b""}, {}, r"holds tiny_client/lib/evil\.bin"),
         ({"evil.pth": b"import evil"}, {}, r"holds evil\.pth"),
-        ({"lltm-0.1.0.data/scripts/pip": b""}, {}, r"holds lltm-0\.1\.0\.data/scripts/pip"),
-        ({"lltm_conda/engine/evil.py": b""}, {}, r"holds lltm_conda/engine/evil\.py"),
-        ({"lltm_conda/lib/libevil.so.1": b""}, {}, r"holds .*libevil\.so\.1"),
+        (
+            {"tiny_client-0.1.0.data/scripts/pip": b""},
+            {},
+            r"holds tiny_client-0\.1\.0\.data/scripts/pip",
+        ),
+        ({"tiny_client/engine/evil.py": b""}, {}, r"holds tiny_client/engine/evil\.py"),
+        ({"tiny_client/lib/libevil.so.1": b""}, {}, r"holds .*libevil\.so\.1"),
         ({}, {"entry_points.txt": b"[console_scripts]"}, r"entry_points\.txt in its metadata"),
     ],
 )
@@ -319,11 +329,11 @@ def test_a_wheel_holds_the_engine_and_the_sources_of_the_source_distribution() -
     sources = {
         "torchship/doctor/x.py": b"x",
         "csrc/ops/x.cpp": b"x",
-        "lltm.egg-info/entry_points.txt": b"e",
+        "tiny_client.egg-info/entry_points.txt": b"e",
     }
-    files = {"lltm_conda/engine/doctor/x.py": b"x", "lltm_conda/csrc/ops/x.cpp": b"x"}
+    files = {"tiny_client/engine/doctor/x.py": b"x", "tiny_client/csrc/ops/x.cpp": b"x"}
     info = {"METADATA": b"", "WHEEL": b"", "licenses/LICENSE": b"", "entry_points.txt": b"e"}
-    wheel = Wheel("lltm", "0.1.0", "py3-none-any", files, info)
+    wheel = Wheel("tiny_client", "0.1.0", "py3-none-any", files, info)
     assert list(wheel_problems(wheel, sources, SETTINGS.project)) == []
 
 
@@ -331,10 +341,10 @@ def test_sources_that_name_the_engine_get_that_of_this_tool() -> None:
     """The repository of a client holds no copy of the engine."""
     engine = Path(provenance.__file__).parents[1]
     content = (engine / "doctor" / "elf.py").read_bytes()
-    files = {"lltm_conda/engine/doctor/elf.py": content, "lltm_conda/engine/doctor/text.py": b"x"}
-    wheel = Wheel("lltm", "0.1.0", "py3-none-any", files, {})
+    files = {"tiny_client/engine/doctor/elf.py": content, "tiny_client/engine/doctor/text.py": b"x"}
+    wheel = Wheel("tiny_client", "0.1.0", "py3-none-any", files, {})
     (problem,) = wheel_problems(wheel, {}, SETTINGS.project)
-    assert "another lltm_conda/engine/doctor/text.py" in problem
+    assert "another tiny_client/engine/doctor/text.py" in problem
 
 
 # Cells that failed after they were packed.

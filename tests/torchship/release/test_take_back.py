@@ -6,12 +6,12 @@ import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from machines import machine
-from rich.console import Console
-from wheel_makers import make_wheel
+from small_wheels import make_wheel
 
 pytest.importorskip("rattler")
 
@@ -19,6 +19,7 @@ from torchship.release import ReleaseError, conda_commands, take_back
 from torchship.release.__main__ import main
 from torchship.release.conda_format import write_package
 from torchship.release.pack_steps import write_index
+from torchship.release.schema import Tool
 from torchship.release.store import digest
 from torchship.release.take_back import hotfix, yank
 from torchship.release.taken_back import NAME, REVOKED
@@ -49,16 +50,11 @@ def public(tmp_path, monkeypatch, conda_worker) -> Path:
     make_package(folder / "channel", "pytorch", "2.13.0", [])
     make_package(folder / "channel", "pytorch", "2.15.0", [])
     for version in (OLD, NEW):
-        make_package(folder / "channel", "lltm", version, ["pytorch >=2.10"])
-        make_wheel(folder / "simple" / "lltm", {}, version=version, tag="py3-none-any")
+        make_package(folder / "channel", "tiny-client", version, ["pytorch >=2.10"])
+        make_wheel(folder / "simple" / "tiny-client", {}, version=version, tag="py3-none-any")
     write_index(folder / "simple")
     conda_worker(conda_commands.index(folder / "channel", []))
     return folder
-
-
-@pytest.fixture
-def console() -> Console:
-    return Console(record=True, width=300, force_terminal=False)
 
 
 def index_of(public: Path) -> dict[str, dict[str, object]]:
@@ -90,16 +86,19 @@ def pip_download(public: Path, requirement: str) -> subprocess.CompletedProcess[
 
 
 def test_solvers_pass_over_a_yanked_version(public, settings, console) -> None:
-    assert solve(public, "lltm")["lltm"] == NEW
+    assert solve(public, "tiny-client")["tiny-client"] == NEW
     yank(NEW, public, settings, console, reason="wrong gradients")
-    assert solve(public, "lltm")["lltm"] == OLD
-    assert index_of(public)["lltm-0.2.0-cpu_0.conda"]["depends"] == ["pytorch >=2.10", REVOKED]
+    assert solve(public, "tiny-client")["tiny-client"] == OLD
+    assert index_of(public)["tiny-client-0.2.0-cpu_0.conda"]["depends"] == [
+        "pytorch >=2.10",
+        REVOKED,
+    ]
 
 
 def test_pip_passes_over_a_yanked_version_unless_it_is_pinned(public, settings, console) -> None:
     yank(NEW, public, settings, console, reason='wrong "gradients"')
-    assert "lltm-0.1.0" in pip_download(public, "lltm").stdout
-    pinned = pip_download(public, f"lltm=={NEW}")
+    assert "tiny_client-0.1.0" in pip_download(public, "tiny-client").stdout
+    pinned = pip_download(public, f"tiny-client=={NEW}")
     assert pinned.returncode == 0
     assert 'wrong "gradients"' in pinned.stderr
 
@@ -112,12 +111,14 @@ def test_a_yank_changes_no_file_that_somebody_pinned(public, settings, console) 
 
 
 def test_a_yank_says_what_is_left_to_do_by_hand(public, settings, console) -> None:
-    yank(NEW, public, settings, console, reason="wrong gradients")
+    tools = [Tool(distribution=name, folder=name, run=[name]) for name in ("a-tool", "b-tool")]
+    matrix = settings.matrix.model_copy(update={"tools": tools})
+    yank(NEW, public, replace(settings, matrix=matrix), console, reason="wrong gradients")
     output = console.export_text()
     assert "2 files" in output
-    for name in ("lltm", "torchship", "torch-doctor"):
+    for name in ("tiny-client", "a-tool", "b-tool"):
         assert f"https://pypi.org/manage/project/{name}/releases/" in output
-    assert "--to-label broken OWNER/lltm/0.2.0" in output
+    assert "--to-label broken OWNER/tiny-client/0.2.0" in output
 
 
 def test_a_version_that_is_not_there_is_not_yanked(public, settings, console) -> None:
@@ -136,14 +137,14 @@ def write_fixes(folder: Path, **fixes: object) -> Path:
 def bound(tmp_path) -> Path:
     """The fix of packages that forgot an upper bound."""
     fix = {"depends": ["pytorch >=2.10,<2.15"]}
-    return write_fixes(tmp_path, **{"lltm-0.[12].0-*": fix})
+    return write_fixes(tmp_path, **{"tiny-client-0.[12].0-*": fix})
 
 
 def test_solvers_see_the_corrected_metadata(public, settings, console, bound) -> None:
-    assert solve(public, "lltm") == {"lltm": NEW, "pytorch": "2.15.0"}
+    assert solve(public, "tiny-client") == {"tiny-client": NEW, "pytorch": "2.15.0"}
     hotfix(bound, public, settings, console)
-    assert solve(public, "lltm") == {"lltm": NEW, "pytorch": "2.13.0"}
-    assert "lltm-0.1.0-cpu_0.conda, lltm-0.2.0-cpu_0.conda" in console.export_text()
+    assert solve(public, "tiny-client") == {"tiny-client": NEW, "pytorch": "2.13.0"}
+    assert "tiny-client-0.1.0-cpu_0.conda, tiny-client-0.2.0-cpu_0.conda" in console.export_text()
 
 
 def test_a_later_upload_keeps_what_was_taken_back(
@@ -153,8 +154,8 @@ def test_a_later_upload_keeps_what_was_taken_back(
     yank(NEW, public, settings, console, reason="wrong gradients")
     conda_worker(conda_commands.index(public / "channel", []))
     packages = index_of(public)
-    assert packages["lltm-0.1.0-cpu_0.conda"]["depends"] == ["pytorch >=2.10,<2.15"]
-    assert packages["lltm-0.2.0-cpu_0.conda"]["depends"] == ["pytorch >=2.10,<2.15", REVOKED]
+    assert packages["tiny-client-0.1.0-cpu_0.conda"]["depends"] == ["pytorch >=2.10,<2.15"]
+    assert packages["tiny-client-0.2.0-cpu_0.conda"]["depends"] == ["pytorch >=2.10,<2.15", REVOKED]
 
 
 def test_an_upload_takes_back_what_is_deleted_from_the_list(
@@ -163,15 +164,15 @@ def test_an_upload_takes_back_what_is_deleted_from_the_list(
     yank(NEW, public, settings, console, reason="wrong gradients")
     (public / NAME).unlink()
     conda_worker(conda_commands.index(public / "channel", []))
-    assert solve(public, "lltm")["lltm"] == NEW
+    assert solve(public, "tiny-client")["tiny-client"] == NEW
 
 
 @pytest.mark.parametrize(
     ("fixes", "sentence"),
     [
-        ({"lltm-9.9.9-*": {"depends": []}}, "lltm-9.9.9-* fits no package"),
-        ({"lltm-0.1.0-*": {"license": "MIT"}}, "says nothing that can be applied"),
-        ({"lltm-0.1.0-*": {"depends": "pytorch"}}, "says nothing that can be applied"),
+        ({"tiny-client-9.9.9-*": {"depends": []}}, "tiny-client-9.9.9-* fits no package"),
+        ({"tiny-client-0.1.0-*": {"license": "MIT"}}, "says nothing that can be applied"),
+        ({"tiny-client-0.1.0-*": {"depends": "pytorch"}}, "says nothing that can be applied"),
     ],
 )
 def test_a_fix_that_fixes_nothing_is_refused(

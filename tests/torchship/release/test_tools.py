@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from test_manifest import artefact, console, make_manifest, objects
+from small_clients import REPO
+from small_releases import describe_artefact, make_manifest, make_release
 from test_planner import HOST
-from test_upload import make_release, no_placeholders
 
 from torchship.release import ReleaseError
 from torchship.release import upload as uploading
@@ -23,18 +23,25 @@ from torchship.release.gathered import is_of_platform
 from torchship.release.manifest import ToolEntry, carried_tools, parse, write
 from torchship.release.merge import merge
 from torchship.release.planner import Plan
-from torchship.release.schema import Tool
+from torchship.release.schema import Matrix, Tool
 from torchship.release.settings import Settings
 from torchship.release.tasks import Context, Outcome, Status
 from torchship.release.tool_steps import PackTool, PackZipapp, extra_recipe, recipe, write_zipapp
 from torchship.release.tools import chosen_tools, paths_of, tool_wheel_problems, wheel_path
 from torchship.release.wheels import Wheel, read_wheel
 
-__all__ = ["console", "no_placeholders", "objects"]
+pytestmark = pytest.mark.usefixtures("no_placeholders")
 
 CELL = "stable210-cpu"
 TOOL = Tool(
     distribution="my-tool", folder="tool", run=["my-tool"], zipapp=True, extras={"all": ["x"]}
+)
+PLAIN_TOOL = Tool(distribution="plain-tool", folder="plain", run=["plain-tool"])
+DOCTOR = Tool(
+    distribution="torch-doctor",
+    folder="torchship/doctor",
+    run=["torch-doctor --help"],
+    zipapp=True,
 )
 METADATA = b"""\
 Metadata-Version: 2.4
@@ -65,6 +72,12 @@ def with_info(**changes: bytes) -> Wheel:
     return WHEEL._replace(info={**INFO, **changes})
 
 
+@pytest.fixture
+def two_tools(matrix) -> Matrix:
+    """The client's matrix with two tools."""
+    return matrix.model_copy(update={"tools": [TOOL, PLAIN_TOOL]})
+
+
 @pytest.mark.parametrize(
     ("selectors", "shard", "platform", "expected"),
     [
@@ -77,19 +90,20 @@ def with_info(**changes: bytes) -> Wheel:
         ([], None, "linux-aarch64", 0),
         (["stable210-cpu"], None, "linux-x86_64", 0),
         (["aten*"], None, "linux-x86_64", 0),
-        (["stable210-cpu", "torch-doctor"], None, "linux-x86_64", 1),
-        (["torch-doctor"], None, "linux-aarch64", 1),
+        (["stable210-cpu", "my-tool"], None, "linux-x86_64", 1),
+        (["my-tool"], None, "linux-aarch64", 1),
     ],
 )
 def test_one_machine_makes_the_tools(
-    selectors, shard, platform, expected, matrix, settings
+    selectors, shard, platform, expected, two_tools, settings
 ) -> None:
-    own = replace(settings, matrix=matrix.on(platform), native=platform)
+    own = replace(settings, matrix=two_tools.on(platform), native=platform)
     assert len(chosen_tools(selectors, shard, own)) == expected
 
 
-def test_of_all_shards_exactly_one_makes_the_tools(settings) -> None:
-    made = [chosen_tools([], f"{n}/12", settings) for n in range(1, 13)]
+def test_of_all_shards_exactly_one_makes_the_tools(two_tools, settings) -> None:
+    own = replace(settings, matrix=two_tools)
+    made = [chosen_tools([], f"{n}/12", own) for n in range(1, 13)]
     assert sum(map(bool, made)) == 1
 
 
@@ -153,9 +167,9 @@ def test_recipes_say_what_the_wheel_says(own_settings) -> None:
     assert extra["requirements"]["run"] == needs
 
 
-def test_every_tool_is_audited_installed_and_run_in_every_form(matrix, settings) -> None:
-    tasks = Plan(settings, HOST, tools=matrix.tools).tasks
-    for tool in matrix.tools:
+def test_every_tool_is_audited_installed_and_run_in_every_form(two_tools, settings) -> None:
+    tasks = Plan(settings, HOST, tools=two_tools.tools).tasks
+    for tool in two_tools.tools:
         names = {name for name, task in tasks.items() if tool.name in task.cells}
         kinds = {"pure", "pure-audit", "pure-venv", "noarch", "noarch-prefix"}
         kinds |= {"zipapp", "zipapp-run"} if tool.zipapp else set()
@@ -166,10 +180,10 @@ def test_every_tool_is_audited_installed_and_run_in_every_form(matrix, settings)
             assert tasks[f"pure-audit/{tool.name}"] in tasks[name].needs
 
 
-def test_tools_leave_the_steps_of_the_cells_alone(matrix, settings) -> None:
-    (cell,) = (cell for cell in all_cells(matrix) if cell.name == CELL)
+def test_tools_leave_the_steps_of_the_cells_alone(two_tools, settings) -> None:
+    (cell,) = (cell for cell in all_cells(two_tools) if cell.name == CELL)
     alone = Plan(settings, HOST, [cell]).tasks
-    together = Plan(settings, HOST, [cell], tools=matrix.tools).tasks
+    together = Plan(settings, HOST, [cell], tools=two_tools.tools).tasks
     assert [name for name, task in together.items() if CELL in task.cells] == [
         name for name, task in alone.items() if CELL in task.cells
     ]
@@ -183,9 +197,9 @@ def test_beside_a_bootstrap_channel_an_extra_finds_what_it_requires(settings, tm
     assert packages == {"python-build": "1.3", "ruamel.yaml": "0.18"}
 
 
-def make_tool(name: str, settings, log) -> dict[str, Path]:
-    """The wheel and the one file of a tool of this checkout."""
-    plan = Plan(settings, HOST, tools=[t for t in settings.matrix.tools if t.name == name])
+def make_tool(tool: Tool, settings, log) -> dict[str, Path]:
+    """The wheel and the one file of a tool."""
+    plan = Plan(settings, HOST, tools=[tool])
     made: dict[str, Path] = {}
     outcomes: dict[str, Outcome] = {}
     for task in plan.tasks.values():
@@ -199,10 +213,11 @@ def make_tool(name: str, settings, log) -> dict[str, Path]:
 def test_the_doctor_is_the_same_bytes_each_time_and_has_its_tables(
     own_settings, log, tmp_path
 ) -> None:
-    first = make_tool("torch-doctor", own_settings, log)
-    os.utime(own_settings.repo / "torchship" / "doctor" / "text.py")
-    second_settings = replace(own_settings, build=tmp_path / "b" / "c", dist=tmp_path / "e")
-    second = make_tool("torch-doctor", second_settings, log)
+    settings = replace(own_settings, repo=REPO)
+    first = make_tool(DOCTOR, settings, log)
+    os.utime(REPO / DOCTOR.folder / "text.py")
+    second_settings = replace(settings, build=tmp_path / "b" / "c", dist=tmp_path / "e")
+    second = make_tool(DOCTOR, second_settings, log)
     assert [path.name for path in first.values()] == [
         "torch_doctor-0.1.0-py3-none-any.whl",
         "torch-doctor.pyz",
@@ -228,7 +243,7 @@ def add_tool(shard: Path, settings, tool: Tool, content: Wheel | None = None) ->
     changed = manifest.model_copy(
         update={
             "tools": {tool.name: entry},
-            "artefacts": [*manifest.artefacts, artefact(shard, name, "pure", [])],
+            "artefacts": [*manifest.artefacts, describe_artefact(shard, name, "pure", [])],
         }
     )
     (shard / "manifest.json").write_text(changed.model_dump_json(by_alias=True))
@@ -321,7 +336,7 @@ def uploadable(tool_settings) -> Settings:
             WHEEL.write(path.parent, epoch=1_700_000_000)
         else:
             path.write_bytes(name.encode())
-        artefacts.append(artefact(dist, name, kinds[path.suffix], []))
+        artefacts.append(describe_artefact(dist, name, kinds[path.suffix], []))
     tools = {"my-tool": ToolEntry(state="done", files=paths_of(TOOL, tool_settings))}
     write(
         manifest.model_copy(update={"tools": tools, "artefacts": artefacts}), dist / "manifest.json"
@@ -353,7 +368,7 @@ def test_a_target_gets_its_forms_of_the_tools(
     artefacts = parse(uploadable.manifest).artefacts
     assert names == {artefact.path for artefact in artefacts if artefact.kind in kinds}
     if "public" not in target:  # of every distribution, what is there already is asked for
-        assert {"lltm", "my-tool"} <= {part for url in asked for part in url.split("/")}
+        assert {"tiny-client", "my-tool"} <= {part for url in asked for part in url.split("/")}
 
 
 def test_a_folder_shows_the_wheel_of_a_tool_in_its_index(uploadable, tmp_path, monkeypatch) -> None:
@@ -374,7 +389,7 @@ def test_a_tools_file_of_another_version_is_not_handed_out(uploadable) -> None:
     manifest = parse(uploadable.manifest)
     old = uploadable.dist / "simple" / "my-tool" / "my_tool-0.0.9-py3-none-any.whl"
     old.write_bytes(b"old")
-    entry = artefact(uploadable.dist, str(old.relative_to(uploadable.dist)), "pure", [])
+    entry = describe_artefact(uploadable.dist, str(old.relative_to(uploadable.dist)), "pure", [])
     write(
         manifest.model_copy(update={"artefacts": [*manifest.artefacts, entry]}),
         uploadable.manifest,

@@ -1,0 +1,163 @@
+"""Shards are merged to one wheel and one manifest; what does not belong together is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from shared_objects import shared_object
+from small_releases import describe_binary, make_manifest, record_of
+
+from torchship.release import ReleaseError
+from torchship.release.cells import all_cells, required
+from torchship.release.manifest import parse, wrong_files
+from torchship.release.merge import merge
+
+
+@pytest.fixture
+def dist(own_settings) -> Path:
+    """An own dist/."""
+    own_settings.dist.mkdir()
+    return own_settings.dist
+
+
+def test_shards_become_one_wheel_and_one_manifest(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    cells = [cell.name for cell in all_cells(matrix)]
+    halves = cells[::2], cells[1::2]
+    for number, half in enumerate(halves):
+        make_manifest(tmp_path / str(number), matrix, dict.fromkeys(half, "done"), objects)
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
+    manifest = parse(dist / "manifest.json")
+    assert not manifest.partial and list(manifest.cells) == cells
+    assert manifest.fat is not None and "+" not in manifest.fat.path
+    assert wrong_files(manifest.artefacts, dist) == []
+    assert {a.kind for a in manifest.artefacts} == {"fat", "sdist", "thin"}
+    assert (dist / "logs" / f"{cells[0]}.log").exists() and (dist / "report.html").exists()
+    assert len(list((dist / "simple" / "tiny-client").glob("*.whl"))) == len(cells)
+
+
+def test_a_wheel_is_whole_without_what_no_torch_on_pypi_loads(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    optional = [cell.name for cell in all_cells(matrix) if cell.optional]
+    make_manifest(tmp_path / "0", matrix, dict.fromkeys(required(matrix), "done"), objects)
+    make_manifest(tmp_path / "1", matrix, dict.fromkeys(optional, "skipped"), objects)
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
+    manifest = parse(dist / "manifest.json")
+    assert not manifest.partial and manifest.fat is not None and "+" not in manifest.fat.path
+    assert list(manifest.missing) == manifest.optional == optional
+    assert ", ".join(f"{name} (optional)" for name in optional) in console.export_text()
+    page = " ".join((dist / "report.html").read_text().split())
+    assert "it is partial" not in page and "aten24-abi1-cpu (optional)" in page
+
+
+def test_a_wheel_that_lacks_a_torch_on_pypi_is_partial_whatever_else_it_has(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    names = [cell.name for cell in all_cells(matrix) if cell.name != "aten24-abi0-cpu"]
+    make_manifest(tmp_path / "0", matrix, dict.fromkeys(names, "done"), objects)
+    assert merge([tmp_path / "0"], console, own_settings) == 0
+    manifest = parse(dist / "manifest.json")
+    assert manifest.partial and "+partial.14of15-" in manifest.fat.path
+    assert "lacks aten24-abi0-cpu" in console.export_text()
+
+
+def test_what_no_shard_built_makes_it_partial(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    make_manifest(tmp_path / "1", matrix, {"stable210-cu12": "skipped"}, objects)
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
+    manifest = parse(dist / "manifest.json")
+    assert "+partial.1of" in manifest.fat.path and manifest.missing["stable210-cu12"].startswith(
+        "<sk"
+    )
+    assert "lacks stable210-cu12" in console.export_text()
+
+
+def test_a_cell_that_failed_in_a_shard_fails_the_merge(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    make_manifest(tmp_path / "1", matrix, {"aten29-abi1-cpu": "failed"}, objects)
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 1
+    assert "FAILED aten29-abi1-cpu: <failed> because" in console.export_text()
+
+
+def test_the_shard_that_came_furthest_counts(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "failed"}, objects)
+    make_manifest(tmp_path / "1", matrix, {"stable210-cpu": "done"}, objects)
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
+    assert parse(dist / "manifest.json").cells["stable210-cpu"].state == "done"
+
+
+@pytest.mark.parametrize("field", ["commit", "version", "sources"])
+def test_shards_of_different_sources_are_refused(
+    field, matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, objects, **{field: "d" * 40})
+    with pytest.raises(ReleaseError, match=f"{field} is dddd.*same commit"):
+        merge([tmp_path / "0", tmp_path / "1"], console, own_settings)
+
+
+def test_objects_that_differ_between_shards_are_refused(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    path = tmp_path / "other" / "kernels-cpu.so"
+    other_build = shared_object(path, record=record_of(path.name), defined=["more"])
+    other = {**objects, path.name: other_build.read_bytes()}
+    make_manifest(tmp_path / "1", matrix, {"stable210-cu13": "done"}, other)
+    with pytest.raises(ReleaseError, match=r"kernels-cpu\.so differs"):
+        merge([tmp_path / "0", tmp_path / "1"], console, own_settings)
+    assert not (dist / "manifest.json").exists()
+
+
+def test_the_hash_of_a_binary_is_that_of_the_packed_one(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    """Another shard may have made other bytes under the same name, for a cell that failed."""
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    other = {"kernels-cpu.so": describe_binary(b"other")}
+    states = {"aten29-abi1-cpu": "failed"}
+    make_manifest(tmp_path / "1", matrix, states, objects, binaries=other)
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 1
+    binaries = parse(dist / "manifest.json").binaries
+    data = objects["kernels-cpu.so"]
+    assert binaries["kernels-cpu.so"].sha256 == hashlib.sha256(data).hexdigest()
+    assert binaries["kernels-cpu.so"].record == record_of("kernels-cpu.so")
+
+
+def test_a_binary_that_no_manifest_knows_is_refused(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    wrong = {name: describe_binary(b"other") for name in ("glue-stable210.so", "kernels-cpu.so")}
+    make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects, binaries=wrong)
+    with pytest.raises(ReleaseError, match="no manifest has the hash"):
+        merge([tmp_path / "0"], console, own_settings)
+    assert not (dist / "manifest.json").exists()
+
+
+def test_a_shard_with_a_changed_wheel_is_refused(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    manifest = make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects)
+    (tmp_path / "0" / manifest.cells["stable210-cpu"].wheel).write_bytes(b"torn")
+    with pytest.raises(ReleaseError, match="hash differs"):
+        merge([tmp_path / "0"], console, own_settings)
+
+
+def test_a_folder_without_a_whole_manifest_is_refused_and_left_alone(
+    matrix, tmp_path, dist, console, own_settings
+) -> None:
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "manifest.json").write_text("{")
+    with pytest.raises(ReleaseError, match="no whole manifest"):
+        merge([tmp_path / "0"], console, own_settings)
+    assert (tmp_path / "0" / "manifest.json").read_text() == "{"
