@@ -23,6 +23,9 @@ TESTS = Path(__file__).resolve().parent
 
 # For the programs of `benchmarks` and `measurements`; last, so that the sources shadow nothing.
 sys.path.append(str(TESTS.parent))
+sys.path.append(str(TESTS / "torchship"))
+
+from processes import Forks, clean_environment, forks  # noqa: E402
 
 # Processes side by side share the processors.
 _processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -50,3 +53,16 @@ def children_load_the_package() -> Iterator[None]:
     inherit it and find a package without its op."""
     os.environ.pop("LLTM_CONDA_LOAD", None)
     yield
+
+
+@pytest.fixture(scope="session")
+def forked_package() -> Iterator[Forks]:
+    """Runs code in processes that have imported the package, and what tests of an op import.
+
+    The kernels read their variables at the first call, so each process has its own.
+    """
+    # symbolic_shapes is what torch imports at the first backward; it takes half a second.
+    modules = ("lltm_conda", "hypothesis", "torch.fx.experimental.symbolic_shapes")
+    env = {k: v for k, v in clean_environment().items() if not k.startswith("LLTM_")}
+    with forks(*modules, env=env) as runner:
+        yield runner

@@ -7,11 +7,10 @@ lacks is replaced by the next one: a repetition, no failure.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import Forks
 
 HERE = Path(__file__).parent
 # States round a register's width and of odd sizes, since some levels multiply pairs.
@@ -32,19 +31,15 @@ for dtype, tolerance in TOLERANCE.items():
 
 
 @pytest.mark.parametrize("level", ["default", "avx2", "avx512", "avx512_bf16"])
-def test_sequences_of_every_level_agree_with_the_loop(level, tmp_path) -> None:
+def test_sequences_of_every_level_agree_with_the_loop(
+    level, tmp_path, forked_package: Forks
+) -> None:
     folders = [str(HERE), str(HERE.parent / "op"), os.environ.get("PYTHONPATH", "")]
-    run = subprocess.run(
-        [sys.executable, "-c", LAYERS],
-        cwd=tmp_path,  # where no source can shadow the installed package
-        env=os.environ
-        | {
-            "LLTM_CPU_CAPABILITY": level,
-            "LLTM_LAYER_KERNELS": "fused",
-            "PYTHONPATH": os.pathsep.join(filter(None, folders)),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    variables = {
+        "LLTM_CPU_CAPABILITY": level,
+        "LLTM_LAYER_KERNELS": "fused",
+        "PYTHONPATH": os.pathsep.join(filter(None, folders)),
+    }
+    # In a folder where no source can shadow the installed package.
+    run = forked_package.run(LAYERS, cwd=tmp_path, env=os.environ | variables)
     assert run.returncode == 0, run.stderr

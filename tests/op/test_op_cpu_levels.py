@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import Forks
 
 HERE = Path(__file__).parent
 LEVELS = ("default", "avx2", "avx512", "avx512_bf16")
@@ -22,20 +22,17 @@ if BEST == "avx512" and "avx512_bf16" in Path("/proc/cpuinfo").read_text().split
 
 
 @pytest.fixture
-def in_process(tmp_path):
-    """Runs Python with a level, in a folder where no source can shadow the installed package."""
+def in_process(tmp_path, forked_package: Forks):
+    """Runs code with a level, in a folder where no source can shadow the installed package."""
 
-    def run(level: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=tmp_path,
-            env=os.environ | {"LLTM_CPU_CAPABILITY": level},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+    def run(level: str, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"LLTM_CPU_CAPABILITY": level}
+        return forked_package.run(code, *arguments, cwd=tmp_path, env=environment)
 
     return run
+
+
+TESTS = "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))"
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -47,7 +44,7 @@ def test_level_is_accurate(level, in_process) -> None:
     names = ("test_op_accuracy.py", "test_op_numerics.py", "../kernels/test_kernel_products.py")
     files = [str(HERE / name) for name in names]
     options = ["-q", "-p", "no:cacheprovider"]
-    run = in_process(level, "-m", "pytest", *options, *files)
+    run = in_process(level, TESTS, *options, *files)
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr
 
 
@@ -55,7 +52,7 @@ STEP = "import torch, lltm_conda; lltm_conda.LLTM(3, 5)(torch.ones(2, 3))"
 
 
 def test_unknown_level_is_refused_by_name(in_process) -> None:
-    run = in_process("sse9", "-c", STEP)
+    run = in_process("sse9", STEP)
     assert run.returncode != 0
     last = run.stderr.strip().splitlines()[-1]
     level = "sve" if platform.machine() == "aarch64" else "avx2"
@@ -65,5 +62,5 @@ def test_unknown_level_is_refused_by_name(in_process) -> None:
 def test_a_level_that_the_processor_lacks_falls_back(in_process) -> None:
     if "avx512f" in Path("/proc/cpuinfo").read_text().split():
         pytest.skip("this processor lacks no level")
-    run = in_process("avx512", "-c", STEP)
+    run = in_process("avx512", STEP)
     assert run.returncode == 0, run.stderr

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import Forks
 
 HERE = Path(__file__).parent
 LEVELS = ("default", "avx2", "avx512", "avx512_bf16")
@@ -71,19 +71,12 @@ for dtype in (torch.float32, torch.bfloat16):
 
 
 @pytest.fixture
-def in_process(tmp_path):
+def in_process(tmp_path, forked_package: Forks):
     """Runs a program with the variables set, where no source shadows the installed package."""
 
     def run(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = os.environ | variables | {"PYTHONPATH": _path()}
-        return subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        return forked_package.run(program, cwd=tmp_path, env=environment)
 
     return run
 

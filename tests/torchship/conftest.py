@@ -71,5 +71,5 @@ def tiny_package(built_once: BuiltOnce) -> Path:
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Forks]:
     """Runs code in processes in which torch is imported already."""
-    with forks() as runner:
+    with forks("torch") as runner:
         yield runner

@@ -15,17 +15,23 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+LIMIT = 300  # seconds, of one process
+
 # What steers the loader or a build. The prefixes are those of the small clients.
 _STEERING = ("CC", "CXX", "CXXFLAGS", "LDFLAGS", "CUDA_HOME", "CUDA_PATH", "CUDACXX", "DEBUG")
 _STEERING += ("FORCE_CUDA", "MAX_JOBS", "TORCH_CUDA_ARCH_LIST", "TORCH_EXTENSIONS_DIR")
 _PREFIXES = ("PYTHON", "TINY_", "BARE_")
 
-# Reads tasks line by line, and answers each with the exit code of its process.
+# Imports the modules of its arguments, then reads tasks line by line, and answers each with the
+# exit code of its process.
 _SERVER = """
-import json, os, sys, traceback
-import torch
+import importlib, json, os, signal, sys, traceback
+
+for name in sys.argv[1:]:
+    importlib.import_module(name)
 
 def run(task):
+    signal.alarm(task["limit"])
     for number, path in enumerate(task["output"], 1):
         os.dup2(os.open(path, os.O_WRONLY), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -67,7 +73,7 @@ def clean_environment(**changes: str) -> dict[str, str]:
 
 
 class Forks:
-    """Runs code in processes that are forked after the import of torch."""
+    """Runs code in processes that are forked after the import of some modules."""
 
     def __init__(self, server: subprocess.Popen[str], folder: Path) -> None:
         self._server = server
@@ -87,6 +93,7 @@ class Forks:
             "cwd": str(cwd),
             "env": clean_environment() if env is None else env,
             "output": [str(path) for path in self._output],
+            "limit": LIMIT,
         }
         self._server.stdin.write(json.dumps(task) + "\n")
         self._server.stdin.flush()
@@ -96,14 +103,18 @@ class Forks:
 
 
 @contextlib.contextmanager
-def forks() -> Iterator[Forks]:
+def forks(*modules: str, env: dict[str, str] | None = None) -> Iterator[Forks]:
+    """Runs code in processes that have imported these modules, which may not start threads.
+
+    `env` is the environment of their import, by default a clean one.
+    """
     with tempfile.TemporaryDirectory() as folder:
         server = subprocess.Popen(
-            [sys.executable, "-P", "-c", _SERVER],
+            [sys.executable, "-P", "-c", _SERVER, *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=clean_environment(),
+            env=clean_environment() if env is None else env,
         )
         with server:
             yield Forks(server, Path(folder))
