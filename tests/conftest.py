@@ -56,6 +56,13 @@ def children_load_the_package() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def forked() -> Iterator[Forks]:
+    """Runs code in processes in which torch is imported already."""
+    with forks("torch") as runner:
+        yield runner
+
+
+@pytest.fixture(scope="session")
 def forked_package() -> Iterator[Forks]:
     """Runs code in processes that have imported the package, and what tests of an op import.
 

@@ -8,9 +8,11 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import Forks
 
 import lltm_conda
 from lltm_conda._project import PROJECT
@@ -78,21 +80,22 @@ def test_an_import_with_load_0_leaves_names_that_say_why(monkeypatch: pytest.Mon
         raise loader.absent("other", ["op"])
 
 
-def run_program(folder: Path, code: str) -> str:
-    """What a Python program prints; the installed package is imported."""
-    run = subprocess.run(
-        [sys.executable, "-P", "-c", textwrap.dedent(code)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout
+@pytest.fixture
+def run_program(tmp_path: Path, forked: Forks) -> Callable[[str], str]:
+    """Runs a Python program with the installed package; returns what it prints."""
+
+    def run(code: str) -> str:
+        process = forked.run(textwrap.dedent(code), cwd=tmp_path, env=dict(os.environ))
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
+
+    return run
 
 
 @pytest.mark.parametrize("operator", ["forward", "another"])
-def test_a_namespace_that_another_library_has_taken_is_named(tmp_path: Path, operator: str) -> None:
+def test_a_namespace_that_another_library_has_taken_is_named(
+    run_program: Callable[[str], str], operator: str
+) -> None:
     """Torch throws for a second library of a namespace, which would end the process."""
     code = f"""
         import torch
@@ -103,7 +106,7 @@ def test_a_namespace_that_another_library_has_taken_is_named(tmp_path: Path, ope
         except ImportError as error:
             print(error)
     """
-    output = run_program(tmp_path, code)
+    output = run_program(code)
     assert "lltm cannot be loaded: another project has registered torch.ops.lltm" in output
     assert "another library of this process" in output
     assert "import lltm_conda without the other project" in output
@@ -111,7 +114,7 @@ def test_a_namespace_that_another_library_has_taken_is_named(tmp_path: Path, ope
 
 @pytest.mark.parametrize("operator", ["forward", "backward", "layer_forward"])
 def test_an_operator_of_the_glue_that_a_program_has_defined_is_named(
-    tmp_path: Path, operator: str
+    run_program: Callable[[str], str], operator: str
 ) -> None:
     """Torch throws for the second definition, which would end the process."""
     code = f"""
@@ -123,12 +126,14 @@ def test_an_operator_of_the_glue_that_a_program_has_defined_is_named(
         except ImportError as error:
             print(error)
     """
-    output = run_program(tmp_path, code)
+    output = run_program(code)
     registered = "torch.ops.lltm" if operator == "forward" else f"torch.ops.lltm.{operator}"
     assert f"another project has registered {registered} in this process" in output
 
 
-def test_operators_that_a_program_adds_to_the_namespace_do_no_harm(tmp_path: Path) -> None:
+def test_operators_that_a_program_adds_to_the_namespace_do_no_harm(
+    run_program: Callable[[str], str],
+) -> None:
     code = """
         import torch
         library = torch.library.Library("lltm", "FRAGMENT")
@@ -136,10 +141,12 @@ def test_operators_that_a_program_adds_to_the_namespace_do_no_harm(tmp_path: Pat
         import lltm_conda
         print(lltm_conda.loader.loaded().glue.kind)
     """
-    assert run_program(tmp_path, code) == "glue\n"
+    assert run_program(code) == "glue\n"
 
 
-def test_an_import_goes_on_where_ctrl_c_stopped_the_one_before(tmp_path: Path) -> None:
+def test_an_import_goes_on_where_ctrl_c_stopped_the_one_before(
+    run_program: Callable[[str], str],
+) -> None:
     """The dispatcher keeps the operators of the glue that the stopped import had loaded."""
     code = """
         import os
@@ -163,10 +170,10 @@ def test_an_import_goes_on_where_ctrl_c_stopped_the_one_before(tmp_path: Path) -
         print(lltm_conda.loader.loaded().cpu.name)
         print(lltm_conda.LLTM(3, 4)(torch.ones(2, 3))[0].shape)
     """
-    assert run_program(tmp_path, code) == "stopped\ncpu\ntorch.Size([2, 4])\n"
+    assert run_program(code) == "stopped\ncpu\ntorch.Size([2, 4])\n"
 
 
-def test_an_import_that_is_stopped_anywhere_goes_on(tmp_path: Path) -> None:
+def test_an_import_that_is_stopped_anywhere_goes_on(run_program: Callable[[str], str]) -> None:
     """At every 997th of its 16,000 lines, twice in a row, each in a process of its own."""
     code = """
         import os, sys, torch
@@ -204,7 +211,7 @@ def test_an_import_that_is_stopped_anywhere_goes_on(tmp_path: Path) -> None:
             codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         print(len(codes), min(codes) >= 101, max(codes) <= 102, codes)
     """
-    assert run_program(tmp_path, code).startswith("17 True True ")
+    assert run_program(code).startswith("17 True True ")
 
 
 def test_a_loader_heeds_its_own_variables(monkeypatch: pytest.MonkeyPatch) -> None:

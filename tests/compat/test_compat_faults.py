@@ -15,10 +15,12 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import troubleshooting_page
+from processes import Forks
 from shared_objects import shared_object
 
 from lltm_conda import loader
@@ -40,12 +42,29 @@ from lltm_conda.engine.doctor.records import REJECTED
 REPO = Path(__file__).resolve().parents[2]
 
 
-def linker_says(path: Path, before: str = "import torch") -> str:
-    """What really happens: `path` opened in a process of its own."""
-    code = f"{before}\nimport ctypes\nctypes.CDLL({str(path)!r})"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+Say = Callable[[Path], str]
+Foretell = Callable[[Path, int], Finding]
+
+
+def open_with_the_linker(path: Path) -> str:
+    """A program that opens a file as the dynamic linker does."""
+    return f"import ctypes\nctypes.CDLL({str(path)!r})"
+
+
+def refusal_of(process: subprocess.CompletedProcess[str]) -> str:
     assert process.returncode != 0, "it loads"
     return process.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def linker_says(forked: Forks, tmp_path: Path) -> Say:
+    """What really happens after `import torch`, in a process of its own."""
+    return lambda path: refusal_of(forked.run(open_with_the_linker(path), cwd=tmp_path))
+
+
+def linker_says_without_torch(path: Path) -> str:
+    command = [sys.executable, "-c", open_with_the_linker(path)]
+    return refusal_of(subprocess.run(command, capture_output=True, text=True))
 
 
 def judged(path: Path) -> Verdict:
@@ -57,16 +76,21 @@ def refusals(path: Path) -> list[Finding]:
     return [finding for finding in judged(path).findings if finding.status == REJECTED]
 
 
-def foretold(path: Path, fault: int, before: str = "import torch") -> Finding:
+@pytest.fixture
+def foretold(linker_says: Say) -> Foretell:
     """The linker refuses it, the text is of this class, and the judge had said so."""
-    classified = faults.classify(linker_says(path, before))
-    assert classified is not None
-    assert classified == fault
-    cause = judged(path).cause
-    assert cause is not None
-    assert cause.fault == fault
-    assert cause.fix
-    return cause
+
+    def compare(path: Path, fault: int) -> Finding:
+        classified = faults.classify(linker_says(path))
+        assert classified is not None
+        assert classified == fault
+        cause = judged(path).cause
+        assert cause is not None
+        assert cause.fault == fault
+        assert cause.fix
+        return cause
+
+    return compare
 
 
 def compile_cxx(path: Path, source: str, *flags: str) -> Path:
@@ -91,14 +115,14 @@ void refuse(const std::string& text) { throw c10::Error({__func__, __FILE__, 1},
 """
 
 
-def test_2_an_object_of_the_other_cxx_abi(tmp_path: Path) -> None:
+def test_2_an_object_of_the_other_cxx_abi(tmp_path: Path, foretold: Foretell) -> None:
     flavour = other_flavour(find_torch())
     path = compile_cxx(tmp_path / "x.so", THROWS, f"-D_GLIBCXX_USE_CXX11_ABI={flavour}")
     cause = foretold(path, faults.CXX_ABI)
     assert f"flavour {flavour}" in cause.why
 
 
-def test_2_the_right_abi_is_not_refused_and_loads(tmp_path: Path) -> None:
+def test_2_the_right_abi_is_not_refused_and_loads(tmp_path: Path, linker_says: Say) -> None:
     flavour = find_torch().cxx11_abi
     path = compile_cxx(tmp_path / "x.so", THROWS, f"-D_GLIBCXX_USE_CXX11_ABI={flavour}")
     assert refusals(path) == []
@@ -106,7 +130,7 @@ def test_2_the_right_abi_is_not_refused_and_loads(tmp_path: Path) -> None:
         linker_says(path)
 
 
-def test_1_a_symbol_that_this_torch_does_not_have(tmp_path: Path) -> None:
+def test_1_a_symbol_that_this_torch_does_not_have(tmp_path: Path, foretold: Foretell) -> None:
     source = "namespace at { struct Tensor; void gone(const Tensor&); }\n"
     source += "void use(const at::Tensor& tensor) { at::gone(tensor); }\n"
     path = compile_cxx(tmp_path / "x.so", source)
@@ -114,7 +138,7 @@ def test_1_a_symbol_that_this_torch_does_not_have(tmp_path: Path) -> None:
     assert "_ZN2at4goneERKNS_6TensorE" in cause.observed
 
 
-def test_3_the_runtime_of_another_cuda_major(tmp_path: Path) -> None:
+def test_3_the_runtime_of_another_cuda_major(tmp_path: Path, foretold: Foretell) -> None:
     stub = shared_object(tmp_path / "gone" / "libcudart.so.7", soname="libcudart.so.7")
     path = shared_object(tmp_path / "ext.so", libraries=[stub])
     stub.unlink()
@@ -122,7 +146,7 @@ def test_3_the_runtime_of_another_cuda_major(tmp_path: Path) -> None:
     assert "libcudart.so.7" in cause.why
 
 
-def test_6_a_cuda_extension_on_a_cpu_torch(tmp_path: Path) -> None:
+def test_6_a_cuda_extension_on_a_cpu_torch(tmp_path: Path, foretold: Foretell) -> None:
     if find_torch().cuda is not None:
         pytest.skip("torch is a CUDA build here")
     stub = shared_object(tmp_path / "gone" / "libtorch_cuda.so", soname="libtorch_cuda.so")
@@ -143,7 +167,7 @@ def test_8_a_module_renamed_to_another_python_is_not_even_found(tmp_path: Path) 
     assert (cause.dimension, cause.fault) == ("python", faults.PACKAGE_FILES)
 
 
-def test_8_a_truncated_object(tmp_path: Path) -> None:
+def test_8_a_truncated_object(tmp_path: Path, foretold: Foretell) -> None:
     path = shared_object(tmp_path / "cut.so")
     path.write_bytes(path.read_bytes()[:40])
     foretold(path, faults.PACKAGE_FILES)
@@ -151,14 +175,14 @@ def test_8_a_truncated_object(tmp_path: Path) -> None:
 
 def test_9_our_own_glue_before_torch() -> None:
     glue = loader.load().paths[0]
-    classified = faults.classify(linker_says(glue, before="pass"))
+    classified = faults.classify(linker_says_without_torch(glue))
     assert classified is not None
     assert classified == faults.TORCH_NOT_LOADED
 
 
 def test_9_an_extension_before_torch(tmp_path: Path) -> None:
     path = shared_object(tmp_path / "ext.so", undefined=["THPVariableClass"])
-    classified = faults.classify(linker_says(path, before="pass"))
+    classified = faults.classify(linker_says_without_torch(path))
     assert classified is not None
     assert classified == faults.TORCH_NOT_LOADED
     # There is nothing wrong with one that is linked as torch's build tools link it.
@@ -179,7 +203,9 @@ def elf_hash(name: bytes) -> int:
 
 
 @pytest.mark.parametrize("family", [b"GLIBC_2.", b"GLIBCXX_3.4."])
-def test_10_a_binary_that_needs_a_newer_system(tmp_path: Path, family: bytes) -> None:
+def test_10_a_binary_that_needs_a_newer_system(
+    tmp_path: Path, family: bytes, foretold: Foretell
+) -> None:
     """Our own binary, with one version need patched to a version that does not exist yet."""
     source = loader.load().paths[0 if b"XX" in family else 1]
     data = source.read_bytes()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from processes import Forks
 from small_clients import HELPERS, REPO, build, build_namesake, glues
 
 from lltm_conda._project import PROJECT
@@ -72,17 +73,21 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(code: str, *arguments: object, **environment: str) -> str:
-    process = subprocess.run(
-        [sys.executable, "-c", COMPUTE + code, *map(str, arguments)],
-        env=os.environ | environment,
-        cwd=HELPERS,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(forked: Forks) -> Run:
+    """Runs code after COMPUTE, in a process of its own; returns what it prints."""
+
+    def run_code(code: str, *arguments: object, **environment: str) -> str:
+        process = forked.run(
+            COMPUTE + code, *map(str, arguments), cwd=HELPERS, env=os.environ | environment
+        )
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
+
+    return run_code
 
 
 def pair(folder: Path) -> list[Path]:
@@ -100,7 +105,7 @@ def test_each_accepts_its_own_binaries_and_not_the_others(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
-def test_both_load_and_compute(tiny: Path, order: tuple[str, ...]) -> None:
+def test_both_load_and_compute(tiny: Path, order: tuple[str, ...], run: Run) -> None:
     run(LOAD, " ".join(order), tiny)
 
 
@@ -128,7 +133,7 @@ def namesake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("order", [("lltm", "bare-client"), ("bare-client", "lltm")], ids=" ".join)
 def test_a_project_with_the_namespace_of_a_loaded_one_is_refused(
-    namesake: Path, order: tuple[str, str]
+    namesake: Path, order: tuple[str, str], run: Run
 ) -> None:
     """Torch would end the process, whatever the operators of the two are called."""
     first, second = order
@@ -158,7 +163,7 @@ def test_our_binaries_export_only_prefixed_symbols() -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
-def test_symbols_that_all_see_do_not_meet(tiny: Path, order: tuple[str, ...]) -> None:
+def test_symbols_that_all_see_do_not_meet(tiny: Path, order: tuple[str, ...], run: Run) -> None:
     folders = {"lltm": PROJECT.folder, "tiny": tiny}
     objects = [path for name in order for path in pair(folders[name])]
     run(OPEN_FOR_ALL, " ".join(order), *objects)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import Forks
 
 import lltm_conda
 from lltm_conda._project import PROJECT
@@ -22,28 +21,22 @@ from lltm_conda.engine.doctor.torch_probe import find_torch
 class Door:
     """A copy of the installed package that holds one glue only."""
 
-    def __init__(self, name: str, site: Path):
+    def __init__(self, name: str, site: Path, forked: Forks):
         self.name = name
         self.site = site
+        self.forked = forked
 
     def run(self, code: str, **environment: str) -> str:
         """The output of `code` in a process of its own, with this door's package first."""
         env = {**os.environ, "PYTHONPATH": str(self.site), **environment}
         env.pop("LLTM_CONDA_VARIANT", None)
-        run = subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            env=env,
-            cwd=self.site,
-        )
+        run = self.forked.run(code, cwd=self.site, env=env)
         assert run.returncode == 0, run.stdout + run.stderr
         return run.stdout
 
 
 @pytest.fixture(scope="session")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
+def doors(tmp_path_factory: pytest.TempPathFactory, forked: Forks) -> dict[str, Door]:
     """The stable and the ATen door, with the same kernels."""
     facts = find_torch(Path(torch.__file__).parent)
     if facts.version_tuple < FIRST_STABLE:
@@ -70,5 +63,5 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
             execute(plan(request), root / "build", jobs=2, log=lambda line: None)
             glue = root / "build" / glue.name
         shutil.copy2(glue, lib)
-        door_of[door] = Door(str(name), site)
+        door_of[door] = Door(str(name), site, forked)
     return door_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from processes import Forks
 
 from lltm_conda.engine.builder import include_dirs, source_root
 from lltm_conda.engine.builder.request import FIRST_STABLE
@@ -186,29 +186,33 @@ def stable_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def test_the_stable_door_allocates_tensors_of_any_rank(stable_calls) -> None:
+def test_the_stable_door_allocates_tensors_of_any_rank(stable_calls, forked: Forks) -> None:
     code = (
         "import torch, sys; torch.ops.load_library(sys.argv[1])\n"
         "for rank in (4, 6, 8):\n"
         "    made = getattr(torch.ops.lltm_calls, f'rank_{rank}')(torch.ones(1))\n"
         "    assert made.shape == tuple(range(2, 2 + rank)) and made.is_contiguous(), made.shape\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(stable_calls)], check=True)
+    run = forked.run(code, str(stable_calls), cwd=stable_calls.parent)
+    assert run.returncode == 0, run.stderr
 
 
-def failure_of(library: Path, operator: str) -> str:
+def failure_of(library: Path, operator: str, forked: Forks) -> str:
     """The text of the exception that an operator of the library throws."""
     code = (
         "import torch, sys; torch.ops.load_library(sys.argv[1])\n"
         "try: getattr(torch.ops.lltm_calls, sys.argv[2])(torch.ones(2, 1))\n"
         "except RuntimeError as error: print(error)\n"
     )
-    command = [sys.executable, "-c", code, str(library), operator]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    run = forked.run(code, str(library), operator, cwd=library.parent)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
 
 
-def test_a_failed_call_of_the_door_has_torchs_own_words_from_2_13_on(stable_calls) -> None:
-    text = failure_of(stable_calls, "wrong_cat")
+def test_a_failed_call_of_the_door_has_torchs_own_words_from_2_13_on(
+    stable_calls, forked: Forks
+) -> None:
+    text = failure_of(stable_calls, "wrong_cat", forked)
     assert text.startswith("lltm: torch's cat failed: ")
     is_told = find_torch(TORCH_ROOT).version_tuple >= (2, 13)
     assert ("Sizes of tensors must match" in text) == is_told
@@ -216,9 +220,9 @@ def test_a_failed_call_of_the_door_has_torchs_own_words_from_2_13_on(stable_call
 
 
 def test_a_failed_call_of_torchs_stable_headers_has_its_words_with_those_of_2_15(
-    stable_calls,
+    stable_calls, forked: Forks
 ) -> None:
     headers = (TORCH_ROOT / "include/torch/csrc/stable/macros.h").read_text()
-    text = failure_of(stable_calls, "wrong_narrow")
+    text = failure_of(stable_calls, "wrong_narrow", forked)
     assert "API call failed" in text
     assert ("Dimension out of range" in text) == ("TORCH_DYNAMIC_VERSION_CALL_2_13_0" in headers)

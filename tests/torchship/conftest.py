@@ -5,11 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import Forks, forks
 from small_clients import CLIENTS, BuiltOnce, glues
 from small_clients import build as build_client
 from tool_wheels import FOLDERS, WheelOf, build_wheel, copy_tracked
@@ -66,10 +64,3 @@ def clients(built_once: BuiltOnce) -> dict[str, Project]:
 def tiny_package(built_once: BuiltOnce) -> Path:
     """The package of a small client, with the glue that fits best."""
     return built_once("tiny", glues()[0]).folder
-
-
-@pytest.fixture(scope="session")
-def forked() -> Iterator[Forks]:
-    """Runs code in processes in which torch is imported already."""
-    with forks("torch") as runner:
-        yield runner
