@@ -1,24 +1,27 @@
 #!/usr/bin/env bash
-# Makes a test environment, checks the sources, installs the package, builds this machine's variant
-# and the docs, and runs the tests. A second run reuses the environment and ninja's object files.
+# Makes a test environment, checks the sources, builds this machine's variant and the docs, installs
+# the package, and runs the tests. A second run reuses the environment and ninja's object files.
 #
-#   scripts/test.sh [--quick] [--torch VERSION] [PYTEST ARGUMENT ...]
+#   scripts/test.sh [--quick] [--slow] [--torch VERSION] [PYTEST ARGUMENT ...]
 #
 #   --quick           installs and tests only: no linters, no scripts/build_all.sh host, no docs
+#   --slow            runs the tests that take minutes as well, as .ci/run does
 #   --torch VERSION   like --quick with this torch, in an environment of its own
 #
 # All further arguments go to pytest: scripts/test.sh --quick -k guards; scripts/test.sh -m cuda.
-# Without further arguments, pytest spreads the test files over up to four processes.
+# Without further arguments, pytest spreads the test files over up to four processes, one more than
+# there are processors: some tests wait.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . ./project.env
 unset PYTHONDONTWRITEBYTECODE PYTHONPATH PYTHONHOME
 unset "${PROJECT_PREFIX}_LOAD" "${PROJECT_PREFIX}_PREBUILT"
 
-quick=false torch=
+quick=false slow=false torch=
 while (($#)); do
   case $1 in
     --quick) quick=true ;;
+    --slow) slow=true ;;
     --torch)
       quick=true torch=${2:?--torch needs a version, for example 2.10.0}
       shift
@@ -42,27 +45,55 @@ export PATH=$env/bin:$PATH
 if ! $quick; then
   step "linters"
   scripts/lint.sh
+
+  step "scripts/build_all.sh host"
+  site=
+  # A project may lack scripts/docs.sh, which needs Python 3.11 or newer.
+  if [[ -x scripts/docs.sh ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    # Beside the build, which leaves a processor idle now and then.
+    site_log=$(mktemp)
+    PYTHON=$env/bin/python scripts/docs.sh >"$site_log" 2>&1 &
+    site=$!
+    trap 'kill "$site" 2>/dev/null || true; rm -f "$site_log"' EXIT
+  fi
+  scripts/build_all.sh host
+
+  if [[ -n $site ]]; then
+    step "scripts/docs.sh"
+    site_status=0
+    wait "$site" || site_status=$?
+    cat "$site_log"
+    ((site_status == 0)) || exit "$site_status"
+  fi
+
+  # The package that is tested takes the binaries of that build, which are in its wheel.
+  rm -rf build/host-wheel
+  python -c '
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+artefacts = json.loads(Path("dist/manifest.json").read_text(encoding="utf-8"))["artefacts"]
+(wheel,) = (artefact["path"] for artefact in artefacts if artefact["kind"] == "fat")
+ZipFile(f"dist/{wheel}").extractall("build/host-wheel")
+'
+  export "${PROJECT_PREFIX}_PREBUILT=$PWD/build/host-wheel/$PROJECT_PACKAGE/lib"
 fi
 
 step "pip install . --no-build-isolation"
 # build/lib* may hold modules that the sources no longer have; ninja reuses build/temp*.
 rm -rf build/lib build/lib.*
 python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall .
+unset "${PROJECT_PREFIX}_PREBUILT"
 (cd "$env" && python -m "$PROJECT_PACKAGE")
-
-if ! $quick; then
-  step "scripts/build_all.sh host"
-  scripts/build_all.sh host
-  # A project may lack scripts/docs.sh, which needs Python 3.11 or newer.
-  if [[ -x scripts/docs.sh ]] && python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-    step "scripts/docs.sh"
-    PYTHON=$env/bin/python scripts/docs.sh
-  fi
-fi
 
 if (($# == 0)); then
   cores=$(nproc)
-  set -- -n "$((cores < 4 ? cores : 4))" --dist loadfile
+  # xdist by itself keeps files of few tests, which are the long ones here, for the end.
+  set -- -n "$((cores < 4 ? cores + 1 : 4))" --dist loadfile --no-loadscope-reorder
+fi
+if $slow; then
+  set -- -m "not cuda and not network and not rehearsal" "$@"
 fi
 step "pytest $*"
 status=0
