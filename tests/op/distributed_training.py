@@ -1,8 +1,8 @@
 """A few steps of training with an LLTM or an LLTMLayer, in one process or as one of several.
 
-``python distributed_training.py RANK WORLD_SIZE INIT_FILE MODEL KIND...`` prints the losses of each
-kind (ddp, fsdp). All kinds see the same batches and the same initial values, so all have the losses
-of ``train(model, "single", 0, 1)``.
+``python distributed_training.py RANK WORLD_SIZE INIT_FILE KIND...`` prints the losses of each model
+by each kind (ddp, fsdp). All kinds see the same batches and the same initial values, so all have
+the losses of ``train(model, "single", 0, 1)``.
 """
 
 from __future__ import annotations
@@ -78,13 +78,17 @@ def train(of: str, kind: str, rank: int, world_size: int) -> list[float]:
     return losses
 
 
-def of_two_processes(folder: Path, of: str, *kinds: str) -> list[dict[str, list[float]]]:
+Losses = dict[str, dict[str, list[float]]]
+"""Of each model, by each kind."""
+
+
+def of_two_processes(folder: Path, *kinds: str) -> list[Losses]:
     """What this program prints as each of two processes."""
     program = str(Path(__file__))
     shared = str(folder / "init")
     workers = [
         subprocess.Popen(
-            [sys.executable, program, str(rank), "2", shared, of, *kinds],
+            [sys.executable, program, str(rank), "2", shared, *kinds],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -107,12 +111,16 @@ def losses_among(lines: list[str]) -> str:
     return next(line for line in lines if line.startswith("{"))
 
 
-def main(rank: str, world_size: str, init_file: str, of: str, *kinds: str) -> None:
+def main(rank: str, world_size: str, init_file: str, *kinds: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{init_file}", rank=int(rank), world_size=int(world_size)
     )
-    print(json.dumps({kind: train(of, kind, int(rank), int(world_size)) for kind in kinds}))
+    losses = {
+        model: {kind: train(model, kind, int(rank), int(world_size)) for kind in kinds}
+        for model in MODELS
+    }
+    print(json.dumps(losses))
     # What holds the group to the end of the process lets torch abort there, now and then.
     gc.collect()
     dist.destroy_process_group()
