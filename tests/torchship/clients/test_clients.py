@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from processes import Forks
 from small_clients import CLIENTS, PYTHONPATH, build_namesake, glues, requests
 
 from torchship.builder import plan
@@ -54,16 +55,21 @@ for wrong in (integers, transposed, meta):
 """
 
 
-def run(code: str, *arguments: object, **environment: str) -> str:
-    process = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=os.environ | {"PYTHONPATH": PYTHONPATH} | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert process.returncode == 0, process.stdout + process.stderr
-    return process.stdout
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def run(forked: Forks, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs code in a process of its own; returns what it prints."""
+    folder = tmp_path_factory.mktemp("empty")
+
+    def run_code(code: str, *arguments: object, **environment: str) -> str:
+        env = os.environ | {"PYTHONPATH": PYTHONPATH} | environment
+        process = forked.run(code, *map(str, arguments), cwd=folder, env=env)
+        assert process.returncode == 0, process.stdout + process.stderr
+        return process.stdout
+
+    return run_code
 
 
 class Process(NamedTuple):
@@ -82,7 +88,7 @@ PROCESSES = [Process("tiny bare", glues()[0], is_forced=False), Process("bare ti
 
 
 @pytest.fixture(scope="session")
-def output_of(clients: dict[str, Project]):
+def output_of(clients: dict[str, Project], run: Run):
     """The lines that LOAD prints in one of the processes."""
 
     @cache
@@ -192,7 +198,7 @@ for project in (project_of("tiny", tiny), project_of("bare", namesake)._replace(
 
 
 def test_a_project_with_the_namespace_of_a_loaded_one_is_refused(
-    clients: dict[str, Project], tmp_path: Path
+    clients: dict[str, Project], tmp_path: Path, run: Run
 ) -> None:
     """Torch would end the process, whatever the operators of the two are called."""
     namesake = build_namesake(tmp_path / "bare", "tiny")
