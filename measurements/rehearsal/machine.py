@@ -99,6 +99,8 @@ class Machine:
     has_git_login: bool = False
     #: What was installed into each environment, by its folder in the checkout.
     environments: dict[str, set[str]] = field(default_factory=dict)
+    #: The wheels that were installed into each of them.
+    wheels: dict[str, list[Path]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for path in (self.workspace, self.home, self.programs, self.temporary):

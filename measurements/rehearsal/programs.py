@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
+import venv
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from .forge import DIGEST, REPOSITORY, RUN, SIGNER, TOKEN, Release
 from .machine import Answer, Call, Refused, run_real
@@ -181,13 +185,13 @@ def _make_environment(call: Call, folder: str, programs: tuple[str, ...]) -> Non
 def make_environment(call: Call, places: Places, world: World) -> None:
     """An environment with a stand-in of its python."""
     _make_environment(call, places["folder"], ("python",))
+    call.machine.environments[places["folder"]].add("pip")
 
 
 @stand_in("python -m venv --without-pip <folder>")
 def make_bare_environment(call: Call, places: Places, world: World) -> None:
     """An environment without pip."""
     _make_environment(call, places["folder"], ("python",))
-    call.machine.environments[places["folder"]].add("no pip")
 
 
 def _check_locked(call: Call, name: str) -> Path:
@@ -249,16 +253,41 @@ def install_wheels(call: Call, places: Places, world: World) -> None:
         if path.suffix != ".whl" or not path.is_file():
             raise Refused(f"{call}: {name} is no wheel")
         call.machine.environments[environment].add(path.name.partition("-")[0])
+        call.machine.wheels.setdefault(environment, []).append(path)
 
 
 @stand_in(
     "build/sbom/bin/cyclonedx-py environment --output-reproducible --output-file <file> <python>"
 )
 def list_components(call: Call, places: Places, world: World) -> None:
-    """The components of an environment, in CycloneDX's form."""
+    """The names of what was installed; in a whole release, the real cyclonedx-py lists them."""
     environment = Path(places["python"]).parents[1].as_posix()
     if environment not in call.machine.environments:
         raise Refused(f"{call}: there is no environment {environment}")
+    if world.cyclonedx is not None:
+        _list_really(call, world.cyclonedx, environment, call.folder / places["file"])
+        return
     components = [{"name": name} for name in sorted(call.machine.environments[environment])]
     document = {"bomFormat": "CycloneDX", "components": components}
     (call.folder / places["file"]).write_text(json.dumps(document))
+
+
+def _list_really(call: Call, cyclonedx: Path, environment: str, file: Path) -> None:
+    """Lists an environment with the wheels of the stand-in, or this one for the tool's own."""
+    options = ["environment", "--output-reproducible", "--output-file", str(file)]
+    with TemporaryDirectory() as folder:
+        python = sys.executable
+        if wheels := call.machine.wheels.get(environment):
+            venv.create(folder, symlinks=True)
+            python = f"{folder}/bin/python"
+            uv = str(Path(sys.executable).with_name("uv"))
+            install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", python]
+            _run_checked([*install, *map(str, wheels)], call)
+        _run_checked([str(cyclonedx), *options, python], call)
+
+
+def _run_checked(command: list[str], call: Call) -> None:
+    """Runs a real program for a call. Raises Refused with what it says if it fails."""
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise Refused(f"{call}: {result.stdout}{result.stderr}")

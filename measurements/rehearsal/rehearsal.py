@@ -35,6 +35,8 @@ class Theatre:
 
     folder: Path
     repo: Path = REPO
+    #: The real cyclonedx-py; None if a stand-in is to list the components.
+    cyclonedx: Path | None = None
     prebuilt: Prebuilt = field(init=False)
     _played: int = 0
     _released: Forge | None = None
@@ -87,7 +89,12 @@ class Theatre:
         machines = forge.folder / f"machines-{self._played}"
         self._played += 1
         world = World(
-            repo=self.repo, forge=forge, occasion=occasion, prebuilt=self.prebuilt, fault=fault
+            repo=self.repo,
+            forge=forge,
+            occasion=occasion,
+            prebuilt=self.prebuilt,
+            fault=fault,
+            cyclonedx=self.cyclonedx,
         )
         report = rehearse(workflow, world, machines)
         wrong = occasions.look_at(occasion, report, forge)

@@ -31,7 +31,8 @@ class World:
     and prebuilt files.
 
     `real_cell` names a cell that is really built, by a clone of this checkout without stand-ins of
-    its scripts; it is then the only one of the matrix.
+    its scripts; it is then the only one of the matrix. `cyclonedx` is the real cyclonedx-py, which
+    then lists the components of wheels that are really installed.
     """
 
     repo: Path
@@ -40,6 +41,7 @@ class World:
     prebuilt: Prebuilt
     fault: Fault | None = None
     real_cell: str = ""
+    cyclonedx: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """The artefacts of a version of a clone: its true Python files, and binaries built before.
 
 The host cell has binaries that load; they are given the record of this version and commit. Those
-of the other cells are objects of one page, which no machine here would load.
+of the other cells are objects of one page, which no machine here would load. Conda packages of this
+machine's platform are built by the step of a release; those for Arm, which that step builds on Arm,
+are written here.
 """
 
 from __future__ import annotations
@@ -9,19 +11,23 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from measurements.release_accidents import make_objects
 from torchship.doctor.binary import read_binary
-from torchship.release.cells import Cell, all_cells, row
+from torchship.release.cells import Cell, all_cells, for_conda, render, row
 from torchship.release.collect import artefacts, describe
 from torchship.release.conda_format import write_package
+from torchship.release.conda_steps import BuildPackage, check_package
 from torchship.release.manifest import CellEntry, Manifest, ToolEntry, write
 from torchship.release.pack_steps import true_tag
 from torchship.release.schema import FIRST
 from torchship.release.settings import Settings
+from torchship.release.shell import Log
+from torchship.release.tasks import Context, Outcome, Status, Task
 from torchship.release.tools import wheel_path
 from torchship.release.wheels import Wheel, read_wheel
 
@@ -56,6 +62,16 @@ class Distributions:
         )
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Binary(Task):
+    """A binary that was built before."""
+
+    path: Path
+
+    def run(self, context: Context) -> Sequence[Path]:
+        return [self.path]
+
+
 def stamp(binary: Path, version: str, commit: str) -> bytes:
     """A binary with the record of this version and commit, each as long as the one before."""
     record = read_binary(binary).record
@@ -74,10 +90,15 @@ def stamp(binary: Path, version: str, commit: str) -> bytes:
 
 @dataclass
 class TrueFiles(Prebuilt):
-    """Makes `dist` folders of one version; `binaries` has those of the host cell."""
+    """Makes `dist` folders of one version; `binaries` has those of the host cell.
+
+    `base_channel` is the address of a channel with the Python and the setuptools that conda
+    packages are built with.
+    """
 
     source: Source = field(kw_only=True)
     binaries: Path = field(kw_only=True)
+    base_channel: str = field(kw_only=True)
     _built: Distributions | None = None
 
     @property
@@ -145,7 +166,11 @@ class TrueFiles(Prebuilt):
         index = place / "simple" / settings.project.distribution
         index.mkdir(parents=True, exist_ok=True)
         path = tagged.write(index, epoch=EPOCH)
-        package = _write_conda(wheel, cell, place / "channel" / settings.subdir, settings)
+        package: Path | None = None
+        if settings.platform == FIRST and for_conda(cell):
+            package = self._build_conda(cell, place, path)
+        elif for_conda(cell):
+            package = _write_conda(wheel, cell, place / "channel" / settings.subdir, settings)
         log = place / "logs" / f"{cell.name}.log"
         log.write_text(f"the log of {cell.name}\n")
         return CellEntry(
@@ -153,10 +178,35 @@ class TrueFiles(Prebuilt):
             torch=cell.torch.release,
             binaries=list(cell.files),
             wheel=path.relative_to(place).as_posix(),
-            conda=package.relative_to(place).as_posix(),
+            conda=package.relative_to(place).as_posix() if package else None,
             log=log.relative_to(place).as_posix(),
             host="h",
         )
+
+    def _build_conda(self, cell: Cell, place: Path, wheel: Path) -> Path:
+        """The conda package of a cell in the channel of `place`, by the step of a release."""
+        settings = self.settings_for(place)
+        folder = self.folder / "binaries" / cell.name
+        folder.mkdir(parents=True, exist_ok=True)
+        binaries: list[Binary] = []
+        for name in cell.files:
+            path = folder / name
+            path.write_bytes(self._objects_of(FIRST)[name])
+            binaries.append(Binary(name=name, path=path))
+        build = BuildPackage(
+            name=f"conda/{cell}",
+            cell=cell,
+            binaries=tuple(binaries),
+            channel=self.base_channel,
+            variants=render([cell], settings.matrix),
+        )
+        outcomes = {
+            task.name: Outcome(task.name, Status.DONE, outputs=(task.path,)) for task in binaries
+        }
+        with Log(settings.build / "logs" / f"{cell.name}.log", settings) as log:
+            (package,) = build.run(Context(log, settings, outcomes=outcomes))
+            check_package(log, package, [task.path for task in binaries], wheel=wheel)
+        return package
 
     def _describe(self, order: Order, cells: dict[str, CellEntry]) -> Manifest:
         """The manifest of these cells, without artefacts."""
@@ -190,7 +240,7 @@ class TrueFiles(Prebuilt):
 
 
 def _write_conda(wheel: Wheel, cell: Cell, folder: Path, settings: Settings) -> Path:
-    """The conda package of a cell, as recipe/recipe.yaml describes it."""
+    """The conda package of a cell for Arm, as recipe/recipe.yaml describes it."""
     project = settings.project
     cuda = row(cell, settings.matrix)[1]
     number = (100 if cell.stable else 0) + (200 if cuda else 0)

@@ -38,7 +38,7 @@ from measurements.rehearsal.prebuilt import Order, load_platforms  # noqa: E402
 from measurements.rehearsal.rehearsal import Rehearsed, Theatre, read_workflows  # noqa: E402
 from measurements.rehearsal.source import Source  # noqa: E402
 from measurements.rehearsal.true_files import TrueFiles  # noqa: E402
-from torchship.release import conda_steps, take_back, upload  # noqa: E402
+from torchship.release import take_back, upload  # noqa: E402
 from torchship.release.cells import all_cells  # noqa: E402
 from torchship.release.schema import FIRST  # noqa: E402
 
@@ -96,7 +96,27 @@ class Released:
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory, conda_worker) -> Iterator[Released]:
+def base_channel() -> str:
+    if not SETTINGS.bootstrap_channel.is_dir():
+        pytest.skip("no bootstrap channel: run scripts/build_all.sh host first")
+    return SETTINGS.bootstrap_channel.as_uri()
+
+
+@pytest.fixture(scope="module")
+def cyclonedx(tmp_path_factory) -> Path | None:
+    """The program that lists components, as release.yml installs it; None without an index."""
+    folder = tmp_path_factory.mktemp("sbom")
+    python = folder / "env" / "bin" / "python"
+    requirements = SETTINGS.repo / "torchship" / "release" / "requirements" / "sbom.txt"
+    run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
+    install = [python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", requirements]
+    index = {k: v for k, v in os.environ.items() if k.startswith("PIP_")}
+    result = subprocess.run([*map(str, install)], env=environment(**index), capture_output=True)
+    return None if result.returncode else python.with_name("cyclonedx-py")
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory, base_channel: str, cyclonedx: Path | None) -> Iterator[Released]:
     if not (LIBRARY / "glue-stable210.so").is_file():
         pytest.skip("the installed package has no stable glue: install it beside torch >= 2.10")
     folder = tmp_path_factory.mktemp("release")
@@ -105,13 +125,12 @@ def released(tmp_path_factory, conda_worker) -> Iterator[Released]:
         serve_folder(folder / "public") as public,
         pytest.MonkeyPatch.context() as patch,
     ):
-        # The conda worker of this checkout, in a process of its own.
-        patch.setattr(conda_steps, "run_worker", lambda log, command: conda_worker(command))
-        patch.setattr(take_back, "run_worker", lambda log, command: conda_worker(command))
         patch.setattr(upload, "find_placeholders", lambda root: ())
         source = Source.clone(folder / "lltm", aten="2.4")
-        release_by_hand(source, folder, index)
-        theatre = make_theatre(source, folder / "new", source.release(NEW, "2026-12-01"))
+        release_by_hand(source, folder, index, base_channel)
+        commit = source.release(NEW, "2026-12-01")
+        theatre = make_theatre(source, folder / "new", commit, base_channel)
+        theatre.cyclonedx = cyclonedx
         forge = theatre.make_forge()
         forge.index_url = f"{index}/"
         rehearsals = [
@@ -146,18 +165,24 @@ def release_occasions(forge: Forge) -> list[tuple[str, Occasion]]:
     ]
 
 
-def make_theatre(source: Source, folder: Path, commit: str) -> Theatre:
+def make_theatre(source: Source, folder: Path, commit: str, base_channel: str) -> Theatre:
     theatre = Theatre(folder, source.root)
     settings = load_platforms(source.root)
     theatre.prebuilt = TrueFiles(
-        folder / "prebuilt", settings, commit, source=source, binaries=LIBRARY
+        folder / "prebuilt",
+        settings,
+        commit,
+        source=source,
+        binaries=LIBRARY,
+        base_channel=base_channel,
     )
     return theatre
 
 
-def release_by_hand(source: Source, folder: Path, index: str) -> None:
+def release_by_hand(source: Source, folder: Path, index: str, base_channel: str) -> None:
     """An older version, on one machine: built, joined, uploaded."""
-    files = make_theatre(source, folder / "old", source.release(OLD, "2026-11-01")).prebuilt
+    commit = source.release(OLD, "2026-11-01")
+    files = make_theatre(source, folder / "old", commit, base_channel).prebuilt
     assert isinstance(files, TrueFiles)
     cells = tuple(c.name for c in all_cells(files.settings[FIRST].matrix) if not c.optional)
     root = folder / "old" / "machine"
@@ -180,11 +205,21 @@ def test_the_workflows_make_the_release(released: Released) -> None:
     assert f"## [{NEW}] - 2026-12-01" in release.notes
 
 
+def test_the_components_are_listed_by_cyclonedx(released: Released, cyclonedx: Path | None) -> None:
+    if cyclonedx is None:
+        pytest.skip("no package index is in reach, from which cyclonedx-py could be installed")
+    assets = released.forge.releases[f"v{NEW}"].assets
+    document = json.loads(assets["sbom-installed.cdx.json"].read_text())
+    components = {component["name"]: component for component in document["components"]}
+    assert components["lltm"]["version"] == NEW
+    assert document["metadata"]["tools"]
+
+
 def test_the_version_is_raised_wherever_it_stands(released: Released) -> None:
     """Each file that said the version before, and says no other thing by that number."""
     names = ["recipe", "feedstock", "CITATION.cff", "*_version.py", "*.toml"]
     grep = ["git", "grep", "-h", "-i", r"^ *_*version_* *[:=]", "--", *names]
-    lines = released.files.source.run(*grep, ":!torchship/templates").splitlines()
+    lines = released.files.source.run(*grep, ":!torchship/templates", ":!tests").splitlines()
     versions = {word for line in lines for word in re.findall(r"\d+\.\d+\.\d+", line)}
     assert versions == {NEW}
 
@@ -271,13 +306,6 @@ def change_prefix(prefix: Path, channels: list[str], *specs: str) -> dict[str, s
         return {record.name.normalized: str(record.version) for record in records}
 
     return asyncio.run(change())
-
-
-@pytest.fixture
-def base_channel() -> str:
-    if not SETTINGS.bootstrap_channel.is_dir():
-        pytest.skip("no bootstrap channel: run scripts/build_all.sh host first")
-    return SETTINGS.bootstrap_channel.as_uri()
 
 
 def test_conda_installs_upgrades_downgrades_and_removes_by_name(
