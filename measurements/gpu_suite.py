@@ -1,13 +1,14 @@
 """Runs the tests that need a GPU, the sanitizers and a soak, and writes the results as JSON.
 
     python3 measurements/gpu_suite.py --out measurements/results/gpu [--wheel FILE]
-        [PYTEST ARGUMENT ...]
+        [--parts PART ...] [-- PYTEST ARGUMENT ...]
 
 The script needs an NVIDIA GPU; a CUDA build of torch, pytest, hypothesis and cffi in the
 running Python; and CUDA's compute-sanitizer and, without --wheel, nvcc. It installs lltm into
 build/gpu-site; runs tests marked `cuda`, and a subset of them under each sanitizer; then, as
 the soak, calls layers 10,000 times on two streams at once. The exit code is 0 only if all
-parts passed.
+parts passed. With --parts it runs these alone (and installs the package); the results of the
+other parts stay, if they are of the same commit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from threading import Lock
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "gpu-site"
-SUITES = ("tests/op", "tests/cuda", "tests/layer", "tests/compat/test_compat_gpu.py")
+SUITES = (
+    "tests/op",
+    "tests/cuda",
+    "tests/layer",
+    "tests/compat/test_compat_gpu.py",
+)
+#: These compile small extensions.
+CLIENTS = ("tests/torchship/clients/test_kit.py", "tests/torchship/clients/test_existing_code.py")
 SOAK_TEST = "tests/layer/test_layer_soak.py"
 SANITIZED = "tests/cuda/test_cuda_sanitizer_subset.py"
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -126,7 +134,6 @@ class Suite:
     def __init__(self, out: Path, wheel: Path | None) -> None:
         self.out = out
         self.passed: dict[str, bool] = {}
-        self._documents: dict[str, dict[str, object]] = {}
         self._lock = Lock()
         git = ("git", "-C", str(ROOT))
         # For a copy of the sources without its .git, LLTM_CONDA_GIT_COMMIT names the commit.
@@ -143,6 +150,18 @@ class Suite:
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "machine": machine,
         }
+        self._documents = self._earlier_parts()
+
+    def _earlier_parts(self) -> dict[str, dict[str, object]]:
+        """What is stored of the same commit on the same machine."""
+        path = self.out / "gpu_suite.json"
+        if not path.exists():
+            return {}
+        stored = json.loads(path.read_text())
+        if any(stored.get(name) != self._facts[name] for name in ("commit", "machine", "modified")):
+            return {}
+        parts: dict[str, dict[str, object]] = stored["parts"]
+        return parts
 
     def _shown(self, command: list[str]) -> str:
         """The command without the folders of this machine."""
@@ -187,7 +206,8 @@ def make_test_parts(python: list[str], last_gpu: int, pytest_arguments: list[str
     pytest = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "cuda"]
     without_soak = ["--deselect", SOAK_TEST]  # the soak runs last
     tests = [*pytest, *SUITES, *without_soak, *pytest_arguments]
-    parts = [Part("tests", tests, timeout=540)]
+    clients = [*pytest, *CLIENTS, "-n", "4"]
+    parts = [Part("tests", tests, timeout=540), Part("clients", clients, timeout=540)]
     variables = {**NO_CACHING, "CUDA_VISIBLE_DEVICES": str(last_gpu)}
     for tool in SANITIZERS:
         sanitizer = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(HAZARD_FOUND)]
@@ -207,6 +227,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--wheel", type=Path, help="install this wheel instead of compiling")
+    names = ("tests", "clients", *SANITIZERS, "soak")
+    parser.add_argument("--parts", nargs="+", choices=names, default=names, help="run these alone")
     parser.add_argument("tests", nargs="*", help="further arguments for pytest")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
@@ -221,11 +243,13 @@ def main() -> int:
     install = [*python, "-m", "pip", "install", "--no-deps", "--no-build-isolation"]
     if suite.run(Part("install", [*install, "--target", str(SITE), source], timeout=600)):
         suite.run(Part("diagnosis", [*python, "-m", "lltm_conda"], timeout=120))
-        parts = make_test_parts(python, suite.gpus - 1, arguments.tests)
-        with ThreadPoolExecutor(len(parts)) as pool:  # a single part leaves the GPU mostly idle
+        possible = make_test_parts(python, suite.gpus - 1, arguments.tests)
+        parts = [part for part in possible if part.name in arguments.parts]
+        with ThreadPoolExecutor(len(possible)) as pool:  # a single part leaves the GPU mostly idle
             list(pool.map(suite.run, parts))
-        soak = [*python, "measurements/layer_soak.py", "--calls", "10000"]
-        suite.run(Part("soak", soak, timeout=240))
+        if "soak" in arguments.parts:
+            soak = [*python, "measurements/layer_soak.py", "--calls", "10000"]
+            suite.run(Part("soak", soak, timeout=240))
     passed = sum(suite.passed.values())
     print(f"{passed} passed, {len(suite.passed) - passed} failed")
     return 0 if all(suite.passed.values()) else 1
