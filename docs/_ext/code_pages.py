@@ -3,7 +3,7 @@
     python docs/_ext/code_pages.py
 
 The codes are those of torchship/doctor/codes.py, the words those of meanings.json, the messages
-those of messages.py. tests/compat/test_compat_docs.py compares what is written with them.
+those of messages.py. tests/torchship/doctor/test_compat_docs.py compares what is written with them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Nothing is loaded, and no fix is carried out: make_environments.py does that. Of each environment
 whose stored verdict is one on an extension, the facts of this extension are stored, as far as the
 verdict rests on them alone; of one that works, those of one extension. CI judges by them again
-(tests/compat/test_reported_headers.py).
+(tests/torchship/doctor/test_reported_headers.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-TEXT = (Path(__file__).parents[2] / "docs" / "fails" / "troubleshooting.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs" / "fails" / "troubleshooting.md").read_text()
 _TITLES = re.findall(r"^## (\d+)\. (.*)$", TEXT, re.MULTILINE)
 _FIXES = re.findall(r"^\*\*Fix\.\*\* (.*)$", TEXT, re.MULTILINE)
 _PROOFS = re.findall(r"^\| (\d+)\. .* \| ([\w ]+) \|$", TEXT, re.MULTILINE)

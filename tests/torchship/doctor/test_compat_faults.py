@@ -20,14 +20,15 @@ from pathlib import Path
 
 import pytest
 import troubleshooting_page
+from new_projects import make
 from processes import Forks
 from shared_objects import shared_object
+from small_client import PROJECT
+from small_clients import FOLDER, glues, project_of
 
-from lltm_conda import loader
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import BuildError, BuildRequest, plan
-from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
-from lltm_conda.engine.doctor import (
+from torchship.builder import BuildError, BuildRequest, execute, plan
+from torchship.builder.cuda_toolkit import parse_architectures
+from torchship.doctor import (
     Finding,
     TorchInstall,
     Verdict,
@@ -37,10 +38,14 @@ from lltm_conda.engine.doctor import (
     probe_runtime,
     torch_probe,
 )
-from lltm_conda.engine.doctor.records import REJECTED
+from torchship.doctor.elf import Elf
+from torchship.doctor.records import REJECTED
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[3]
 
+
+#: The files whose tests make the classes of faults happen.
+PROVING_TESTS = ("test_compat_faults.py", "test_compat_gpu.py", "test_loader.py")
 
 Say = Callable[[Path], str]
 Foretell = Callable[[Path, int], Finding]
@@ -173,8 +178,8 @@ def test_8_a_truncated_object(tmp_path: Path, foretold: Foretell) -> None:
     foretold(path, faults.PACKAGE_FILES)
 
 
-def test_9_our_own_glue_before_torch() -> None:
-    glue = loader.load().paths[0]
+def test_9_our_own_glue_before_torch(tiny_package: Path) -> None:
+    glue = tiny_package / "lib" / f"glue-{glues()[0]}.so"
     classified = faults.classify(linker_says_without_torch(glue))
     assert classified is not None
     assert classified == faults.TORCH_NOT_LOADED
@@ -204,13 +209,11 @@ def elf_hash(name: bytes) -> int:
 
 @pytest.mark.parametrize("family", [b"GLIBC_2.", b"GLIBCXX_3.4."])
 def test_10_a_binary_that_needs_a_newer_system(
-    tmp_path: Path, family: bytes, foretold: Foretell
+    tmp_path: Path, family: bytes, tiny_package: Path, foretold: Foretell
 ) -> None:
     """Our own binary, with one version need patched to a version that does not exist yet."""
-    source = loader.load().paths[0 if b"XX" in family else 1]
+    source = tiny_package / "lib" / f"glue-{glues()[0]}.so"
     data = source.read_bytes()
-    from lltm_conda.engine.doctor.elf import Elf
-
     with Elf(source) as elf:
         versions = {version.encode() for _, version in elf.version_needs()}
     old = max((v for v in versions if v.startswith(family)), key=len)
@@ -247,23 +250,18 @@ def test_12_cuda_home_that_holds_no_nvcc(tmp_path: Path) -> None:
 
 
 def test_13_a_build_that_cannot_see_torch(tmp_path: Path) -> None:
-    """setup.py in an environment as pip's build isolation makes it: setuptools and no torch."""
+    """The backend in an environment as pip's build isolation makes it: setuptools and no torch."""
     isolated = tmp_path / "isolated"
     venv.create(isolated, with_pip=False, symlinks=True)
     python = isolated / "bin" / "python"
     (site,) = isolated.glob("lib/python*/site-packages")
     site_packages = Path(sysconfig.get_path("purelib"))
-    for name in ("setuptools", "_distutils_hack", "pkg_resources"):
-        if (site_packages / name).is_dir():
-            (site / name).symlink_to(site_packages / name)
-    tree = tmp_path / "tree"
-    for name in ("lltm_conda", "torchship", "csrc"):
-        shutil.copytree(REPO / name, tree / name, ignore=shutil.ignore_patterns("lib", "*.so"))
-    for name in ("setup.py", "project.env", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy2(REPO / name, tree / name)
-    process = subprocess.run(
-        [python, "setup.py", "build_ext"], cwd=tree, capture_output=True, text=True
-    )
+    for pattern in ("setuptools*", "_distutils_hack", "pkg_resources"):
+        for path in site_packages.glob(pattern):
+            (site / path.name).symlink_to(path)
+    tree = make(tmp_path, "some-op")
+    build = "import sys; sys.path.insert(0, 'vendor'); import backend; backend.build_wheel('.')"
+    process = subprocess.run([python, "-c", build], cwd=tree, capture_output=True, text=True)
     assert process.returncode != 0
     assert "--no-build-isolation" in process.stderr
 
@@ -292,28 +290,27 @@ def test_1_a_binary_for_another_torch_really_installed(tmp_path: Path, minor: st
     other = torch_probe.find_torch(target)
     glue = f"aten{minor.replace('.', '')}-abi{other.cxx11_abi}"
     out = tmp_path / "out"
-    from lltm_conda.engine.builder import execute
-
-    execute(
-        plan(BuildRequest(out, PROJECT, glue=glue, torch=other, kernels=())), out / "work", jobs=2
-    )
+    root = tmp_path / "tiny"
+    shutil.copytree(FOLDER / "tiny", root)
+    request = BuildRequest(out, project_of("tiny", root), glue=glue, torch=other, kernels=())
+    execute(plan(request), out / "work", jobs=2)
     shutil.rmtree(target)  # more than a gigabyte
     path = out / f"glue-{glue}.so"
     cause = judged(path).cause
     assert cause is not None
     assert cause.fault == faults.TORCH_VERSION
     assert f"built for torch {minor}" in cause.why
-    code = f"import torch; torch.ops.load_library({str(path)!r}); torch.ops.lltm.forward"
+    code = f"import torch; torch.ops.load_library({str(path)!r}); torch.ops.tiny.scale"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert process.returncode != 0
 
 
 def test_every_class_has_its_proof() -> None:
     """Each number is named by a test of its kind, so the table's last column is no claim."""
-    folder = Path(__file__).parent
-    sources = {path.name: path.read_text() for path in folder.glob("test_*.py")}
-    loader_tests = REPO / "tests" / "torchship" / "runtime" / "test_loader.py"
-    sources[loader_tests.name] = loader_tests.read_text()
+    tests = REPO / "tests"
+    places = ("torchship/doctor", "torchship/runtime", "compat")
+    files = [tests / place / name for place in places for name in PROVING_TESTS]
+    sources = {path.name: path.read_text() for path in files if path.exists()}
     for fault, proof in troubleshooting_page.PROOFS.items():
         if proof == "injected":
             named = f"def test_{fault}_" in sources["test_compat_faults.py"] or (

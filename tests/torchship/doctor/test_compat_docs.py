@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 import troubleshooting_page
 
-from lltm_conda.engine import doctor
-from lltm_conda.engine.doctor import faults
-from lltm_conda.engine.doctor.layouts import LAYOUTS
-from lltm_conda.engine.doctor.records import dotted
 from measurements.foreign_table import interpreter_table
 from measurements.foreign_table import table as foreign_table
 from measurements.foreign_table.causes import real_cause
-from measurements.pair_table import table as pair_table
-from measurements.pair_table.table import PairTable
+from torchship import doctor
+from torchship.doctor import faults
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[3]
 
 
 FAULTS = [value for value in vars(faults).values() if isinstance(value, faults.Fault)]
@@ -60,7 +55,7 @@ def test_there_are_fifteen_classes_in_order() -> None:
         ("#error -- unsupported GNU version! gcc versions later than 12", 12),
         ("ModuleNotFoundError: No module named 'torch'", 13),
         ("ValueError: Unknown CUDA arch (9.9) or GPU not supported", 14),
-        ("Only a single TORCH_LIBRARY can be used to register the namespace lltm", 15),
+        ("Only a single TORCH_LIBRARY can be used to register the namespace ns", 15),
         ("something else entirely", None),
     ],
 )
@@ -79,41 +74,10 @@ def test_every_public_name_is_documented_and_exists() -> None:
         assert isinstance(getattr(doctor, name), type)
 
 
-@pytest.fixture(scope="module")
-def table() -> PairTable:
-    return pair_table.load()
-
-
 def test_the_tables_are_up_to_date() -> None:
     from measurements import draw_tables
 
     assert draw_tables.PAGE.read_text() == draw_tables.page()
-
-
-def test_the_pair_table_is_complete(table: PairTable) -> None:
-    minors = [dotted(minor) for minor in sorted(LAYOUTS)]
-    assert table.minors == minors
-    pairs = {(re.sub(r"-abi.", "", pair.glue), pair.torch) for pair in table.cells}
-    rows = [f"aten{minor.replace('.', '')}" for minor in minors] + ["stable210"]
-    assert pairs == {(row, minor) for row in rows for minor in minors}
-
-
-def test_no_pair_was_accepted_that_does_not_work(table: PairTable) -> None:
-    assert [pair for pair in table.cells if pair.accepted and not pair.works] == []
-
-
-def test_at_most_one_working_pair_in_five_was_refused_each_with_a_reason(
-    table: PairTable,
-) -> None:
-    working = [pair for pair in table.cells if pair.works and pair.glue.startswith("aten")]
-    refused = [pair for pair in working if not pair.accepted]
-    assert 5 * len(refused) <= len(working)
-    assert all(pair.reason for pair in refused)
-
-
-def test_the_stable_glue_was_predicted_everywhere(table: PairTable) -> None:
-    pairs = [pair for pair in table.cells if pair.glue.startswith("stable")]
-    assert all(pair.accepted == pair.works for pair in pairs)
 
 
 def test_the_foreign_table_holds_what_it_promises() -> None:
@@ -143,15 +107,11 @@ def test_under_no_interpreter_an_object_was_accepted_that_fails() -> None:
     assert sum(row.verdict == "unknown" for row in working) <= 0.1 * len(working)
 
 
-def test_a_stored_table_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = pair_table.load()
-    foreign = foreign_table.load()
-    monkeypatch.setattr(pair_table, "PATH", tmp_path / "pairs.json.xz")
+def test_the_stored_table_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = foreign_table.load()
     monkeypatch.setattr(foreign_table, "PATH", tmp_path / "foreign.json.xz")
-    pair_table.save(pairs)
-    foreign_table.save(foreign)
-    assert pair_table.load() == pairs
-    assert foreign_table.load() == foreign
+    foreign_table.save(table)
+    assert foreign_table.load() == table
 
 
 @pytest.mark.parametrize(
