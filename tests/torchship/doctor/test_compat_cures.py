@@ -20,30 +20,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rendered_client
 import troubleshooting_page
-from own_facts import GLUE_RECORD, KERNELS_RECORD
-from shared_objects import fake_torch, shared_object
+from new_projects import make
+from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 from sick_environment import carries_out
+from small_client import PROJECT
+from small_clients import copy_with_engine, glues
 from test_compat_faults import elf_hash, judged
 
-import lltm_conda
-from lltm_conda._project import PROJECT
-from lltm_conda.engine.builder import BuildError, BuildRequest, plan
-from lltm_conda.engine.builder.cuda_toolkit import parse_architectures
-from lltm_conda.engine.doctor import cures, faults, find_torch, layouts, linker, owner
-from lltm_conda.engine.doctor.elf import Elf
+from torchship.builder import BuildError, BuildRequest, plan
+from torchship.builder.cuda_toolkit import parse_architectures
+from torchship.doctor import cures, faults, find_torch, layouts, linker, owner
+from torchship.doctor.elf import Elf
 
-REPO = Path(__file__).resolve().parents[2]
 SITE = Path(sysconfig.get_path("purelib"))
-PACKAGE = Path(lltm_conda.__file__).parent
 
 IMPORT = textwrap.dedent(
     """
     import json
     try:
-        from lltm_conda import LLTM
+        from tiny_client import scale
         import torch
-        LLTM(3, 4)(torch.randn(2, 3), (torch.randn(2, 4), torch.randn(2, 4)))
+        scale(torch.ones(3), 2.0)
         print(json.dumps({"fault": None, "fix": ""}))
     except ImportError as error:
         print(json.dumps({"fault": error.finding.fault, "fix": error.finding.fix}))
@@ -80,10 +79,10 @@ class Place:
         self.bin = folder / "env" / "bin"
         (self.site,) = (folder / "env").glob("lib/python*/site-packages")
         for entry in SITE.iterdir():
-            if not entry.name.startswith(("lltm", "__", *without)) and entry.suffix != ".pth":
+            if not entry.name.startswith(("__", *without)) and entry.suffix != ".pth":
                 (self.site / entry.name).symlink_to(entry)
         self.env = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(folder), "FORCE_CUDA": "0"}
-        self.env |= {"LLTM_CONDA_CACHE": str(folder / "cache"), "DEBUG": "1", "PIP_NO_INDEX": "1"}
+        self.env |= {"TINY_CACHE": str(folder / "cache"), "DEBUG": "1", "PIP_NO_INDEX": "1"}
         # Without the machine's own settings, which may constrain torch.
         self.env |= {"PIP_FIND_LINKS": str(folder / "index"), "PIP_CONFIG_FILE": os.devnull}
 
@@ -112,22 +111,24 @@ class Place:
         before = self.tries()
         assert before["fault"] == fault
         if cache is not None:
-            self.env["LLTM_CONDA_CACHE"] = str(cache)
+            self.env["TINY_CACHE"] = str(cache)
         self.type(before["fix"])
         assert self.tries() == {"fault": None, "fix": ""}
         return str(before["fix"])
 
     @property
     def lib(self) -> Path:
-        return self.site / "lltm_conda" / "lib"
+        return self.site / "tiny_client" / "lib"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package under test as a wheel: what its users have at hand."""
-    files = [p for p in PACKAGE.rglob("*") if p.is_file() and p.suffix != ".pyc"]
-    content: dict[str, Path | str] = {f.relative_to(PACKAGE.parent).as_posix(): f for f in files}
-    return wheel_of(tmp_path_factory.mktemp("wheel"), "lltm", PROJECT.version, content)
+def wheel(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
+    """The client as a wheel: what its users have at hand."""
+    folder = tmp_path_factory.mktemp("wheel")
+    package = copy_with_engine(tiny_package, folder / "tiny_client")
+    files = [p for p in package.rglob("*") if p.is_file() and p.suffix != ".pyc"]
+    content: dict[str, Path | str] = {f.relative_to(folder).as_posix(): f for f in files}
+    return wheel_of(folder, "tiny_client", PROJECT.version, content)
 
 
 @pytest.fixture
@@ -139,10 +140,10 @@ def place(tmp_path: Path, wheel: Path) -> Place:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
-    """A cache in which `python -m lltm_conda build` finds what it was asked for before."""
+    """A cache in which `python -m tiny_client build` finds what it was asked for before."""
     place = Place(tmp_path_factory.mktemp("build"))
     place.type(f"python -m pip install -q --no-deps '{wheel}'")
-    place.type("python -m lltm_conda build")
+    place.type("python -m tiny_client build")
     return place.folder / "cache"
 
 
@@ -167,7 +168,7 @@ def test_1_a_build_mends_a_glue_of_another_torch(place: Place, built: Path) -> N
     name = f"aten{minor[0]}{minor[1]}-abi{torch.cxx11_abi}"
     target = f"{minor[0]}.{minor[1]}"
     foreign_glue(place, name, layouts.LAYOUTS[minor], torch_target=target)
-    assert place.is_cured_of(faults.TORCH_VERSION, built) == "python -m lltm_conda build"
+    assert place.is_cured_of(faults.TORCH_VERSION, built) == "python -m tiny_client build"
 
 
 @pytest.mark.slow
@@ -211,7 +212,7 @@ def test_3_6_the_owners_build_for_this_torch_mends_a_build_for_another(
 
 @carries_out(cures.CUDA_TORCH)
 def test_6_installing_the_same_release_from_an_index_of_cuda_builds_mends_a_cpu_torch(
-    tmp_path: Path,
+    tmp_path: Path, wheel: Path
 ) -> None:
     """The command is the real one; the torches are stubs, as real ones take gigabytes and a GPU."""
     place = Place(tmp_path, without=("torch", "functorch"))
@@ -223,10 +224,11 @@ def test_6_installing_the_same_release_from_an_index_of_cuda_builds_mends_a_cpu_
     place.type(f"python -m pip install -q --find-links '{tmp_path}/now' torch==2.13.0+cpu")
     record = {**KERNELS_RECORD, "name": "cuda13", "device": "cuda", "cuda": "13.0"}
     kernels = shared_object(tmp_path / "kernels-cuda13.so", record=record)
-    place.env |= {"PYTHONPATH": str(REPO), "LLTM_CONDA_LOAD": "0"}
+    place.type(f"python -m pip install -q --no-deps '{wheel}'")
+    place.env["TINY_LOAD"] = "0"
 
     def rejected() -> list[dict[str, Any]]:
-        output = place.type(f"python -m lltm_conda --json --binary '{kernels}' || true")
+        output = place.type(f"python -m tiny_client --json --binary '{kernels}' || true")
         (binary,) = json.loads(output)["binaries"]
         return [finding for finding in binary["findings"] if finding["status"] == "rejected"]
 
@@ -249,8 +251,8 @@ def test_8_the_wheel_at_hand_mends_the_packages_files(
             path.unlink()
     if fault == "old":
         (place.lib.parent / "_version.py").write_text('__version__ = "9.9.9"\n')
-        info = next(place.site.glob("lltm-*.dist-info"))
-        info.rename(info.with_name("lltm-9.9.9.dist-info"))
+        info = next(place.site.glob("tiny_client-*.dist-info"))
+        info.rename(info.with_name("tiny_client-9.9.9.dist-info"))
     assert str(wheel) in place.is_cured_of(faults.PACKAGE_FILES)
 
 
@@ -270,7 +272,7 @@ def test_9_installing_torch_mends_its_absence(tmp_path: Path, wheel: Path) -> No
 
 @pytest.mark.slow
 def test_10_a_build_mends_a_binary_of_a_newer_system(place: Place, built: Path) -> None:
-    (path,) = place.lib.glob("kernels-cpu.so")
+    path = place.lib / f"glue-{glues()[0]}.so"
     data = path.read_bytes()
     with Elf(path) as elf:
         versions = {v.encode() for _, v in elf.version_needs() if v.startswith("GLIBC_2.")}
@@ -296,7 +298,7 @@ def nvcc(folder: Path, release: str) -> dict[str, str]:
 
 def test_11_the_right_toolkit_in_cuda_home_mends_an_nvcc_of_another_major(tmp_path: Path) -> None:
     def planned(env: dict[str, str]) -> object:
-        return plan(BuildRequest(tmp_path, PROJECT, kernels=("cuda12",), env=env))
+        return plan(BuildRequest(tmp_path, rendered_client.PROJECT, kernels=("cuda12",), env=env))
 
     with pytest.raises(BuildError, match="set CUDA_HOME"):
         planned(nvcc(tmp_path, "13.0"))
@@ -307,7 +309,7 @@ def test_12_a_compiler_in_cxx_mends_its_absence(tmp_path: Path) -> None:
     compiler = shutil.which("g++") or shutil.which("clang++")
 
     def planned(env: dict[str, str]) -> object:
-        return plan(BuildRequest(tmp_path, PROJECT, kernels=("cpu",), env=env))
+        return plan(BuildRequest(tmp_path, rendered_client.PROJECT, kernels=("cpu",), env=env))
 
     with pytest.raises(BuildError, match="set CXX"):
         planned({"PATH": str(tmp_path)})
@@ -316,18 +318,15 @@ def test_12_a_compiler_in_cxx_mends_its_absence(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_13_no_build_isolation_mends_a_build_that_cannot_see_torch(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    for name in ("lltm_conda", "torchship", "csrc"):
-        shutil.copytree(REPO / name, tree / name, ignore=shutil.ignore_patterns("lib", "*.so"))
-    for name in ("setup.py", "project.env", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy2(REPO / name, tree / name)
+    tree = make(tmp_path, "some-op")
     isolated = Place(tmp_path / "isolated", without=("torch",))
-    output = isolated.type(f"cd '{tree}' && ! python setup.py build_ext 2>&1")
+    build = "import sys; sys.path.insert(0, 'vendor'); import backend; backend.build_wheel('.')"
+    output = isolated.type(f"cd '{tree}' && ! python -c \"{build}\" 2>&1")
     assert "--no-build-isolation" in output
     place = Place(tmp_path / "place")
     cure = troubleshooting_page.FIXES[faults.BUILD_ISOLATION]
     place.type(f"cd '{tree}' && {cure}", PIP_NO_DEPS="1")
-    assert place.tries()["fault"] is None
+    place.type("python -c 'import some_op'")
 
 
 def test_14_the_architectures_that_the_message_names_mend_unknown_ones() -> None:
@@ -343,17 +342,17 @@ def test_14_the_architectures_that_the_message_names_mend_unknown_ones() -> None
 def test_15_uninstalling_one_of_two_copies_mends_a_double_registration(
     place: Place, tmp_path: Path
 ) -> None:
-    shutil.copytree(place.site / "lltm_conda", tmp_path / "other" / "lltm_conda")
+    shutil.copytree(place.site / "tiny_client", tmp_path / "other" / "tiny_client")
     place.env["PYTHONPATH"] = str(tmp_path / "other")
     (place.site / "first.pth").write_text(f"import sys; sys.path.insert(0, {str(place.site)!r})\n")
     # Every copy of the path but the one that is imported belongs to another program of the process.
     program = textwrap.dedent(
         """
         import pathlib, sys, torch
-        copies = [p for p in map(pathlib.Path, sys.path) if (p / "lltm_conda" / "lib").is_dir()]
+        copies = [p for p in map(pathlib.Path, sys.path) if (p / "tiny_client" / "lib").is_dir()]
         for copy in dict.fromkeys(copies[1:]):
             if copy != copies[0]:
-                torch.ops.load_library(str(next(copy.glob("lltm_conda/lib/glue-*.so"))))
+                torch.ops.load_library(str(next(copy.glob("tiny_client/lib/glue-*.so"))))
         """
     )
     before = place.tries(program + IMPORT)
@@ -366,18 +365,18 @@ def test_15_uninstalling_one_of_two_copies_mends_a_double_registration(
 @pytest.mark.slow
 @carries_out(cures.UNSET_VARIABLE)
 def test_a_variable_that_forces_a_variant_is_mended_by_unsetting_it(place: Place) -> None:
-    place.env["LLTM_CONDA_VARIANT"] = "aten29-abi0-cpu"
+    place.env["TINY_VARIANT"] = "aten29-abi0-cpu"
     before = place.tries()
-    assert before["fix"] == "unset LLTM_CONDA_VARIANT"
+    assert before["fix"] == "unset TINY_VARIANT"
     place.type(f"{before['fix']}; python program.py | grep -q null")
 
 
 @pytest.mark.slow
 def test_a_variable_that_stops_loading_is_named_and_unset(place: Place) -> None:
-    (place.folder / "program.py").write_text("from lltm_conda import LLTM")
-    output = place.type("! python program.py 2>&1", LLTM_CONDA_LOAD="0")
-    assert "unset LLTM_CONDA_LOAD" in output
-    place.type("unset LLTM_CONDA_LOAD; python program.py", LLTM_CONDA_LOAD="0")
+    (place.folder / "program.py").write_text("from tiny_client import scale")
+    output = place.type("! python program.py 2>&1", TINY_LOAD="0")
+    assert "unset TINY_LOAD" in output
+    place.type("unset TINY_LOAD; python program.py", TINY_LOAD="0")
 
 
 def test_every_class_has_its_cure_carried_out() -> None:
