@@ -123,7 +123,7 @@ def test_a_picture_is_shown_once(page: Path) -> None:
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\n```python\n.*?^```", re.MULTILINE | re.DOTALL)
 RUN_ELSEWHERE = {
     "docs/start/building/jit.md",  # tests/builds: each block in a process of its own
-    "docs/fails/compat.md",  # tests/compat: with an extension to judge
+    "docs/fails/compat.md",  # tests/torchship/doctor: with an extension to judge
     "docs/gallery",  # tests/test_gallery.py: what they print, too
 }
 

@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 from build_places import REPO, copy_sources, environment, quick_nvcc, run
 
-from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import (
     BuildError,
-    BuildRequest,
     CudaToolkit,
     find_cuda_toolkit,
-    plan,
 )
 from lltm_conda.engine.doctor import read_binary
 
@@ -86,11 +83,3 @@ def test_no_kernel_is_in_an_anonymous_namespace() -> None:
     for path in (REPO / "csrc" / "kernels" / "cuda").rglob("*.cu"):
         source = path.read_text(encoding="utf-8")
         assert "__global__" not in source or "\nnamespace {" not in source, path.name
-
-
-def test_architecture_that_nvcc_lacks_is_refused(tmp_path: Path) -> None:
-    nvcc = toolkit()
-    env = {**os.environ, "TORCH_CUDA_ARCH_LIST": "1.0"}
-    name = f"cuda{nvcc.version[0]}"
-    with pytest.raises(BuildError, match=r"'1\.0' is no CUDA architecture that this compiler"):
-        plan(BuildRequest(tmp_path, PROJECT, kernels=(name,), env=env, cuda=nvcc))

@@ -9,7 +9,7 @@ from build_places import Place
 
 from lltm_conda.engine.doctor.elf import Elf
 
-# It compiles the op; test_backend.py has an editable install that takes binaries.
+# It compiles the op; test_checkout_backend.py has an editable install that takes binaries.
 pytestmark = pytest.mark.slow
 
 

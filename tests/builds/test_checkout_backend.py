@@ -1,14 +1,14 @@
-"""torchship.backend, the build backend of LLTM and of any client: PEP 517 and PEP 660."""
+"""The wheel and the editable install that torchship.backend makes of this checkout.
+
+tests/torchship/builder/test_backend.py tests its hooks with a new project.
+"""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-import torch
 from build_places import Place, Ran, copy_sources, environment, run
 
 import lltm_conda
@@ -27,50 +27,6 @@ from torchship import backend
 def call(tree: Path, code: str, python: str | Path = sys.executable, **variables: str) -> Ran:
     """What a frontend does: it calls hooks of the backend in the folder of the sources."""
     return run(python, "-c", CALL + code, cwd=tree, env=environment(**variables))
-
-
-def required(tree: Path, settings: str, **variables: str) -> str:
-    code = f"print(backend.get_requires_for_build_wheel({settings}))"
-    return call(tree, code, **variables).good().splitlines()[-1]
-
-
-def test_a_pinned_torch_is_required_for_the_build(source_tree: Path) -> None:
-    assert required(source_tree, "{'torch': '2.13.0'}") == "['torch==2.13.0']"
-    code = "print(backend.get_requires_for_build_editable({'torch': '2.13.0'}))"
-    assert call(source_tree, code).good().endswith("['torch==2.13.0']\n")
-
-
-@pytest.mark.parametrize("settings", ["None", "{}"])
-def test_without_a_pin_no_torch_is_required(source_tree: Path, settings: str) -> None:
-    """A torch that nobody chose would be the newest: the wheel would not serve the user's."""
-    assert required(source_tree, settings) == "[]"
-
-
-def test_binaries_that_are_packed_need_no_torch(source_tree: Path) -> None:
-    variables = {"LLTM_CONDA_PREBUILT": str(INSTALLED[0].parent)}
-    assert required(source_tree, "{'torch': '2.13.0'}", **variables) == "[]"
-
-
-@pytest.mark.parametrize("pin", ["'newest'", "'2.13.0 --index-url x'", "['2.12.0', '2.13.0']"])
-def test_a_pin_that_is_no_release_is_refused(source_tree: Path, pin: str) -> None:
-    result = call(source_tree, f"backend.get_requires_for_build_wheel({{'torch': {pin}}})")
-    assert result.code != 0
-    assert "write it once, as --config-settings torch=2.13.0" in result.output
-
-
-def test_another_torch_than_the_pinned_one_is_refused(source_tree: Path, tmp_path: Path) -> None:
-    result = call(source_tree, f"backend.build_wheel({str(tmp_path)!r}, {{'torch': '2.3.4'}})")
-    assert result.code != 0
-    assert f"a build for torch 2.3.4, but torch {torch.__version__} is installed" in result.output
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_torch_the_build_names_both_ways(source_tree: Path, tmp_path: Path) -> None:
-    place = Place(tmp_path, with_torch=False)
-    result = call(source_tree, f"backend.build_wheel({str(tmp_path)!r})", place.python)
-    assert result.code != 0
-    assert "--no-build-isolation" in result.output
-    assert "--config-settings torch=2.13.0" in result.output
 
 
 def test_missing_torch_names_the_flag(source_tree: Path, tmp_path: Path) -> None:
@@ -137,26 +93,3 @@ def test_a_change_of_torchship_counts_at_once_in_an_editable_install(tmp_path: P
     env = environment(LLTM_CONDA_LOAD="0")
     output = run(place.python, "-c", code, cwd=tmp_path, env=env).good()
     assert output == f"{tree}/torchship/doctor/text.py it counts\n"
-
-
-def test_the_project_is_read_without_importing_its_package(tmp_path: Path) -> None:
-    """An import would load binaries, which may not be there yet."""
-    package = tmp_path / "some_op"
-    package.mkdir()
-    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
-    (package / "_project.py").write_text("PROJECT = 'this one'\n")
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from lltm_conda.engine.setuptools_build import read_project\n"
-        "print(read_project(Path('.')), 'some_op' in sys.modules)"
-    )
-    command = [sys.executable, "-P", "-c", code]
-    env = environment(LLTM_CONDA_LOAD="0")
-    output = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True
-    )
-    assert output.stdout == "this one False\n"
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "_project.py").touch()
-    refused = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert "must hold one package with a _project.py, got other, some_op" in refused.stderr
