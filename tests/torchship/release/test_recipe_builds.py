@@ -9,7 +9,7 @@ from rich.console import Console
 from ruamel.yaml import YAML
 from small_releases import COMMIT
 
-from torchship.release import ReleaseError
+from torchship.release import ReleaseError, conda_steps
 from torchship.release.cells import all_cells, for_conda
 from torchship.release.conda_steps import build_recipe, driver
 from torchship.release.conda_stubs import stubs, write_channel
@@ -48,7 +48,7 @@ def test_conda_builds_the_one_variant_with_a_driver_if_it_needs_one(
     name, matrix, conda, tmp_path, monkeypatch, own_settings
 ) -> None:
     monkeypatch.setenv("TINY_CLIENT_PREBUILT", "/elsewhere")
-    monkeypatch.setenv("TINY_CLIENT_GIT_COMMIT", COMMIT)
+    monkeypatch.setattr(conda_steps, "commit", lambda settings: COMMIT)
     build(name, own_settings)
     command, environment = conda.read_text().splitlines()
     out = tmp_path / "build" / "recipe" / name
