@@ -6,6 +6,7 @@ import functools
 import http.server
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -246,3 +247,68 @@ def test_the_selector_works_by_the_keyboard(page: Page, address: str) -> None:
     assert page.is_checked("input[name=with][value=conda]")
     command = page.locator(".install-answer:visible pre").inner_text()
     assert command.startswith("conda install")
+
+
+def test_a_page_has_a_logo_and_a_link_to_its_source(page: Page, address: str) -> None:
+    page.goto(f"{address}/start/index.html")
+    logo = page.locator(".navbar-brand img:visible").first
+    assert logo.evaluate("image => image.naturalWidth") > 0
+    link = page.locator("a[href$='/edit/main/docs/start/index.md']")
+    assert link.first.is_visible()
+
+
+def test_a_block_of_code_can_be_copied(page: Page, address: str) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{address}/start/index.html")
+    block = page.locator("article div.highlight:visible").first
+    block.hover()
+    block.locator("button.copybtn").click()
+    code = block.locator("pre").inner_text().strip()
+    assert page.evaluate("navigator.clipboard.readText()").strip() == code
+
+
+@pytest.mark.parametrize("documentation", ["https://docs.pytorch.org/", "https://docs.python.org/"])
+def test_names_of_others_lead_to_their_documentation(
+    page: Page, address: str, documentation: str
+) -> None:
+    page.goto(f"{address}/use/api.html")
+    assert page.locator(f"article a[href^='{documentation}']").count() > 0
+
+
+def test_each_page_of_the_gallery_has_a_picture_that_leads_to_it(page: Page, address: str) -> None:
+    page.goto(f"{address}/gallery/index.html")
+    rows = page.locator("article tbody tr").all()
+    pages = {path.stem for path in (REPO / "docs" / "gallery").glob("*.md")} - {"index"}
+    assert {str(row.locator("a:has(img)").get_attribute("href")) for row in rows} == {
+        f"{name}.html" for name in pages
+    }
+    for row in rows:
+        assert row.locator("img:visible").first.evaluate("image => image.naturalWidth") > 0
+
+
+@pytest.mark.parametrize("page", [("narrow", "light")], indirect=True)
+def test_the_text_of_a_picture_is_readable_on_a_phone(page: Page, address: str) -> None:
+    """At least nine pixels high: the picture scrolls instead of shrinking."""
+    smallest = {}
+    for name in ("how/verdict", "how/architecture", "numbers/index", "how/kernels", "index"):
+        page.goto(f"{address}/{name}.html")
+        for image in page.locator("article p > img:visible").all():
+            source = str(image.get_attribute("src"))
+            if source.endswith(".svg"):
+                svg = (SITE / "_images" / Path(source).name).read_text(encoding="utf-8")
+                width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', svg)[0])
+                height = min(float(size) for size in re.findall(r"<text [^>]*?([\d.]+)px", svg))
+                box = image.bounding_box()
+                assert box is not None
+                smallest[source] = height * box["width"] / width
+    assert len(smallest) >= 3
+    assert {source for source, height in smallest.items() if height < 9} == set()
+
+
+def test_notes_are_in_no_navigation(page: Page, address: str) -> None:
+    for name in ("index", "numbers/index"):
+        page.goto(f"{address}/{name}.html")
+        navigation = page.locator("nav a, .bd-sidebar-primary a, .prev-next-area a").all()
+        links = [str(link.get_attribute("href")) for link in navigation]
+        assert any(link.endswith("index.html") or link.startswith("#") for link in links)
+        assert [link for link in links if "notes" in link] == []
