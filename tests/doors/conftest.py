@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,23 +37,27 @@ class Door:
         return run.stdout
 
 
+OpenDoor = Callable[[str], Door]
+
+
 @pytest.fixture(scope="session")
-def doors(tmp_path_factory: pytest.TempPathFactory, forked: Forks) -> dict[str, Door]:
-    """The stable and the ATen door, with the same kernels."""
+def open_door(tmp_path_factory: pytest.TempPathFactory, forked: Forks) -> OpenDoor:
+    """Makes the package of the stable or the ATen door once, with the same kernels."""
     facts = find_torch(Path(torch.__file__).parent)
     if facts.version_tuple < FIRST_STABLE:
         pytest.skip(f"torch {facts.version} has the ATen door only; both exist from 2.10 on")
     assert facts.cxx11_abi is not None
-    names = {
+    glues = {
         "stable": GlueName("stable", FIRST_STABLE),
         "aten": GlueName("aten", facts.version_tuple, facts.cxx11_abi),
     }
     root = tmp_path_factory.mktemp("doors")
     installed = Path(lltm_conda.__file__).parent
-    door_of = {}
-    for door, name in names.items():
+
+    @cache
+    def make(door: str) -> Door:
+        name = glues[door]
         site = root / door
-        lib = site / "lltm_conda" / "lib"
         # Kernels come from the installed package, for both alike; so does a glue that is there.
         other = shutil.ignore_patterns("glue-*.so")
         shutil.copytree(installed, site / "lltm_conda", ignore=other)
@@ -62,6 +68,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory, forked: Forks) -> dict[str, 
             )
             execute(plan(request), root / "build", jobs=2, log=lambda line: None)
             glue = root / "build" / glue.name
-        shutil.copy2(glue, lib)
-        door_of[door] = Door(str(name), site, forked)
-    return door_of
+        shutil.copy2(glue, site / "lltm_conda" / "lib")
+        return Door(str(name), site, forked)
+
+    return make

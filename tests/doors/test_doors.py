@@ -15,6 +15,11 @@ from lltm_conda.engine.builder import include_dirs, source_root
 from lltm_conda.engine.builder.request import FIRST_STABLE
 from lltm_conda.engine.doctor.torch_probe import find_torch
 
+# ATen's headers take most of the time that its door takes.
+each_door = pytest.mark.parametrize(
+    "door", ["stable", pytest.param("aten", marks=pytest.mark.slow)]
+)
+
 COMPUTE = """
 import sys, torch, lltm_conda
 torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
@@ -105,14 +110,15 @@ def saved(door, path, *, threads: str = "1"):
     return torch.load(path, weights_only=True)
 
 
-@pytest.mark.parametrize("door", ["stable", "aten"])
-def test_each_package_loads_its_own_door(doors, door) -> None:
-    assert json.loads(doors[door].run(LOADED)) == doors[door].name
+@each_door
+def test_each_package_loads_its_own_door(open_door, door) -> None:
+    assert json.loads(open_door(door).run(LOADED)) == open_door(door).name
 
 
-def test_both_doors_give_the_same_bits(doors, tmp_path) -> None:
-    stable = saved(doors["stable"], tmp_path / "stable.pt")
-    aten = saved(doors["aten"], tmp_path / "aten.pt")
+@pytest.mark.slow
+def test_both_doors_give_the_same_bits(open_door, tmp_path) -> None:
+    stable = saved(open_door("stable"), tmp_path / "stable.pt")
+    aten = saved(open_door("aten"), tmp_path / "aten.pt")
     assert stable.keys() == aten.keys()
     for key in stable:
         for one, other in zip(stable[key], aten[key], strict=True):
@@ -120,17 +126,17 @@ def test_both_doors_give_the_same_bits(doors, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("door", ["stable", "aten"])
-def test_kernels_get_the_threads_that_torch_has(doors, door, count) -> None:
-    threads, all_covered = json.loads(doors[door].run(f"COUNT = {count}\n" + THREADS))
+@each_door
+def test_kernels_get_the_threads_that_torch_has(open_door, door, count) -> None:
+    threads, all_covered = json.loads(open_door(door).run(f"COUNT = {count}\n" + THREADS))
     assert threads == count
     assert all_covered
 
 
-@pytest.mark.parametrize("door", ["stable", "aten"])
-def test_two_threads_agree_with_one(doors, door, tmp_path) -> None:
-    one = saved(doors[door], tmp_path / "one.pt")
-    two = saved(doors[door], tmp_path / "two.pt", threads="2")
+@each_door
+def test_two_threads_agree_with_one(open_door, door, tmp_path) -> None:
+    one = saved(open_door(door), tmp_path / "one.pt")
+    two = saved(open_door(door), tmp_path / "two.pt", threads="2")
     for key in one:
         for index, (left, right) in enumerate(zip(one[key], two[key], strict=True)):
             # The GEMMs are torch's, which promise no bits across thread counts.

@@ -21,6 +21,9 @@ from torchship.doctor.elf import Elf
 from torchship.doctor.project import Project
 from torchship.doctor.records import GlueName, file_name
 
+# The glue of every door is compiled here, and ATen's headers take most of the time.
+pytestmark = pytest.mark.slow
+
 # What each client computes, from ones, and what it says of wrong arguments.
 LOAD = """
 import sys

@@ -6,8 +6,10 @@ import hashlib
 import json
 import struct
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from small_client import PROJECT
@@ -89,19 +91,36 @@ def shared_object(  # noqa: PLR0913 - a test sets one or two of an object's prop
         )
     for index, symbol in enumerate(defined):
         lines.append(f'int d{index}(void) __asm__("{symbol}"); int d{index}(void) {{ return 7; }}')
-    source = path.with_suffix(".c")
+    options = [*flags, f"-Wl,-soname,{soname}"] if soname else [*flags]
+    code = "\n".join([*lines, "int test_object;"]) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    source.write_text("\n".join([*lines, "int test_object;"]) + "\n")
-    command = ["gcc", "-shared", "-fPIC", "-w", "-o", str(path), str(source), *flags]
-    if soname:
-        command.append(f"-Wl,-soname,{soname}")
+    inputs = [*libraries, *(option for option in options if not option.startswith("-"))]
+    if inputs:
+        _compile(path, code, versions, [*options, "-Wl,--no-as-needed", *map(str, libraries)])
+    else:
+        path.write_bytes(_compiled(path.name, code, versions, tuple(options)))
+        path.chmod(0o755)
+    return path
+
+
+@cache
+def _compiled(name: str, code: str, versions: str | None, options: Sequence[str]) -> bytes:
+    """An object of this code alone. The tests make most of theirs many times."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        _compile(path, code, versions, options)
+        return path.read_bytes()
+
+
+def _compile(path: Path, code: str, versions: str | None, options: Sequence[str]) -> None:
+    source = path.with_suffix(".c")
+    source.write_text(code)
+    command = ["gcc", "-shared", "-fPIC", "-w", "-o", str(path), str(source), *options]
     if versions:
         script = path.with_suffix(".map")
         script.write_text(versions)
         command.append(f"-Wl,--version-script={script}")
-    command += ["-Wl,--no-as-needed", *map(str, libraries)]
     subprocess.run(command, check=True, capture_output=True, text=True)
-    return path
 
 
 def gpu_object(
