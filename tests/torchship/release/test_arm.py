@@ -206,7 +206,8 @@ def dry_run(tmp_path) -> DryRun:
 
 @crosses
 def test_another_checkout_in_the_current_folder_is_not_run(dry_run, tmp_path) -> None:
-    (tmp_path / "torchship.release.py").write_text("raise SystemExit('another checkout')")
+    (tmp_path / "torchship").mkdir()
+    (tmp_path / "torchship" / "__init__.py").write_text("raise SystemExit('another checkout')")
     assert CELL in dry_run(CELL, folder=tmp_path)
 
 
