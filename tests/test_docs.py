@@ -376,8 +376,8 @@ INSTEAD = {
 CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
 WRITTEN = [
     page
-    for page in PAGES
-    if not {"codes", "gallery"} & set(page.parts) and page.name != "glossary.md"
+    for page in [*PAGES, *sorted((REPO / "torchship").rglob("README.md"))]
+    if "codes" not in page.parts and page.name != "glossary.md"
 ]
 
 

@@ -94,7 +94,7 @@ def test_no_index_is_asked_for_torchship(repo: Path) -> None:
     build = tomllib.loads(texts(repo)["pyproject.toml"])["build-system"]
     assert [name for name in build["requires"] if "torchship" in name] == []
     assert (build["build-backend"], build["backend-path"]) == ("backend", ["vendor"])
-    assert "once one has" in texts(repo)["README.md"]
+    assert "Once it is, `pyproject.toml` can require it by name" in texts(repo)["README.md"]
 
 
 def test_the_shim_is_short(repo: Path) -> None:
