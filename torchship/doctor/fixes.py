@@ -31,7 +31,7 @@ from .records import (
     parse_version,
 )
 from .support import load
-from .text import list_names
+from .text import is_file, list_names, printable
 
 _PYPI = "https://pypi.org/simple"
 #: PyTorch's own index of each build, such as `cpu` and `cu130`, which are local versions there.
@@ -41,6 +41,16 @@ _LOCAL_VERSION = r"(cpu|xpu|cu\d{2,4}|rocm\d[\d.]*)"
 _PYTORCHS_OWN = ("torch", "torchvision", "torchaudio", "torchcodec")
 #: PyPI's torch is built for CUDA 13 from this minor on, and for CUDA 12 before.
 _FIRST_WITH_CUDA_13 = (2, 11)
+#: The packages in which Debian keeps modules of the standard library: python3-tk and others.
+_DEBIAN_PARTS = {
+    "dbm.gnu": "gdbm",
+    "ensurepip": "venv",
+    "gdbm": "gdbm",
+    "idlelib": "tk",
+    "tkinter": "tk",
+    "turtle": "tk",
+    "venv": "venv",
+}
 _CUDA_RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 #: The oldest driver that serves each CUDA major (NVIDIA's minor-version compatibility).
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
@@ -527,6 +537,33 @@ def install_requirement(environment: Environment, requirement: str) -> Cure:
         pip=requirement if is_name else quoted(requirement),
         conda=requirement if is_name else quoted(requirement),
     )
+
+
+def python_with(module: str) -> Cure:
+    """Get a module of the standard library that the judged Python was installed without."""
+    from . import interpreter  # an import of the package does not need it
+
+    base = interpreter.prefixes()[1]
+    other = f"create the environment with another Python that has {module}"
+    if base == "/usr" and is_file("/etc/debian_version"):
+        part = _DEBIAN_PARTS.get(module.removeprefix("_"), "")
+        if part:
+            package = f"{_debian_python(interpreter.executable())}-{part}"
+            return in_words(
+                cures.SYSTEM_LIBRARY, f"install the system's package {package}, or {other}"
+            )
+    return in_words(
+        cures.OTHER_PYTHON,
+        f"{other}, or build the one in {printable(base)} again, beside the headers of the library "
+        f"that {module} needs",
+    )
+
+
+def _debian_python(executable: str) -> str:
+    """How the packages of a Python begin: `python3`, or `python3.13` for one beside it."""
+    name = os.path.basename(os.path.realpath(executable))  # noqa: PTH119
+    is_default = os.path.realpath("/usr/bin/python3") == f"/usr/bin/{name}"
+    return "python3" if is_default or not name.startswith("python3.") else name
 
 
 def open_path(path: Path) -> Cure:

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ class Interpreter(Record, kw_only=True):
     libc: str | None
     libstdcxx: Path | None  #: the file that it loads as libstdc++; None if not looked for or absent
     torch: Path | None  #: the folder of the torch that it imports; None if not looked for or absent
+    #: The modules of the standard library that its build lacks; see python_probe.py.
+    missing_modules: tuple[str, ...] = ()
 
 
 _judged: Interpreter | None = None
@@ -86,6 +89,19 @@ def own_folders() -> tuple[str, ...]:
         return (_judged.prefix, *_judged.sites)
     user = (site.getusersitepackages(),) if site.ENABLE_USER_SITE else ()
     return (sys.prefix, *site.getsitepackages(), *user)
+
+
+def missing_modules() -> tuple[str, ...]:
+    """The modules of the standard library that the judged Python lacks."""
+    return _judged.missing_modules if _judged else _missing_here(tuple(sys.path))
+
+
+@cache
+def _missing_here(_path: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that the Python of the doctor lacks while `sys.path` is this one."""
+    from . import python_probe
+
+    return tuple(python_probe.missing_modules())
 
 
 def executable() -> str:
@@ -203,6 +219,7 @@ def _interpreter(facts: Mapping[str, Any]) -> Interpreter:
         libc=None if facts["libc"] is None else printable(str(facts["libc"])),
         libstdcxx=None if libstdcxx is None else Path(str(libstdcxx)),
         torch=None if torch is None else Path(str(torch)).parent,
+        missing_modules=tuple(printable(str(name)) for name in facts["missing_modules"]),
     )
 
 

@@ -135,7 +135,7 @@ def _judge_one_of_others(
     `opened` is the object that needs this one; None for the one that is opened itself. Raises
     BudgetSpentError.
     """
-    from . import linking, owner, requirements, siblings
+    from . import linking, native_imports, owner, requirements, siblings
 
     torch = runtime.torch
     sites = [torch.root.parent] if torch is not None else []
@@ -162,7 +162,7 @@ def _judge_one_of_others(
             # Symbols of a missing GPU library say nothing about torch's version.
             device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
             unresolved = tuple(name for name in of_torch if not device.search(name))
-    unresolved += linking.absent_imports(binary, whole)
+    unresolved += native_imports.absent_imports(binary, whole)
     if links.missing_libraries:
         binary = requirements.look_around(binary, links.missing_libraries, runtime, budget)
     key = str(binary.path)

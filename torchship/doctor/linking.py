@@ -11,14 +11,12 @@ from pathlib import Path
 from . import interpreter
 from .binary import is_torch_library
 from .budget import Budget
-from .elf import Elf, ElfError
 from .linker import Settings, head_of, settings_here
 from .process import Opening, Process
 from .project import Record
 from .records import BinaryRecord, LinkFault, TorchInstall
 from .text import list_names, read_regular
 
-_MAX_RODATA = 64 << 20
 _MAX_INIT_FILE = 1 << 20
 _MAX_PROCESS_LOOKUPS = 2_000_000
 #: `import torch` loads this into the global scope, with the libraries of CUDA.
@@ -150,19 +148,6 @@ def _is_among(path: Path, libraries: Mapping[str, Path]) -> bool:
     target = path.resolve()
     named_alike = (libraries.get(name) for name in {path.name, target.name})
     return any(library is not None and library.resolve() == target for library in named_alike)
-
-
-def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[str, ...]:
-    """`("import numpy",)` if loading the module imports NumPy, which was not found; else ()."""
-    places = [*binary.path.absolute().parents, *map(Path, filter(None, interpreter.search_path()))]
-    places += [torch.root.parent] if torch else []
-    with suppress(ElfError, OSError), Elf(binary.path) as elf:
-        start, size = (binary.modules and elf.section(".rodata")) or (0, 0)
-        if b"multiarray failed to import" in elf.read(start, min(size, _MAX_RODATA)) and not any(
-            os.access(place / "numpy" / "__init__.py", os.F_OK) for place in places
-        ):
-            return ("import numpy",)
-    return ()
 
 
 def missing_libraries(

@@ -302,6 +302,12 @@ MESSAGES: tuple[Message, ...] = (
         r"Failed to initialize NumPy",
     ),
     Message(
+        "No module named '_tkinter'",
+        codes.MODULE_MISSING,
+        r"No module named '(_bz2|_ctypes|_curses|_gdbm|_lzma|_sqlite3|_ssl|_?tkinter|_zstd"
+        r"|readline|zlib)'",
+    ),
+    Message(
         "cannot import name 'TypeIs' from 'typing_extensions'",
         codes.REQUIREMENT_NOT_MET,
         r"cannot import name '\w+' from 'typing_extensions'|No module named 'typing_extensions'",

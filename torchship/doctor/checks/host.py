@@ -215,6 +215,10 @@ def _any_python(interpreter: str) -> Finding:
 
 
 def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Finding:
+    from ..python_probe import OPTIONAL_MODULES  # an import of the package does not need it
+
+    if package in OPTIONAL_MODULES:
+        return _missing_of_standard_library(binary, package)
     return Finding(
         dimension="python",
         status=UNKNOWN,
@@ -223,6 +227,19 @@ def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Fi
         needed=package,
         why=f"{binary.file} imports {package}, which was not found",
         fix=fixes.install_requirement(runtime.environment, package),
+    )
+
+
+def _missing_of_standard_library(binary: BinaryRecord, module: str) -> Finding:
+    return Finding(
+        dimension="python",
+        status=UNKNOWN,
+        code=codes.MODULE_MISSING,
+        observed=f"a Python without {module}",
+        needed=module,
+        why=f"{binary.file} seems to import {module}, a module of the standard library that this "
+        "Python was installed without",
+        fix=fixes.python_with(module),
     )
 
 
