@@ -35,15 +35,15 @@ from unittest import mock
 from zipfile import ZIP_STORED, ZipFile
 
 REPO = Path(__file__).resolve().parents[1]
-HELPERS = ("release", "torchship/doctor", "torchship/release", "torchship", "builds")
-sys.path[:0] = [str(REPO / "tests"), *(str(REPO / "tests" / name) for name in HELPERS)]
+HELPERS = ("torchship/doctor", "torchship/release", "torchship")
+sys.path[:0] = [str(REPO / "tests" / name) for name in HELPERS]
 sys.path.append(str(REPO))  # behind the installed package
 
 import zstandard  # noqa: E402
 from rich.console import Console  # noqa: E402
 from shared_objects import shared_object  # noqa: E402
 from small_releases import TORCH_SYMBOLS, make_manifest, record_of  # noqa: E402
-from wheel_makers import LLTM, make_sdist, make_wheel  # noqa: E402
+from small_wheels import Shape, make_sdist, make_wheel  # noqa: E402
 
 from measurements import storage  # noqa: E402
 from torchship.release import ReleaseError, conda_steps, conda_worker  # noqa: E402
@@ -65,6 +65,7 @@ SHARDS = 3
 AARCH64 = (183).to_bytes(2, "little")  # e_machine of an ELF header
 LIB = "lltm_conda/lib"
 SDIST = "lltm-0.1.0.tar.gz"
+LLTM = Shape(distribution="lltm", package="lltm_conda")
 STEPS = ("gather", "folder", "pypi")
 
 
@@ -191,7 +192,7 @@ class Plant:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.sdist = make_sdist(folder / SDIST).read_bytes()
+        self.sdist = make_sdist(folder / SDIST, shape=LLTM).read_bytes()
         self.settings: dict[str, Settings] = {}
         self.objects: dict[str, dict[str, bytes]] = {}
         for platform in PLATFORMS:
@@ -668,7 +669,7 @@ def repack_the_sources(scene: Scene) -> Mishap:
             ("../evil", b"evil"),
         ]
     )
-    sources = make_sdist(folder / SDIST, {name: data}).read_bytes()
+    sources = make_sdist(folder / SDIST, {name: data}, shape=LLTM).read_bytes()
     for shard in shards:
         if (shard / "manifest.json").is_file():
             (shard / SDIST).write_bytes(sources)
@@ -721,7 +722,7 @@ def find_an_old_dist(scene: Scene) -> Mishap:
     for path in sorted(scene.dist.rglob("*")):
         if path.is_file() and scene.rng.random() < 0.3:
             damage(scene.rng, path)
-    make_wheel(scene.dist, {}, version="0.0.9")
+    make_wheel(scene.dist, {}, version="0.0.9", shape=LLTM)
     (scene.dist / "simple" / "lltm" / ".x.whl.part").write_bytes(b"half")
     # A wheel of a cell that this merge lacks stays there, unlisted.
     return harmless("is not in its manifest", may_refuse=["gather"])

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from measurements.release_accidents import (
+    LLTM,
     PLATFORMS,
     REPO,
     finish_shard,
@@ -34,7 +35,6 @@ from torchship.release.wheels import Wheel
 
 # After release_accidents, which puts the folders of tests on sys.path.
 from small_releases import HOST, make_manifest  # isort: skip
-from wheel_makers import LLTM  # isort: skip
 
 COMMIT = "c" * 40  # of the objects' records
 EPOCH = 1_700_000_000
