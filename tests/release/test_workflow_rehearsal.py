@@ -94,6 +94,20 @@ def test_every_step_is_executed_on_some_occasion(
     assert steps == set()
 
 
+def test_continuous_integration_runs_every_step_by_stand_ins() -> None:
+    cases = [
+        case
+        for test in (
+            test_a_workflow_does_what_others_count_on,
+            test_every_step_is_executed_on_some_occasion,
+        )
+        for mark in test.pytestmark  # type: ignore[attr-defined]
+        for case in mark.args[1]
+    ]
+    assert {mark.name for case in cases for mark in case.marks} == {"slow"}
+    assert "scripts/test.sh --slow" in (REPO / ".ci" / "run").read_text(encoding="utf-8")
+
+
 def test_every_workflow_has_an_occasion() -> None:
     assert {path.name for path in WORKFLOWS.glob("*.yml")} == {o.file for o in OCCASIONS}
 

@@ -29,6 +29,20 @@ def make(root: Path, name: str, *options: str, path: Path = REPO) -> Path:
     return root / name
 
 
+def borrow_tools(repo: Path) -> None:
+    """Gives a project the release tool's environment of this checkout, if there is one.
+
+    The tool takes it for its own, as it was made by the same requirements and the same Python.
+    """
+    own = REPO / "build" / "tools"
+    folder = repo / "build" / "tools"
+    if folder.exists() or not (own / ".complete").is_file():
+        return
+    folder.mkdir(parents=True)
+    for name in (".complete", "bin", "include", "lib", "lib64", "pyvenv.cfg"):
+        (folder / name).symlink_to(own / name)
+
+
 def commit(repo: Path) -> None:
     identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
     command = ["git", "-C", str(repo), *identity, "commit", "-qm", "Start"]

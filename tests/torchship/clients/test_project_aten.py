@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from new_projects import REPO, commit, make
+from new_projects import REPO, borrow_tools, commit, make
 from small_projects import write
 
 from torchship.doctor.torch_probe import find_torch
@@ -110,6 +110,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 
 def build_all(repo: Path, *options: str) -> None:
+    borrow_tools(repo)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     process = subprocess.run(
         [str(repo / "scripts" / "build_all.sh"), *options],

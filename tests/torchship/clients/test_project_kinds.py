@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from new_projects import REPO, commit, make
+from new_projects import REPO, borrow_tools, commit, make
 from small_clients import FOLDER
 
 from torchship.builder.cuda_toolkit import find_cuda_toolkit
@@ -48,6 +48,7 @@ class Project(NamedTuple):
         return process.stdout + process.stderr
 
     def release(self, *options: object, code: int = 0) -> str:
+        borrow_tools(self.repo)
         script = self.repo / "scripts" / "build_all.sh"
         return self.run(script, *options, code=code, PYTHONPATH="", PYTHON=sys.executable)
 
