@@ -173,6 +173,12 @@ def test_a_source_that_needs_python_is_named(repository: Path) -> None:
     assert "remove Python.h and PyInit_ from csrc/module.cpp" in init(repository)
 
 
+def test_an_operator_that_two_sources_bind_is_named(repository: Path) -> None:
+    binds = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }\n'
+    write(repository, {"csrc/a.cpp": binds, "csrc/cuda/b.cu": binds})
+    assert "csrc/a.cpp and csrc/cuda/b.cu both register the operator twice: " in init(repository)
+
+
 def test_what_setup_py_computes_is_said(repository: Path) -> None:
     content = SETUP.replace('libraries=["cusparse"]', "libraries=find_libraries()")
     (repository / "setup.py").write_text(content)

@@ -23,6 +23,7 @@ from .recipes import (
     system_libraries,
     toolkit_for,
 )
+from .registered_twice import refuse_what_is_registered_twice
 from .request import BuildRequest
 from .sources import CUDA_SUFFIXES, HOST_SUFFIXES, INCLUDE, engine_sources
 
@@ -68,9 +69,11 @@ def glue_recipe(request: BuildRequest, glue: GlueName) -> Recipe:
             "cxx_standard": standard,
         },
     )
-    if glue.cuda_major is None:
-        return recipe
-    return _with_cuda(request, glue, recipe, shared, standard=standard)
+    if glue.cuda_major is not None:
+        recipe = _with_cuda(request, glue, recipe, shared, standard=standard)
+    if glue.lane == "aten":
+        refuse_what_is_registered_twice(recipe.sources)
+    return recipe
 
 
 def _joined(options: ObjectOptions, more: ObjectOptions) -> ObjectOptions:

@@ -262,6 +262,8 @@ def _left_to_do(facts: Survey, package: str) -> Iterator[str]:
     if facts.with_python:
         files = ", ".join(facts.with_python)
         yield f"  - remove Python.h and PyInit_ from {files}, or the macro that asks for them"
+    for twice in facts.registered_twice:
+        yield f"  - {twice.first} and {twice.second} both register {twice.what}: {twice.advice}"
     yield f"  - in {package}/__init__.py, in place of what loads the extension:"
     yield "        from .loader import LOADER"
     yield "        if LOADER.at_import():  # not for the doctor, which works where no binary does"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ..builder.registered_twice import Twice, registered_twice
 from ..builder.sources import CUDA_SUFFIXES, HOST_SUFFIXES
 
 #: Folders at any depth whose sources are not the extension's own.
@@ -85,6 +86,7 @@ class Survey:
     has_pybind: bool
     uses_aten: bool
     with_python: tuple[str, ...]  #: the sources that name Python's C API
+    registered_twice: tuple[Twice, ...]
 
 
 def survey(root: Path) -> Survey:
@@ -113,6 +115,9 @@ def survey(root: Path) -> Survey:
         uses_aten=has_pybind or bool(_ATEN.search(content)),
         with_python=tuple(
             str(path.relative_to(root)) for path, text in texts.items() if _names_python(text)
+        ),
+        registered_twice=tuple(
+            registered_twice({str(path.relative_to(root)): text for path, text in texts.items()})
         ),
     )
 

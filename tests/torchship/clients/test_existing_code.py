@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from small_clients import FOLDER, PYTHONPATH, project_of
 
-from torchship.builder import BuildRequest, execute, fitting_request, plan
+from torchship.builder import BuildError, BuildRequest, execute, fitting_request, plan
 from torchship.doctor import find_torch, judge_file, probe_runtime
 from torchship.doctor.binary import read_binary
 from torchship.doctor.project import Project
@@ -176,6 +176,16 @@ def test_a_statically_linked_libstdcxx_does_not_mix_with_that_of_torch(root: Pat
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     assert "2147483648 is outside the range" in process.stdout
+
+
+def test_sources_that_bind_one_name_are_refused_before_they_are_compiled(tmp_path: Path) -> None:
+    folder = tmp_path / "existing"
+    shutil.copytree(FOLDER / "existing", folder)
+    for name in ("first.cpp", "second.cc"):
+        source = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }'
+        (folder / "csrc" / "ops" / name).write_text(source, encoding="utf-8")
+    with pytest.raises(BuildError, match="both register the operator twice"):
+        plan(request_in(folder))
 
 
 @pytest.mark.cuda
