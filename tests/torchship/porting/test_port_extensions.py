@@ -18,6 +18,23 @@ def test_every_stored_port_passes_its_own_tests() -> None:
     assert all(run.passed > 0 and run.failed == 0 for run in tried)
 
 
+def test_a_port_takes_at_most_thirty_lines_beyond_its_operators() -> None:
+    for port in load():
+        assert port.python.added + port.described_by_hand.added <= 30, port.name
+
+
+def test_ports_for_cuda_alone_passed_their_tests_on_a_gpu() -> None:
+    """Where there is no GPU, they can only be imported."""
+    for_cuda_alone = [port for port in load() if any(run.is_import_only for run in port.runs)]
+    assert for_cuda_alone
+    for port in for_cuda_alone:
+        assert any(run.gpu and run.passed > 0 for run in port.runs), port.name
+
+
+def test_four_ports_work_beside_three_torches_or_more() -> None:
+    assert sum(len(port.runs) >= 3 for port in load()) >= 4
+
+
 def test_changed_new_and_removed_lines_are_counted(tmp_path: Path) -> None:
     before = tmp_path / "before"
     after = tmp_path / "after"
