@@ -43,6 +43,12 @@ def is_torch_symbol(name: bytes) -> bool:
     return re.match(pattern, name) is not None
 
 
+def is_symbol_of_torch(name: bytes) -> bool:
+    """Whether this is a torch symbol, or a caster of pybind11's that libtorch_python has."""
+    casters = rb"_ZN8pybind116detail11type_casterIN(?:2at|3c10|5torch)"
+    return is_torch_symbol(name) or re.match(casters, name) is not None
+
+
 def is_torch_library(name: str) -> bool:
     """Whether this is the file name of a library of torch, which `libtorchaudio.so` is not."""
     stem = name.partition(".")[0]

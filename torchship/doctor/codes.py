@@ -55,6 +55,7 @@ CPU_TENSORS_ALONE = Code("TD123", "This build of torch is supported only for CPU
 SAME_LAYOUT = Code("TD125", "Built for another torch of the same class layout")
 LOADED_BEFORE_TORCH = Code("TD126", "The extension was loaded before torch")
 OPERATOR_MISSING = Code("TD127", "The library that registers an operator did not load")
+NOT_LINKED = Code("TD128", "The binary is not linked with a library of torch that it uses")
 SYMBOLS_NOT_LOOKED_UP = Code("TD124", "The symbols were not looked up in torch")
 
 DAMAGED_FILE = Code("TD201", "The file is damaged or not what its name says")

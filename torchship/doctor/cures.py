@@ -86,6 +86,7 @@ INSTALL_PINNED = _carried_out("install-pinned", "a wheel that is not as torch's 
 RESTRICT_CACHE = _carried_out("restrict-cache", "a cache of builds that is open to other users")
 ALLOW_EXECUTION = _carried_out("allow-execution", "a file system that is mounted with noexec")
 RENAME_SHADOW = _carried_out("rename-shadow", "a file or a folder that hides torch")
+SHARE_TORCH = _carried_out("share-torch", "an object that is not linked with torch's libraries")
 CLEAR_STACK = _carried_out("clear-stack", "a file that asks for an executable stack")
 ENLARGE_TLS = _carried_out("enlarge-tls", "static thread-local storage that does not suffice")
 INSTALL_BY_CONDA = _carried_out("install-by-conda", "a package of conda's that does not fit")

@@ -324,6 +324,16 @@ def set_variable(variable: str, value: str) -> Cure:
     return command_alone(cures.SET_VARIABLE, f"export {variable}={value}")
 
 
+def share_torch(libraries: Iterable[str]) -> Cure:
+    """Let `import torch` share the symbols of its libraries, with which a file was not linked."""
+    return command_in_words(
+        cures.SHARE_TORCH,
+        f"link it with {', '.join(libraries)}, as torch.utils.cpp_extension does; until then: "
+        "{command}   (import torch then shares its symbols)",
+        "export TORCH_USE_RTLD_GLOBAL=1",
+    )
+
+
 def allow_execution(mount: Path) -> Cure:
     """Mount a file system so that its files may be executed; only root may do that."""
     return command_in_words(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,16 @@ from .binary import read_binary
 from .elf import ElfError
 from .fixes import ours
 from .layouts import surely_lacks
-from .records import NOWHERE, UNKNOWN, BinaryRecord, Finding, Runtime, TorchInstall, Verdict
+from .records import (
+    NOWHERE,
+    UNKNOWN,
+    BinaryRecord,
+    Finding,
+    LinkFault,
+    Runtime,
+    TorchInstall,
+    Verdict,
+)
 from .text import printable
 
 if TYPE_CHECKING:
@@ -162,6 +172,12 @@ def _judge_one_of_others(
             # Symbols of a missing GPU library say nothing about torch's version.
             device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
             unresolved = tuple(name for name in of_torch if not device.search(name))
+    faults = links.faults
+    if whole is not None and not links.missing_libraries:
+        unlinked = _unlinked(binary.path, unresolved, whole, budget)
+        in_torch = {name for fault in unlinked for name in fault.names}
+        unresolved = tuple(name for name in unresolved if name not in in_torch)
+        faults = (*unlinked, *_of_libraries(links.faults, whole, budget))
     unresolved += native_imports.absent_imports(binary, whole)
     if links.missing_libraries:
         binary = requirements.look_around(binary, links.missing_libraries, runtime, budget)
@@ -169,9 +185,39 @@ def _judge_one_of_others(
     facts = runtime._replace(
         missing_symbols={**runtime.missing_symbols, key: unresolved},
         missing_libraries={**runtime.missing_libraries, key: links.missing_libraries},
-        link_faults={**runtime.link_faults, key: links.faults},
+        link_faults={**runtime.link_faults, key: faults},
     )
     return judge(binary, facts), links.siblings
+
+
+def _unlinked(
+    file: Path, symbols: Sequence[str], torch: TorchInstall, budget: Budget
+) -> tuple[LinkFault, ...]:
+    """For each library of torch, the symbols that it defines and that `file` does not find, since
+    it does not name the library. Raises BudgetSpentError."""
+    libraries = torch_probe.defining_libraries(symbols, torch, budget)
+    names: dict[Path, list[str]] = {}
+    for symbol, library in libraries.items():
+        names.setdefault(library, []).append(symbol)
+    return tuple(
+        LinkFault(kind="unlinked", file=file, library=library, names=tuple(symbols_of_library))
+        for library, symbols_of_library in names.items()
+    )
+
+
+def _of_libraries(
+    faults: Sequence[LinkFault], torch: TorchInstall, budget: Budget
+) -> Iterator[LinkFault]:
+    """The faults, where a library that needs only what torch has is not linked with it. Raises
+    BudgetSpentError."""
+    for fault in faults:
+        unlinked: tuple[LinkFault, ...] = ()
+        if fault.kind == "symbols":
+            unlinked = _unlinked(fault.file, fault.names, torch, budget)
+        if unlinked and sum(len(part.names) for part in unlinked) == len(fault.names):
+            yield from unlinked
+        else:
+            yield fault
 
 
 def _damaged(runtime: Runtime, torch: TorchInstall, error: Exception) -> Runtime:

@@ -63,6 +63,8 @@ class Settings(Record, kw_only=True):
 
     library_path: tuple[Path, ...] = ()  #: LD_LIBRARY_PATH
     preloads: tuple[str, ...] = ()  #: LD_PRELOAD and /etc/ld.so.preload: names and paths
+    #: Whether `import torch` loads its libraries into the global scope (TORCH_USE_RTLD_GLOBAL).
+    shares_torch: bool = False
     static_tls: int = 0  #: the bytes for libraries that are loaded later; 0 if unknown
     program: Path | None = None  #: what runs, with its dynamic linker; None before it is known
     interpreter: str = ""  #: the dynamic linker of the program
@@ -94,6 +96,7 @@ def settings_here(environment: Mapping[str, str] = os.environ) -> Settings:
     return Settings(
         library_path=_folders(environment.get("LD_LIBRARY_PATH", ""), origin=None),
         preloads=tuple(preloads[:_MAX_FOLDERS]),
+        shares_torch=bool(environment.get("TORCH_USE_RTLD_GLOBAL")),
         static_tls=_static_tls_surplus(environment.get("GLIBC_TUNABLES", "")),
     )
 

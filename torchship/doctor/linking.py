@@ -174,14 +174,16 @@ def import_torch(
     process = Process(program, settings, budget)
     if root is None:
         return TorchImport(process=process)
-    failure = _load_global_deps(process, root, budget)
+    failure = None
+    if not settings.shares_torch:  # else torch loads only its module
+        failure = _load_global_deps(process, root, budget)
     for path in modules_of_torch(root):
         opening = process.open(path, budget)
         if binds:
             opening = process.bind(opening, budget)
         if path.parent == root and not opening.succeeds:
             failure = failure or opening
-        process.keep(opening, is_global=False)
+        process.keep(opening, is_global=settings.shares_torch)
     return TorchImport(process=process, failure=failure)
 
 

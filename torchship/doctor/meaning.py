@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from . import codes, messages
-from .binary import is_torch_symbol, symbol_flavour
+from .binary import is_symbol_of_torch, symbol_flavour
 from .codes import Code
 from .demangle import qualified_name
 from .elf import Elf, ElfError
@@ -73,6 +73,7 @@ class Diagnosis(Record, kw_only=True):
     code: Code
     symbol: str  #: the undefined symbol; "" if there is none
     about_symbol: str  #: one sentence on it, or ""
+    about_cause: str  #: one sentence on what else can be the cause, or ""
     about_library: str  #: one sentence on the library that is to define it, if it is here, or ""
     file: str  #: the shared object that it blames, as written; ""
     packages: tuple[str, ...]  #: that a traceback passes through, innermost first
@@ -91,13 +92,14 @@ def diagnose(content: str, torch: TorchInstall | None) -> Diagnosis:
     symbol = messages.symbol_in(line)
     code = message.code if message else codes.MESSAGE_UNKNOWN
     if code in (codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS):
-        code = _code_of_flavour(symbol, torch) or code
+        code = _code_of_symbol(symbol, torch) or code
     blamed = next((file for one in (line, *reversed(lines)) if (file := messages.file_in(one))), "")
     return Diagnosis(
         line=printable(line.strip()[:_MAX_SHOWN]),
         code=code,
         symbol=symbol,
         about_symbol=_describe(symbol, torch) if symbol else "",
+        about_cause=_describe_doubt(symbol, code, torch),
         about_library=_describe_library(symbol, messages.library_in(line)),
         file=blamed,
         packages=tuple(_packages_blamed(line, lines)),
@@ -113,12 +115,26 @@ def _packages_blamed(line: str, lines: list[str]) -> Iterator[str]:
     yield from (name for name in messages.packages_in(lines) if name != "torch")
 
 
-def _code_of_flavour(symbol: str, torch: TorchInstall | None) -> Code | None:
-    """Whether the symbol is of the C++ ABI that this torch has; None if that cannot be told."""
+def _code_of_symbol(symbol: str, torch: TorchInstall | None) -> Code | None:
+    """What is wrong with a symbol beside this torch; None if that cannot be told."""
+    if torch is not None and torch.root != NOWHERE and symbol and _defines(torch, symbol):
+        return codes.NOT_LINKED
     flavour = symbol_flavour(symbol)
     if torch is None or torch.cxx11_abi is None or flavour is None:
         return None
     return codes.TORCH_LACKS_SYMBOLS if flavour == torch.cxx11_abi else codes.OTHER_CXX_ABI
+
+
+def _describe_doubt(symbol: str, code: Code, torch: TorchInstall | None) -> str:
+    """What a symbol of the new C++ ABI can mean, if the ABI of the torch is not known."""
+    is_unknown = torch is None or torch.cxx11_abi is None
+    if code is not codes.OTHER_CXX_ABI or not is_unknown or symbol_flavour(symbol) != 1:
+        return ""
+    return (
+        "this symbol is of the new C++ ABI, which torch has by default since 2.7: beside such a "
+        f"torch, the cause is another version of torch ({codes.TORCH_LACKS_SYMBOLS}), or the file "
+        f"is not linked with torch's libraries ({codes.NOT_LINKED})"
+    )
 
 
 def _describe(symbol: str, torch: TorchInstall | None) -> str:
@@ -128,7 +144,7 @@ def _describe(symbol: str, torch: TorchInstall | None) -> str:
     minors = symbol_range(symbol)
     if minors is not None:
         sentence += f"; of the measured torches, {_describe_range(*minors)} have it"
-    if torch is not None and torch.root != NOWHERE and is_torch_symbol(symbol.encode()):
+    if torch is not None and torch.root != NOWHERE and is_symbol_of_torch(symbol.encode()):
         here = "has it" if _defines(torch, symbol) else "does not have it"
         sentence += f"; torch {torch.version} {here}"
     return sentence
@@ -169,6 +185,8 @@ def lines_of_diagnosis(diagnosis: Diagnosis) -> Iterator[str]:
     yield f"message:  {diagnosis.line}"
     if diagnosis.about_symbol:
         yield from _wrapped("symbol:", diagnosis.about_symbol)
+    if diagnosis.about_cause:
+        yield from _wrapped("or:", diagnosis.about_cause)
     if diagnosis.about_library:
         yield from _wrapped("library:", diagnosis.about_library)
     yield from lines_of_meaning(meaning_of(diagnosis.code))

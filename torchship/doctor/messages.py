@@ -45,6 +45,11 @@ MESSAGES: tuple[Message, ...] = (
         r"undefined symbol: THP",
     ),
     Message(
+        "undefined symbol: _ZN8pybind116detail11type_casterIN2at6TensorEvE4loadENS_6handleEb",
+        codes.NOT_LINKED,
+        r"undefined symbol: _ZN8pybind116detail11type_casterIN(2at|3c10|5torch)",
+    ),
+    Message(
         "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs",
         codes.OTHER_CXX_ABI,
         r"undefined symbol: _Z\w*(2at|3c10|5torch)\w*(ESs|RKSs|7__cxx11)",

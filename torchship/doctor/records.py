@@ -451,6 +451,8 @@ class LinkFault(Record, kw_only=True):
     "refused" (`file` was found as a library and cannot be loaded, for the reason in `names`),
     "version" (`file` needs the symbol version in `names`, which `library` lacks),
     "symbols" (a library, `file`, needs the symbols in `names`, which nothing defines),
+    "unlinked" (`file` needs the symbols in `names`, which `library` of torch defines and `file`
+    does not name),
     "executable stack" (`file` asks for one), or
     "static TLS" (the object's files need so many bytes of it, and so many are left; `file` needs
     the most).

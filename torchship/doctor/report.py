@@ -201,6 +201,7 @@ def print_json_of_message(diagnosis: Diagnosis, report: Report | None) -> None:
         fix=meaning.fix,
         symbol=diagnosis.symbol or None,
         about_symbol=diagnosis.about_symbol or None,
+        about_cause=diagnosis.about_cause or None,
         about_library=diagnosis.about_library or None,
         file=diagnosis.file or None,
         extensions=[_json_of(row) for row in report.extensions] if report else [],

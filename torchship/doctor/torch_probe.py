@@ -29,6 +29,19 @@ _MAX_VERSION_FILE = 1 << 16
 _MAX_INSTALLER = 100
 
 # Before Python 3.14, Path.is_file raises for a file in a folder that this user may not search.
+#: The libraries that `import torch` loads, those that define most symbols first.
+_LOADED_WITH_TORCH = (
+    "libtorch_cpu.so",
+    "libc10.so",
+    "libtorch_python.so",
+    "libtorch_cuda.so",
+    "libc10_cuda.so",
+    "libtorch_hip.so",
+    "libc10_hip.so",
+    "libtorch_xpu.so",
+    "libc10_xpu.so",
+)
+
 _exists = os.path.isfile
 
 
@@ -281,3 +294,21 @@ def missing_symbols(
             with Elf(path) as elf:
                 remaining = [name for name in remaining if not elf.defines(name, budget)]
     return tuple(remaining)
+
+
+def defining_libraries(
+    names: Iterable[str], torch: TorchInstall, budget: Budget
+) -> dict[str, Path]:
+    """The library of torch that defines each of these symbols; without those that none defines.
+
+    Raises BudgetSpentError if `budget` has no lookups left.
+    """
+    remaining = [name for name in dict.fromkeys(names) if not name.startswith("import ")]
+    libraries: dict[str, Path] = {}
+    for path in (torch.lib_dir / name for name in _LOADED_WITH_TORCH):
+        if not remaining or not _exists(path):
+            continue
+        with suppress(ElfError, OSError), Elf(path) as elf:
+            libraries.update({name: path for name in remaining if elf.defines(name, budget)})
+        remaining = [name for name in remaining if name not in libraries]
+    return libraries

@@ -105,6 +105,27 @@ def check_symbols_of_libraries(binary: BinaryRecord, runtime: Runtime) -> Findin
     )
 
 
+def check_links_to_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Does a file use symbols of a library of torch that it does not name?"""
+    unlinked = _faults(binary, runtime, "unlinked")
+    if not unlinked or runtime.torch is None:
+        return None
+    first = unlinked[0]
+    libraries = [printable(fault.library.name) for fault in unlinked if fault.library]
+    name = printable(first.file.name)
+    names = [symbol for fault in unlinked for symbol in fault.names]
+    return Finding(
+        dimension="torch symbols",
+        status=REJECTED,
+        code=codes.NOT_LINKED,
+        observed=f"{len(names)} of torch's symbols are not found: {some(names)}",
+        needed=f"linked with {some(libraries)}",
+        why=f"{name} is not linked with {libraries[0]} of torch {runtime.torch.version}, which "
+        f"has {first.names[0][:200]}",
+        fix=fixes.share_torch(libraries),
+    )
+
+
 def check_executable_stack(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Does a file ask for an executable stack, which new versions of glibc refuse?"""
     asking = _faults(binary, runtime, "executable stack")
@@ -160,6 +181,7 @@ CHECKS: tuple[Callable[[BinaryRecord, Runtime], Finding | None], ...] = (
     check_refused_library,
     check_symbol_versions,
     check_symbols_of_libraries,
+    check_links_to_torch,
     check_executable_stack,
     check_static_tls,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .. import codes, faults, fixes, support
-from ..binary import is_torch_symbol
+from ..binary import is_symbol_of_torch
 from ..layouts import OLDER_LAYOUTS, difference, layout_of
 from ..records import (
     NOTE,
@@ -355,7 +355,7 @@ def check_torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | Non
             needed=requirement,
             why=f"the symbols of {binary.file} were not looked up in torch",
         )
-    missing = [name for name in not_found if is_torch_symbol(name.encode())]
+    missing = [name for name in not_found if is_symbol_of_torch(name.encode())]
     if not missing:
         return Finding(
             dimension="torch symbols",
