@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from measurements import storage
@@ -37,16 +37,32 @@ class Row:
 
 
 @dataclass(frozen=True)
+class MissingWheel:
+    """A release that has no wheel for a version of Python."""
+
+    distribution: str
+    release: str
+    python: str
+
+
+@dataclass(frozen=True)
 class InterpreterTable:
     command: str
     machine: str
+    missing: tuple[MissingWheel, ...]
     rows: tuple[Row, ...]
 
 
 def save(table: InterpreterTable) -> None:
     """Store the table without the fields that are empty."""
     rows = [{key: value for key, value in asdict(row).items() if value} for row in table.rows]
-    document = {"command": table.command, "machine": table.machine, "seed": SEED, "rows": rows}
+    document = {
+        "command": table.command,
+        "machine": table.machine,
+        "seed": SEED,
+        "missing": [asdict(wheel) for wheel in table.missing],
+        "rows": rows,
+    }
     storage.save(document, PATH)
 
 
@@ -57,6 +73,7 @@ def load() -> InterpreterTable:
     return InterpreterTable(
         command=document["command"],
         machine=document["machine"],
+        missing=tuple(MissingWheel(**fields) for fields in document["missing"]),
         rows=tuple(Row(**{**empty, **fields}) for fields in document["rows"]),
     )
 
@@ -82,7 +99,6 @@ def draw(table: InterpreterTable) -> str:
         },
         "**all**": list(table.rows),
     }
-    objects = len({row.object.split("/", 1)[1] for row in table.rows})
     headings = (
         "rows",
         "work",
@@ -91,13 +107,21 @@ def draw(table: InterpreterTable) -> str:
         "working, unknown",
         "failing, unknown",
     )
+    rows, working, _, refused, unknown, failing_unknown = _counts(table.rows)
     lines = [
-        f"{objects} objects, drawn with seed {SEED} from those of the table above, beside torch "
-        f"{torches}, under each interpreter with the wheels of its version.",
+        "All objects of the table above that have a wheel for the interpreter's Python, beside "
+        f"torch {torches}. Seed {SEED} draws the rows with LD_LIBRARY_PATH.",
         "",
         table_row("", *headings),
         "|---" * (len(headings) + 1) + "|",
-        *(table_row(name, *map(str, _counts(rows))) for name, rows in groups.items()),
+        *(table_row(name, *map(str, _counts(group))) for name, group in groups.items()),
+        "",
+        f"- Accepted although they fail: **{count_accepted_that_fail(table.rows)}**.",
+        f"- Working and not accepted: {_share(refused + unknown, working)} ({refused} refused; "
+        f"{unknown} cannot be told, {_share(unknown, working)} of the working rows).",
+        f"- Failing and cannot be told: {_share(failing_unknown, rows - working)} of the failing "
+        "rows.",
+        *_missing_lines(table.missing),
         "",
         f"Measured by `{table.command}` ({table.machine}); every row is in "
         "`measurements/results/foreign_interpreters.json.xz`.",
@@ -116,3 +140,14 @@ def _counts(rows: Sequence[Row]) -> tuple[int, ...]:
         sum(row.verdict == "unknown" for row in working),
         sum(row.verdict == "unknown" for row in failing),
     )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.1f} %"
+
+
+def _missing_lines(missing: Sequence[MissingWheel]) -> Iterator[str]:
+    """A line for each Python with the releases that have no wheel for it."""
+    for python in sorted({wheel.python for wheel in missing}):
+        releases = [f"{w.distribution} {w.release}" for w in missing if w.python == python]
+        yield f"- No wheel for Python {python}, so no rows: {', '.join(releases)}."

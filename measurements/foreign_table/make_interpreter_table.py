@@ -1,13 +1,17 @@
-"""Judges and loads a draw of other people's objects under four interpreters.
+"""Judges and loads other people's objects under four interpreters, beside many torches.
 
     python measurements/foreign_table/make_interpreter_table.py --work FOLDER --python PROGRAM ...
 
 The interpreters are the one that runs this program (CPython 3.11), Debian's /usr/bin/python3 of
 the same version, which is no position-independent executable, and those that --python names, of
-other versions, which get wheels of their own. The objects are drawn from those of the foreign
-table, the same ones beside each torch. In a tenth of the rows LD_LIBRARY_PATH is set. The program
-stores what came out in measurements/results/foreign_interpreters.json.xz after each interpreter; a
-later run goes on where a stopped one stood, and with --again begins anew.
+other versions, which get wheels of their own. The objects are all those of the foreign table that
+have a wheel for the interpreter; the table stores which releases have none. In a tenth of the rows
+LD_LIBRARY_PATH is set. One torch is on disk at a time. The program stores what came out in
+measurements/results/foreign_interpreters.json.xz after each interpreter beside each torch; a later
+run goes on where a stopped one stood, and with --again begins anew. It needs about 15 GB.
+
+With --only DISTRIBUTION ..., it makes the stored rows of these distributions again, each with the
+LD_LIBRARY_PATH that it had, under the first two interpreters and those that --python names.
 """
 
 from __future__ import annotations
@@ -16,12 +20,16 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
@@ -32,11 +40,14 @@ from measurements.foreign_table.installs import torch_in  # noqa: E402
 from measurements.foreign_table.interpreter_table import (  # noqa: E402
     SEED,
     InterpreterTable,
+    MissingWheel,
     Row,
 )
+from measurements.foreign_table.make_foreign_table import TORCHES  # noqa: E402
 from measurements.foreign_table.tasks import PROGRAM, Task  # noqa: E402
 from measurements.foreign_table.wheels import (  # noqa: E402
     Sample,
+    Wheel,
     choose_objects,
     damage,
     fetch_wheel,
@@ -46,9 +57,15 @@ from measurements.foreign_table.wheels import (  # noqa: E402
 from torchship.release.shell import CommandFailed  # noqa: E402
 
 COMMAND = "python measurements/foreign_table/make_interpreter_table.py"
-TORCHES = ("2.10.0", "2.13.0", "2.15.0")
 DEBIAN = "/usr/bin/python3"
-OBJECTS = 120
+FIRST_PYTHON = "3.11"
+"""The Python of the foreign table; its wheels are in folders without a suffix."""
+WITH_LIBRARY_PATH = 0.1
+"""The share of rows with LD_LIBRARY_PATH."""
+WORKERS = 2
+NO_WHEEL = re.compile(
+    "has no wheels with a matching Python (ABI|version) tag|Wheels are required for"
+)
 JUDGE = Path(__file__).with_name("judge_objects.py")
 _BYTES_FREE = 9 << 30
 LONGEST = 110
@@ -78,29 +95,43 @@ def find_hosts(programs: Sequence[str]) -> list[Host]:
     return hosts
 
 
-def samples_for(work: Path, version: str) -> Iterator[Sample]:
-    """The objects of the wheels of a Python, and damaged files."""
-    for wheel in read_list().wheels:
-        if wheel.python or wheel.platform:
-            continue  # for another Python or platform than those of this table
-        if version != "3.11":
-            wheel = replace(
-                wheel, python=version, beside=f"{wheel.beside}-{version}" if wheel.beside else ""
-            )
+@dataclass(frozen=True)
+class Samples:
+    """What is judged and loaded under one version of Python."""
+
+    samples: list[Sample]
+    missing: list[MissingWheel]
+
+
+def wheel_for(wheel: Wheel, version: str) -> Wheel:
+    """An entry of the list for a Python; one of another Python stays one of another."""
+    if wheel.python and wheel.python != version:
+        return wheel
+    if version == FIRST_PYTHON or wheel.python:
+        return replace(wheel, python="")  # a wheel for the first Python
+    beside = f"{wheel.beside}-{version}" if wheel.beside else ""
+    return replace(wheel, python=version, beside=beside)
+
+
+def collect_samples(work: Path, version: str, only: Sequence[str] = ()) -> Samples:
+    """The objects of the wheels of a Python, and damaged files; or those of `only` some wheels."""
+    samples: list[Sample] = []
+    missing: list[MissingWheel] = []
+    for entry in read_list().wheels:
+        if only and entry.name not in only:
+            continue
+        wheel = wheel_for(entry, version)
         for release in wheel.versions:
             try:
-                root = fetch_wheel(work, wheel, release)
-            except CommandFailed:
+                root = fetch_wheel(work, wheel, release, keeps_cache=True)
+            except CommandFailed as error:
+                if NO_WHEEL.search(error.log_end) is None:
+                    raise
                 print(f"{wheel.name} {release} has no wheel for Python {version}", flush=True)
+                missing.append(MissingWheel(wheel.name, release, version))
                 continue
-            for path in choose_objects(root, wheel):
-                yield make_sample(root, path, wheel)
-    yield from damage(work)
-
-
-def draw_samples(work: Path, version: str, count: int) -> list[Sample]:
-    samples = sorted(samples_for(work, version), key=lambda sample: str(sample.task.path))
-    return random.Random(f"{SEED} {version}").sample(samples, min(count, len(samples)))
+            samples += [make_sample(root, path, wheel) for path in choose_objects(root, wheel)]
+    return Samples(samples if only else [*samples, *damage(work)], missing)
 
 
 def library_paths(work: Path, torch: Path) -> Mapping[str, str]:
@@ -146,15 +177,27 @@ def run(
     return [json.loads(line) for line in process.stdout.splitlines()], (errors or [""])[-1]
 
 
+def object_name(task: Task) -> str:
+    return f"{Path(task.root).name}/{task.object}"
+
+
 def make_rows(
     host: Host, samples: Sequence[Sample], *, torch: Path, version: str, kind: str, path: str
 ) -> list[Row]:
     """Judge and load objects under one setting of LD_LIBRARY_PATH."""
     tasks = [sample.task for sample in samples]
+    if not tasks:
+        return []
     (of_torch, *judgements), _ = run(
         host, [str(JUDGE), str(torch)], tasks, torch=torch, library_path=path
     )
-    outcomes, error = run(host, [str(PROGRAM)], tasks, torch=torch, library_path=path)
+    load = partial(run, host, [str(PROGRAM)], torch=torch, library_path=path)
+    size = -(-len(tasks) // WORKERS)
+    parts = [tasks[start : start + size] for start in range(0, len(tasks), size)]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        answers = list(pool.map(load, parts))
+    outcomes = list(chain.from_iterable(lines for lines, _ in answers))
+    error = answers[0][1]
     if not outcomes:
         outcomes = [{"outcome": "import torch fails", "error": error}] * len(tasks)
     rows = []
@@ -165,7 +208,7 @@ def make_rows(
             Row(
                 interpreter=host.name,
                 torch=version,
-                object=f"{Path(task.root).name}/{task.object}",
+                object=object_name(task),
                 library_path=kind,
                 verdict=str(verdict["verdict"]),
                 outcome=str(outcome["outcome"]),
@@ -178,18 +221,39 @@ def make_rows(
     return rows
 
 
-def make_column(work: Path, host: Host, samples: Sequence[Sample], version: str) -> list[Row]:
-    """The rows of all samples beside one torch, under one interpreter."""
-    torch = torch_in(work, version, python=host.version, keeps_cache=True)
-    kinds = library_paths(work, torch)
+def draw_kinds(
+    host: Host, version: str, samples: Sequence[Sample], kinds: Sequence[str]
+) -> list[str]:
+    """How LD_LIBRARY_PATH is set for each sample; "" where it is not."""
     generator = random.Random(f"{SEED} {host.name} {version}")
+    return [
+        generator.choice(sorted(kinds)) if generator.random() < WITH_LIBRARY_PATH else ""
+        for _ in samples
+    ]
+
+
+def make_column(
+    work: Path,
+    host: Host,
+    samples: Sequence[Sample],
+    version: str,
+    *,
+    stored: Sequence[Row],
+) -> list[Row]:
+    """The rows of all samples beside one torch, under one interpreter.
+
+    Those that are `stored` keep their LD_LIBRARY_PATH.
+    """
+    torch = torch_in(work, version, python=host.version, keeps_cache=True)
+    paths = library_paths(work, torch)
+    drawn = draw_kinds(host, version, samples, [*paths])
+    before = {row.object: row.library_path for row in stored}
     groups: dict[str, list[Sample]] = {"": []}
-    for sample in samples:
-        kind = generator.choice(sorted(kinds)) if generator.random() < 0.1 else ""
-        groups.setdefault(kind, []).append(sample)
+    for sample, kind in zip(samples, drawn, strict=True):
+        groups.setdefault(before.get(object_name(sample.task), kind), []).append(sample)
     rows = []
     for kind, group in groups.items():
-        path = kinds.get(kind, "")
+        path = paths.get(kind, "")
         rows += make_rows(host, group, torch=torch, version=version, kind=kind, path=path)
     return rows
 
@@ -197,6 +261,51 @@ def make_column(work: Path, host: Host, samples: Sequence[Sample], version: str)
 def pyenv_name(program: str) -> str:
     """A program without the folder in which pyenv is installed."""
     return program.replace(os.environ.get("PYENV_ROOT", "?"), "$PYENV_ROOT")
+
+
+class Table:
+    """The rows so far, stored after each change."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        stored: InterpreterTable | None,
+        missing: Sequence[MissingWheel],
+    ) -> None:
+        self.missing = [*dict.fromkeys([*(stored.missing if stored else ()), *missing])]
+        self._rows = list(stored.rows) if stored else []
+        self._only: list[str] = options.only
+        self._python = " ".join(map(pyenv_name, options.python))
+        self._command = stored.command if stored and self._only else ""
+
+    def lacks(self, torch: str, host: Host) -> bool:
+        """Whether the rows beside a torch, under an interpreter, are to be made."""
+        return bool(self._only) or not self.rows_of(torch, host)
+
+    def rows_of(self, torch: str, host: Host) -> list[Row]:
+        """Those that are stored, of the chosen distributions."""
+        beginnings = tuple(f"{name}-" for name in self._only) or ("",)
+        return [
+            row
+            for row in self._rows
+            if (row.torch, row.interpreter) == (torch, host.name)
+            and row.object.startswith(beginnings)
+        ]
+
+    def replace(self, before: Sequence[Row], column: Sequence[Row]) -> None:
+        """Put new rows in the place of others."""
+        gone = {*before}
+        self._rows = [row for row in self._rows if row not in gone] + list(column)
+        torches = ",".join(dict.fromkeys(row.torch for row in self._rows))
+        command = f"{COMMAND} --work FOLDER --torches {torches} --python {self._python}"
+        interpreter_table.save(
+            InterpreterTable(
+                command=self._command or command,
+                machine=interpreter_table.machine(),
+                missing=tuple(self.missing),
+                rows=tuple(self._rows),
+            )
+        )
 
 
 def main() -> None:
@@ -207,39 +316,43 @@ def main() -> None:
         "--python", nargs="*", default=[], metavar="PROGRAM", help="interpreters of other versions"
     )
     parser.add_argument("--again", action="store_true", help="forget what is stored")
-    parser.add_argument("--objects", type=int, default=OBJECTS, help="how many are drawn")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="DISTRIBUTION", help="make their rows again"
+    )
     options = parser.parse_args()
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     hosts = find_hosts(options.python)
     versions = dict.fromkeys(host.version for host in hosts)
-    samples = {version: draw_samples(work, version, options.objects) for version in versions}
+    collected = {version: collect_samples(work, version, options.only) for version in versions}
     is_begun = interpreter_table.PATH.exists() and not options.again
-    rows = list(interpreter_table.load().rows) if is_begun else []
-    programs = " ".join(map(pyenv_name, options.python))
-    done = {(row.torch, row.interpreter) for row in rows}
+    stored = interpreter_table.load() if is_begun else None
+    missing = list(chain.from_iterable(samples.missing for samples in collected.values()))
+    table = Table(options, stored, missing)
     start = time.monotonic()
     for torch in options.torches.split(","):
-        for python in versions:
-            left = [h for h in hosts if h.version == python and (torch, h.name) not in done]
+        for python, samples in collected.items():
+            left = [host for host in hosts if host.version == python and table.lacks(torch, host)]
             if not left:
                 continue
             if shutil.disk_usage(work).free < _BYTES_FREE:
                 raise SystemExit(f"less than {_BYTES_FREE >> 30} GiB are free in {work}")
+            try:
+                folder = torch_in(work, torch, python=python, keeps_cache=True)
+            except CommandFailed as error:
+                if NO_WHEEL.search(error.log_end) is None:
+                    raise
+                print(f"torch {torch} has no wheel for Python {python}", flush=True)
+                table.missing.append(MissingWheel("torch", torch, python))
+                continue
             for host in left:
-                column = make_column(work, host, samples[python], torch)
-                rows += column
-                interpreter_table.save(
-                    InterpreterTable(
-                        command=f"{COMMAND} --work FOLDER --python {programs}",
-                        machine=interpreter_table.machine(),
-                        rows=tuple(rows),
-                    )
-                )
+                before = table.rows_of(torch, host)
+                column = make_column(work, host, samples.samples, torch, stored=before)
+                table.replace(before, column)
                 wrong = interpreter_table.count_accepted_that_fail(column)
                 seconds = round(time.monotonic() - start)
-                print(f"[{seconds} s] {torch}, {host.name}: {wrong} accepted fail", flush=True)
-            folder = torch_in(work, torch, python=python)
+                column_name = f"{torch}, {host.name}, {len(column)} rows"
+                print(f"[{seconds} s] {column_name}: {wrong} accepted fail", flush=True)
             keep_library(work, folder)
             shutil.rmtree(folder)
         shutil.rmtree(work / "uv-cache", ignore_errors=True)

@@ -81,7 +81,7 @@ def fetch(work: Path) -> Iterator[Sample]:
                 yield make_sample(root, path, wheel)
 
 
-def fetch_wheel(work: Path, wheel: Wheel, version: str) -> Path:
+def fetch_wheel(work: Path, wheel: Wheel, version: str, *, keeps_cache: bool = False) -> Path:
     """The folder with a wheel. Raises CommandFailed if there is none for its Python."""
     suffix = "".join(f"-{part}" for part in (wheel.python, wheel.platform) if part)
     root = work / "wheels" / f"{wheel.name}-{version}{suffix}"
@@ -90,7 +90,8 @@ def fetch_wheel(work: Path, wheel: Wheel, version: str) -> Path:
         python = ("--python-version", wheel.python or "3.11")
         system = ("--python-platform", wheel.platform or PLATFORM)
         flags = ("--no-deps", "--only-binary", ":all:", "--target", str(part))
-        install(work, *flags, *python, *system, f"{wheel.name}=={version}")
+        requirement = f"{wheel.name}=={version}"
+        install(work, *flags, *python, *system, requirement, keeps_cache=keeps_cache)
         part.rename(root)
     return root
 
