@@ -48,11 +48,12 @@ class Trial:
 
     folder: Path
     variables: Mapping[str, str]
+    name: str = NAME  #: of the project
     steps: list[Step] = dataclasses.field(default_factory=list)
 
     @property
     def repo(self) -> Path:
-        return self.folder / NAME
+        return self.folder / self.name
 
     def run(self, name: str, *commands: Sequence[object], cwd: Path | None = None) -> None:
         """Runs commands until one fails."""
@@ -96,9 +97,16 @@ def make_project(trial: Trial, wheel: Path, template: str) -> None:
     pip = [author / "bin" / "pip", "install", "--quiet", "--no-index"]
     trial.run("install torchship", make_venv(author), [*pip, wheel])
     torchship = author / "bin" / "torchship"
-    trial.run("torchship new", [torchship, "new", NAME, "--template", template])
+    trial.run("torchship new", [torchship, "new", trial.name, "--template", template])
     trial.run("commit", ["git", *IDENTITY, "commit", "-qm", "Start"], cwd=trial.repo)
     trial.run("torchship update", [torchship, "update"], cwd=trial.repo)
+
+
+def run_both_commands(trial: Trial) -> None:
+    """The two commands that the project's README shows."""
+    for command in ("scripts/build_all.sh host", "scripts/test.sh"):
+        script, *arguments = command.split()
+        trial.run(command, [trial.repo / script, *arguments])
 
 
 def install_elsewhere(trial: Trial, torch: str) -> None:
@@ -178,8 +186,7 @@ def main() -> int:
         wheel = make_archive(folder)
         trial = Trial(folder, clean_variables(folder))
         make_project(trial, wheel, options.template)
-        trial.run("scripts/build_all.sh host", [trial.repo / "scripts" / "build_all.sh", "host"])
-        trial.run("scripts/test.sh", [trial.repo / "scripts" / "test.sh"])
+        run_both_commands(trial)
         for torch in options.torch:
             attempt(partial(install_elsewhere, trial, torch))
         attempt(partial(install_from_git, trial, options.pin))

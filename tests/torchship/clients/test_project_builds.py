@@ -300,6 +300,11 @@ def test_its_host_cell_is_packed_installed_and_run(
     assert [*repo.glob(f"dist/channel/linux-64/{template}-op-*.conda")]
 
 
+def test_its_command_for_tests_passes(probe: Path) -> None:
+    """Linters, the package, the cell of this machine, and the project's own tests."""
+    assert " passed" in run(probe / "scripts" / "test.sh", cwd=probe, PYTHON=sys.executable)
+
+
 @pytest.mark.network
 def test_its_whole_matrix_is_built_installed_and_run(probe: Path) -> None:
     """measurements/results/new_project.json.xz stores what it leaves in dist/manifest.json."""

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from new_projects import make
 
-from measurements import storage
+from measurements import new_project_names, storage
 from measurements.new_project import count
+from measurements.new_project_names import PROJECTS
 
 REPO = Path(__file__).resolve().parents[3]
 PAGE = REPO / "docs" / "ship" / "own-op.md"
@@ -41,3 +42,13 @@ def test_what_is_stored_is_the_size_of_a_new_project(result, tmp_path: Path) -> 
         "run python -m measurements.new_project --count --out "
         "measurements/results/new_project_steps.json"
     )
+
+
+def test_both_commands_passed_in_projects_with_short_and_long_names() -> None:
+    document: Any = storage.load(new_project_names.RESULT)
+    projects = document["projects"]
+    assert {project["name"]: project["template"] for project in projects} == PROJECTS
+    assert {len(name) for name in PROJECTS} >= {2, 24}
+    for project in projects:
+        passed = {step["name"] for step in project["steps"] if step["passed"]}
+        assert {"scripts/build_all.sh host", "scripts/test.sh"} <= passed, project["name"]
