@@ -219,7 +219,10 @@ def _explain(content: str, options: argparse.Namespace, project: Project) -> int
     if options.form == "json":
         report.print_json_of_message(diagnosis, result)
     else:
-        print("\n".join(map(render.shorten, meaning.lines_of_diagnosis(diagnosis))) + "\n")
+        lines = [*map(render.shorten, meaning.lines_of_diagnosis(diagnosis))]
+        # Not shortened: it holds a command.
+        lines += meaning.lines_on_other_python(diagnosis, program(project))
+        print("\n".join(lines) + "\n")
         if result is not None:
             report.FORMS[options.form](result)
     if result is not None and result.exit_code:
@@ -230,7 +233,12 @@ def _explain(content: str, options: argparse.Namespace, project: Project) -> int
 def _blamed(
     diagnosis: meaning.Diagnosis, options: argparse.Namespace, project: Project
 ) -> report.Report | None:
-    """The report on what a message blames, a file or else a package; None if it is not here."""
+    """The report on what a message blames, a file or else a package; None if it is not here.
+
+    What lies in another environment would be judged with the wrong Python and the wrong torch.
+    """
+    if diagnosis.other_python:
+        return None
     file = meaning.existing_file(diagnosis)
     named = [str(file)] if file else [name for name in diagnosis.packages if is_installed(name)][:1]
     if not named:

@@ -89,6 +89,7 @@ RENAME_SHADOW = _carried_out("rename-shadow", "a file or a folder that hides tor
 SHARE_TORCH = _carried_out("share-torch", "an object that is not linked with torch's libraries")
 CLEAR_STACK = _carried_out("clear-stack", "a file that asks for an executable stack")
 ENLARGE_TLS = _carried_out("enlarge-tls", "static thread-local storage that does not suffice")
+INSTALL_BY_APT = _carried_out("install-by-apt", "a library or part of Python that apt has")
 INSTALL_BY_CONDA = _carried_out("install-by-conda", "a package of conda's that does not fit")
 REINSTALL_BY_CONDA = _carried_out("reinstall-by-conda", "damaged files of a package of conda's")
 REMOVE_BY_CONDA = _carried_out("remove-by-conda", "operators that a package of conda's repeats")

@@ -31,7 +31,7 @@ from .records import (
     parse_version,
 )
 from .support import load
-from .text import is_file, list_names, printable
+from .text import list_names, printable
 
 _PYPI = "https://pypi.org/simple"
 #: PyTorch's own index of each build, such as `cpu` and `cu130`, which are local versions there.
@@ -41,16 +41,6 @@ _LOCAL_VERSION = r"(cpu|xpu|cu\d{2,4}|rocm\d[\d.]*)"
 _PYTORCHS_OWN = ("torch", "torchvision", "torchaudio", "torchcodec")
 #: PyPI's torch is built for CUDA 13 from this minor on, and for CUDA 12 before.
 _FIRST_WITH_CUDA_13 = (2, 11)
-#: The packages in which Debian keeps modules of the standard library: python3-tk and others.
-_DEBIAN_PARTS = {
-    "dbm.gnu": "gdbm",
-    "ensurepip": "venv",
-    "gdbm": "gdbm",
-    "idlelib": "tk",
-    "tkinter": "tk",
-    "turtle": "tk",
-    "venv": "venv",
-}
 _CUDA_RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 #: The oldest driver that serves each CUDA major (NVIDIA's minor-version compatibility).
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
@@ -551,17 +541,14 @@ def install_requirement(environment: Environment, requirement: str) -> Cure:
 
 def python_with(module: str) -> Cure:
     """Get a module of the standard library that the judged Python was installed without."""
-    from . import interpreter  # an import of the package does not need it
+    from . import interpreter, system_packages  # an import of the package does not need them
 
     base = interpreter.prefixes()[1]
     other = f"create the environment with another Python that has {module}"
-    if base == "/usr" and is_file("/etc/debian_version"):
-        part = _DEBIAN_PARTS.get(module.removeprefix("_"), "")
-        if part:
-            package = f"{_debian_python(interpreter.executable())}-{part}"
-            return in_words(
-                cures.SYSTEM_LIBRARY, f"install the system's package {package}, or {other}"
-            )
+    package = system_packages.part_of_python(module, base=base, executable=interpreter.executable())
+    if package:
+        words = f"install the system's package, as root: {{command}}   (or {other})"
+        return _by_apt(package, words)
     return in_words(
         cures.OTHER_PYTHON,
         f"{other}, or build the one in {printable(base)} again, beside the headers of the library "
@@ -569,11 +556,10 @@ def python_with(module: str) -> Cure:
     )
 
 
-def _debian_python(executable: str) -> str:
-    """How the packages of a Python begin: `python3`, or `python3.13` for one beside it."""
-    name = os.path.basename(os.path.realpath(executable))  # noqa: PTH119
-    is_default = os.path.realpath("/usr/bin/python3") == f"/usr/bin/{name}"
-    return "python3" if is_default or not name.startswith("python3.") else name
+def _by_apt(package: str, words: str) -> Cure:
+    """Install a package of Debian or Ubuntu, whose lists may be empty, as in containers."""
+    command = f"apt-get update && apt-get install -y {package}"
+    return command_in_words(cures.INSTALL_BY_APT, words, command)
 
 
 def open_path(path: Path) -> Cure:
@@ -674,15 +660,18 @@ _SYSTEM_SOFTWARE: dict[str, tuple[str, ...]] = {
 
 def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> Cure:
     """Install the software that has `library`; for a binary of the project, build the project."""
+    from . import system_packages  # an import of the package does not need it
+
     if ours(binary, runtime):
         return build(runtime.project)
     providers = (name for name, starts in _SYSTEM_SOFTWARE.items() if library.startswith(starts))
     software = next(providers, None)
     if software == "FFmpeg":
-        source = "conda" if runtime.environment.kind == "conda" else "your system"
-        return in_words(
-            cures.SYSTEM_LIBRARY,
-            f"install FFmpeg of the version that has {library}, from {source} (package ffmpeg)",
+        return _ffmpeg(library, runtime.environment)
+    package = system_packages.apt_package_of(library)
+    if package and runtime.environment.kind != "conda":
+        return _by_apt(
+            package, f"install the system's package, as root: {{command}}   (it has {library})"
         )
     if software is not None:
         number = (parse_version(library.partition(".so.")[2]) or (None,))[0]
@@ -691,6 +680,23 @@ def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> Cur
     return in_words(
         cures.SYSTEM_LIBRARY,
         f"install your system's package that has {library}, or: {rebuild(binary, runtime)}",
+    )
+
+
+def _ffmpeg(library: str, environment: Environment) -> Cure:
+    """Install the FFmpeg that has a library."""
+    from . import system_packages  # an import of the package does not need it
+
+    version = system_packages.ffmpeg_of(library)
+    is_in_conda = environment.kind == "conda"
+    if version is not None and is_in_conda:
+        return _by_conda(environment, f'-c conda-forge "ffmpeg={version}"')
+    if version is not None and version == system_packages.ffmpeg_of_apt():
+        return _by_apt("ffmpeg", f"install FFmpeg, as root: {{command}}   (it has {library})")
+    source = "conda" if is_in_conda else "your system"
+    return in_words(
+        cures.SYSTEM_LIBRARY,
+        f"install FFmpeg of the version that has {library}, from {source} (package ffmpeg)",
     )
 
 

@@ -243,5 +243,18 @@ def active_python(environ: Mapping[str, str], own_prefix: str) -> str | None:
     return None
 
 
+def python_elsewhere(prefix: str, site: str) -> str | None:
+    """The Python of another environment than the judged one, by its prefix and the folder of its
+    packages; None if they are the judged one's, or if there is none."""
+    known = (*prefixes()[:1], *search_path())
+    if any(_is_same(entry, place) for entry in filter(None, known) for place in (prefix, site)):
+        return None
+    for name in ("bin/python", "bin/python3"):
+        program = os.path.join(prefix, name)  # noqa: PTH118
+        if os.access(program, os.X_OK):
+            return program
+    return None
+
+
 def _is_same(folder: str, other: str) -> bool:
     return os.path.realpath(folder) == os.path.realpath(other)

@@ -8,13 +8,14 @@ import select
 import stat
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from . import codes, messages
+from . import codes, interpreter, messages
 from .binary import is_symbol_of_torch, symbol_flavour
 from .codes import Code
+from .cures import quoted
 from .demangle import qualified_name
 from .elf import Elf, ElfError
 from .layouts import LAYOUTS, symbol_range
@@ -76,6 +77,7 @@ class Diagnosis(Record, kw_only=True):
     about_cause: str  #: one sentence on what else can be the cause, or ""
     about_library: str  #: one sentence on the library that is to define it, if it is here, or ""
     file: str  #: the shared object that it blames, as written; ""
+    other_python: str  #: the Python of another environment in which it happened; ""
     packages: tuple[str, ...]  #: that a traceback passes through, innermost first
 
     @property
@@ -102,8 +104,19 @@ def diagnose(content: str, torch: TorchInstall | None) -> Diagnosis:
         about_cause=_describe_doubt(symbol, code, torch),
         about_library=_describe_library(symbol, messages.library_in(line)),
         file=blamed,
+        other_python=next(_pythons_elsewhere((line, *reversed(lines))), ""),
         packages=tuple(_packages_blamed(line, lines)),
     )
+
+
+def _pythons_elsewhere(lines: Iterable[str]) -> Iterator[str]:
+    """The Pythons of other environments whose packages the lines name, that of the first line
+    first; none if that line is of the judged environment."""
+    for prefix, site in (place for line in lines for place in messages.sites_in(line)):
+        python = interpreter.python_elsewhere(prefix, site)
+        if python is None:
+            return
+        yield python
 
 
 def _packages_blamed(line: str, lines: list[str]) -> Iterator[str]:
@@ -190,6 +203,14 @@ def lines_of_diagnosis(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.about_library:
         yield from _wrapped("library:", diagnosis.about_library)
     yield from lines_of_meaning(meaning_of(diagnosis.code))
+
+
+def lines_on_other_python(diagnosis: Diagnosis, program: str) -> Iterator[str]:
+    """How to check the environment in which the error occurred, if it is not the judged one;
+    `program` is how the doctor was called."""
+    if diagnosis.other_python:
+        yield "where:    in another environment than the one that was checked; to check that one:"
+        yield f"          {program} --python {quoted(diagnosis.other_python)}"
 
 
 def is_message(arguments: list[str]) -> bool:

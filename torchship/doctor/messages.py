@@ -424,3 +424,15 @@ def packages_in(lines: list[str]) -> list[str]:
     """The packages in whose files a traceback passes, innermost first."""
     paths = re.compile(r'File "[^"]{1,1000}/(?:site|dist)-packages/(\w{1,100})[/.]')
     return list(dict.fromkeys(m[1] for line in reversed(lines) if (m := paths.search(line))))
+
+
+def sites_in(line: str) -> list[tuple[str, str]]:
+    """(prefix, site folder) of the environment in whose packages a path in a line lies: a list of
+    one, or empty."""
+    site = re.search(r"/lib(?:64)?/python3(?:\.\d{1,3}t?)?/(?:site|dist)-packages(?=/)", line)
+    if site is None:
+        return []
+    before = line[: site.start()]
+    quoted = before.rpartition('File "')
+    prefix = quoted[2] if quoted[1] else re.split(r"[\s'\"`(]", before)[-1]
+    return [(prefix, f"{prefix}{site[0]}")] if prefix.startswith("/") else []

@@ -204,6 +204,7 @@ def print_json_of_message(diagnosis: Diagnosis, report: Report | None) -> None:
         about_cause=diagnosis.about_cause or None,
         about_library=diagnosis.about_library or None,
         file=diagnosis.file or None,
+        other_python=diagnosis.other_python or None,
         extensions=[_json_of(row) for row in report.extensions] if report else [],
     )
 

@@ -221,3 +221,46 @@ def test_every_code_has_words() -> None:
         words = meaning.meaning_of(code)
         assert words.why
         assert words.fix
+
+
+def test_a_message_from_another_environment_leads_to_a_check_of_that_one(
+    environment: Path, tmp_path: Path
+) -> None:
+    add_torch(make_environment(tmp_path / "here"))
+    site = next(environment.glob("lib/*/site-packages"))
+    here = ("--python", str(tmp_path / "here"))
+    error = f"ImportError: {site}/broken/_C.so: undefined symbol: {ABSENT}"
+    # The home folder is not shortened in a command.
+    process = run_doctor(*here, error, HOME=str(environment.parent))
+    command = f"--python {environment}/bin/python"
+    assert command in process.stdout
+    assert "torch 2.9.1 (CPU) in" not in process.stdout  # no file was judged
+    mended = run_doctor("--json", *command.split())
+    failing = [row for row in json.loads(mended.stdout)["extensions"] if row["state"] == "fails"]
+    assert [row["package"] for row in failing] == ["broken"]
+
+
+@pytest.mark.parametrize("folder", ["env", "my env"])
+def test_the_environment_of_a_traceback_is_that_of_its_innermost_line(
+    tmp_path: Path, folder: str
+) -> None:
+    there = make_environment(tmp_path / folder)
+    add_torch(make_environment(tmp_path / "here"))
+    trace = (
+        f'  File "/gone/lib/python3.11/site-packages/torch/__init__.py", line 1, in x\n'
+        f'  File "{there}/theirs/__init__.py", line 1, in x\n'
+        "RuntimeError: operator theirs::nms does not exist\n"
+    )
+    process = run_doctor("--json", "--python", str(tmp_path / "here"), "-", text=trace)
+    python = str(tmp_path / folder / "bin" / "python")
+    assert json.loads(process.stdout)["other_python"] == python
+
+
+@pytest.mark.parametrize("place", ["here", "gone"])
+def test_what_lies_in_the_judged_environment_or_nowhere_leads_to_no_other(
+    tmp_path: Path, place: str
+) -> None:
+    add_torch(make_environment(tmp_path / "here"))
+    error = f"{tmp_path}/{place}/lib/python3.11/site-packages/x/_C.so: file too short"
+    process = run_doctor("--json", "--python", str(tmp_path / "here"), f"ImportError: {error}")
+    assert json.loads(process.stdout)["other_python"] is None
