@@ -34,8 +34,18 @@ wanted=$({ "$python" --version; cat requirements/docs.txt; } | sha256sum)
 if [[ $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]]; then
   echo "making $env" >&2
   rm -rf "$env"
-  "$python" -m venv "$env"
-  "$env/bin/python" -m pip install --quiet --require-hashes -r requirements/docs.txt >&2
+  if command -v uv >/dev/null; then # as in the tests' environment; it takes a tenth of pip's time
+    # uv does not read pip's variables, so these lines set uv's own.
+    [[ -z ${PIP_INDEX_URL:-} ]] || export UV_INDEX_URL=$PIP_INDEX_URL
+    [[ -z ${PIP_EXTRA_INDEX_URL:-} ]] || export UV_EXTRA_INDEX_URL=$PIP_EXTRA_INDEX_URL
+    [[ -z ${PIP_FIND_LINKS:-} ]] || export UV_FIND_LINKS=${PIP_FIND_LINKS// /,}
+    "$python" -m venv --without-pip "$env"
+    uv pip install --quiet --python "$env/bin/python" --require-hashes \
+      -r requirements/docs.txt >&2
+  else
+    "$python" -m venv "$env"
+    "$env/bin/python" -m pip install --quiet --require-hashes -r requirements/docs.txt >&2
+  fi
   echo "$wanted" >"$env/.complete"
 fi
 
