@@ -667,7 +667,7 @@ def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> Cur
     providers = (name for name, starts in _SYSTEM_SOFTWARE.items() if library.startswith(starts))
     software = next(providers, None)
     if software == "FFmpeg":
-        return _ffmpeg(library, runtime.environment)
+        return _ffmpeg(library, binary, runtime.environment)
     package = system_packages.apt_package_of(library)
     if package and runtime.environment.kind != "conda":
         return _by_apt(
@@ -683,16 +683,19 @@ def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> Cur
     )
 
 
-def _ffmpeg(library: str, environment: Environment) -> Cure:
-    """Install the FFmpeg that has a library."""
+def _ffmpeg(library: str, binary: BinaryRecord, environment: Environment) -> Cure:
+    """Install the FFmpeg that has a library, or another one for which the package has a file."""
     from . import system_packages  # an import of the package does not need it
 
     version = system_packages.ffmpeg_of(library)
     is_in_conda = environment.kind == "conda"
     if version is not None and is_in_conda:
         return _by_conda(environment, f'-c conda-forge "ffmpeg={version}"')
-    if version is not None and version == system_packages.ffmpeg_of_apt():
-        return _by_apt("ffmpeg", f"install FFmpeg, as root: {{command}}   (it has {library})")
+    of_apt = system_packages.ffmpeg_of_apt()
+    variant = re.sub(r"\d+(?=\.so$)", str(of_apt), binary.path.name)
+    has_variant = binary.owner is not None and variant in binary.owner.libraries
+    if of_apt is not None and (version == of_apt or (version is not None and has_variant)):
+        return _by_apt("ffmpeg", f"install FFmpeg {of_apt}, as root: {{command}}")
     source = "conda" if is_in_conda else "your system"
     return in_words(
         cures.SYSTEM_LIBRARY,
