@@ -386,17 +386,27 @@ def compile_here(binary: BinaryRecord, runtime: Runtime) -> Cure:
         return in_words(
             cures.OTHER_RELEASE, f"build the package that owns {binary.file} from its sources here"
         )
-    # Without the cache, which may hold what was compiled for another torch.
-    pip = f"{runtime.environment.pip()} --force-reinstall --no-deps"
-    pip += " --no-build-isolation --no-cache-dir"
     if owner.source:
+        pip = _compile(runtime.environment)
         return command_alone(cures.COMPILE_PACKAGE, f"{pip} {quoted(owner.source)}")
     if owner.has_sdist and "+" not in owner.version:
-        sources = f"--no-binary {owner.name} {owner.name}=={owner.version}"
-        return command_alone(cures.COMPILE_PACKAGE, f"{pip} {sources}")
+        command = compile_sdist(owner.name, owner.version, runtime.environment)
+        return command_alone(cures.COMPILE_PACKAGE, command)
     return in_words(
         cures.OTHER_RELEASE, f"build {owner.name} {owner.version} from its sources here"
     )
+
+
+def _compile(environment: Environment) -> str:
+    """The start of a command that compiles a package in this environment."""
+    # Without the cache, which may hold what was compiled for another torch.
+    options = "--force-reinstall --no-deps --no-build-isolation --no-cache-dir"
+    return f"{environment.pip()} {options}"
+
+
+def compile_sdist(name: str, version: str, environment: Environment) -> str:
+    """The command that compiles a release whose sources are on PyPI."""
+    return f"{_compile(environment)} --no-binary {name} {name}=={version}"
 
 
 def rebuild(binary: BinaryRecord, runtime: Runtime) -> Cure:
