@@ -71,13 +71,7 @@ class Toolkit(Record, kw_only=True):
 
 def main(runtime: Runtime, *, as_json: bool) -> int:
     """Check the build for the current folder; returns 1 if something will break it, else 0."""
-    machine = Machine(
-        env=os.environ,
-        folder=Path.cwd(),
-        processors=_processors(),
-        sites=tuple(map(Path, interpreter.search_path())),
-    )
-    findings = check_build(runtime, machine)
+    findings = check_build(runtime, _this_machine(Path.cwd()))
     failed = any(finding.status == REJECTED for finding in findings)
     if as_json:
         render.print_json(findings=findings, ready=not failed)
@@ -93,6 +87,23 @@ def main(runtime: Runtime, *, as_json: bool) -> int:
     ending = "the build would fail" if failed else "nothing was found that breaks a build"
     print(f"\n{ending}")
     return int(failed)
+
+
+def _this_machine(folder: Path) -> Machine:
+    return Machine(
+        env=os.environ,
+        folder=folder,
+        processors=_processors(),
+        sites=tuple(map(Path, interpreter.search_path())),
+    )
+
+
+def has_nvcc_for(torch: TorchInstall) -> bool:
+    """Whether torch is a CUDA build, and the nvcc that a build takes here is one that it allows."""
+    if not torch.cuda:
+        return False
+    toolkits = list(_toolkits(_this_machine(Path("/"))))
+    return _check_nvcc(torch, toolkits).status != REJECTED
 
 
 def _processors() -> int:

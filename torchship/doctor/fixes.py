@@ -386,17 +386,27 @@ def compile_here(binary: BinaryRecord, runtime: Runtime) -> Cure:
         return in_words(
             cures.OTHER_RELEASE, f"build the package that owns {binary.file} from its sources here"
         )
-    # Without the cache, which may hold what was compiled for another torch.
-    pip = f"{runtime.environment.pip()} --force-reinstall --no-deps"
-    pip += " --no-build-isolation --no-cache-dir"
     if owner.source:
+        pip = _compile(runtime.environment)
         return command_alone(cures.COMPILE_PACKAGE, f"{pip} {quoted(owner.source)}")
     if owner.has_sdist and "+" not in owner.version:
-        sources = f"--no-binary {owner.name} {owner.name}=={owner.version}"
-        return command_alone(cures.COMPILE_PACKAGE, f"{pip} {sources}")
+        command = compile_sdist(owner.name, owner.version, runtime.environment)
+        return command_alone(cures.COMPILE_PACKAGE, command)
     return in_words(
         cures.OTHER_RELEASE, f"build {owner.name} {owner.version} from its sources here"
     )
+
+
+def _compile(environment: Environment) -> str:
+    """The start of a command that compiles a package in this environment."""
+    # Without the cache, which may hold what was compiled for another torch.
+    options = "--force-reinstall --no-deps --no-build-isolation --no-cache-dir"
+    return f"{environment.pip()} {options}"
+
+
+def compile_sdist(name: str, version: str, environment: Environment) -> str:
+    """The command that compiles a release whose sources are on PyPI."""
+    return f"{_compile(environment)} --no-binary {name} {name}=={version}"
 
 
 def rebuild(binary: BinaryRecord, runtime: Runtime) -> Cure:
@@ -667,7 +677,7 @@ def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> Cur
     providers = (name for name, starts in _SYSTEM_SOFTWARE.items() if library.startswith(starts))
     software = next(providers, None)
     if software == "FFmpeg":
-        return _ffmpeg(library, runtime.environment)
+        return _ffmpeg(library, binary, runtime.environment)
     package = system_packages.apt_package_of(library)
     if package and runtime.environment.kind != "conda":
         return _by_apt(
@@ -683,16 +693,19 @@ def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> Cur
     )
 
 
-def _ffmpeg(library: str, environment: Environment) -> Cure:
-    """Install the FFmpeg that has a library."""
+def _ffmpeg(library: str, binary: BinaryRecord, environment: Environment) -> Cure:
+    """Install the FFmpeg that has a library, or another one for which the package has a file."""
     from . import system_packages  # an import of the package does not need it
 
     version = system_packages.ffmpeg_of(library)
     is_in_conda = environment.kind == "conda"
     if version is not None and is_in_conda:
         return _by_conda(environment, f'-c conda-forge "ffmpeg={version}"')
-    if version is not None and version == system_packages.ffmpeg_of_apt():
-        return _by_apt("ffmpeg", f"install FFmpeg, as root: {{command}}   (it has {library})")
+    of_apt = system_packages.ffmpeg_of_apt()
+    variant = re.sub(r"\d+(?=\.so$)", str(of_apt), binary.path.name)
+    has_variant = binary.owner is not None and variant in binary.owner.libraries
+    if of_apt is not None and (version == of_apt or (version is not None and has_variant)):
+        return _by_apt("ffmpeg", f"install FFmpeg {of_apt}, as root: {{command}}")
     source = "conda" if is_in_conda else "your system"
     return in_words(
         cures.SYSTEM_LIBRARY,

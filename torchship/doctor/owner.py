@@ -379,7 +379,7 @@ def _read(place: Path, folder: Path) -> Owner | None:
             built_for=tuple(vouchers),
             release_for=releases,
             channel="conda" if is_conda else "pip",
-            has_sdist=normal(name) in _with_sdists(),
+            has_sdist=has_sdist(name),
             source="" if is_conda else _source_of(place),
             wheel_tags=() if is_conda else tuple(wheel_tags(place)),
         )
@@ -521,6 +521,11 @@ def normal(name: str) -> str:
 def paired_releases(distribution: str) -> Mapping[Minor, str]:
     """The releases of a distribution that go with each torch minor, the best one first."""
     return _pairs().get(normal(distribution), {})
+
+
+def has_sdist(distribution: str) -> bool:
+    """Whether the releases of a distribution on PyPI are known to hold the sources."""
+    return normal(distribution) in _with_sdists()
 
 
 @cache

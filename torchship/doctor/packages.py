@@ -18,6 +18,7 @@ from .owner import (
     SITE_NAMES,
     distributions,
     find_owner,
+    has_sdist,
     is_shared_object_name,
     metadata_lines,
     normal,
@@ -57,6 +58,8 @@ _NEEDS = {
     "torch-spline-conv": "_version_",
     "vllm": "_C",
 }
+#: Of these, the packages whose sources are compiled for the CPU where there is no nvcc.
+_COMPILE_WITHOUT_NVCC = ("torch-cluster", "torch-scatter", "torch-sparse", "torch-spline-conv")
 #: Packages of which a part works without their binaries.
 _CAN_DO_WITHOUT = {
     "apex": "amp_C",
@@ -185,7 +188,7 @@ def _about(
         or find_other_cuda(package.site, files, objects, runtime)
         or _no_file_for_torch(package, runtime)
         or _no_file_for_cuda(package, objects, runtime.torch)
-        or _without_its_binaries(package, objects)
+        or _without_its_binaries(package, objects, runtime)
         or _falls_back(package, own)
         or _without_any(package, files, objects, is_named=is_named)
     )
@@ -312,7 +315,9 @@ def _no_file_for_cuda(
     )
 
 
-def _without_its_binaries(package: Package, objects: Sequence[str]) -> Finding | None:
+def _without_its_binaries(
+    package: Package, objects: Sequence[str], runtime: Runtime
+) -> Finding | None:
     name = normal(package.name)
     start = _NEEDS.get(name) or _CAN_DO_WITHOUT.get(name)
     if start is None or any(Path(file).name.startswith(start) for file in objects):
@@ -328,13 +333,27 @@ def _without_its_binaries(package: Package, objects: Sequence[str]) -> Finding |
         f"it was installed without its binaries ({start}*.so), so {what} fails",
         status=REJECTED if is_needed else NOTE,
     )
-    return finding._replace(
-        fix=cures.in_words(
-            cures.OTHER_BUILD,
-            f"install a wheel of {package.name} for this torch and CUDA, or compile it with nvcc "
-            "in reach",
-        )
+    return finding._replace(fix=_get_its_binaries(package, runtime))
+
+
+def _get_its_binaries(package: Package, runtime: Runtime) -> cures.Cure:
+    """Install a wheel, or compile the package if its sources and what they need are here."""
+    words = f"install a wheel of {package.name} for this torch and CUDA, or compile it"
+    is_compilable = (
+        has_sdist(package.name)
+        and "+" not in package.version
+        and (normal(package.name) in _COMPILE_WITHOUT_NVCC or _has_nvcc(runtime.torch))
     )
+    if not is_compilable:
+        return cures.in_words(cures.OTHER_BUILD, f"{words} with nvcc in reach")
+    command = fixes.compile_sdist(package.name, package.version, runtime.environment)
+    return cures.command_in_words(cures.COMPILE_PACKAGE, f"{words}: {{command}}", command)
+
+
+def _has_nvcc(torch: TorchInstall | None) -> bool:
+    from .build_check import has_nvcc_for  # few packages need it, and nvcc is run
+
+    return torch is not None and torch.root != NOWHERE and has_nvcc_for(torch)
 
 
 def _falls_back(package: Package, own: Sequence[Row]) -> Finding | None:

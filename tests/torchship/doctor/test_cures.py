@@ -133,11 +133,13 @@ def write_sources(folder: Path, name: str) -> Path:
     return folder
 
 
-def publish_sdist(place: SickEnvironment, name: str) -> None:
+def publish_sdist(place: SickEnvironment, name: str, *, file: str = "_C.so") -> None:
     folder = write_sources(place.folder / f"{name}-2.1.2", name)
+    script = folder / "setup.py"
+    script.write_text(script.read_text().replace("_C.so", file))
     (folder / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.1.2\n")
-    with tarfile.open(place.index / f"{name}-2.1.2.tar.gz", "w:gz") as file:
-        file.add(folder, folder.name)
+    with tarfile.open(place.index / f"{name}-2.1.2.tar.gz", "w:gz") as archive:
+        archive.add(folder, folder.name)
 
 
 @carries_out(cures.COMPILE_PACKAGE)
@@ -160,6 +162,26 @@ def test_a_package_with_sources_is_compiled_for_this_torch(
     before = place.is_cured(f"{name}/_C.so", cures.COMPILE_PACKAGE)
     assert ("--no-binary" in before.command) == (origin == "an sdist")
     assert place.installed_version("torch") == "2.13.0+cpu"
+
+
+@carries_out(cures.COMPILE_PACKAGE)
+def test_a_package_that_was_installed_without_its_binaries_is_compiled(
+    place: SickEnvironment,
+) -> None:
+    place.publish_torch("2.13.0+cpu", [ADD])
+    place.publish_wheel("torch_scatter", "2.1.2", {"torch_scatter/__init__.py": ""}, ["torch"])
+    place.install("torch", "torch-scatter")
+
+    def look() -> dict[str, object]:
+        command = "python -m torchship.doctor --json torch-scatter || true"
+        report = json.loads(place.type(command, PYTHONPATH=str(REPO)))
+        return {row["code"]: row["cause"] for row in report["notices"]}
+
+    before = look()["TD703"]
+    publish_sdist(place, "torch_scatter", file="_version_cpu.so")
+    place.type(before["command"])  # type: ignore[index]
+    assert "TD703" not in look()
+    assert (place.site / "torch_scatter" / "_version_cpu.so").is_file()
 
 
 @carries_out(cures.BUILD_FOR_GPU)

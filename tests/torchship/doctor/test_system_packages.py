@@ -14,6 +14,7 @@ from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
 from torchship.doctor import BinaryRecord, Environment, cures, fixes, system_packages
+from torchship.doctor.records import Owner
 
 ADD = "_ZN2at6Tensor3addEv"
 
@@ -96,9 +97,9 @@ def test_the_version_of_ffmpeg_is_told_by_the_name_of_its_library(
     assert system_packages.ffmpeg_of(library) == version
 
 
-def cure_of(library: str, kind: str) -> cures.Cure:
+def cure_of(library: str, kind: str, file: str = "_C.so", owner: Owner | None = None) -> cures.Cure:
     runtime = make_runtime()._replace(environment=Environment(kind))
-    binary = BinaryRecord(path=Path("/x/_C.so"), kind="extension", name="_C.so")
+    binary = BinaryRecord(path=Path("/x", file), kind="extension", name=file, owner=owner)
     return fixes.machine_library(library, binary, runtime)
 
 
@@ -110,6 +111,21 @@ def test_apt_is_named_only_where_its_ffmpeg_has_the_library(
     assert cure_of("libavutil.so.58", "pip").command == ""
     monkeypatch.setattr(system_packages, "ffmpeg_of_apt", lambda: None)
     assert cure_of("libavutil.so.57", "pip").command == ""
+
+
+def test_one_of_several_files_for_versions_of_ffmpeg_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As torchcodec has `libtorchcodec_core4.so` to `libtorchcodec_core8.so`."""
+    monkeypatch.setattr(system_packages, "ffmpeg_of_apt", lambda: 5)
+    names = ("libcodec4.so", "libcodec5.so")
+    owner = Owner(name="codec", version="1.0", libraries={name: Path("/x", name) for name in names})
+    fixes_of_all = {
+        cure_of(f"libavutil.so.{n + 52}", "pip", f"libcodec{n}.so", owner) for n in (4, 5)
+    }
+    (cure,) = fixes_of_all
+    assert cure.command.endswith("apt-get install -y ffmpeg")
+    assert cure_of("libavutil.so.56", "pip", "libother4.so", owner).command == ""
 
 
 @pytest.mark.parametrize(("release", "package"), [("bookworm", "libgl1"), ("other", "")])
