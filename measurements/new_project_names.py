@@ -32,16 +32,18 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULT, help="where to store the result")
     options = parser.parse_args()
     projects = []
+    has_failed = False
     for name, template in PROJECTS.items():
         with tempfile.TemporaryDirectory(prefix="new-project-") as temporary:
             folder = Path(temporary).resolve()
             trial = Trial(folder, clean_variables(folder), name=name)
             make_project(trial, make_archive(folder), template)
             run_both_commands(trial)
+        has_failed |= not all(step.passed for step in trial.steps)
         steps = [dataclasses.asdict(step) for step in trial.steps]
         projects.append({"name": name, "template": template, "steps": steps})
     storage.save({"processors": os.cpu_count(), "projects": projects}, options.out)
-    return 0 if all(step["passed"] for project in projects for step in project["steps"]) else 1
+    return int(has_failed)
 
 
 if __name__ == "__main__":
