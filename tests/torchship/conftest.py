@@ -42,6 +42,7 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> BuiltOnce:
     """Builds a small client where all processes of this run of pytest find it.
 
     ninja compiles only what no process has compiled before. A test that changes files needs a copy.
+    A client with one glue has a folder of its own, in which no other test finds or builds the rest.
     """
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -49,7 +50,8 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> BuiltOnce:
     def make(name: str, only: str = "") -> Project:
         with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            return build_client(name, shared / "clients" / f"{name}_client", only=only)
+            folder = shared / f"clients-{only or 'all'}"
+            return build_client(name, folder / f"{name}_client", only=only)
 
     return make
 
