@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from .listing import github, json_list, list_cells
 from .matrix import load, load_settings
 from .merge import merge
 from .options import Options, make_parser, read_options
-from .processes import interrupt
+from .processes import signals_interrupt
 from .root import MATRIX_NAME, find_root
 from .run import Release, base_channel
 from .schema import Matrix, pair
@@ -55,8 +54,11 @@ def carry_out(parsed: argparse.Namespace) -> int:
     Returns the exit code: 1 if a step failed, 2 if the command cannot be carried out, 130 if it
     was stopped, else 0.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)
+    with signals_interrupt():
+        return _carry_out(parsed)
+
+
+def _carry_out(parsed: argparse.Namespace) -> int:
     root = Path.cwd()
     try:
         options = read_options(parsed)

@@ -13,6 +13,7 @@ the lock before the exec.
 
 import contextlib
 import os
+import signal
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
@@ -112,3 +113,15 @@ def interrupt(*_: object) -> None:
         return
     end_children()
     raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def signals_interrupt() -> Iterator[None]:
+    """Lets SIGINT and SIGTERM call `interrupt` in a `with` block, and then what they did before."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

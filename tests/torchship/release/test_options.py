@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from torchship.release import __main__ as command
@@ -26,6 +28,14 @@ def test_an_empty_text_is_refused(option, value, capsys) -> None:
     """An unset variable of a script would start a full build."""
     assert main([option, value]) == 2
     assert f"{option}: got an empty text" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_leaves_the_handlers_of_signals_as_they_were(number: signal.Signals) -> None:
+    """A program that calls it in its process keeps its own; so does a run of tests."""
+    before = signal.getsignal(number)
+    assert main(["--dry-run", ""]) == 2
+    assert signal.getsignal(number) == before
 
 
 def test_an_empty_selector_is_refused(capsys) -> None:
