@@ -268,14 +268,16 @@ class Table:
 
     def __init__(
         self,
-        options: argparse.Namespace,
         stored: InterpreterTable | None,
+        *,
         missing: Sequence[MissingWheel],
+        only: Sequence[str],
+        pythons: Sequence[str],
     ) -> None:
         self.missing = [*dict.fromkeys([*(stored.missing if stored else ()), *missing])]
         self._rows = list(stored.rows) if stored else []
-        self._only: list[str] = options.only
-        self._python = " ".join(map(pyenv_name, options.python))
+        self._only = only
+        self._python = " ".join(map(pyenv_name, pythons))
         self._command = stored.command if stored and self._only else ""
 
     def lacks(self, torch: str, host: Host) -> bool:
@@ -328,7 +330,7 @@ def main() -> None:
     is_begun = interpreter_table.PATH.exists() and not options.again
     stored = interpreter_table.load() if is_begun else None
     missing = list(chain.from_iterable(samples.missing for samples in collected.values()))
-    table = Table(options, stored, missing)
+    table = Table(stored, missing=missing, only=options.only, pythons=options.python)
     start = time.monotonic()
     for torch in options.torches.split(","):
         for python, samples in collected.items():
