@@ -62,6 +62,7 @@ if ! $quick; then
     step "scripts/docs.sh"
     site_status=0
     wait "$site" || site_status=$?
+    trap 'rm -f "$site_log"' EXIT  # another process may get the number of the ended one
     cat "$site_log"
     ((site_status == 0)) || exit "$site_status"
   fi
@@ -89,8 +90,11 @@ unset "${PROJECT_PREFIX}_PREBUILT"
 
 if (($# == 0)); then
   cores=$(nproc)
-  # xdist by itself keeps files of few tests, which are the long ones here, for the end.
-  set -- -n "$((cores < 4 ? cores + 1 : 4))" --dist loadfile --no-loadscope-reorder
+  # xdist by itself keeps files of few tests, which are the long ones here, for the end. After a
+  # crash of a test process it would replace the process, and then wait without end for the tests
+  # that the process still had; without a replacement it stops, and names the test.
+  set -- -n "$((cores < 4 ? cores + 1 : 4))" --dist loadfile --no-loadscope-reorder \
+    --max-worker-restart 0
 fi
 if $slow; then
   set -- -m "not cuda and not network and not rehearsal" "$@"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,15 @@ def children_load_the_package() -> Iterator[None]:
     inherit it and find a package without its op."""
     os.environ.pop("LLTM_CONDA_LOAD", None)
     yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def signals_keep_their_handlers() -> Iterator[None]:
+    """A signal that a test leaves with another handler may end the process in a later test."""
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)
+    before = {number.name: signal.getsignal(number) for number in numbers}
+    yield
+    assert {number.name: signal.getsignal(number) for number in numbers} == before
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,13 @@ command is `Command(program, arguments)`; a program of ours is named by its path
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,7 +111,9 @@ class Sandbox:
         answer = ANSWERS.get(name) or ANSWERS.get(path.name, "")
         path.write_text(
             "#!/bin/sh\n"
-            '{ printf %s "$0"; [ $# = 0 ] || printf "\\037%s" "$@"; printf "\\036"; } >>"$RECORD"\n'
+            'call=$(printf %s "$0"; [ $# = 0 ] || printf "\\037%s" "$@"; printf "\\036")\n'
+            # In one write, as two programs of a script may run side by side.
+            'printf %s "$call" >>"$RECORD"\n'
             f"{answer}"
         )
         path.chmod(0o755)
@@ -168,6 +172,18 @@ class Parsed(BaseException):
         self.options = options
 
 
+@contextlib.contextmanager
+def the_same_signals() -> Iterator[None]:
+    """Gives the handlers back that a program sets for its own process."""
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def parse(module: str, arguments: Sequence[str]) -> argparse.Namespace:
     """What a Python program of ours understands; fails the test if it refuses the arguments."""
 
@@ -183,7 +199,7 @@ def parse(module: str, arguments: Sequence[str]) -> argparse.Namespace:
         return stop
 
     intermixed = stop_after("parse_known_intermixed_args")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, the_same_signals():
         patch.setattr(argparse.ArgumentParser, "parse_intermixed_args", intermixed)
         patch.setattr(argparse.ArgumentParser, "parse_args", stop_after("parse_known_args"))
         patch.setattr(sys, "argv", [module, *arguments])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,21 @@ def test_a_compiler_that_nvcc_or_torch_refuses_is_replaced_by_one_that_is_here(
     assert before.fix == "export CC=gcc-13 CXX=g++-13"
     mended = in_shell_after(before.fix, machine)
     assert find(mended, runtime_of("13.0"), "host compiler").status == OK
+
+
+def test_a_compiler_that_does_not_read_does_not_end_the_process(machine: Machine) -> None:
+    """A program that lets SIGPIPE end it, as many command lines do, may call the doctor."""
+    child = os.fork()
+    if child == 0:
+        code = 9
+        try:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            for _ in range(20):  # the compiler must have ended before the doctor writes
+                check_build(runtime_of(None), machine)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_the_bound_of_nvcc_does_not_count_for_a_cpu_build(machine: Machine, tmp_path: Path) -> None:
