@@ -7,8 +7,8 @@ the losses of ``train(model, "single", 0, 1)``.
 
 from __future__ import annotations
 
-import gc
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -120,11 +120,10 @@ def main(rank: str, world_size: str, init_file: str, *kinds: str) -> None:
         model: {kind: train(model, kind, int(rank), int(world_size)) for kind in kinds}
         for model in MODELS
     }
-    print(json.dumps(losses))
-    # What holds the group to the end of the process lets torch abort there, now and then.
-    gc.collect()
+    print(json.dumps(losses), flush=True)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    os._exit(0)  # at the end of Python, torch's threads of the group abort the process now and then
