@@ -12,6 +12,9 @@ import pytest
 REPO = Path(__file__).resolve().parents[1]
 PAGES = sorted(page for page in (REPO / "docs" / "gallery").glob("*.md") if page.stem != "index")
 MARKS = {
+    # They train, or start Python many times, for some ten seconds of processor time each.
+    "digits": (pytest.mark.slow,),
+    "broken-import": (pytest.mark.slow,),
     # It compiles an extension of torch's, for most of a minute.
     "tutorial": (pytest.mark.slow,),
     # It downloads torch and torchvision into an environment of its own.
