@@ -1,4 +1,4 @@
-"""Draws the stored tables of pairs, foreign objects and costs into docs/numbers/doctor.md.
+"""Draws the stored tables of pairs, foreign objects and costs into their pages of docs/numbers.
 
 python measurements/draw_tables.py
 """
@@ -26,7 +26,7 @@ from measurements.pair_table.table import PairTable  # noqa: E402
 from torchship.release.generated import Part, filled  # noqa: E402
 from torchship.release.support_table import row  # noqa: E402
 
-PAGE = REPO / "docs" / "numbers" / "doctor.md"
+PAGES = REPO / "docs" / "numbers"
 #: The name under which files that were damaged on purpose are stored beside distributions.
 DAMAGED = "damaged files"
 LETTERS = {"works": "W", "import error": "i", "call error": "c", "abort": "X", "wrong result": "!"}
@@ -215,20 +215,25 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part / max(1, whole):.1f} %"
 
 
-def page() -> str:
-    content = PAGE.read_text(encoding="utf-8")
+def pages() -> Iterator[tuple[Path, str]]:
+    """Each page that has tables, and its text with the tables of today's data."""
     tables = {
-        "pair-table": draw_pairs(pair_table.load()),
-        "foreign-table": draw_foreign(foreign_table.load()),
-        "interpreter-table": interpreter_table.draw(interpreter_table.load()),
-        "reported-table": drawing.draw(outcomes.load(), reported_cases.read()),
-        "cost-table": draw_costs(storage.RESULTS / "reader.json"),
+        "glue-pairs": {"pair-table": draw_pairs(pair_table.load())},
+        "doctor": {
+            "foreign-table": draw_foreign(foreign_table.load()),
+            "interpreter-table": interpreter_table.draw(interpreter_table.load()),
+            "reported-table": drawing.draw(outcomes.load(), reported_cases.read()),
+        },
+        "check-costs": {"cost-table": draw_costs(storage.RESULTS / "reader.json")},
     }
-    for name, drawn in tables.items():
-        part = Part(name=name, content=f"\n{drawn}\n\n")
-        content = filled(PAGE, content, part)
-    return content
+    for name, parts in tables.items():
+        page = PAGES / f"{name}.md"
+        content = page.read_text(encoding="utf-8")
+        for part, drawn in parts.items():
+            content = filled(page, content, Part(name=part, content=f"\n{drawn}\n\n"))
+        yield page, content
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for page, content in pages():
+        page.write_text(content, encoding="utf-8")

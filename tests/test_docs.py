@@ -158,6 +158,36 @@ def test_readme_begins_with_its_title_and_the_two_commands() -> None:
     assert commands.index("scripts/test.sh") == commands.index("scripts/build_all.sh host") + 1
 
 
+def test_the_readme_says_in_one_sentence_what_it_is() -> None:
+    after_the_title = README.split("\n\n")[1]
+    assert re.findall(r"[.!?](?=\s|$)", after_the_title) == ["."]
+    assert {"torch-doctor", "torchship", "lltm"} <= set(re.findall(r"[\w-]+", after_the_title))
+
+
+def test_the_readme_spells_lltm_out_once() -> None:
+    assert README.count("long-long-term memory") == 1
+
+
+def test_an_import_of_somebody_else_s_package_comes_first_when_it_fails() -> None:
+    page = (REPO / "docs" / "fails" / "index.md").read_text(encoding="utf-8")
+    assert re.findall("^## (.*)$", page, re.MULTILINE)[0] == "Somebody else's import fails"
+
+
+@pytest.mark.parametrize(
+    "part", ["my-norm\n├── build_matrix.yaml", "| step | takes |", "dist\n├── "]
+)
+def test_the_own_op_page_shows_the_project_its_steps_and_what_they_leave(part: str) -> None:
+    assert part in (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.stem not in ("notes", "CHANGELOG")], ids=name_of
+)
+def test_a_page_is_read_in_ten_minutes(page: Path) -> None:
+    """At 250 words a minute. Nobody reads through the notes or the changelog."""
+    assert len(page.read_text(encoding="utf-8").split()) <= 2600
+
+
 @pytest.mark.parametrize(
     "command",
     ["python -m torchship.doctor", "python -m torchship new", "python -m lltm_conda"],

@@ -174,6 +174,17 @@ def test_search_finds_the_page_of_a_word_first(
     assert first_result(page, address, words).startswith(place)
 
 
+def test_the_words_of_notes_and_of_the_changelog_are_not_searched() -> None:
+    script = (SITE / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(script.removeprefix("Search.setIndex(").removesuffix(")"))
+    found: set[str] = set()
+    for places in index["terms"].values():
+        numbers = places if isinstance(places, list) else [places]
+        found.update(index["docnames"][number] for number in numbers)
+    assert "fails/messages" in found
+    assert not found & {"numbers/notes", "contribute/changelog"}
+
+
 # How many columns of each block of code can be seen, and how many its longest line has.
 COLUMNS = """() => [...document.querySelectorAll("article pre")]
   .filter((block) => block.offsetParent !== null)

@@ -5,7 +5,7 @@
 judges every file of hostile_files.py and every case of hostile_packages.py, each in a process
 of its own, prints the processor time and the memory of each, and stores them in
 measurements/results/reader.json, which measurements/draw_tables.py shows in
-docs/numbers/doctor.md. tests/torchship/doctor/test_compat_hostile.py and
+docs/numbers/check-costs.md. tests/torchship/doctor/test_compat_hostile.py and
 test_compat_budgets.py hold a sample to the limits.
 """
 
