@@ -39,6 +39,7 @@ class Theatre:
     cyclonedx: Path | None = None
     prebuilt: Prebuilt = field(init=False)
     _played: int = 0
+    _made: int = 0
     _released: Forge | None = None
 
     def __post_init__(self) -> None:
@@ -119,8 +120,9 @@ class Theatre:
 
     def make_forge(self) -> Forge:
         """A world in which nothing has been released, and the site shows earlier versions."""
-        folder = self.folder / "plays" / str(self._played)
+        folder = self.folder / "worlds" / str(self._made)
         folder.mkdir(parents=True)
+        self._made += 1
         forge = Forge(
             folder=folder,
             settings=self.prebuilt.settings,
