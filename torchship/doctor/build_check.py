@@ -151,23 +151,21 @@ def _output_of(command: list[str], content: str = "") -> tuple[int, str]:
 
     `content` is its standard input, of at most 4 KiB, which each pipe holds.
     """
-    # Written before the program starts: a later write to one that does not read raises SIGPIPE,
-    # which ends a process whose host has set that signal to its default.
-    read_end, write_end = os.pipe()
-    os.write(write_end, content.encode())
-    os.close(write_end)
-    with (
-        os.fdopen(read_end) as standard_input,
-        suppress(OSError, subprocess.SubprocessError, ValueError),
-    ):
-        run = subprocess.run(
-            command,
-            stdin=standard_input,
-            capture_output=True,
-            timeout=_SECONDS_OF_PROGRAM,
-            text=True,
-            errors="replace",
-        )
+    with suppress(OSError, subprocess.SubprocessError, ValueError):
+        # Written before the program starts: a later write to one that does not read raises
+        # SIGPIPE, which ends a process whose host has set that signal to its default.
+        read_end, write_end = os.pipe()
+        os.write(write_end, content.encode())
+        os.close(write_end)
+        with os.fdopen(read_end) as standard_input:
+            run = subprocess.run(
+                command,
+                stdin=standard_input,
+                capture_output=True,
+                timeout=_SECONDS_OF_PROGRAM,
+                text=True,
+                errors="replace",
+            )
         return run.returncode, (run.stdout + run.stderr)[:_MAX_OUTPUT]
     return -1, ""
 
