@@ -2,9 +2,8 @@
 
 `fake_NAME` has the arguments of ``torch.ops.lltm.NAME``, which ``csrc/ops`` declares, and
 returns uninitialised results. Its refusals have the texts of ``csrc/ops/operands.h``.
+Without postponed annotations: a NamedTuple would compile each of them when it is imported.
 """
-
-from __future__ import annotations
 
 from typing import NamedTuple
 

@@ -43,9 +43,9 @@ class Image:
         self.dynamic += [(elf.STRING_TABLE, at), (elf.STRING_TABLE_SIZE, length)]
         return at
 
-    def symbols(self, names: list[int]) -> None:
-        """Append undefined symbols with these offsets into the string table."""
-        table = b"".join(elf.Symbol(name).pack() for name in names)
+    def symbols(self, names: list[int], *, section: int = 0) -> None:
+        """Append symbols with these offsets into the string table; undefined by default."""
+        table = b"".join(elf.Symbol(name, section=section).pack() for name in names)
         at = self.add(table)
         self.dynamic.append((elf.SYMBOL_TABLE, at))
         self.sections.append((".dynsym", 11, at, len(table)))
@@ -115,10 +115,10 @@ def shared_symbols(unit: bytes, count: int, start: bytes = b"") -> Image:
     return image
 
 
-def many_symbols(name: bytes, count: int) -> Image:
+def many_symbols(name: bytes, count: int, *, section: int = 0) -> Image:
     image = Image()
     image.strings(b"\0" + (name + b"\0") * count)
-    image.symbols([1 + index * (len(name) + 1) for index in range(count)])
+    image.symbols([1 + index * (len(name) + 1) for index in range(count)], section=section)
     return image
 
 

@@ -103,7 +103,7 @@ def _services(root: Path, project: Project, budget: Budget) -> Iterator[Service]
     for path in shared_objects(root):
         budget.check_time()
         binary = read_binary(path)
-        if needs_torch_or_cuda(binary) or binary.problems:
+        if needs_torch_or_cuda(binary) or binary.problems or binary.too_large:
             owned = binary._replace(owner=find_owner(path, [root]))
             yield _service(path.relative_to(root).as_posix(), owned, runtime, budget)
 
@@ -135,6 +135,8 @@ def _service(name: str, binary: BinaryRecord, runtime: Runtime, budget: Budget) 
 
 def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int], budget: Budget) -> str:
     """How an object fits a torch minor with its best C++ ABI: "works", "unknown" or "fails"."""
+    if binary.too_large:
+        return "unknown"
     states = []
     for abi in {0, 1} if minor < (2, 7) else {1}:
         torch = release(f"{dotted(minor)}.0", minor, abi)

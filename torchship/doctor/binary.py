@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 
-from .elf import Elf
+from .elf import Elf, ElfBoundError
 from .layouts import SLOTS
 from .records import (
     LAYOUT_SECTION,
@@ -91,9 +91,9 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
     """Read a shared object.
 
     Nothing is raised: if the file is malformed or cannot be read, the kind is "unreadable"
-    and `problems` says why. A file of 1 MB takes at most 1 s and 100 MB of memory. An
-    import of the package reads files `light`: it trusts the architectures in the record and
-    skips the GPU code.
+    and `problems` says why; if it exceeds a bound of the reader, `too_large` does. A file of
+    1 MB takes at most 1 s and 100 MB of memory. An import of the package reads files `light`:
+    it trusts the architectures in the record and skips the GPU code.
     """
     path = Path(path)
     blank = unread(path)
@@ -102,6 +102,8 @@ def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
             return _read(elf, blank, light)
     except OSError as error:
         return blank._replace(problems=(error.strerror or str(error),))
+    except ElfBoundError as error:
+        return blank._replace(too_large=str(error))
     except ValueError as error:  # an ElfError, or a path that no file can have
         what, platform = _other_format(path)
         if platform is not None:

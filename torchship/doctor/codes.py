@@ -132,6 +132,7 @@ BUILD_MEMORY = Code("TD808", "The build runs out of memory")
 BUDGET_SPENT = Code("TD901", "The check was stopped, because it takes too long")
 STALE_ALLOWANCE = Code("TD902", "An entry of the allow-list that no longer occurs")
 MESSAGE_UNKNOWN = Code("TD903", "A message that the doctor does not know")
+TOO_LARGE = Code("TD904", "The file has more names or headers than the doctor reads")
 
 #: Every code, by its name such as `TD110`.
 ALL: dict[str, Code] = {code: code for code in globals().values() if isinstance(code, Code)}

@@ -338,10 +338,10 @@ class _Choice:
 
     def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
         """Whether to judge a file: one that needs torch or CUDA, or of a package that requires
-        torch, a damaged one or one for another system. If the user names anything,
-        also a file that is named by its path, a single file, and files with problems or for
-        another platform."""
-        is_damaged = bool(binary.problems)
+        torch, a damaged or too large one or one for another system. If the user names
+        anything, also a file that is named by its path, a single file, and files with problems
+        or for another platform."""
+        is_damaged = bool(binary.problems or binary.too_large)
         is_unfit = is_damaged or _is_of_another_system(binary, runtime)
         if needs_torch_or_cuda(binary) or (is_unfit and self._is_of_torch(binary.path)):
             return True

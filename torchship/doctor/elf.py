@@ -4,12 +4,13 @@ The reader handles only 64-bit little-endian files. It maps no file into memory,
 mapped file that shrinks kills the process that reads it. Every read is checked against the
 size of the file, and every loop is bounded. The total length of the names is bounded, too,
 since many entries can share one long string. A malformed file causes at worst an
-`ElfError`, never a crash, a hang or an unbounded use of memory. If a file has a GNU hash
+`ElfError`, never a crash, a hang or an unbounded use of memory. A file that exceeds a bound may
+be whole all the same, so it causes an `ElfBoundError`. If a file has a GNU hash
 table, `defines` looks a symbol up in that table, as the dynamic linker does; in
 `libtorch_cpu.so` (400 MB) this takes microseconds.
-"""
 
-from __future__ import annotations
+Without postponed annotations: a NamedTuple would compile each of them when it is imported.
+"""
 
 import os
 import stat
@@ -27,7 +28,7 @@ MAGIC = b"\x7fELF"  #: how every ELF file begins
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
 
-# No real extension comes near these bounds. They limit the time and memory for a malicious file.
+# Few real extensions come near these bounds. They limit the time and memory for a malicious file.
 _MAX_ENTRIES = 4096  # headers, dynamic tags, versions, symbols of a bucket
 _MAX_NEEDED = 1024
 _MAX_NAME = 1 << 14
@@ -41,7 +42,7 @@ _MAX_SYMBOLS = 1_000_000
 _MAX_SYMBOL = 1 << 16
 _USUAL_SYMBOL = 1 << 9
 _MAX_SYMBOL_TABLE = 256 << 20
-_MAX_SYMBOLS_TOTAL = 32 << 20
+_MAX_KEPT_NAMES = 32 << 20  # of a file's undefined symbols, or of its defined ones
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
 _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 10, 14, 15, 29
@@ -65,7 +66,11 @@ _SHT_NOBITS, _SHT_DYNSYM = 8, 11
 
 
 class ElfError(ValueError):
-    """The file is damaged, implausible or no 64-bit ELF shared object."""
+    """The file is damaged or no 64-bit ELF shared object, or an `ElfBoundError`."""
+
+
+class ElfBoundError(ElfError):
+    """The file has more of something than this reader reads; it may be whole."""
 
 
 class VersionNeed(NamedTuple):
@@ -104,6 +109,7 @@ class Elf:
 
     Raises:
         ElfError: the file is not a whole ELF shared object.
+        ElfBoundError: the file exceeds a bound of this reader.
         OSError: the file cannot be opened or read.
     """
 
@@ -121,7 +127,7 @@ class Elf:
             os.close(self._file)
             raise
 
-    def __enter__(self) -> Elf:
+    def __enter__(self) -> "Elf":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -155,10 +161,10 @@ class Elf:
         content = self.read(start + offset, min(size - offset, _MAX_NAME))
         name, nul, _ = content.partition(b"\0")
         if not nul:
-            raise ElfError("a string does not end")
+            raise _endless(size - offset, _MAX_NAME)
         self._names_left -= len(name)
         if self._names_left < 0:
-            raise ElfError("more text in names than any library has")
+            raise ElfBoundError(f"over {_MAX_NAMES_TOTAL} bytes of names of libraries and versions")
         return printable(name)
 
     def _read_headers(self) -> tuple[int, int]:
@@ -177,7 +183,7 @@ class Elf:
         if kind not in (_ET_EXEC, _ET_DYN):
             raise ElfError(f"ELF type {kind} is not a shared object")
         if phnum > _MAX_ENTRIES or shnum > _MAX_ENTRIES:
-            raise ElfError("an implausible number of headers")
+            raise ElfBoundError(f"{phnum} program headers and {shnum} section headers")
         if (phnum and phentsize != 56) or (shnum and shentsize != 64):
             raise ElfError(f"program headers of {phentsize} bytes, section headers of {shentsize}")
         segments = self.read(phoff, phnum * 56, "the program header table")
@@ -236,7 +242,7 @@ class Elf:
             else:
                 tags[tag] = value
         if len(name_offsets) > _MAX_NEEDED:
-            raise ElfError("an implausible number of needed libraries")
+            raise ElfBoundError(f"{len(name_offsets)} needed libraries")
         if _DT_STRTAB not in tags or _DT_STRSZ not in tags:
             raise ElfError("no string table")
         self._tags = tags
@@ -278,7 +284,7 @@ class Elf:
             return b""
         offset, size = self._sections[self._names_section][4:6]
         if size > _MAX_SECTION_NAMES:
-            raise ElfError(f"{size} bytes of section names, more than any library has")
+            raise ElfBoundError(f"{size} bytes of section names")
         return self.read(offset, size, "the section name table")
 
     def section_bytes(self, name: str) -> bytes | None:
@@ -324,7 +330,7 @@ class Elf:
                     )
                 )
                 if len(needs) > _MAX_ENTRIES:
-                    raise ElfError("an implausible number of version needs")
+                    raise ElfBoundError(f"over {_MAX_ENTRIES} needed symbol versions")
         return tuple(needs)
 
     def version_definitions(self) -> tuple[str, ...]:
@@ -371,7 +377,7 @@ class Elf:
             yield symbol, value
             if value & 1:
                 return
-        raise ElfError("a hash chain that does not end")
+        raise ElfBoundError(f"over {_MAX_ENTRIES} symbols in one bucket of the hash table")
 
     def _symbol_count(self) -> int:
         """The number of dynamic symbols: by the section header, else by a hash table, else 0."""
@@ -384,7 +390,7 @@ class Elf:
             return 0
         buckets, first, _, _, _, bucket_at, _ = self._gnu
         if buckets > _MAX_SYMBOLS:
-            raise ElfError("more symbols than any extension has")
+            raise ElfBoundError(f"a symbol hash table of {buckets} buckets")
         last = max(self._unpack(f"<{buckets}I", bucket_at), default=0)
         return first if last < first else max(symbol for symbol, _ in self._chain(last)) + 1
 
@@ -401,21 +407,24 @@ class Elf:
         count = self._symbol_count()
         start, size = self._strings
         if count > _MAX_SYMBOLS or size > _MAX_SYMBOL_TABLE:
-            raise ElfError(f"{count} symbols in {size} bytes, more than any extension has")
+            raise ElfBoundError(f"{count} symbols with {size} bytes of names")
         table = self.read(at, count * 24, "the symbol table")
         strings = self.read(start, size)
         # Names may share bytes, but in real files their total length is below twice the table's.
-        left = min(2 * len(strings), _MAX_SYMBOLS_TOTAL)
+        left = 2 * len(strings)
+        left_to_keep = _MAX_KEPT_NAMES
         for number, entry in enumerate(struct.iter_unpack("<IBBHQQ", table)):
             name, info, _, section, _, _ = entry
             if name == 0 or info >> 4 == _STB_LOCAL:
                 continue
             end = strings.find(b"\0", name, name + _MAX_SYMBOL)
             if end < 0:
-                raise ElfError("a string does not end")
+                raise _endless(size - name, _MAX_SYMBOL)
             left -= end - name
-            if left < 0:
-                raise ElfError("more symbol text than any extension has")
+            if section == 0:  # the names that the callers keep
+                left_to_keep -= end - name
+            if left < 0 or left_to_keep < 0:
+                raise _too_much_text()
             yield number, strings[name:end], section != 0, info >> 4 == _STB_WEAK
 
     def references(self) -> list[Reference]:
@@ -440,9 +449,9 @@ class Elf:
     def _first_references(self, count: int) -> Iterator[tuple[int, bytes]]:
         """(number, name) of the strong undefined symbols among the first `count` symbols."""
         if count > _MAX_SYMBOLS:
-            raise ElfError(f"{count} undefined symbols, more than any extension has")
+            raise ElfBoundError(f"{count} undefined symbols")
         table = self.read(self._offset(self._tags[_DT_SYMTAB]), count * 24, "the symbol table")
-        left = _MAX_SYMBOLS_TOTAL
+        left = _MAX_KEPT_NAMES
         for number, entry in enumerate(struct.iter_unpack("<IBBHQQ", table)):
             offset, info, _, section, _, _ = entry
             if offset == 0 or section or info >> 4 in (_STB_LOCAL, _STB_WEAK):
@@ -450,7 +459,7 @@ class Elf:
             name = self._symbol_name(offset)
             left -= len(name)
             if left < 0:
-                raise ElfError("more symbol text than any extension has")
+                raise _too_much_text()
             yield number, name
 
     def _symbol_name(self, offset: int) -> bytes:
@@ -460,7 +469,7 @@ class Elf:
             name, nul, _ = content.partition(b"\0")
             if nul:
                 return name
-        raise ElfError("a string does not end")
+        raise _endless(size - offset, _MAX_SYMBOL)
 
     def _version_number(self, symbol: int) -> int:
         if _DT_VERSYM not in self._tags:
@@ -472,8 +481,12 @@ class Elf:
     def _defined(self) -> dict[bytes, list[int]]:
         """The numbers of the defined symbols of each name."""
         numbers: dict[bytes, list[int]] = {}
+        left = _MAX_KEPT_NAMES
         for number, name, is_defined, _ in self._numbered_symbols():
             if is_defined:
+                left -= len(name)
+                if left < 0:
+                    raise _too_much_text()
                 numbers.setdefault(name, []).append(number)
         return numbers
 
@@ -483,11 +496,11 @@ class Elf:
         assert self._gnu is not None
         _, _, bloom, _, bloom_at, _, _ = self._gnu
         if bloom * 8 > _MAX_BLOOM:
-            raise ElfError("a larger symbol hash table than any library has")
+            raise ElfBoundError(f"a Bloom filter of {bloom * 8} bytes")
         return self.read(bloom_at, bloom * 8, "the symbol hash table")
 
     def defines(
-        self, name: str | bytes, budget: Budget | None = None, *, version: str = ""
+        self, name: str | bytes, budget: "Budget | None" = None, *, version: str = ""
     ) -> bool:
         """Whether the dynamic linker finds `name` of this version ("" for any) in this library.
 
@@ -537,6 +550,17 @@ class Elf:
             return False
         is_named = self.read(start + offset, len(name) + 1) == name + b"\0"
         return is_named and self._has_version(symbol, version)
+
+
+def _endless(left: int, bound: int) -> ElfError:
+    """The error for a string that does not end in `bound` bytes, of which the table has `left`."""
+    if left > bound:
+        return ElfBoundError(f"a name of over {bound} bytes")
+    return ElfError("a string does not end")
+
+
+def _too_much_text() -> ElfBoundError:
+    return ElfBoundError(f"over {_MAX_KEPT_NAMES >> 20} MiB of symbol names")
 
 
 @lru_cache(maxsize=1 << 14)

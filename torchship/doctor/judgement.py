@@ -38,7 +38,8 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """
     of_the_file = tuple(checks.host.check_whole_file(binary, runtime))
     verdict = Verdict(binary, of_the_file)
-    if verdict.rejection:  # the other dimensions need a whole file of this release
+    # The other dimensions need a file that was read, and a whole one of this release.
+    if verdict.rejection or binary.too_large:
         return verdict
     findings = (check(binary, runtime) for check in checks.ALL)
     return Verdict(binary, (*of_the_file, *filter(None, findings)))
@@ -99,24 +100,25 @@ def _judge_ours(
 ) -> Verdict:
     """Judge an object of the project. Raises BudgetSpentError."""
     verdict = judge(binary, runtime)
-    if verdict.rejection:
+    if verdict.rejection or binary.too_large:
         return verdict
     if runtime.torch and runtime.torch.root == NOWHERE:
         return _judge_by_version(binary, runtime)
     key = str(binary.path)
+    facts = runtime
     if binary.kind == "glue" and runtime.torch and key not in runtime.missing_symbols:
         try:
             missing = torch_probe.missing_symbols(binary, runtime.torch, budget)
         except (ElfError, OSError) as error:
             return judge(binary, _damaged(runtime, runtime.torch, error))
-        runtime = runtime._replace(missing_symbols={**runtime.missing_symbols, key: missing})
+        facts = facts._replace(missing_symbols={**facts.missing_symbols, key: missing})
     unsure = any(f.status == UNKNOWN and f.dimension == "libraries" for f in verdict.findings)
     if key not in runtime.missing_libraries and (unsure or not light):
         from . import linking  # not needed by an ordinary import of the package
 
         libraries = linking.missing_libraries(binary, runtime.torch, budget)
-        runtime = runtime._replace(missing_libraries={**runtime.missing_libraries, key: libraries})
-    return judge(binary, runtime)
+        facts = facts._replace(missing_libraries={**facts.missing_libraries, key: libraries})
+    return verdict if facts is runtime else judge(binary, facts)
 
 
 def _judge_of_others(binary: BinaryRecord, runtime: Runtime, budget: Budget) -> Verdict:
@@ -154,6 +156,8 @@ def _judge_one_of_others(
     # Before its symbols are looked up, this verdict is only to stop at what cannot be linked.
     verdict = judge(binary, runtime)
     if verdict.rejection and verdict.rejection.dimension in ("file", "platform", "package"):
+        return verdict, []
+    if binary.too_large:
         return verdict, []
     if torch is not None and torch.root == NOWHERE:
         return _judge_by_version(binary, runtime), []

@@ -1,11 +1,11 @@
 """The model of a process: what it has loaded, and what loading one more object would do."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .budget import Budget
-from .elf import Elf, ElfError, Reference
+from .budget import Budget, BudgetSpentError
+from .elf import Elf, ElfBoundError, ElfError, Reference
 from .linker import (
     Head,
     Place,
@@ -280,7 +280,7 @@ def _missing_symbols(
     for provider in providers:
         if not left:
             break
-        with suppress(ElfError, OSError), Elf(provider) as elf:
+        with suppress(ElfError, OSError), _bounded(provider), Elf(provider) as elf:
             missing_here = []
             for ref in left:
                 if not elf.defines(ref.name, budget, version=ref.version):
@@ -297,11 +297,20 @@ def _missing_symbols(
     return {path: tuple(names) for path, names in missing.items()}
 
 
+@contextmanager
+def _bounded(path: Path) -> Iterator[None]:
+    """Raises BudgetSpentError where a library has more than the doctor reads."""
+    try:
+        yield
+    except ElfBoundError as error:
+        raise BudgetSpentError(f"reading {printable(path.name)} with {error}") from None
+
+
 def _users_of_references(files: Iterable[Path]) -> dict[Reference, list[Path]]:
     """The files that need each strong undefined symbol."""
     users: dict[Reference, list[Path]] = {}
     for path in files:
-        with suppress(ElfError, OSError), Elf(path) as elf:
+        with suppress(ElfError, OSError), _bounded(path), Elf(path) as elf:
             for reference in elf.references():
                 if reference.name != _UNUSED and len(users) < _MAX_REFERENCES:
                     users.setdefault(reference, []).append(path)

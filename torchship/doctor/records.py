@@ -340,6 +340,9 @@ class BinaryRecord(Record, kw_only=True):
     #: the file. 0 if unknown.
     alignment: int = 0
     problems: tuple[str, ...] = ()  #: the faults of the file itself; empty for a whole file
+    #: What the file has more of than the doctor reads, such as "4097 program headers"; then
+    #: nothing else is known. "" for a file that was read.
+    too_large: str = ""
     owner: Owner | None = None  #: that lists the file; None if not looked for or not found
     #: The torch minors that the objects beside it were built for, each with its source; empty
     #: if they were not looked at, or tell nothing.

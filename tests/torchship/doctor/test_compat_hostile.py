@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from small_client import PROJECT
 from measurements.reader.hostile_files import (
     MEGABYTES,
     SECONDS,
+    Image,
     in_section,
     many_places,
+    many_symbols,
     one_symbol,
     overlapping_needs,
     real_objects,
@@ -27,6 +30,7 @@ from measurements.reader.hostile_files import (
 from measurements.reader.reader_costs import cost_of, exercise, mutations
 from torchship.doctor import (
     BinaryRecord,
+    codes,
     fatbin,
     find_torch,
     judge_file,
@@ -35,6 +39,7 @@ from torchship.doctor import (
     render,
 )
 from torchship.doctor.elf import Elf, ElfError
+from torchship.doctor.records import UNKNOWN
 from torchship.doctor.text import printable
 
 
@@ -244,3 +249,50 @@ def test_a_file_without_permission_is_a_finding(sample: Path, public_folder: Pat
             os.setuid(65534)
         os._exit(0 if read_binary(path).problems == ("Permission denied",) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("image", "bound"),
+    [
+        (lambda: overlapping_needs(1025, 20), "1025 needed libraries"),
+        (lambda: overlapping_needs(1000, 16_000), "over 262144 bytes of names"),
+        (lambda: one_symbol(b"_ZN2at" + b"x" * 70_000), "a name of over 65536 bytes"),
+        (lambda: many_symbols(b"_ZN2at" + b"x" * 1000, 40_000), "over 32 MiB of symbol names"),
+    ],
+    ids=["needs", "names", "one symbol name", "symbol names"],
+)
+def test_of_a_file_beyond_a_bound_nothing_can_be_told(
+    image: Callable[[], Image], bound: str, tmp_path: Path
+) -> None:
+    """Such a file may be whole, so it is not called damaged."""
+    path = image().write(tmp_path / "x.so")
+    verdict = judge_file(path, probe_runtime(gpu=False, project=PROJECT))
+    assert verdict.rejection is None
+    assert verdict.cause is not None
+    assert verdict.cause.status == UNKNOWN
+    assert verdict.cause.code == codes.TOO_LARGE
+    assert bound in verdict.cause.why
+
+
+def test_of_a_file_that_needs_one_beyond_a_bound_nothing_can_be_told(tmp_path: Path) -> None:
+    library = shared_object(tmp_path / "libmany.so", soname="libmany.so")
+    path = shared_object(
+        tmp_path / "x.so",
+        undefined=["_ZN2at9elsewhereEv"],
+        libraries=[library],
+        flags=["-Wl,-rpath,$ORIGIN"],
+    )
+    many_symbols(b"x" * 1000, 40_000).write(library)
+    verdict = judge_file(path, probe_runtime(gpu=False, project=PROJECT))
+    assert verdict.rejection is None
+    assert verdict.cause is not None
+    assert verdict.cause.status == UNKNOWN
+    assert "libmany.so with over 32 MiB of symbol names" in verdict.cause.why
+
+
+def test_the_names_of_its_defined_symbols_are_no_bound_of_an_extension(tmp_path: Path) -> None:
+    """intel-extension-for-pytorch 2.8.0 has 41 MB of them."""
+    image = many_symbols(b"_ZN2at" + b"x" * 1000, 40_000, section=1)
+    binary = read_binary(image.write(tmp_path / "x.so"))
+    assert not binary.too_large
+    assert not binary.problems

@@ -27,9 +27,20 @@ STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py", "import ")
 def check_whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
     """Is the file whole and from this version of the package, and do kernels fit the glue?
 
-    Yields up to four findings; a rejection is the last one.
+    Yields up to four findings; a rejection is the last one. Of a file that is too large to be
+    read, nothing can be told.
     """
     requirement = "a whole shared object"
+    if binary.too_large:
+        yield Finding(
+            dimension="file",
+            status=UNKNOWN,
+            code=codes.TOO_LARGE,
+            observed=binary.too_large,
+            needed=requirement,
+            why=f"{binary.file} has {binary.too_large}, more than the doctor reads",
+        )
+        return
     if binary.kind == "unreadable" or binary.problems:
         yield _damaged_file(binary, runtime, requirement)
         return

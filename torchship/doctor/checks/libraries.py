@@ -72,7 +72,7 @@ def check_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 def _not_looked_for(binary: BinaryRecord) -> Finding | None:
     """Libraries of CUDA are often missing; if they were not looked for, nothing can be told."""
-    cuda = [name for name in binary.needed if re.match(_LIBRARY_OF_CUDA, name)]
+    cuda = [name for name in binary.needed if _is_of_cuda(name)]
     if not cuda:
         return None
     return Finding(
@@ -83,6 +83,12 @@ def _not_looked_for(binary: BinaryRecord) -> Finding | None:
         needed=some(cuda),
         why="not looked for",
     )
+
+
+def _is_of_cuda(library: str) -> bool:
+    if not library.startswith(("libcu", "libn")):
+        return False  # so that most imports of a project compile no pattern
+    return re.match(_LIBRARY_OF_CUDA, library) is not None
 
 
 def _in_other_wheels(binary: BinaryRecord, missing: Sequence[str]) -> Finding:
@@ -178,7 +184,7 @@ def _fault_of_missing(library: str) -> faults.Fault:
         return faults.CPU_TORCH_SWAPPED_IN if is_for_gpu else faults.TORCH_NOT_LOADED
     if library.startswith(LIBRARIES_OF_DRIVER):
         return faults.DRIVER
-    is_of_cuda = re.match(_LIBRARY_OF_CUDA, library) is not None
+    is_of_cuda = _is_of_cuda(library)
     return faults.CUDA_MAJOR if is_of_cuda else faults.SYSTEM_LIBRARIES
 
 
