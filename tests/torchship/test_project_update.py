@@ -92,6 +92,17 @@ def test_an_update_to_the_same_torchship_changes_nothing(repo: Path, today: Path
     assert files(repo) == before
 
 
+def test_write_generated_names_each_file_that_it_changes(repo: Path, today: Path) -> None:
+    matrix = repo / "build_matrix.yaml"
+    content = matrix.read_text(encoding="utf-8")
+    matrix.write_text(content.replace("operator: affine", "operator: other"), encoding="utf-8")
+    result = torchship("generate", cwd=repo, path=today)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert RECORD in changed(repo)
+    named = {line.removeprefix("written ") for line in result.stdout.splitlines()}
+    assert named == changed(repo) - {"build_matrix.yaml"}
+
+
 def test_the_archive_and_the_generated_files_move(repo: Path, later: Path) -> None:
     result = update(repo, later)
     assert result.returncode == 0, result.stderr

@@ -63,19 +63,25 @@ def write_record(root: Path, record: VendorRecord) -> None:
     replace_file(root / PATH, content.encode())
 
 
-def note_generated(root: Path, names: Iterable[str]) -> None:
-    """Records that torchship has written these files just now, where `root` has a record."""
+def note_generated(root: Path, names: Iterable[str]) -> bool:
+    """Records that torchship has written these files just now, where `root` has a record.
+
+    Returns whether the record changed.
+    """
     if not is_project(root):
-        return
+        return False
     record = read_record(root)
     generated = dict(record.generated)
     for name in names:
         if name in generated:
             generated[name] = content_digest((root / name).read_bytes())
+    if generated == record.generated:
+        return False
     write_record(
         root,
         VendorRecord(version=record.version, archive=record.archive, generated=generated),
     )
+    return True
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = 0o644) -> None:

@@ -10,7 +10,7 @@ from packaging.version import Version
 from rich.console import Console
 
 from ..builder.options import FILE_NAME
-from ..project.record import note_generated
+from ..project.record import PATH, note_generated
 from . import ReleaseError, cibuildwheel, evidence, support_table
 from .build_schema import Build
 from .cells import STDLIB, all_cells, for_conda, render
@@ -270,9 +270,12 @@ def write(settings: Settings, console: Console) -> None:
 
 
 def write_stale(settings: Settings) -> list[str]:
-    """Writes the files that are missing or outdated; returns their paths in the checkout."""
+    """Writes the files that are missing or outdated; returns their paths in the checkout.
+
+    The record of generated files is one of them, if a hash in it changes.
+    """
     stale = drifted(settings)
     for name, content in stale.items():
         write_atomically(settings.repo / name, content)
-    note_generated(settings.repo, stale)
-    return list(stale)
+    is_noted = note_generated(settings.repo, stale)
+    return [*stale, *([PATH.as_posix()] if is_noted else [])]
