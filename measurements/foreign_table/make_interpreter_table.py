@@ -188,9 +188,12 @@ def make_rows(
     tasks = [sample.task for sample in samples]
     if not tasks:
         return []
-    (of_torch, *judgements), _ = run(
+    (of_torch, *judgements), error = run(
         host, [str(JUDGE), str(torch)], tasks, torch=torch, library_path=path
     )
+    if len(judgements) < len(tasks):
+        stopped_at = object_name(tasks[len(judgements)])
+        raise SystemExit(f"{host.name}, torch {version}: no verdict on {stopped_at}: {error}")
     load = partial(run, host, [str(PROGRAM)], torch=torch, library_path=path)
     size = -(-len(tasks) // WORKERS)
     parts = [tasks[start : start + size] for start in range(0, len(tasks), size)]
