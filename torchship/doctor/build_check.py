@@ -437,7 +437,7 @@ def _check_ninja(machine: Machine, runtime: Runtime) -> Finding:
         observed="no ninja on PATH runs",
         needed="ninja",
         why="without ninja, torch compiles one file at a time, and `load` refuses to compile",
-        fix=fixes.install_requirement(runtime.environment, "ninja"),
+        fix=fixes.install_requirements(runtime.environment, "ninja"),
     )
 
 

@@ -538,15 +538,11 @@ def put_back(binary: BinaryRecord, runtime: Runtime) -> Cure:
     )
 
 
-def install_requirement(environment: Environment, requirement: str) -> Cure:
-    """Install a package that another one needs, such as `numpy` or `einops>=0.7`."""
-    is_name = re.fullmatch(r"[\w.-]+", requirement) is not None
-    return _install(
-        cures.INSTALL_REQUIREMENT,
-        environment,
-        pip=requirement if is_name else quoted(requirement),
-        conda=requirement if is_name else quoted(requirement),
-    )
+def install_requirements(environment: Environment, *requirements: str) -> Cure:
+    """Install what a package needs, such as `numpy` or `einops>=0.7`."""
+    is_name = re.compile(r"[\w.-]+")
+    arguments = " ".join(r if is_name.fullmatch(r) else quoted(r) for r in requirements)
+    return _install(cures.INSTALL_REQUIREMENT, environment, pip=arguments, conda=arguments)
 
 
 def python_with(module: str) -> Cure:

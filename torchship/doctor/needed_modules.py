@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -36,7 +36,7 @@ class BrokenRequirement(Record, kw_only=True):
     """A requirement of a package without which its import fails."""
 
     requirement: str  #: as pip takes it
-    observed: str  #: what is here instead
+    observed: str  #: what is here instead; "" if nothing is
 
 
 def broken_requirements(package: str, place: Path, runtime: Runtime) -> Iterator[BrokenRequirement]:
@@ -55,7 +55,7 @@ def broken_requirements(package: str, place: Path, runtime: Runtime) -> Iterator
     present = {module: pair for module, pair in required.items() if pair[0] in installed}
     if missing:
         for module in surely_imported(package, place.parent, missing):
-            yield BrokenRequirement(requirement=missing[module][1], observed="not installed")
+            yield BrokenRequirement(requirement=missing[module][1], observed="")
     if not present or not is_file(place.parent / package / "__init__.py"):
         return
     # Only what the package itself begins with: a longer way would be walked for nothing.
@@ -76,17 +76,31 @@ def _installed_here(search_path: tuple[str, ...], torch: Path | None) -> Mapping
     return installed_metadata(search_path, torch)
 
 
-def finding_of(what: str, broken: BrokenRequirement, runtime: Runtime) -> Finding:
-    """`what` is what fails, such as `import torch`."""
+def finding_of(what: str, broken: Sequence[BrokenRequirement], runtime: Runtime) -> Finding | None:
+    """The finding on all requirements that are broken; None if none is.
+
+    `what` is what fails, such as `import torch`.
+    """
+    if not broken:
+        return None
+    requirements = [printable(one.requirement) for one in broken]
+    missing = [printable(one.requirement) for one in broken if not one.observed]
+    others = [
+        f"{printable(one.requirement)}, but here is {printable(one.observed)}"
+        for one in broken
+        if one.observed
+    ]
+    if missing:
+        which = "which is" if len(missing) == 1 else "which are"
+        others.insert(0, f"{' and '.join(missing)}, {which} not installed")
     return Finding(
         dimension="requirements",
         status=REJECTED,
         code=codes.REQUIREMENT_NOT_MET,
-        observed=printable(broken.observed),
-        needed=printable(broken.requirement),
-        why=f"{what} fails: it requires {printable(broken.requirement)}, and here is "
-        f"{printable(broken.observed)}",
-        fix=fixes.install_requirement(runtime.environment, broken.requirement),
+        observed="; ".join(printable(one.observed) or "not installed" for one in broken),
+        needed=" and ".join(requirements),
+        why=f"{what} fails: it requires {'; and '.join(others)}",
+        fix=fixes.install_requirements(runtime.environment, *(one.requirement for one in broken)),
     )
 
 

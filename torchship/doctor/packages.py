@@ -247,7 +247,8 @@ def _requirement_broken(
     if runtime.torch is None or runtime.torch.root == NOWHERE:
         return None
     for top in _top_folders(package, objects):
-        for broken in broken_requirements(top, package.place, runtime):
+        broken = [*broken_requirements(top, package.place, runtime)]
+        if broken:
             return finding_of(f"import {top}", broken, runtime)
     return None
 
@@ -408,7 +409,7 @@ def _numpy_of_torch(torch: TorchInstall, numpy: Package | None, runtime: Runtime
         needed="NumPy < 2",
         why=f"torch {torch.version} was built for NumPy 1, and NumPy {numpy.version} is installed: "
         "tensor.numpy() and torch.from_numpy fail",
-        fix=fixes.install_requirement(runtime.environment, "numpy<2"),
+        fix=fixes.install_requirements(runtime.environment, "numpy<2"),
     )
 
 

@@ -125,9 +125,13 @@ def print_text(report: Report) -> None:
         return
     rows = [(row.name, _file(row), _state(row), row.code, row.summary) for row in report.rows]
     print(render.table(("package", "extension", "", "code", "why"), rows))
+    named: set[str] = set()
     for row in _mended(report):
         assert row.finding is not None
-        print(f"\nto fix {row.name}: {render.shorten(row.finding.fix)}")
+        # Of two fixes for one package, a reader must know that neither stands for the other.
+        as_well = f" as well ({row.code})" if row.name in named else ""
+        named.add(row.name)
+        print(f"\nto fix {row.name}{as_well}: {render.shorten(row.finding.fix)}")
     print(f"\n{summary(report)}")
     explained = next((row.code for row in report.rows if row.code), "")
     if explained:

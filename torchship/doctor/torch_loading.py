@@ -130,8 +130,9 @@ def _check_modules(
             gone = _module_that_is_gone(place)
             if gone:
                 return _damaged(torch, environment, gone)
-            for broken in broken_requirements("torch", place, runtime):
-                finding = finding_of("import torch", broken, runtime)
+            broken = [*broken_requirements("torch", place, runtime)]
+            finding = finding_of("import torch", broken, runtime)
+            if finding is not None:
                 return finding._replace(dimension="import torch", fault=faults.TORCH_NOT_LOADED)
     return None
 

@@ -14,7 +14,7 @@ from environments import ABSENT, SYMBOL, add_extension, add_torch, make_environm
 
 from torchship.doctor import codes, cures
 from torchship.doctor.records import REJECTED, Finding, Runtime
-from torchship.doctor.report import Report, notice, print_github, print_markdown
+from torchship.doctor.report import Report, notice, print_github, print_markdown, print_text
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +127,30 @@ def test_a_fix_in_markdown_is_the_command_as_it_is_typed(
     print_markdown(report)
     out = capsys.readouterr().out
     assert '| `` pip install "a==2.*" \\| tee `date`_log `` |' in out
+
+
+def test_a_second_fix_of_a_package_is_said_to_be_needed_as_well(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [
+        notice(
+            Finding(
+                dimension="file",
+                status=REJECTED,
+                code=code,
+                observed="",
+                needed="",
+                fix=cures.in_words(cures.BY_HAND, fix),
+            ),
+            Path("x.so"),
+            package="x",
+            version="1.0",
+        )
+        for code, fix in ((codes.DAMAGED_FILE, "do this"), (codes.MUSL, "do that"))
+    ]
+    print_text(hostile_report()._replace(extensions=tuple(rows)))
+    fixes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to fix")]
+    assert fixes == ["to fix x 1.0: do this", "to fix x 1.0 as well (TD302): do that"]
 
 
 def allowed_run(environment: Path, tmp_path: Path, content: str, *options: str) -> tuple[int, str]:

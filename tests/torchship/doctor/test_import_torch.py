@@ -106,6 +106,24 @@ def test_a_package_without_what_it_imports_fails(site: Path) -> None:
     assert codes_of(site) == []
 
 
+def test_all_requirements_that_are_missing_are_named_at_once(site: Path) -> None:
+    add_extension(site, "theirs", pin="2.13.0")
+    add_package(
+        site, "vision", {"vision/__init__.py": "import PIL\nfrom einops import rearrange\n"}, tag=""
+    )
+    info = site / "vision-1.0.dist-info"
+    needs = "".join(f"Requires-Dist: {name}\n" for name in ("torch", "pillow", "einops>=0.7"))
+    header = f"Name: vision\nVersion: 1.0\n{needs}\n"
+    (info / "METADATA").write_text(header)
+    shared_object(site / "vision" / "_C.so")
+    (info / "RECORD").write_text("vision/__init__.py,,\nvision/_C.so,,\n")
+    (cause,) = [row["cause"] for row in rows(site)]
+    assert isinstance(cause, dict)
+    why = "it requires pillow and einops>=0.7, which are not installed"
+    assert cause["why"] == f"import vision fails: {why}"
+    assert cause["command"].endswith("pip install pillow 'einops>=0.7'")
+
+
 def test_the_real_torch_surely_imports_typing_extensions_and_not_sympy(torch_root: Path) -> None:
     wanted = ["typing_extensions", "sympy", "networkx", "jinja2"]
     assert [*surely_imported("torch", torch_root.parent, wanted)] == ["typing_extensions"]

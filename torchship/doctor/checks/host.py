@@ -237,7 +237,7 @@ def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Fi
         observed=f"no {package} was found",
         needed=package,
         why=f"{binary.file} imports {package}, which was not found",
-        fix=fixes.install_requirement(runtime.environment, package),
+        fix=fixes.install_requirements(runtime.environment, package),
     )
 
 

@@ -120,7 +120,7 @@ def _explain_missing(
     unmet = next((r for r in binary.unmet if _may_hold(r, first)), None)
     if unmet is not None and not fixes.ours(binary, runtime):
         why = f"{binary.file} needs {first}, and its package requires {unmet}, which is missing"
-        return why, fixes.install_requirement(runtime.environment, unmet)
+        return why, fixes.install_requirements(runtime.environment, unmet)
     device = torch.device if torch else ""
     if fault is faults.CPU_TORCH_SWAPPED_IN:
         return _other_build_of_torch(binary, runtime, missing)
