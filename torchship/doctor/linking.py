@@ -70,7 +70,8 @@ def link(
     """
     settings = settings_here()
     root = torch.root if torch else None
-    process = import_torch(root, settings, program or interpreter.program()).process
+    imported = import_torch(root, settings, program or interpreter.program())
+    process = imported.process
     libraries = binary.owner.libraries if binary.owner else {}
     scope = process.open(opened, budget, libraries).files if opened is not None else ()
     opening = process.open(binary.path, budget, libraries)
@@ -89,7 +90,7 @@ def link(
             without = import_torch(root, changed, program or interpreter.program()).process
             again = without.bind(without.open(binary.path, budget, libraries), budget, scope)
             if again.succeeds:
-                faults.insert(0, _override(variable, process, opening))
+                faults[:0] = _overrides(variable, imported, opening)
                 break
     return Links(
         missing_libraries=opening.missing,
@@ -110,13 +111,15 @@ def without_variables(settings: Settings) -> dict[str, Settings]:
     return changed
 
 
-def _override(variable: str, process: Process, opening: Opening) -> LinkFault:
+def _overrides(variable: str, imported: TorchImport, opening: Opening) -> list[LinkFault]:
+    openings = [opening] if imported.failure is None else [opening, imported.failure]
     if variable == "LD_PRELOAD":
-        files = process.preloaded
+        files = [*imported.process.preloaded]
     else:
-        files = (*process.by_library_path, *opening.by_library_path)
-        files = files or tuple(refusal.path for refusal in opening.refused)
-    return LinkFault(kind="override", file=files[0], names=(variable,))
+        files = [*imported.process.by_library_path, *opening.by_library_path]
+        # A file that the linker found there and refused was not brought in.
+        files += [refusal.path for one in openings for refusal in one.refused]
+    return [LinkFault(kind="override", file=file, names=(variable,)) for file in files[:1]]
 
 
 def _faults(opening: Opening, process: Process) -> Iterator[LinkFault]:

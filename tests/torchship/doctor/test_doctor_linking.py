@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from made_facts import make_runtime
-from shared_objects import fake_torch, shared_object
+from shared_objects import ERROR_NEW, fake_torch, shared_object
 from sick_environment import SickEnvironment, carries_out
 
 import torchship
@@ -243,10 +243,13 @@ def test_a_module_for_python_loads_in_an_interpreter_that_is_no_pie(
     assert "PyNobody_HasThis" in cause.why
 
 
+@pytest.mark.parametrize("is_empty", [False, True], ids=["a library", "an empty file"])
 def test_a_library_path_that_shadows_torchs_libraries_fails_the_import(
-    engine: Path, tmp_path: Path
+    engine: Path, torch_root: Path, tmp_path: Path, is_empty: bool
 ) -> None:
     shadow = shared_object(tmp_path / "r" / "libc10.so", soname="libc10.so")
+    if is_empty:
+        shadow.write_bytes(b"")
     variables = {"LD_LIBRARY_PATH": str(shadow.parent)}
     command = [sys.executable, "-c", "import torch"]
     done = subprocess.run(command, env={**os.environ, **variables}, check=False)
@@ -257,7 +260,8 @@ def test_a_library_path_that_shadows_torchs_libraries_fails_the_import(
     assert str(shadow) in cause.why
     assert cause.fix == "unset LD_LIBRARY_PATH"
     assert cause_in(engine, "") is None
-    extension = shared_object(tmp_path / "x.so", undefined=["aoti_torch_get_dim"])
+    libraries = [torch_root / "lib" / "libc10.so"]
+    extension = shared_object(tmp_path / "x.so", undefined=[ERROR_NEW], libraries=libraries)
     refused = cause_in(engine, "", extension, **variables)
     assert refused is not None
     assert refused.why == cause.why
