@@ -494,17 +494,30 @@ def _paired(owner: Owner, release: str, runtime: Runtime) -> Cure:
     """Install a release of a package for the installed torch, and leave that torch as it is."""
     if owner.channel == "conda":
         return _by_conda(runtime.environment, f'"{owner.name}={release}"')
-    any_patch = ".*" if release.count(".") < 2 else ""
-    requirement = f'"{owner.name}=={release}{any_patch}"'
-    index = _index_of(runtime.torch) if owner.name in _PYTORCHS_OWN else ""
-    is_cpu_torch = runtime.torch is not None and runtime.torch.device == "the CPU"
-    if not index and is_cpu_torch and owner.name in _PYTORCHS_OWN and runtime.machine == "x86_64":
-        # PyPI's builds of these packages for x86-64 can need CUDA.
-        index = f"--index-url {_PYTORCH_INDEX}cpu "
+    wanted = f"{release}.*" if release.count(".") < 2 else release
+    index = ""
+    if local := _local_version_of_pair(owner, runtime):
+        index = f"--index-url {_PYTORCH_INDEX}{local} "
+        installed = owner.version.partition("+")[0]
+        if f"{installed}.".startswith(f"{release}."):
+            # It is the right release, built for another device. With an index that pip's
+            # settings add, any other build of the release would count as this one.
+            wanted = f"{installed}+{local}"
     return command_alone(
         cures.INSTALL_RELEASE,
-        f"{runtime.environment.pip()} --force-reinstall --no-deps {index}{requirement}",
+        f'{runtime.environment.pip()} --force-reinstall --no-deps {index}"{owner.name}=={wanted}"',
     )
+
+
+def _local_version_of_pair(owner: Owner, runtime: Runtime) -> str:
+    """The local version of the build of PyTorch's own package for this torch, such as `cpu`; ""
+    for a build on PyPI, and for other packages."""
+    if owner.name not in _PYTORCHS_OWN or runtime.torch is None:
+        return ""
+    local = _local_version(runtime.torch)
+    if not local and runtime.torch.device == "the CPU" and runtime.machine == "x86_64":
+        return "cpu"  # PyPI's builds of these packages for x86-64 can need CUDA
+    return local
 
 
 def put_back(binary: BinaryRecord, runtime: Runtime) -> Cure:
