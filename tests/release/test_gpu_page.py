@@ -32,5 +32,5 @@ def test_pages_say_which_cuda_pypis_torch_is_built_for(matrix, page) -> None:
     last_12 = [minor for minor, major in majors.items() if major == 12][-1]
     first_13 = next(minor for minor, major in majors.items() if major == 13)
     words = " ".join((REPO / page).read_text(encoding="utf-8").split())
-    assert f"CUDA 12 up to torch {last_12}," in words
-    assert f"CUDA 13 from {first_13} on" in words
+    assert f"torch {last_12} and older are built for CUDA 12" in words
+    assert f"torch {first_13} and newer for CUDA 13" in words
