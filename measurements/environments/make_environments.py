@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
@@ -167,8 +168,16 @@ def run(cases: Iterable[Case], folder: Path, former: Path | None) -> Iterator[Ou
 
 
 def store(outcome: Outcome, cases: Sequence[Case], path: Path) -> Table:
-    """Put an outcome in the place of the stored one of its case."""
+    """Put an outcome in the place of the stored one of its case.
+
+    What a former doctor said stays where none was asked this time.
+    """
     merged = {stored.name: stored for stored in outcomes.load(path).outcomes}
+    earlier = merged.get(outcome.name)
+    if earlier is not None and not outcome.state_before:
+        outcome = replace(
+            outcome, state_before=earlier.state_before, code_before=earlier.code_before
+        )
     merged[outcome.name] = outcome
     table = Table(
         command="python measurements/environments/make_environments.py",

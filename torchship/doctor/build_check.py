@@ -98,14 +98,6 @@ def _this_machine(folder: Path) -> Machine:
     )
 
 
-def has_nvcc_for(torch: TorchInstall) -> bool:
-    """Whether torch is a CUDA build, and the nvcc that a build takes here is one that it allows."""
-    if not torch.cuda:
-        return False
-    toolkits = list(_toolkits(_this_machine(Path("/"))))
-    return _check_nvcc(torch, toolkits).status != REJECTED
-
-
 def _processors() -> int:
     """The processors that ninja counts: those that this process may use."""
     if hasattr(os, "sched_getaffinity"):

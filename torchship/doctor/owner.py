@@ -524,13 +524,18 @@ def paired_releases(distribution: str) -> Mapping[Minor, str]:
 
 
 def has_sdist(distribution: str) -> bool:
-    """Whether the releases of a distribution on PyPI are known to hold the sources."""
+    """Whether the releases of a distribution on PyPI are known to hold sources that compile with
+    torch and its tools alone."""
     return normal(distribution) in _with_sdists()
 
 
 @cache
 def _with_sdists() -> frozenset[str]:
-    """The distributions whose releases on PyPI hold their sources (an sdist)."""
+    """The distributions for which `has_sdist` is true.
+
+    The builds of flash-attn and others like it import packages that their metadata does not name,
+    and take hours, so no test has carried out a command that compiles them.
+    """
     names = read_table(_PAIRS).get("sdists", ())
     return frozenset(name for name in names if isinstance(name, str))
 

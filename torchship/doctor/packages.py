@@ -58,8 +58,6 @@ _NEEDS = {
     "torch-spline-conv": "_version_",
     "vllm": "_C",
 }
-#: Of these, the packages whose sources are compiled for the CPU where there is no nvcc.
-_COMPILE_WITHOUT_NVCC = ("torch-cluster", "torch-scatter", "torch-sparse", "torch-spline-conv")
 #: Packages of which a part works without their binaries.
 _CAN_DO_WITHOUT = {
     "apex": "amp_C",
@@ -338,23 +336,14 @@ def _without_its_binaries(
 
 
 def _get_its_binaries(package: Package, runtime: Runtime) -> cures.Cure:
-    """Install a wheel, or compile the package if its sources and what they need are here."""
+    """Install a wheel, or compile the package if its published sources need only torch."""
     words = f"install a wheel of {package.name} for this torch and CUDA, or compile it"
-    is_compilable = (
-        has_sdist(package.name)
-        and "+" not in package.version
-        and (normal(package.name) in _COMPILE_WITHOUT_NVCC or _has_nvcc(runtime.torch))
-    )
-    if not is_compilable:
-        return cures.in_words(cures.OTHER_BUILD, f"{words} with nvcc in reach")
+    if not has_sdist(package.name) or "+" in package.version:
+        return cures.in_words(
+            cures.OTHER_BUILD, f"{words} with nvcc in reach, as its documentation says"
+        )
     command = fixes.compile_sdist(package.name, package.version, runtime.environment)
     return cures.command_in_words(cures.COMPILE_PACKAGE, f"{words}: {{command}}", command)
-
-
-def _has_nvcc(torch: TorchInstall | None) -> bool:
-    from .build_check import has_nvcc_for  # few packages need it, and nvcc is run
-
-    return torch is not None and torch.root != NOWHERE and has_nvcc_for(torch)
 
 
 def _falls_back(package: Package, own: Sequence[Row]) -> Finding | None:
