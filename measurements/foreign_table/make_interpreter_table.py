@@ -188,12 +188,11 @@ def make_rows(
     tasks = [sample.task for sample in samples]
     if not tasks:
         return []
-    (of_torch, *judgements), error = run(
-        host, [str(JUDGE), str(torch)], tasks, torch=torch, library_path=path
-    )
-    if len(judgements) < len(tasks):
-        stopped_at = object_name(tasks[len(judgements)])
+    lines, error = run(host, [str(JUDGE), str(torch)], tasks, torch=torch, library_path=path)
+    if len(lines) <= len(tasks):  # the first line is about torch itself
+        stopped_at = object_name(tasks[len(lines) - 1]) if lines else "torch"
         raise SystemExit(f"{host.name}, torch {version}: no verdict on {stopped_at}: {error}")
+    of_torch, *judgements = lines
     load = partial(run, host, [str(PROGRAM)], torch=torch, library_path=path)
     size = -(-len(tasks) // WORKERS)
     parts = [tasks[start : start + size] for start in range(0, len(tasks), size)]

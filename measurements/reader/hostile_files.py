@@ -215,7 +215,7 @@ def many_sections(length: int) -> Image:
     return image
 
 
-_CONTAINER = elf.FatbinHeader(size=0).pack()
+CONTAINER = elf.FatbinHeader(size=0).pack()
 _ENTRY = elf.FatbinEntry(header_size=48, size=16, architecture=90).pack()
 
 #: Files of at most 1 MB.
@@ -250,7 +250,7 @@ SMALL: dict[str, Callable[[], Image]] = {
     ),
     "a record of 900 KB": lambda: in_section(".torch_extension.record", b"[" + b"{}," * 300_000),
     "GPU code: padding": lambda: in_section(".nv_fatbin", bytes(1_000_000)),
-    "GPU code: empty containers": lambda: in_section(".nv_fatbin", _CONTAINER * 60_000),
+    "GPU code: empty containers": lambda: in_section(".nv_fatbin", CONTAINER * 60_000),
     "GPU code: small entries": lambda: in_section(
         ".nv_fatbin", elf.FatbinHeader(size=900_000).pack() + (_ENTRY + bytes(16)) * 14_063
     ),

@@ -129,8 +129,15 @@ def _service(name: str, binary: BinaryRecord, runtime: Runtime, budget: Budget) 
         refused=tuple(dotted(minor) for minor, state in states.items() if state == "fails"),
         platform=binary.platform,
         is_for_musl=any(library.startswith("libc.musl") for library in binary.needed),
-        problems=binary.problems,
+        problems=binary.problems or _too_large(binary),
     )
+
+
+def _too_large(binary: BinaryRecord) -> tuple[str, ...]:
+    """Of a file that was not read, the audit can tell nothing, and says so."""
+    if not binary.too_large:
+        return ()
+    return (f"the audit did not read it: it has {binary.too_large}",)
 
 
 def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int], budget: Budget) -> str:

@@ -25,6 +25,8 @@ from .text import printable, read_regular
 
 _TORCH_C = (b"aoti_torch_", b"torch_", b"THP")
 _MAX_FLAVOURS = 1 << 18
+_MAX_MODULES = 1000
+_MAX_MODULE_NAME = 1000
 
 
 def is_torch_symbol(name: bytes) -> bool:
@@ -160,13 +162,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
             layout = _layout(raw, elf.section_bytes(VTABLE_SECTION))
     except RecordError as error:
         problems.append(str(error))
-    strong: list[bytes] = []
-    modules: list[str] = []
-    for name, is_defined, is_weak in elf.symbols():
-        if is_defined and name.startswith(b"PyInit_"):
-            modules.append(printable(name[7:]))
-        elif not (is_defined or is_weak):
-            strong.append(name)
+    strong, modules = _names(elf)
     torch_symbols = tuple(printable(name) for name in strong if is_torch_symbol(name))
     python_symbols = (name for name in strong if name.startswith((b"Py", b"_Py")))
     cuda_archs = record.cuda_archs if record else ()
@@ -197,6 +193,20 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
         alignment=elf.alignment,
         problems=tuple(problems),
     )
+
+
+def _names(elf: Elf) -> tuple[list[bytes], list[str]]:
+    """The strong undefined symbols, and the Python modules that are defined."""
+    strong: list[bytes] = []
+    modules: list[str] = []
+    for name, is_defined, is_weak in elf.symbols():
+        if is_defined and name.startswith(b"PyInit_"):
+            if len(modules) == _MAX_MODULES:
+                raise ElfBoundError(f"over {_MAX_MODULES} Python modules")
+            modules.append(printable(name[7:_MAX_MODULE_NAME]))
+        elif not (is_defined or is_weak):
+            strong.append(name)
+    return strong, modules
 
 
 def _architectures(elf: Elf, record: BuildRecord | None, problems: list[str]) -> tuple[str, ...]:

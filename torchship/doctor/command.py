@@ -372,7 +372,7 @@ def _judge(
         try:
             budget.check_time()
         except BudgetSpentError as error:
-            yield cannot_be_told(unread(path), error)
+            yield cannot_be_told(unread(path), str(error))
             continue
         binary = read_binary(path)
         if not choice.takes(binary, runtime, is_only_one=len(files) == 1):

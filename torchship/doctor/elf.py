@@ -42,7 +42,7 @@ _MAX_SYMBOLS = 1_000_000
 _MAX_SYMBOL = 1 << 16
 _USUAL_SYMBOL = 1 << 9
 _MAX_SYMBOL_TABLE = 256 << 20
-_MAX_KEPT_NAMES = 32 << 20  # of a file's undefined symbols, or of its defined ones
+_MAX_KEPT_NAMES = 16 << 20  # of a file's undefined symbols, or of its defined ones
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
 _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 10, 14, 15, 29
@@ -182,10 +182,11 @@ class Elf:
         self.program = kind == _ET_EXEC
         if kind not in (_ET_EXEC, _ET_DYN):
             raise ElfError(f"ELF type {kind} is not a shared object")
-        if phnum > _MAX_ENTRIES or shnum > _MAX_ENTRIES:
-            raise ElfBoundError(f"{phnum} program headers and {shnum} section headers")
         if (phnum and phentsize != 56) or (shnum and shentsize != 64):
             raise ElfError(f"program headers of {phentsize} bytes, section headers of {shentsize}")
+        self._range(phoff, phnum * 56, "the program header table")
+        if phnum > _MAX_ENTRIES or shnum > _MAX_ENTRIES:
+            raise ElfBoundError(f"{phnum} program headers and {shnum} section headers")
         segments = self.read(phoff, phnum * 56, "the program header table")
         sections = self.read(shoff, shnum * 64, "the section header table") if shnum else b""
         self._sections = list(struct.iter_unpack("<IIQQQQIIQQ", sections))
@@ -241,6 +242,9 @@ class Elf:
                 name_offsets.append(value)
             else:
                 tags[tag] = value
+        else:
+            if size // 16 > _MAX_ENTRIES:
+                raise ElfBoundError(f"over {_MAX_ENTRIES} dynamic tags")
         if len(name_offsets) > _MAX_NEEDED:
             raise ElfBoundError(f"{len(name_offsets)} needed libraries")
         if _DT_STRTAB not in tags or _DT_STRSZ not in tags:
@@ -307,7 +311,9 @@ class Elf:
 
     def _versions(self, tag: int, form: str) -> Iterator[tuple[int, tuple[int, ...]]]:
         if tag in self._tags:
-            count = min(self._tags.get(tag + 1, 0), _MAX_ENTRIES)
+            count = self._tags.get(tag + 1, 0)
+            if count > _MAX_ENTRIES:
+                raise ElfBoundError(f"{count} entries of symbol versions")
             yield from self._linked(self._offset(self._tags[tag]), count, form)
 
     def version_needs(self) -> tuple[tuple[str, str], ...]:
@@ -419,12 +425,16 @@ class Elf:
                 continue
             end = strings.find(b"\0", name, name + _MAX_SYMBOL)
             if end < 0:
-                raise _endless(size - name, _MAX_SYMBOL)
+                if strings.find(b"\0", name) < 0:
+                    raise ElfError("a string does not end")
+                raise ElfBoundError(f"a name of over {_MAX_SYMBOL} bytes")
             left -= end - name
-            if section == 0:  # the names that the callers keep
+            if left < 0:
+                raise ElfBoundError("names of symbols that lie over each other")
+            if section == 0:  # the callers keep these names
                 left_to_keep -= end - name
-            if left < 0 or left_to_keep < 0:
-                raise _too_much_text()
+                if left_to_keep < 0:
+                    raise _too_much_text()
             yield number, strings[name:end], section != 0, info >> 4 == _STB_WEAK
 
     def references(self) -> list[Reference]:

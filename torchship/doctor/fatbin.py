@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .elf import Elf, ElfError
+from .elf import Elf, ElfBoundError, ElfError
 
 _MAGIC = struct.pack("<I", 0xBA55ED50)
 _MAX_ENTRIES = 100_000
@@ -52,14 +52,14 @@ def codes(elf: Elf) -> Iterator[Code]:
             step = window.find(_MAGIC) if _MAGIC in window else len(window) - 3
             padding += step
             if padding > _MAX_PADDING:
-                raise ElfError("a corrupt .nv_fatbin section")
+                raise ElfBoundError(f"over {_MAX_PADDING} bytes between pieces of GPU code")
             at += step
             continue
         _, header, length = struct.unpack_from("<HHQ", head, 4)
         stop = at + header + length
         entries += 1
         if entries > _MAX_ENTRIES:
-            raise ElfError("a corrupt .nv_fatbin section")
+            raise _too_many()
         if header < 16 or stop > end:
             raise ElfError("a GPU code container reaches beyond its section: truncated or corrupt")
         entry = at + header
@@ -67,10 +67,16 @@ def codes(elf: Elf) -> Iterator[Code]:
             fields = struct.unpack("<HHIQ12xI8xQ", elf.read(entry, 48))
             kind, _, head_size, payload, arch, flags = fields
             entries += 1
-            if head_size < 32 or entry + head_size + payload > stop or entries > _MAX_ENTRIES:
+            if head_size < 32 or entry + head_size + payload > stop:
                 raise ElfError("a corrupt GPU code entry")
+            if entries > _MAX_ENTRIES:
+                raise _too_many()
             if kind in (1, 2) and 10 <= arch <= 999:
                 letter = "a" if flags & _ARCH_SPECIFIC else "f" if flags & _FAMILY_SPECIFIC else ""
                 yield Code(kind == 1, arch, letter, entry + head_size, payload)
             entry += head_size + payload
         at = stop
+
+
+def _too_many() -> ElfBoundError:
+    return ElfBoundError(f"over {_MAX_ENTRIES} pieces of GPU code")

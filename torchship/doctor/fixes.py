@@ -499,7 +499,9 @@ def _paired(owner: Owner, release: str, runtime: Runtime) -> Cure:
     if local := _local_version_of_pair(owner, runtime):
         index = f"--index-url {_PYTORCH_INDEX}{local} "
         installed = owner.version.partition("+")[0]
-        if f"{installed}.".startswith(f"{release}."):
+        is_release = re.fullmatch(r"\d+(\.\d+)+", installed) is not None
+        is_of_x86 = runtime.machine == "x86_64"  # Arm's builds have had no local version
+        if is_release and is_of_x86 and f"{installed}.".startswith(f"{release}."):
             # It is the right release, built for another device. With an index that pip's
             # settings add, any other build of the release would count as this one.
             wanted = f"{installed}+{local}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import checks, codes, runtime_probe, torch_probe
 from .binary import read_binary
-from .elf import ElfError
+from .elf import ElfBoundError, ElfError
 from .fixes import ours
 from .layouts import surely_lacks
 from .records import (
@@ -25,7 +25,7 @@ from .records import (
 from .text import printable
 
 if TYPE_CHECKING:
-    from .budget import Budget, BudgetSpentError
+    from .budget import Budget
 
 
 def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
@@ -79,20 +79,29 @@ def judge_file(
             return _judge_ours(binary, runtime, budget, light=light)
         return _judge_of_others(binary, runtime, budget)
     except BudgetSpentError as error:
-        return cannot_be_told(binary, error)
+        return cannot_be_told(binary, str(error))
 
 
-def cannot_be_told(binary: BinaryRecord, error: BudgetSpentError) -> Verdict:
-    """The verdict on a binary whose judgement costs more than its budget."""
+def cannot_be_told(binary: BinaryRecord, cost: str) -> Verdict:
+    """The verdict on a binary whose judgement costs more than its budget, or than any."""
     unknown = Finding(
         dimension="budget",
         status=UNKNOWN,
         code=codes.BUDGET_SPENT,
-        observed=str(error),
+        observed=cost,
         needed="a check within the time limit",
-        why=f"to check {binary.file} takes {error}, so it was given up",
+        why=f"to check {binary.file} takes {cost}, so it was given up",
     )
     return Verdict(binary, (unknown,))
+
+
+def _judge_beside_unread(
+    binary: BinaryRecord, runtime: Runtime, torch: TorchInstall, error: ElfError | OSError
+) -> Verdict:
+    """The verdict where a library of torch cannot be read."""
+    if isinstance(error, ElfBoundError):
+        return cannot_be_told(binary, f"reading a library of torch with {error}")
+    return judge(binary, _damaged(runtime, torch, error))
 
 
 def _judge_ours(
@@ -110,7 +119,7 @@ def _judge_ours(
         try:
             missing = torch_probe.missing_symbols(binary, runtime.torch, budget)
         except (ElfError, OSError) as error:
-            return judge(binary, _damaged(runtime, runtime.torch, error))
+            return _judge_beside_unread(binary, runtime, runtime.torch, error)
         facts = facts._replace(missing_symbols={**facts.missing_symbols, key: missing})
     unsure = any(f.status == UNKNOWN and f.dimension == "libraries" for f in verdict.findings)
     if key not in runtime.missing_libraries and (unsure or not light):
@@ -171,7 +180,7 @@ def _judge_one_of_others(
         try:
             of_torch = torch_probe.missing_symbols(binary, whole, budget)
         except (ElfError, OSError) as error:
-            return judge(binary, _damaged(runtime, whole, error)), []
+            return _judge_beside_unread(binary, runtime, whole, error), []
         if links.missing_libraries:
             # Symbols of a missing GPU library say nothing about torch's version.
             device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")

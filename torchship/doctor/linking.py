@@ -116,9 +116,10 @@ def _overrides(variable: str, imported: TorchImport, opening: Opening) -> list[L
     if variable == "LD_PRELOAD":
         files = [*imported.process.preloaded]
     else:
-        files = [*imported.process.by_library_path, *opening.by_library_path]
         # A file that the linker found there and refused was not brought in.
-        files += [refusal.path for one in openings for refusal in one.refused]
+        files = [refusal.path for one in openings for refusal in one.refused]
+        files += [path for one in openings for path in one.by_library_path]
+        files += imported.process.by_library_path
     return [LinkFault(kind="override", file=file, names=(variable,)) for file in files[:1]]
 
 

@@ -199,8 +199,9 @@ def _check_import(
 def _variable_at_fault(root: Path, settings: Settings, program: Path) -> str:
     """The variable without which torch would load; "" if there is none."""
     for variable, changed in linking.without_variables(settings).items():
-        if linking.import_torch(root, changed, program).failure is None:
-            return variable
+        with suppress(BudgetSpentError):
+            if linking.import_torch(root, changed, program).failure is None:
+                return variable
     return ""
 
 

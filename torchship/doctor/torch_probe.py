@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import interpreter
-from .elf import Elf, ElfError
+from .elf import Elf, ElfBoundError, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
 from .text import printable, read_regular, some
 
@@ -151,8 +151,8 @@ def read_install(root: Path) -> TorchInstall:
     try:
         with Elf(lib_dir / "libc10.so") as elf:
             abi = 1 if elf.defines(_NEW) else 0 if elf.defines(_OLD) else None
-    except FileNotFoundError:
-        pass  # `problems` names it already
+    except (FileNotFoundError, ElfBoundError):
+        pass  # `problems` names a missing file already; of a large one, the ABI is unknown
     except (ElfError, OSError) as error:
         problems.append(f"{lib_dir / 'libc10.so'}: {error}")
     install = _install(root, version=version, minor=minor, abi=abi, facts=facts)

@@ -14,6 +14,7 @@ import pytest
 from shared_objects import GLUE_RECORD, shared_object
 from small_client import PROJECT
 
+from measurements.reader.hostile_files import many_symbols
 from torchship.doctor import (
     audit,
     find_torch,
@@ -333,6 +334,18 @@ def test_what_a_wheels_name_promises_is_held_against_its_objects(
     problems = list(audit._broken(service(**facts), f"theirs-1.0-{tag}.whl"))
     assert len(problems) == (0 if says is None else len(problems) or 1)
     assert says is None or says in problems[0]
+
+
+def test_an_object_that_the_audit_does_not_read_is_a_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = wheel_with(tmp_path)
+    path = many_symbols(b"_ZN2at" + b"x" * 1000, 20_000).write(tmp_path / "large.so")
+    with zipfile.ZipFile(wheel, "a") as file:
+        file.write(path, "theirs/_C.so")
+    assert doctor(PROJECT, ["--audit", str(wheel)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "theirs/_C.so: the audit did not read it: it has over 16 MiB of symbol names" in out
 
 
 def test_what_is_no_wheel_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
 from measurements.reader.hostile_files import (
+    CONTAINER,
     MEGABYTES,
     SECONDS,
     Image,
@@ -251,15 +252,35 @@ def test_a_file_without_permission_is_a_finding(sample: Path, public_folder: Pat
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def overlapping_symbols(count: int) -> Image:
+    """Symbols whose names are the tails of one name."""
+    image = Image()
+    image.strings(b"\0" + b"x" * 2 * count + b"\0")
+    image.symbols([1 + index for index in range(count)])
+    return image
+
+
+def many_tags(count: int) -> Image:
+    """A dynamic segment whose string table comes after so many tags that nobody knows."""
+    image = Image()
+    image.dynamic += [(0x60000000, 0)] * count
+    image.strings(b"\0")
+    return image
+
+
 @pytest.mark.parametrize(
     ("image", "bound"),
     [
         (lambda: overlapping_needs(1025, 20), "1025 needed libraries"),
         (lambda: overlapping_needs(1000, 16_000), "over 262144 bytes of names"),
         (lambda: one_symbol(b"_ZN2at" + b"x" * 70_000), "a name of over 65536 bytes"),
-        (lambda: many_symbols(b"_ZN2at" + b"x" * 1000, 40_000), "over 32 MiB of symbol names"),
+        (lambda: many_symbols(b"_ZN2at" + b"x" * 1000, 20_000), "over 16 MiB of symbol names"),
+        (lambda: many_symbols(b"PyInit_x", 1001, section=1), "over 1000 Python modules"),
+        (lambda: overlapping_symbols(1000), "names of symbols that lie over each other"),
+        (lambda: many_tags(5000), "over 4096 dynamic tags"),
+        (lambda: in_section(".nv_fatbin", CONTAINER * 100_001), "over 100000 pieces of GPU code"),
     ],
-    ids=["needs", "names", "one symbol name", "symbol names"],
+    ids=["needs", "names", "symbol", "symbols", "modules", "overlap", "tags", "GPU code"],
 )
 def test_of_a_file_beyond_a_bound_nothing_can_be_told(
     image: Callable[[], Image], bound: str, tmp_path: Path
@@ -282,17 +303,30 @@ def test_of_a_file_that_needs_one_beyond_a_bound_nothing_can_be_told(tmp_path: P
         libraries=[library],
         flags=["-Wl,-rpath,$ORIGIN"],
     )
-    many_symbols(b"x" * 1000, 40_000).write(library)
+    many_symbols(b"x" * 1000, 20_000).write(library)
     verdict = judge_file(path, probe_runtime(gpu=False, project=PROJECT))
     assert verdict.rejection is None
     assert verdict.cause is not None
     assert verdict.cause.status == UNKNOWN
-    assert "libmany.so with over 32 MiB of symbol names" in verdict.cause.why
+    assert "libmany.so with over 16 MiB of symbol names" in verdict.cause.why
+
+
+def test_beside_a_library_of_torch_beyond_a_bound_nothing_can_be_told(tmp_path: Path) -> None:
+    torch = fake_torch(tmp_path / "site", "2.9.1")
+    large = many_symbols(b"x" * 1000, 20_000, section=1)
+    large.write(torch / "lib" / "libtorch_cpu.so")
+    path = shared_object(tmp_path / "x.so", undefined=["_ZN2at9elsewhereEv"])
+    runtime = probe_runtime(find_torch(torch), gpu=False, project=PROJECT)
+    verdict = judge_file(path, runtime)
+    assert verdict.rejection is None
+    assert verdict.cause is not None
+    assert verdict.cause.status == UNKNOWN
+    assert "over 16 MiB of symbol names" in verdict.cause.why
 
 
 def test_the_names_of_its_defined_symbols_are_no_bound_of_an_extension(tmp_path: Path) -> None:
     """intel-extension-for-pytorch 2.8.0 has 41 MB of them."""
-    image = many_symbols(b"_ZN2at" + b"x" * 1000, 40_000, section=1)
+    image = many_symbols(b"_ZN2at" + b"x" * 1000, 20_000, section=1)
     binary = read_binary(image.write(tmp_path / "x.so"))
     assert not binary.too_large
     assert not binary.problems

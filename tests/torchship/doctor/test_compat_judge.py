@@ -506,6 +506,7 @@ def test_each_missing_library_is_mended_by_whoever_provides_it(
         ("0.28.0", "13.0", "install a build of torchvision for CUDA 13.0"),
         ("0.24.1", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'),
         ("0.28.0", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.0+cpu"'),
+        ("0.28.0a0+48b1edf", None, f'{FROM_THE_CPU_INDEX} "torchvision==0.28.*"'),
     ],
 )
 def test_another_cuda_major_is_mended_by_the_release_that_goes_with_this_torch(
