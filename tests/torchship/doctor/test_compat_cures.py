@@ -324,8 +324,8 @@ def test_13_no_build_isolation_mends_a_build_that_cannot_see_torch(tmp_path: Pat
     output = isolated.type(f"cd '{tree}' && ! python -c \"{build}\" 2>&1")
     assert "--no-build-isolation" in output
     place = Place(tmp_path / "place")
-    cure = troubleshooting_page.FIXES[faults.BUILD_ISOLATION]
-    place.type(f"cd '{tree}' && {cure}", PIP_NO_DEPS="1")
+    (command,) = re.findall(r"`(.+?)`", troubleshooting_page.FIXES[faults.BUILD_ISOLATION])
+    place.type(f"cd '{tree}' && {command}", PIP_NO_DEPS="1")
     place.type("python -c 'import some_op'")
 
 
