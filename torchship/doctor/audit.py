@@ -103,7 +103,7 @@ def _services(root: Path, project: Project, budget: Budget) -> Iterator[Service]
     for path in shared_objects(root):
         budget.check_time()
         binary = read_binary(path)
-        if needs_torch_or_cuda(binary) or binary.problems or binary.too_large:
+        if needs_torch_or_cuda(binary) or not binary.is_read_whole:
             owned = binary._replace(owner=find_owner(path, [root]))
             yield _service(path.relative_to(root).as_posix(), owned, runtime, budget)
 

@@ -26,7 +26,7 @@ from .text import printable, read_regular
 _TORCH_C = (b"aoti_torch_", b"torch_", b"THP")
 _MAX_FLAVOURS = 1 << 18
 _MAX_MODULES = 1000
-_MAX_MODULE_NAME = 1000
+_MAX_MODULE_NAME = 1000  # longer than the name of any file
 
 
 def is_torch_symbol(name: bytes) -> bool:

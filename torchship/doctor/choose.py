@@ -350,7 +350,7 @@ def _judge_objects(name: WheelName, root: Path, tools: _Tools) -> Iterator[Verdi
     for path in shared_objects(root):
         tools.budget.check_time()
         binary = read_binary(path)
-        if needs_torch_or_cuda(binary) or binary.problems or binary.too_large:
+        if needs_torch_or_cuda(binary) or not binary.is_read_whole:
             yield judge_file(_with_owner(binary, name, root), runtime, budget=tools.budget)
 
 

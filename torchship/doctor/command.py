@@ -341,7 +341,7 @@ class _Choice:
         torch, a damaged or too large one or one for another system. If the user names
         anything, also a file that is named by its path, a single file, and files with problems
         or for another platform."""
-        is_damaged = bool(binary.problems or binary.too_large)
+        is_damaged = not binary.is_read_whole
         is_unfit = is_damaged or _is_of_another_system(binary, runtime)
         if needs_torch_or_cuda(binary) or (is_unfit and self._is_of_torch(binary.path)):
             return True

@@ -90,7 +90,7 @@ def link(
             without = import_torch(root, changed, program or interpreter.program()).process
             again = without.bind(without.open(binary.path, budget, libraries), budget, scope)
             if again.succeeds:
-                faults[:0] = _overrides(variable, imported, opening)
+                faults = [*_overrides(variable, imported, opening), *faults]
                 break
     return Links(
         missing_libraries=opening.missing,

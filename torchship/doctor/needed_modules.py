@@ -76,14 +76,11 @@ def _installed_here(search_path: tuple[str, ...], torch: Path | None) -> Mapping
     return installed_metadata(search_path, torch)
 
 
-def finding_of(what: str, broken: Sequence[BrokenRequirement], runtime: Runtime) -> Finding | None:
-    """The finding on all requirements that are broken; None if none is.
+def finding_of(what: str, broken: Sequence[BrokenRequirement], runtime: Runtime) -> Finding:
+    """The finding on the requirements that are broken, at least one.
 
     `what` is what fails, such as `import torch`.
     """
-    if not broken:
-        return None
-    requirements = [printable(one.requirement) for one in broken]
     missing = [printable(one.requirement) for one in broken if not one.observed]
     others = [
         f"{printable(one.requirement)}, but here is {printable(one.observed)}"
@@ -98,7 +95,7 @@ def finding_of(what: str, broken: Sequence[BrokenRequirement], runtime: Runtime)
         status=REJECTED,
         code=codes.REQUIREMENT_NOT_MET,
         observed="; ".join(printable(one.observed) or "not installed" for one in broken),
-        needed=" and ".join(requirements),
+        needed=" and ".join(printable(one.requirement) for one in broken),
         why=f"{what} fails: it requires {'; and '.join(others)}",
         fix=fixes.install_requirements(runtime.environment, *(one.requirement for one in broken)),
     )

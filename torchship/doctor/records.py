@@ -357,6 +357,11 @@ class BinaryRecord(Record, kw_only=True):
         return printable(self.path.name)
 
     @property
+    def is_read_whole(self) -> bool:
+        """Whether the file is whole, as far as that shows, and was read."""
+        return not (self.problems or self.too_large)
+
+    @property
     def lane(self) -> str | None:
         """ "stable" or "aten" for an extension, or for a glue with a record; else None."""
         if self.record is not None and self.record.lane is not None:

@@ -131,8 +131,8 @@ def _check_modules(
             if gone:
                 return _damaged(torch, environment, gone)
             broken = [*broken_requirements("torch", place, runtime)]
-            finding = finding_of("import torch", broken, runtime)
-            if finding is not None:
+            if broken:
+                finding = finding_of("import torch", broken, runtime)
                 return finding._replace(dimension="import torch", fault=faults.TORCH_NOT_LOADED)
     return None
 
