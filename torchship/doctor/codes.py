@@ -73,6 +73,7 @@ MODULE_MISSING = Code("TD213", "A Python package that the binary imports is miss
 PYTHON_NOT_NAMED = Code("TD214", "The file name does not say which Python the file is for")
 VARIANT_UNKNOWN = Code("TD215", "A variant was requested that does not exist")
 MODULE_RENAMED = Code("TD216", "The file does not define the module that it is named after")
+LIBRARY_SHADOWED = Code("TD217", "A file or folder hides a module of the standard library")
 
 OTHER_PLATFORM = Code("TD301", "Built for another operating system or processor")
 MUSL = Code("TD302", "Built for another C library (musl or glibc)")
@@ -83,6 +84,7 @@ LIBSTDCXX_UNKNOWN = Code("TD306", "The version of libstdc++ is not known")
 EXECUTABLE_STACK = Code("TD307", "The binary requires an executable stack")
 STATIC_TLS = Code("TD308", "The binary needs static thread-local storage")
 EXECUTION_FORBIDDEN = Code("TD309", "The file system does not allow its files to be executed")
+PROCESSOR_TOO_OLD = Code("TD310", "The processor lacks instructions that the binary uses")
 
 CUDA_TORCH_NEEDED = Code("TD401", "A CUDA extension with a CPU build of torch")
 OTHER_CUDA = Code("TD402", "Built for another CUDA version than torch")
@@ -119,6 +121,9 @@ NUMPY_1_TORCH = Code("TD705", "A torch that was built for NumPy 1, with NumPy 2"
 PACKAGE_OF_ANOTHER_PYTHON = Code("TD706", "A package for another Python is installed here")
 REQUIREMENT_NOT_MET = Code("TD707", "What the package requires is missing or has another version")
 NO_FILE_FOR_TORCH = Code("TD708", "The package has no file for this torch")
+WRITTEN_FOR_ANOTHER_TORCH = Code("TD709", "The package's Python was written for another torch")
+HIDDEN_COPY = Code("TD710", "A copy that Python never imports")
+OPTIONAL_PART = Code("TD711", "A part of the package does not work here, and is optional")
 
 NVCC_MISMATCH = Code("TD801", "nvcc has another CUDA version than torch")
 NO_TOOLKIT = Code("TD802", "No CUDA toolkit was found")
@@ -133,6 +138,8 @@ BUDGET_SPENT = Code("TD901", "The check was stopped, because it takes too long")
 STALE_ALLOWANCE = Code("TD902", "An entry of the allow-list that no longer occurs")
 MESSAGE_UNKNOWN = Code("TD903", "A message that the doctor does not know")
 TOO_LARGE = Code("TD904", "The file has more names or headers than the doctor reads")
+IMPORT_DOES_NOT_END = Code("TD905", "The import did not end in time")
+REASON_NOT_KNOWN = Code("TD906", "It fails, and the reason is not known")
 
 #: Every code, by its name such as `TD110`.
 ALL: dict[str, Code] = {code: code for code in globals().values() if isinstance(code, Code)}
