@@ -14,7 +14,7 @@ from .cures import BY_HAND, in_words
 from .owner import normal
 from .project import Record
 from .records import REJECTED, Finding
-from .report import REMARK, WORKS, Row, notice
+from .rows import REMARK, WORKS, Row, notice
 from .targets import UsageError
 from .text import printable, read_regular
 

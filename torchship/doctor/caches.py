@@ -15,7 +15,7 @@ from .judgement import judge_file
 from .owner import is_shared_object_name
 from .project import Record
 from .records import NOTE, REJECTED, Finding, Runtime, TorchInstall, parse_version
-from .report import Row, notice
+from .rows import Row, notice
 from .text import is_file, list_names, printable, read_regular, some
 
 _MAX_FOLDERS = 2000

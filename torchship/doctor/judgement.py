@@ -156,7 +156,7 @@ def _judge_one_of_others(
     `opened` is the object that needs this one; None for the one that is opened itself. Raises
     BudgetSpentError.
     """
-    from . import linking, native_imports, owner, requirements, siblings
+    from . import linking, owner, requirements, siblings
 
     torch = runtime.torch
     sites = [torch.root.parent] if torch is not None else []
@@ -191,7 +191,6 @@ def _judge_one_of_others(
         in_torch = {name for fault in unlinked for name in fault.names}
         unresolved = tuple(name for name in unresolved if name not in in_torch)
         faults = (*unlinked, *_of_libraries(links.faults, whole, budget))
-    unresolved += native_imports.absent_imports(binary, whole)
     if links.missing_libraries:
         binary = requirements.look_around(binary, links.missing_libraries, runtime, budget)
     key = str(binary.path)

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from . import codes, cures, fixes
 from .binary import read_binary
 from .checks.cuda import runs_on
+from .distributions import Package, files_of
 from .families import families
-from .import_faults import find_other_cuda, find_shadow
-from .needed_modules import broken_requirements, finding_of
+from .known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
 from .owner import (
-    SITE_NAMES,
     distributions,
     find_owner,
     has_sdist,
     is_shared_object_name,
-    metadata_lines,
     normal,
-    torch_requirements,
 )
-from .project import Record
 from .records import (
     NOTE,
     NOWHERE,
@@ -36,119 +31,23 @@ from .records import (
     dotted,
     parse_version,
 )
-from .report import CANNOT_BE_TOLD, FAILS, Row, notice
-from .text import is_file, list_names, printable, read_regular, some
+from .rows import CANNOT_BE_TOLD, FAILS, Row, notice
+from .text import is_file, printable, some
 from .wheel_tags import fits_python, wheel_tags
 
-_MAX_RECORD = 8 << 20
-_MAX_FILES = 50_000
 _MAX_MODULES = 20
-_MAX_PACKAGES = 10_000
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".c++", ".hip", ".metal")
 
-#: Packages that cannot be imported without their binaries, each with the start of a file's name.
-_NEEDS = {
-    "bitsandbytes": "libbitsandbytes",
-    "causal-conv1d": "causal_conv1d_cuda",
-    "flash-attn": "flash_attn_2_cuda",
-    "mamba-ssm": "selective_scan_cuda",
-    "torch-cluster": "_version_",
-    "torch-scatter": "_version_",
-    "torch-sparse": "_version_",
-    "torch-spline-conv": "_version_",
-    "vllm": "_C",
-}
-#: Packages of which a part works without their binaries.
-_CAN_DO_WITHOUT = {
-    "apex": "amp_C",
-    "detectron2": "_C",
-    "mmcv": "_ext",
-    "natten": "libnatten",
-    "pytorch3d": "_C",
-    "torchao": "_C",
-    "torchvision": "_C",
-    "xformers": "_C",
-}
-#: What packages that go on without their binaries say then.
-_FALLS_BACK = {
-    "apex": "it says nothing and uses PyTorch's functions",
-    "natten": "it says nothing and uses slower code",
-    "torchao": "it logs `Skipping import of cpp extensions` and uses slower code",
-    "xformers": "it warns `xFormers can't load C++/CUDA extensions` and loses its attention",
-}
-#: Packages that compile their code at first use, whatever their files are.
-_COMPILES = ("deepspeed", "flashinfer-python", "gsplat", "nvdiffrast")
 _FIRST_TORCH_FOR_NUMPY_2 = (2, 3)
-
-
-class Package(Record, kw_only=True):
-    """An installed distribution."""
-
-    name: str
-    version: str
-    place: Path  #: its metadata
-    is_of_torch: bool  #: whether it requires torch, or is known to have code for it
-
-    @property
-    def site(self) -> Path:
-        return self.place.parent
-
-
-def installed(sites: Iterable[Path]) -> Iterator[Package]:
-    """The distributions of site folders, each name once, as Python finds them."""
-    seen: set[str] = set()
-    for site in sites:
-        names = [name for name in list_names(site) if name.endswith((".dist-info", ".egg-info"))]
-        for place in (site / name for name in names[:_MAX_PACKAGES]):
-            if _is_of_source_folder(place):
-                continue
-            package = _read(place)
-            if package is not None and normal(package.name) not in seen:
-                seen.add(normal(package.name))
-                yield package
-
-
-def _is_of_source_folder(place: Path) -> bool:
-    """Whether metadata lies in a source folder, where a build left it."""
-    is_egg = place.suffix == ".egg-info"
-    return (
-        is_egg
-        and place.parent.name not in SITE_NAMES
-        and not is_file(place / "installed-files.txt")
-    )
-
-
-def _read(place: Path) -> Package | None:
-    try:
-        lines = metadata_lines(place)
-    except OSError:
-        return None
-    fields: dict[str, str] = {}
-    for line in lines:
-        key, _, value = line.partition(": ")
-        fields.setdefault(key, printable(value[:200]))
-    if "Name" not in fields:
-        return None
-    name = fields["Name"]
-    is_known = normal(name) in {*_NEEDS, *_CAN_DO_WITHOUT, *_COMPILES}
-    return Package(
-        name=name,
-        version=fields.get("Version", ""),
-        place=place,
-        is_of_torch=is_known or bool(torch_requirements(place)),
-    )
-
-
-def files_of(package: Package) -> list[str]:
-    """The names in the list of files of a distribution; without one, its shared objects."""
-    for name in ("RECORD", "installed-files.txt"):
-        try:
-            content = read_regular(package.place / name, _MAX_RECORD).decode("utf-8", "replace")
-        except OSError:
-            continue
-        names = (line.partition(",")[0].strip('"') for line in content.splitlines())
-        return list(islice(names, _MAX_FILES))
-    return [str(file) for file in distributions(package.site).get(package.place, [])]
+#: What is told from files even of a package that imports: it is about what it does later.
+OF_LATER: frozenset[codes.Code] = frozenset(
+    {
+        codes.NO_FILE_FOR_CUDA,
+        codes.NO_FILE_FOR_TORCH,
+        codes.NUMPY_1_TORCH,
+        codes.TORCH_LACKS_GPU,
+    }
+)
 
 
 def notices(
@@ -181,9 +80,6 @@ def _about(
     objects = [name for name in files if is_shared_object_name(name)]
     return (
         _other_python(package, objects, runtime, has_rows=bool(own))
-        or _hidden(package, objects, runtime)
-        or _requirement_broken(package, objects, runtime)
-        or find_other_cuda(package.site, files, objects, runtime)
         or _no_file_for_torch(package, runtime)
         or _no_file_for_cuda(package, objects, runtime.torch)
         or _without_its_binaries(package, objects, runtime)
@@ -226,35 +122,6 @@ def _module_without_a_tag(package: Package, objects: Sequence[str]) -> BinaryRec
         if binary.modules:
             return binary._replace(owner=find_owner(binary.path))
     return None
-
-
-def _hidden(package: Package, objects: Sequence[str], runtime: Runtime) -> Finding | None:
-    return find_shadow(
-        package.name,
-        site=package.site,
-        objects=objects,
-        tops=_top_folders(package, objects),
-        runtime=runtime,
-    )
-
-
-def _requirement_broken(
-    package: Package, objects: Sequence[str], runtime: Runtime
-) -> Finding | None:
-    """Is something missing without which the import of a package with binaries surely fails?"""
-    if runtime.torch is None or runtime.torch.root == NOWHERE:
-        return None
-    for top in _top_folders(package, objects):
-        broken = [*broken_requirements(top, package.place, runtime)]
-        if broken:
-            return finding_of(f"import {top}", broken, runtime)
-    return None
-
-
-def _top_folders(package: Package, objects: Sequence[str]) -> list[str]:
-    """The Python packages of a distribution that hold its binaries."""
-    tops = {name.partition("/")[0] for name in objects if "/" in name and name[0] not in "./"}
-    return [top for top in sorted(tops) if top.isidentifier()]
 
 
 def _has_families(package: Package) -> bool:
@@ -318,13 +185,13 @@ def _without_its_binaries(
     package: Package, objects: Sequence[str], runtime: Runtime
 ) -> Finding | None:
     name = normal(package.name)
-    start = _NEEDS.get(name) or _CAN_DO_WITHOUT.get(name)
+    start = NEEDS.get(name) or CAN_DO_WITHOUT.get(name)
     if start is None or any(Path(file).name.startswith(start) for file in objects):
         return None
-    if name in _FALLS_BACK:
-        why = f"it was installed without its binaries ({start}*.so): {_FALLS_BACK[name]}"
+    if name in FALLS_BACK:
+        why = f"it was installed without its binaries ({start}*.so): {FALLS_BACK[name]}"
         return _note(package, codes.FALLS_BACK, why)
-    is_needed = name in _NEEDS
+    is_needed = name in NEEDS
     what = "its import" if is_needed else "what needs them"
     finding = _note(
         package,
@@ -347,7 +214,7 @@ def _get_its_binaries(package: Package, runtime: Runtime) -> cures.Cure:
 
 
 def _falls_back(package: Package, own: Sequence[Row]) -> Finding | None:
-    words = _FALLS_BACK.get(normal(package.name))
+    words = FALLS_BACK.get(normal(package.name))
     refused = [row for row in own if row.state in (FAILS, CANNOT_BE_TOLD)]
     if words is None or not refused:
         return None
@@ -360,7 +227,7 @@ def _without_any(
 ) -> Finding | None:
     """What a package without shared objects is."""
     sources = [name for name in files if name.endswith(_SOURCES)]
-    if normal(package.name) in _COMPILES or (sources and not objects and package.is_of_torch):
+    if normal(package.name) in COMPILES or (sources and not objects and package.is_of_torch):
         what = f"{len(sources)} sources in C++ or CUDA" if sources else "its code"
         why = f"it compiles {what} at first use, with the compiler and nvcc that it finds then"
         return _note(package, codes.COMPILES_AT_FIRST_USE, why)

@@ -13,7 +13,7 @@ from .records import TorchInstall
 from .text import list_names, printable
 
 #: The names of torch's own packages and of the binary packages that PyPI's torch requires.
-_TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
+TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
 
 
 class UsageError(ValueError):
@@ -62,7 +62,7 @@ def _installed_files(
 ) -> Iterator[Path]:
     for files in owned:
         owner = find_owner(files[0])
-        if owner is None or not _TORCHS_OWN.fullmatch(owner.name):
+        if owner is None or not TORCHS_OWN.fullmatch(owner.name):
             yield from files
     # Files that no distribution lists: somebody copied them, or ran `setup.py install`.
     listed = {file for files in owned for file in files}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ..distributions import Package
+from ..installed import tops_of
 from ..owner import distributions, normal
-from ..packages import Package
 from ..project import Record
-from ..reasons.installed import tops_of
 from ..records import BinaryRecord, parse_file_name
 from ..text import is_file
 from .look import Extension, Kind, Subject

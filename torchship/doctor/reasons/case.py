@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ..codes import Code
 from ..cures import NO_CURE, Cure
+from ..distributions import Package
+from ..installed import Installed
 from ..looking.seen import Seen, SeenError, SeenFrame
-from ..packages import Package
 from ..project import Record
 from ..records import NOTHING, REJECTED, Finding, Runtime, Verdict
 from ..text import printable
-from .installed import Installed
 
 
 class Case(Record, kw_only=True):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from .. import codes, fixes
 from ..binary import read_binary
+from ..distributions import Package
 from ..owner import is_shared_object_name, normal
-from ..packages import Package
 from ..records import Finding
 from ..text import is_file
 from .case import Case

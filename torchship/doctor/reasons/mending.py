@@ -7,11 +7,11 @@ from pathlib import Path
 from .. import cures, fixes
 from ..binary import read_binary
 from ..cures import Cure
+from ..distributions import Package
+from ..installed import Requirement
 from ..owner import distributions, find_owner, normal, paired_releases
-from ..packages import Package
 from ..records import Runtime
 from ..text import is_file
-from .installed import Requirement
 
 
 def reinstall(package: Package, runtime: Runtime) -> Cure:

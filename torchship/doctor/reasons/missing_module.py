@@ -6,14 +6,14 @@ import re
 import sys
 
 from .. import codes, cures, fixes
+from ..distributions import Package
+from ..installed import Requirement
 from ..interpreter import missing_modules
 from ..owner import normal
-from ..packages import Package
 from ..records import Finding, dotted
 from ..text import list_names
 from ..wheel_tags import fits_python, wheel_tags
 from .case import Case
-from .installed import Requirement
 from .mending import fit_package, meet, reinstall
 
 _NO_MODULE = re.compile(r"No module named '?([\w.]{1,300})'?")
