@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +53,9 @@ class Interpreter(Record, kw_only=True):
     libc: str | None
     libstdcxx: Path | None  #: the file that it loads as libstdc++; None if not looked for or absent
     torch: Path | None  #: the folder of the torch that it imports; None if not looked for or absent
-    #: The modules of the standard library that its build lacks; see python_probe.py.
-    missing_modules: tuple[str, ...] = ()
+    #: The modules of the standard library of its version, whether its build has them or not; ()
+    #: for a Python before 3.10, which does not tell.
+    library: tuple[str, ...] = ()
 
 
 _judged: Interpreter | None = None
@@ -91,17 +91,10 @@ def own_folders() -> tuple[str, ...]:
     return (sys.prefix, *site.getsitepackages(), *user)
 
 
-def missing_modules() -> tuple[str, ...]:
-    """The modules of the standard library that the judged Python lacks."""
-    return _judged.missing_modules if _judged else _missing_here(tuple(sys.path))
-
-
-@cache
-def _missing_here(_path: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that the Python of the doctor lacks while `sys.path` is this one."""
-    from . import python_probe
-
-    return tuple(python_probe.missing_modules())
+def library() -> frozenset[str]:
+    """The modules of the standard library that the judged Python's version has, by its first
+    names; empty if it does not tell."""
+    return frozenset(_judged.library if _judged else sys.stdlib_module_names)
 
 
 def executable() -> str:
@@ -219,7 +212,7 @@ def _interpreter(facts: Mapping[str, Any]) -> Interpreter:
         libc=None if facts["libc"] is None else printable(str(facts["libc"])),
         libstdcxx=None if libstdcxx is None else Path(str(libstdcxx)),
         torch=None if torch is None else Path(str(torch)).parent,
-        missing_modules=tuple(printable(str(name)) for name in facts["missing_modules"]),
+        library=tuple(printable(str(name)) for name in facts["library"][:_MAX_ENTRIES]),
     )
 
 

@@ -92,6 +92,7 @@ class _Looking:
                 self._import([Subject(module="torch")])
                 self.torch = self.packages.pop("torch")
         if not self.torch.works:
+            self.packages = {}
             return
         for ended in self._run("after", [s for s in unsure if self._may_need_torch(s)]):
             seen, *extensions = self._take(ended)

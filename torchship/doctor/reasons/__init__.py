@@ -28,6 +28,7 @@ from . import (
     other_cuda,
     out_of_time,
     registered_twice,
+    stale_file,
 )
 from .case import Case
 
@@ -39,12 +40,13 @@ REASONS: tuple[Reason, ...] = (
     hidden.module_is_hidden,
     damaged.files_are_damaged,
     registered_twice.operators_are_registered_twice,
+    backend.backend_fails,
+    stale_file.file_is_left_over,
     linking.linker_refuses,
     missing_module.module_is_missing,
     missing_name.name_is_missing,
     other_cuda.package_compares_cuda,
     operators.operator_is_missing,
-    backend.backend_fails,
     crash.process_died,
     out_of_time.import_does_not_end,
     known.message_is_known,

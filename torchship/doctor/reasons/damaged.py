@@ -9,6 +9,7 @@ from pathlib import Path
 from .. import codes, fixes
 from ..binary import read_binary
 from ..distributions import Package
+from ..looking.seen import DIED
 from ..owner import is_shared_object_name, normal
 from ..records import Finding
 from ..text import is_file
@@ -55,6 +56,8 @@ def _named_files(case: Case) -> set[str]:
     if log is not None:
         names.update(Path(error.file).name for error in log.errors)
         names.update(name for name in log.tried if name not in log.found)
+        if case.seen.outcome == DIED:  # a page behind the end of a mapped file is a SIGBUS
+            names.update(Path(file).name for file in log.needed_by)
     if case.of_torch is not None and case.of_torch.rejection is not None:
         names.update(_LIBRARY.findall(case.of_torch.rejection.why))
     return names

@@ -55,6 +55,12 @@ def _by_torch(case: Case, text: str) -> Finding | None:
     return verdict.rejection if is_torch and verdict is not None else None
 
 
+def named_objects(case: Case) -> Iterator[Path]:
+    """The objects that the errors or the linker can mean."""
+    for error in case.errors:
+        yield from _blamed(case, error.message)
+
+
 def _by_objects(case: Case, text: str) -> Finding | None:
     """The judge's finding on the objects that can be meant."""
     for path in dict.fromkeys(_blamed(case, text)):

@@ -8,7 +8,7 @@ import sys
 from .. import codes, cures, fixes
 from ..distributions import Package
 from ..installed import Requirement
-from ..interpreter import missing_modules
+from ..interpreter import library
 from ..owner import normal
 from ..records import Finding, dotted
 from ..text import list_names
@@ -37,12 +37,12 @@ def module_is_missing(case: Case) -> Finding | None:
             continue
         module = match[1]
         top = module.partition(".")[0]
-        if top in sys.stdlib_module_names:
+        if top in sys.stdlib_module_names | library():
             return _of_library(case, module)
         owner = case.installed.of_module(top)
         asking = case.raiser
         if owner is not None and asking is not None and normal(owner.name) == normal(asking.name):
-            return _of_itself(case, owner, module)
+            return of_itself(case, owner, module)
         if owner is None:
             return _not_installed(case, asking, module)
         if "." in module:
@@ -54,7 +54,8 @@ def module_is_missing(case: Case) -> Finding | None:
 def _of_library(case: Case, module: str) -> Finding:
     """A module of the standard library that this Python was built or installed without."""
     version = dotted(case.runtime.python[:2])
-    if module not in missing_modules():
+    of_version = library()
+    if of_version and module.partition(".")[0] not in of_version:
         return case.finding(
             codes.MODULE_MISSING,
             f"Python {version} has no module {module}: the code is for another Python",
@@ -72,7 +73,7 @@ def _of_library(case: Case, module: str) -> Finding:
     )
 
 
-def _of_itself(case: Case, owner: Package, module: str) -> Finding | None:
+def of_itself(case: Case, owner: Package, module: str) -> Finding | None:
     """A module of the package itself: for another Python, or not among its files."""
     stem = module.rpartition(".")[2]
     folder = owner.site.joinpath(*module.split(".")[:-1])

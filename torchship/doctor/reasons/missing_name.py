@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 
-from .. import codes, cures, fixes
+from .. import codes, fixes
 from ..owner import normal
 from ..records import Finding
 from .case import Case
-from .missing_module import other_release
+from .missing_module import of_itself, other_release
 
 _NO_NAME = re.compile(
     r"module '(?P<module>[\w.]{1,300})' has no attribute '(?P<name>\w{1,200})'"
-    r"|cannot import name '(?P<import>\w{1,200})' from '(?P<from>[\w.]{1,300})'"
+    r"|cannot import name '(?P<import>\w{1,200})' from (?:partially initialized module )?"
+    r"'(?P<from>[\w.]{1,300})'"
 )
 _NUMPY_ABI = re.compile(
     r"numpy\.dtype size changed|numpy\.core\.multiarray failed to import"
@@ -26,22 +27,20 @@ def name_is_missing(case: Case) -> Finding | None:
         if _NUMPY_ABI.search(error.message):
             return _numpy_abi(case)
         match = _NO_NAME.search(error.message)
-        if match is None or "partially initialized" in error.message:
+        if match is None:
             continue
         module = match["module"] or match["from"]
         name = match["name"] or match["import"]
+        if "partially initialized" in error.message and not _is_native(name):
+            continue  # its modules import each other
         owner = case.installed.of_module(module)
         if owner is None:
             continue
         asking = case.raiser
         if asking is not None and normal(asking.name) == normal(owner.name):
-            if _is_native(name):
-                return case.finding(
-                    codes.WITHOUT_ITS_OPS,
-                    f"{owner.name} {owner.version} has no binary {module}.{name}",
-                    needed=f"{module}.{name}",
-                    fix=_get(case),
-                )
+            finding = of_itself(case, owner, f"{module}.{name}") if _is_native(name) else None
+            if finding is not None:
+                return finding
             continue
         return other_release(case, asking, owner, f"has no {module}.{name}")
     return None
@@ -49,13 +48,6 @@ def name_is_missing(case: Case) -> Finding | None:
 
 def _is_native(name: str) -> bool:
     return re.fullmatch(r"_C\w*|_ext\w*|\w+_cuda|\w+_cpp", name) is not None
-
-
-def _get(case: Case) -> cures.Cure:
-    name = case.subject.name if case.subject else case.seen.what
-    return cures.in_words(
-        cures.OTHER_BUILD, f"install a wheel of {name} for this torch and CUDA, or compile it"
-    )
 
 
 def _numpy_abi(case: Case) -> Finding | None:
