@@ -68,13 +68,14 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
     distributions = list(installed_packages(site_folders()))
     budget = _budget(len(files))
     choice = _Choice(request.names, distributions)
+    chosen = [*_chosen(files, runtime, choice, budget)]
     hidden = {*hidden_copies(distributions, site_folders())} if not request.names else set()
-    binaries = [*_chosen((f for f in files if f not in hidden), runtime, choice, budget)]
+    binaries = [binary for binary in chosen if binary.path not in hidden]
     examination = _Examination(
         request, runtime, distributions=distributions, binaries=binaries, budget=budget
     )
     of_objects, notices = examination.results()
-    notices += [_hidden(path) for path in sorted(hidden)]
+    notices += [_hidden(binary.path) for binary in chosen if binary.path in hidden]
     if not request.names:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
@@ -190,7 +191,7 @@ class _Examination:
         notices += self._remarks(of_objects)
         torch_row = self._of_torch()
         if torch_row is not None:
-            notices.insert(0, torch_row)
+            (of_objects if torch_row.is_failure else notices).insert(0, torch_row)
         return of_objects, notices
 
     def _judge(self) -> Iterator[Verdict]:

@@ -121,8 +121,12 @@ def diagnose(env: LookedEnvironment, *names: str, seconds: float = 20.0) -> Repo
         os.chdir(before)
 
 
+def _is_import(row: Row) -> bool:
+    return row.seen is not None and not row.seen.what.startswith("/")
+
+
 def row_of(report: Report, name: str) -> Row:
     """The row on a package's import, or on a file of this name."""
-    of_import = [row for row in report.notices if row.package == name and row.seen is not None]
+    of_import = [row for row in report.rows if row.package == name and _is_import(row)]
     of_file = [row for row in report.rows if row.path.name == name]
     return [*of_import, *of_file][0]
