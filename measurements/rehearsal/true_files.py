@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from measurements.release_accidents import make_objects
-from torchship.doctor.binary import read_binary
+from torchship.judge.binary import read_binary
 from torchship.release.cells import Cell, all_cells, for_conda, render, row
 from torchship.release.collect import artefacts, describe
 from torchship.release.conda_format import write_package

@@ -130,7 +130,7 @@ def test_completion_knows_every_command_and_option(shell: str) -> None:
 
 PROJECT_RECORD = """
 from pathlib import Path
-from .engine.doctor.project import Project
+from .engine.judge.project import Project
 PROJECT = Project(
     distribution="bare-client", package="bare_client", namespace="bare", prefix="BARE",
     operator="gram", version="0.1", folder=Path(__file__).parent,

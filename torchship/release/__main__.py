@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..doctor.records import GlueName
+from ..judge.records import GlueName
 from . import ReleaseError, generated
 from .cells import by_platform
 from .conda_steps import build_recipe

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from ..doctor.project import Project
+from ..judge.project import Project
 from . import ReleaseError
 from .shell import output_of
 from .wheels import Wheel

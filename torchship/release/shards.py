@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from ..doctor.binary import read_binary
-from ..doctor.records import BinaryRecord
+from ..judge.binary import read_binary
+from ..judge.records import BinaryRecord
 from . import ReleaseError
 from .audit import record_problems
 from .cells import Cell, all_cells
