@@ -8,10 +8,10 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from . import render
+from ..judge import render
+from ..judge.text import some
 from .report import Report, heading, summary
 from .rows import CANNOT_BE_TOLD, FAILS, REMARK, STATES, WORKS, Row
-from .text import some
 
 _LEAST_WIDTH, _MOST_WIDTH = 60, 100
 #: Of what was seen, and of why.

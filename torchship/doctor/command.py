@@ -12,23 +12,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from . import (
-    codes,
-    examine,
-    find_torch,
-    forms,
-    interpreter,
-    meaning,
-    probe_runtime,
-    render,
-    report,
-)
-from .interpreter import InterpreterError
-from .layouts import LAYOUTS
-from .project import NOBODY, Project
-from .records import TorchInstall, dotted, parse_minor
+from ..judge import codes, find_torch, interpreter, probe_runtime, render
+from ..judge.layouts import LAYOUTS
+from ..judge.project import NOBODY, Project
+from ..judge.records import TorchInstall, dotted, parse_minor
+from ..judge.torch_probe import TorchNotFoundError, release
+from . import examine, forms, meaning, pythons, report
+from .pythons import InterpreterError
 from .targets import UsageError, exists, find_wheels, is_installed
-from .torch_probe import TorchNotFoundError, release
 
 #: Of one import.
 _MAX_SECONDS = 3600
@@ -198,13 +189,13 @@ def _form(options: argparse.Namespace) -> str:
 def _python(named: str | None, project: Project) -> interpreter.Interpreter | None:
     """The Python to judge; None for this one. Raises InterpreterError."""
     if named is not None:
-        return interpreter.ask(named)
+        return pythons.ask(named)
     is_alone = not project.package and Path(sys.argv[0]).name.startswith("torch-doctor")
     if not is_alone or _has_torch():
         return None
     # `uvx torch-doctor` runs in an environment of its own, which is not the one that is meant.
-    active = interpreter.active_python(os.environ, sys.prefix)
-    return None if active is None else interpreter.ask(active)
+    active = pythons.active_python(os.environ, sys.prefix)
+    return None if active is None else pythons.ask(active)
 
 
 def _message(what: list[str]) -> str:

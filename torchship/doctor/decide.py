@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from . import codes
-from .codes import Code
+from ..judge import codes
+from ..judge.codes import Code
+from ..judge.project import Record
+from ..judge.records import NOTE, REJECTED, UNKNOWN, Finding, Verdict
 from .looking.seen import HIDDEN, OUT_OF_TIME, Looked, Seen
-from .project import Record
 from .reasons.linking import RUNS_LATER
-from .records import NOTE, REJECTED, UNKNOWN, Finding, Verdict
 
 #: Findings that stand for an object that was seen to load: they are about what it does later.
 #: Objects of another class layout load, and then compute something else.

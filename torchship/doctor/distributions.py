@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from ..judge.project import Record
+from ..judge.text import is_file, list_names, printable, read_regular
 from .known_packages import CAN_DO_WITHOUT, COMPILES, NEEDS
 from .owner import SITE_NAMES, distributions, metadata_lines, normal, torch_requirements
-from .project import Record
-from .text import is_file, list_names, printable, read_regular
 
 _MAX_RECORD = 8 << 20
 _MAX_FILES = 50_000

@@ -10,38 +10,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from . import (
-    allowances,
-    caches,
-    codes,
-    interpreter,
-    judge_file,
-    packages,
-    report,
-    rows,
-    torch_loading,
-)
-from .binary import needs_torch_or_cuda, read_binary, unread
-from .budget import Budget, BudgetSpentError
+from ..judge import codes, interpreter
+from ..judge.binary import needs_torch_or_cuda, read_binary, unread
+from ..judge.budget import Budget, BudgetSpentError
+from ..judge.fixes import ours
+from ..judge.judgement import cannot_be_told
+from ..judge.project import Record
+from ..judge.records import NOTE, NOWHERE, OK, BinaryRecord, Finding, Runtime, Verdict
+from ..judge.torch_probe import other_installs
+from . import allowances, caches, judge_file, packages, report, rows, torch_loading
 from .decide import Decider, Decision, decision_by_reading
 from .distributions import Package
 from .distributions import installed as installed_packages
 from .families import families, of_other_cudas
-from .fixes import ours
 from .installed import Installed
-from .judgement import cannot_be_told
 from .looking.look import jobs_here, look
 from .looking.processes import Python
 from .looking.seen import Looked, Seen
 from .looking.subjects import Subjects, hidden_copies, subjects_of
 from .owner import find_owner, normal
-from .project import Record
 from .reasons import explain
 from .reasons.case import Case
-from .records import NOTE, NOWHERE, OK, BinaryRecord, Finding, Runtime, Verdict
 from .spares import pass_over_spares
 from .targets import TORCHS_OWN, exists, find_files, site_folders
-from .torch_probe import other_installs
 
 #: Processor time of what is read; SECURITY.md promises 20 s for an environment of 200 extensions.
 _SECONDS = 16.0

@@ -10,12 +10,12 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from ..judge.project import Record
+from ..judge.records import Runtime
+from ..judge.text import read_regular
 from .distributions import Package
 from .owner import normal
-from .project import Record
-from .records import Runtime
 from .requirements import requirements_here
-from .text import read_regular
 from .versions import satisfies
 
 _MAX_RECORD = 8 << 20

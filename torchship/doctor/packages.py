@@ -7,20 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import codes, cures, fixes
-from .binary import read_binary
-from .checks.cuda import runs_on
-from .distributions import Package, files_of
-from .families import families
-from .known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
-from .owner import (
-    distributions,
-    find_owner,
-    has_sdist,
-    is_shared_object_name,
-    normal,
-)
-from .records import (
+from ..judge import codes, cures, fixes
+from ..judge.binary import read_binary
+from ..judge.checks.cuda import runs_on
+from ..judge.python_tags import fits_python
+from ..judge.records import (
     NOTE,
     NOWHERE,
     REJECTED,
@@ -31,9 +22,19 @@ from .records import (
     dotted,
     parse_version,
 )
+from ..judge.text import is_file, printable, some
+from .distributions import Package, files_of
+from .families import families
+from .known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
+from .owner import (
+    distributions,
+    find_owner,
+    has_sdist,
+    is_shared_object_name,
+    normal,
+)
 from .rows import CANNOT_BE_TOLD, FAILS, Row, notice
-from .text import is_file, printable, some
-from .wheel_tags import fits_python, wheel_tags
+from .wheel_tags import wheel_tags
 
 _MAX_MODULES = 20
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".c++", ".hip", ".metal")

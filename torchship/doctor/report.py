@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from . import codes, interpreter, render
+from ..judge import codes, interpreter, render
+from ..judge.project import Record
+from ..judge.records import NOWHERE, Runtime, TorchInstall, dotted
+from ..judge.text import printable
 from .looking.seen import Looked, Seen
 from .meaning import Diagnosis, meaning_of
-from .project import Record
-from .records import NOWHERE, Runtime, TorchInstall, dotted
 from .rows import CANNOT_BE_TOLD, FAILS, NOTHING_FOUND, REMARK, STATES, WORKS, Row
-from .text import printable
 
 #: Of what an import printed, in JSON.
 _MAX_OUTPUT = 4000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import render
+from ..judge import render
+from ..judge.project import Record
+from ..judge.records import NOTE, UNKNOWN, Finding, Runtime, Verdict
 from .decide import Decision
 from .looking.seen import Seen
 from .owner import find_owner
-from .project import Record
-from .records import NOTE, UNKNOWN, Finding, Runtime, Verdict
 
 WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
 STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}

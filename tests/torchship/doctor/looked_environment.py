@@ -9,13 +9,14 @@ from pathlib import Path
 from environments import SYMBOL, add_package, make_environment
 from shared_objects import fake_torch, shared_object
 
-from torchship.doctor import interpreter, probe_runtime
+from torchship.doctor import pythons
 from torchship.doctor.examine import Request, examine
 from torchship.doctor.looking.look import Extension, Subject, look
 from torchship.doctor.looking.processes import Python
 from torchship.doctor.looking.seen import Looked
 from torchship.doctor.report import Report
 from torchship.doctor.rows import Row
+from torchship.judge import interpreter, probe_runtime
 
 #: A module that Python makes out of C, with a name to be filled in.
 MODULE = """
@@ -112,7 +113,7 @@ def diagnose(env: LookedEnvironment, *names: str, seconds: float = 20.0) -> Repo
     """The report of the doctor on packages, looked at from the environment's empty folder."""
     before = Path.cwd()
     os.chdir(env.folder)
-    interpreter.judge_for(interpreter.ask(str(env.python)))
+    interpreter.judge_for(pythons.ask(str(env.python)))
     try:
         request = Request(names=names, seconds=seconds)
         return examine(request, probe_runtime(gpu=False))

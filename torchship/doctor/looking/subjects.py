@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ...judge.project import Record
+from ...judge.records import BinaryRecord, parse_file_name
+from ...judge.text import is_file
 from ..distributions import Package
 from ..installed import tops_of
 from ..owner import distributions, normal
-from ..project import Record
-from ..records import BinaryRecord, parse_file_name
-from ..text import is_file
 from .look import Extension, Kind, Subject
 
 #: What distributions put beside their modules by mistake.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..records import Finding
+from ...judge.records import Finding
 from . import (
     backend,
     crash,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .. import codes, fixes
-from ..records import Finding
+from ...judge import codes, fixes
+from ...judge.records import Finding
 from .case import Case
 
 _BACKEND = re.compile(r"Failed to load the backend extension: (\S{1,100}?)\.?(?:\s|$)")

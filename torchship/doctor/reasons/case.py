@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ..codes import Code
-from ..cures import NO_CURE, Cure
+from ...judge.codes import Code
+from ...judge.cures import NO_CURE, Cure
+from ...judge.project import Record
+from ...judge.records import NOTHING, REJECTED, Finding, Runtime, Verdict
+from ...judge.text import printable
 from ..distributions import Package
 from ..installed import Installed
 from ..looking.seen import Seen, SeenError, SeenFrame
-from ..project import Record
-from ..records import NOTHING, REJECTED, Finding, Runtime, Verdict
-from ..text import printable
 
 
 class Case(Record, kw_only=True):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import codes, cures
+from ...judge import codes, cures
+from ...judge.records import Finding
+from ...judge.text import is_file
 from ..looking.seen import DIED
-from ..records import Finding
-from ..text import is_file
 from .case import Case
 from .linking import rejection_of_loading
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import codes, fixes
-from ..binary import read_binary
+from ...judge import codes, fixes
+from ...judge.binary import read_binary
+from ...judge.records import Finding
+from ...judge.text import is_file
 from ..distributions import Package
 from ..looking.seen import DIED
 from ..owner import is_shared_object_name, normal
-from ..records import Finding
-from ..text import is_file
 from .case import Case
 from .mending import reinstall
 

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import codes, cures, fixes
-from ..records import Finding
-from ..text import is_file, printable
+from ...judge import codes, cures, fixes
+from ...judge.records import Finding
+from ...judge.text import is_file, printable
 from .case import Case
 from .mending import move_away
 

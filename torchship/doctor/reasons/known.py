@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .. import codes, cures
-from ..codes import Code
+from ...judge import codes, cures
+from ...judge.codes import Code
+from ...judge.records import Finding
 from ..meaning import meaning_of
 from ..messages import matches
-from ..records import Finding
 from .case import Case
 
 #: Codes whose messages say too little to be the reason for what was seen here.

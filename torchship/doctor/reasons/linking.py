@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import codes, cures, fixes
-from ..binary import read_binary
-from ..codes import Code
-from ..mounts import forbidding_mount
+from ...judge import codes, cures, fixes
+from ...judge.binary import read_binary
+from ...judge.codes import Code
+from ...judge.mounts import forbidding_mount
+from ...judge.records import REJECTED, Finding, Verdict
+from ...judge.text import is_file, printable, some
 from ..owner import find_owner
-from ..records import REJECTED, Finding, Verdict
-from ..text import is_file, printable, some
 from .case import Case
 
 #: Findings on what runs later, which keep no object from being loaded.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import cures, fixes
-from ..binary import read_binary
-from ..cures import Cure
+from ...judge import cures, fixes
+from ...judge.binary import read_binary
+from ...judge.cures import Cure
+from ...judge.records import Runtime
+from ...judge.text import is_file
 from ..distributions import Package
 from ..installed import Requirement
 from ..owner import distributions, find_owner, normal, paired_releases
-from ..records import Runtime
-from ..text import is_file
 
 
 def reinstall(package: Package, runtime: Runtime) -> Cure:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import sys
 
-from .. import codes, cures, fixes
+from ...judge import codes, cures, fixes
+from ...judge.interpreter import library
+from ...judge.python_tags import fits_python
+from ...judge.records import Finding, dotted
+from ...judge.text import list_names
 from ..distributions import Package
 from ..installed import Requirement
-from ..interpreter import library
 from ..owner import normal
-from ..records import Finding, dotted
-from ..text import list_names
-from ..wheel_tags import fits_python, wheel_tags
+from ..wheel_tags import wheel_tags
 from .case import Case
 from .mending import fit_package, meet, reinstall
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from .. import codes, fixes
+from ...judge import codes, fixes
+from ...judge.records import Finding
 from ..owner import normal
-from ..records import Finding
 from .case import Case
 from .missing_module import of_itself, other_release
 

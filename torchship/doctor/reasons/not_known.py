@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .. import codes, cures
-from ..records import Finding
-from ..text import some
+from ...judge import codes, cures
+from ...judge.records import Finding
+from ...judge.text import some
 from .case import Case
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ..records import Finding
-from ..text import printable
+from ...judge.records import Finding
+from ...judge.text import printable
 from .case import Case
 from .linking import linker_refuses
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from .. import codes, fixes
-from ..binary import read_binary
+from ...judge import codes, fixes
+from ...judge.binary import read_binary
+from ...judge.records import Finding
 from ..owner import distributions, find_owner
-from ..records import Finding
 from .case import Case
 from .mending import fit_package
 

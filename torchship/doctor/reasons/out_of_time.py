@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .. import codes, cures
+from ...judge import codes, cures
+from ...judge.records import UNKNOWN, Finding
 from ..looking.seen import OUT_OF_TIME
-from ..records import UNKNOWN, Finding
 from .case import Case
 
 

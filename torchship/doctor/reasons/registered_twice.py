@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .. import codes, cures
-from ..records import Finding
+from ...judge import codes, cures
+from ...judge.records import Finding
 from .case import Case
 
 _TWICE = re.compile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import codes, fixes
-from ..records import Finding
-from ..text import is_file, list_names
+from ...judge import codes, fixes
+from ...judge.records import Finding
+from ...judge.text import is_file, list_names
 from .case import Case
 from .linking import named_objects
 

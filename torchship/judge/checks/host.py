@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import codes, cures, faults, fixes, support
+from ..python_tags import FIRST_WITH_ABI3T, fits_python
 from ..records import (
     NOTE,
     OK,
@@ -17,7 +18,6 @@ from ..records import (
     dotted,
 )
 from ..text import printable, some
-from ..wheel_tags import FIRST_WITH_ABI3T, fits_python
 
 #: How the tags of modules for other implementations than CPython start.
 _OTHER_IMPLEMENTATIONS = ("pypy", "graalpy", "graalpython", "cp3")
