@@ -15,8 +15,8 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(DOCS.parent))
 
-from torchship.doctor import meaning, messages  # noqa: E402  # the checkout is the path
-from torchship.judge import codes  # noqa: E402  # the checkout is the path
+from torchship.doctor import meaning  # noqa: E402  # the checkout is the path
+from torchship.judge import codes, messages  # noqa: E402  # the checkout is the path
 
 FOLDER = DOCS / "fails" / "codes"
 INDEX = DOCS / "fails" / "messages.md"

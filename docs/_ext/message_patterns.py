@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from torchship.doctor import messages
+from torchship.judge import messages
 
 
 def patterns() -> list[dict[str, str]]:
@@ -19,4 +19,5 @@ def patterns() -> list[dict[str, str]]:
             "title": f"{message.code}: {message.code.heading}",
         }
         for message in messages.MESSAGES
+        if not message.also  # the search knows one line
     ]

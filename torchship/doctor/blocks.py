@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from ..judge import render
+from ..judge.records import Finding
 from ..judge.text import some
 from .report import Report, heading, summary
 from .rows import CANNOT_BE_TOLD, FAILS, REMARK, STATES, WORKS, Row
@@ -71,6 +72,17 @@ def block(name: str, rows: Sequence[Row], said: dict[str, str]) -> Iterator[str]
         # A command is printed whole: it is to be copied.
         label = "to fix:" if number == 0 else "and then:"
         yield f"  {label:<9}{render.shorten(fix)}"
+    if main.mends is not None:
+        result = "it mends" if main.mends else "it does not mend"
+        yield from _labelled("tried:", f"{result} the import, beside this environment")
+
+
+def lines_of_reason(reason: Finding | None) -> Iterator[str]:
+    """What a pasted message comes from in this environment, if that is known."""
+    if reason is not None:
+        yield from _labelled("here:", f"{reason.code}: {reason.why}")
+        if reason.fix:
+            yield f"  {'to fix:':<9}{render.shorten(reason.fix)}"
 
 
 def _called(what: str) -> str:

@@ -17,7 +17,7 @@ from ..judge.layouts import LAYOUTS
 from ..judge.project import NOBODY, Project
 from ..judge.records import TorchInstall, dotted, parse_minor
 from ..judge.torch_probe import TorchNotFoundError, release
-from . import examine, forms, meaning, pythons, report
+from . import blocks, examine, forms, meaning, pythons, report, run_command
 from .pythons import InterpreterError
 from .targets import UsageError, exists, find_wheels, is_installed
 
@@ -34,7 +34,10 @@ def main(project: Project = NOBODY, arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a path may not be UTF-8
-    options = make_parser(project).parse_args(arguments)
+    own, command = run_command.split(sys.argv[1:] if arguments is None else arguments)
+    options = make_parser(project).parse_args(own)
+    if command:
+        return _run_command(command, options, project)
     return render.print_to_the_end(lambda: run(options, project))
 
 
@@ -70,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check only these; NAME means a package if it is installed, ./NAME a file or folder. "
         "A message, or `-` for standard input: say what it means. A code such as TD110: what is "
         "written about it. `choose WHEEL|FOLDER|URL ...`: which of these wheels works here, best "
-        "first",
+        "first. `run COMMAND ...`: run a command, and explain how it fails",
     )
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument(
@@ -125,6 +128,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long each import may take (60)",
     )
     parser.add_argument(
+        "--try-fix",
+        action="store_true",
+        help="try each fix that installs a package beside the environment, in a folder of its own, "
+        "and say whether it mends the import; this downloads what the fix installs",
+    )
+    parser.add_argument(
         "--verbose",
         action="store_true",
         help="a row for each extension, beside what is said of each package",
@@ -138,6 +147,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--audit", metavar="WHEEL", help="for authors: say which users this wheel will serve"
     )
+
+
+def _run_command(command: list[str], options: argparse.Namespace, project: Project) -> int:
+    """Run a command, and explain how it failed; returns its exit code."""
+    ended = run_command.run(command)
+    if ended.is_of_import:
+        print(f"\n{program(project)}:", file=sys.stderr)
+        if options.python is None:
+            options.python = run_command.python_of(command)
+        explained = options.__class__(**{**vars(options), "what": [], "allow": None})
+        try:
+            interpreter.judge_for(_python(explained.python, project))
+            _explain(ended.output, explained, project)
+        except (UsageError, TorchNotFoundError, InterpreterError) as error:
+            print(render.shorten(str(error)), file=sys.stderr)
+        finally:
+            interpreter.judge_for(None)
+    return ended.exit_code
 
 
 def _seconds(text: str) -> float:
@@ -222,20 +249,25 @@ def _explain(content: str, options: argparse.Namespace, project: Project) -> int
         print("\n".join(meaning.lines_of_meaning(meaning.meaning_of(content))))
         return 0
     runtime = probe_runtime(_torch(options.torch), project=project)
-    diagnosis = meaning.diagnose(content, runtime.torch)
-    result = _blamed(diagnosis, options, project)
+    is_of_here = meaning.is_of_here(content)
+    diagnosis = meaning.diagnose(content, runtime.torch if is_of_here else None)
+    reason = None
+    if is_of_here and not diagnosis.other_python and runtime.torch is not None:
+        reason = examine.reason_of_pasted(content, runtime)
+    result = _blamed(diagnosis, options, project) if is_of_here else None
     if options.form == "json":
-        report.print_json_of_message(diagnosis, result)
+        report.print_json_of_message(diagnosis, result, reason)
     else:
         lines = [*map(render.shorten, meaning.lines_of_diagnosis(diagnosis))]
         # Not shortened: it holds a command.
         lines += meaning.lines_on_other_python(diagnosis, program(project))
+        lines += blocks.lines_of_reason(reason)
         print("\n".join(lines) + "\n")
         if result is not None:
             forms.FORMS[_form(options)](result)
     if result is not None and result.exit_code:
         return 1
-    return 0 if diagnosis.is_known else 2
+    return 0 if diagnosis.is_known or reason is not None else 2
 
 
 def _blamed(
@@ -268,6 +300,7 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
         names=tuple(options.what),
         is_looking=options.is_looking and options.torch is None,
         seconds=options.seconds,
+        is_trying=options.try_fix,
         allow_list=Path(options.allow) if options.allow is not None else None,
         program=program(project),
     )

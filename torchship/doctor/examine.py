@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, interpreter
+from ..judge import codes, interpreter, messages
 from ..judge.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.fixes import ours
@@ -18,7 +18,7 @@ from ..judge.judgement import cannot_be_told
 from ..judge.project import Record
 from ..judge.records import NOTE, NOWHERE, OK, BinaryRecord, Finding, Runtime, Verdict
 from ..judge.torch_probe import other_installs
-from . import allowances, caches, judge_file, packages, report, rows, torch_loading
+from . import allowances, caches, judge_file, packages, report, rows, torch_loading, trying
 from .decide import Decider, Decision, decision_by_reading
 from .distributions import Package
 from .distributions import installed as installed_packages
@@ -29,8 +29,9 @@ from .looking.processes import Python
 from .looking.seen import Looked, Seen
 from .looking.subjects import Subjects, hidden_copies, subjects_of
 from .owner import find_owner, normal
-from .reasons import explain
+from .reasons import damaged, explain
 from .reasons.case import Case
+from .reasons.pasted import seen_in
 from .spares import pass_over_spares
 from .targets import TORCHS_OWN, exists, find_files, site_folders
 
@@ -47,6 +48,7 @@ class Request(Record, kw_only=True):
     names: tuple[str, ...] = ()  #: packages, files and folders; () for all packages
     is_looking: bool = True  #: whether packages may be imported
     seconds: float = 60.0  #: for each import
+    is_trying: bool = False  #: whether fixes are tried beside the environment
     allow_list: Path | None = None
     program: str = "torch-doctor"  #: how the doctor was called
 
@@ -87,6 +89,34 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
     )
 
 
+def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
+    """The reason in this environment for a message that somebody pasted, by the same rules as for
+    what was seen; None if none applies."""
+    lines = messages.lines_of(content)
+    seen = seen_in(lines)
+    if seen is None:
+        return None
+    distributions = list(installed_packages(site_folders()))
+    case = Case(
+        seen=seen,
+        subject=None,
+        runtime=runtime,
+        installed=Installed(distributions, runtime),
+        path=interpreter.search_path(),
+        folder=Path.cwd(),
+        judge=lambda path: judge_file(read_binary(path), runtime),
+        of_torch=torch_loading.judge_torch(runtime),
+    )
+    if not any(case.installed.of_file(frame.file) for frame in case.frames()):
+        return damaged.files_are_damaged(case)
+    finding = explain(case)
+    return None if finding.code in _NO_REASON else finding
+
+
+#: What says no more than the message, or nothing.
+_NO_REASON = (codes.REASON_NOT_KNOWN, codes.MODULE_MISSING)
+
+
 class _Examination:
     """An environment while it is examined."""
 
@@ -110,15 +140,13 @@ class _Examination:
         self.subjects = Subjects(subjects=(), packages={}, module_of={})
         if self._can_look():
             self.subjects = subjects_of(self._chosen_packages(), self._tried())
-            self.looked = look(
-                self.subjects.subjects,
-                Python(
-                    executable=interpreter.executable(),
-                    seconds=request.seconds,
-                    jobs=jobs_here(),
-                ),
-            )
+            self.looked = look(self.subjects.subjects, self._python())
             self.runtime = self._as_seen()
+
+    def _python(self) -> Python:
+        return Python(
+            executable=interpreter.executable(), seconds=self.request.seconds, jobs=jobs_here()
+        )
 
     def _can_look(self) -> bool:
         """Whether the judged torch is the one of a Python that runs, and packages are meant."""
@@ -241,7 +269,10 @@ class _Examination:
                 }
                 finding = self._explain(seen, package, parts)
             row = rows.notice(finding, place, package=name, version=version)
-            yield row._replace(seen=seen, decided_by="look")
+            mends = None
+            if self.request.is_trying and not seen.works and finding.fix.command:
+                mends = trying.mends(finding.fix.command, module, self._python())
+            yield row._replace(seen=seen, decided_by="look", mends=mends)
 
     def _remarks(self, of_objects: Sequence[rows.Row]) -> Iterator[rows.Row]:
         """What files tell of packages; of one that was imported, only what its import does not."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..judge import codes, interpreter, render
 from ..judge.project import Record
-from ..judge.records import NOWHERE, Runtime, TorchInstall, dotted
+from ..judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
 from ..judge.text import printable
 from .looking.seen import Looked, Seen
 from .meaning import Diagnosis, meaning_of
@@ -154,6 +154,7 @@ def _json_of(row: Row) -> dict[str, object]:
         "cause": row.finding,
         "allowed": row.allowed,
         "decided_by": row.decided_by,
+        "mends": row.mends,
         "seen": _json_of_seen(row.seen) if row.seen is not None else None,
         "read": row.read,
     }
@@ -174,7 +175,9 @@ def _json_of_seen(seen: Seen) -> dict[str, object]:
     }
 
 
-def print_json_of_message(diagnosis: Diagnosis, report: Report | None) -> None:
+def print_json_of_message(
+    diagnosis: Diagnosis, report: Report | None, reason: Finding | None = None
+) -> None:
     """The JSON of a message: what it means, and the verdicts on what it blames."""
     meaning = meaning_of(diagnosis.code)
     render.print_json(
@@ -186,6 +189,7 @@ def print_json_of_message(diagnosis: Diagnosis, report: Report | None) -> None:
         about_symbol=diagnosis.about_symbol or None,
         about_cause=diagnosis.about_cause or None,
         about_library=diagnosis.about_library or None,
+        reason=reason,
         file=diagnosis.file or None,
         other_python=diagnosis.other_python or None,
         extensions=[_json_of(row) for row in report.extensions] if report else [],

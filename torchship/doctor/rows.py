@@ -29,6 +29,7 @@ class Row(Record, kw_only=True):
     allowed: str | None = None  #: the reason for which the allow-list lets it fail
     decided_by: str = "reading"  #: or "look"
     seen: Seen | None = None  #: what was seen, if it was looked at
+    mends: bool | None = None  #: what its fix did beside the environment; None if not tried
     read: Finding | None = None  #: what reading finds, if the look decided
 
     @property

@@ -1,6 +1,6 @@
 """Fifteen classes of faults of torch extensions; docs/fails/troubleshooting.md explains each."""
 
-import re
+from . import codes
 
 
 class Fault(int):
@@ -30,35 +30,69 @@ BUILD_ISOLATION = Fault(13, "Build isolation")
 UNKNOWN_ARCH = Fault(14, "No GPU at build time, or an unknown architecture")
 REGISTERED_TWICE = Fault(15, "Registered twice, or free-threaded Python")
 
-#: Patterns of error messages, and the class of faults for each; the first match wins.
-_TEXTS: tuple[tuple[str, Fault], ...] = (
-    (r"version [`']?(GLIBCXX|GLIBC|CXXABI)_[\d.]+'? not found", SYSTEM_LIBRARIES),
-    (r"undefined symbol: \S*(ESs|RKSs|7__cxx11)", CXX_ABI),
-    (r"undefined symbol: THP", TORCH_NOT_LOADED),
-    (r"undefined symbol: (_Z\w*(2at|3c10|5torch)|aoti_torch_|torch_)", TORCH_VERSION),
-    (r"lib(torch_cuda|c10_cuda)\.so: cannot open", CPU_TORCH_SWAPPED_IN),
-    (r"lib(torch|c10)\w*\.so: cannot open", TORCH_NOT_LOADED),
-    (r"lib(cu|nv)\w+\.so[.\d]*: cannot open", CUDA_MAJOR),
-    (r"no kernel image is available", GPU_ARCHITECTURE),
-    (r"unsupported toolchain|driver version is insufficient", DRIVER),
-    (
-        r"built for \S+\+cu\d+ \(you have \S+\+cpu\)|not compiled with CUDA",
-        CPU_TORCH_SWAPPED_IN,
-    ),
-    (r"Could not run '\S+' with arguments from the 'CUDA' backend", CPU_ONLY_BINARY),
-    (r"[Oo]nly a single TORCH_LIBRARY can be used", REGISTERED_TWICE),
-    (
-        r"same name and the same overload name multiple times|Tried to register",
-        REGISTERED_TWICE,
-    ),
-    (r"cannot import name '_C'|file too short|invalid ELF header", PACKAGE_FILES),
-    (r"detected CUDA version \([\d.]+\) mismatches", NVCC_MISMATCH),
-    (r"CUDA_HOME environment variable is not set|unsupported GNU version", TOOLCHAIN),
-    (r"No module named 'torch'", BUILD_ISOLATION),
-    (r"Unknown CUDA arch", UNKNOWN_ARCH),
-)
-
-
-def classify(message: str) -> Fault | None:
-    """The class of faults that an error text belongs to; None for an unknown text."""
-    return next((fault for pattern, fault in _TEXTS if re.search(pattern, message)), None)
+#: The class of each code that belongs to one.
+OF_CODE: dict[codes.Code, Fault] = {
+    codes.TORCH_MISSING: TORCH_NOT_LOADED,
+    codes.TORCH_DAMAGED: TORCH_NOT_LOADED,
+    codes.TORCH_OF_ANOTHER_PYTHON: TORCH_NOT_LOADED,
+    codes.TORCH_SHADOWED: TORCH_NOT_LOADED,
+    codes.TORCH_REQUIREMENTS: TORCH_NOT_LOADED,
+    codes.TORCH_DOES_NOT_LOAD: TORCH_NOT_LOADED,
+    codes.SECOND_TORCH: PACKAGE_FILES,
+    codes.BACKEND_FAILS: TORCH_VERSION,
+    codes.OTHER_TORCH: TORCH_VERSION,
+    codes.TORCH_TOO_OLD: TORCH_VERSION,
+    codes.TORCH_NOT_MEASURED: TORCH_VERSION,
+    codes.TARGET_UNKNOWN: TORCH_VERSION,
+    codes.MAYBE_OTHER_TORCH: TORCH_VERSION,
+    codes.TORCH_LACKS_SYMBOLS: TORCH_VERSION,
+    codes.OTHER_CXX_ABI: CXX_ABI,
+    codes.WRONG_CXX_FLAG: CXX_ABI,
+    codes.CXX_ABI_UNKNOWN: CXX_ABI,
+    codes.REGISTERED_TWICE: REGISTERED_TWICE,
+    codes.NO_FINGERPRINT: PACKAGE_FILES,
+    codes.LOADED_BEFORE_TORCH: TORCH_NOT_LOADED,
+    codes.OPERATOR_MISSING: TORCH_VERSION,
+    codes.DAMAGED_FILE: PACKAGE_FILES,
+    codes.FILE_NOT_READABLE: PACKAGE_FILES,
+    codes.FILE_OF_ANOTHER_BUILD: PACKAGE_FILES,
+    codes.PACKAGE_FILES: PACKAGE_FILES,
+    codes.SOURCE_FOLDER: PACKAGE_FILES,
+    codes.CACHE_REFUSED: PACKAGE_FILES,
+    codes.LOAD_FAILED: TORCH_VERSION,
+    codes.PATH_NOT_LOADABLE: PACKAGE_FILES,
+    codes.OTHER_PYTHON: PACKAGE_FILES,
+    codes.FREE_THREADED: REGISTERED_TWICE,
+    codes.PAGE_SIZE: SYSTEM_LIBRARIES,
+    codes.GLIBC_TOO_OLD: SYSTEM_LIBRARIES,
+    codes.LIBSTDCXX_TOO_OLD: SYSTEM_LIBRARIES,
+    codes.CUDA_TORCH_NEEDED: CPU_TORCH_SWAPPED_IN,
+    codes.OTHER_CUDA: CUDA_MAJOR,
+    codes.DRIVER_TOO_OLD: DRIVER,
+    codes.NO_DRIVER: DRIVER,
+    codes.GPU_ARCHITECTURE: GPU_ARCHITECTURE,
+    codes.NO_CUDA_KERNELS: CPU_ONLY_BINARY,
+    codes.TORCH_LACKS_GPU: GPU_ARCHITECTURE,
+    codes.MISCOMPILED_GPU_CODE: GPU_ARCHITECTURE,
+    codes.NO_FILE_FOR_CUDA: CUDA_MAJOR,
+    codes.LIBRARY_MISSING: SYSTEM_LIBRARIES,
+    codes.SYMBOL_MISSING: SYSTEM_LIBRARIES,
+    codes.LIBRARY_VERSION: CUDA_MAJOR,
+    codes.LIBRARY_OF_TORCH_MISSING: TORCH_VERSION,
+    codes.OTHER_LIBRARY_FIRST: SYSTEM_LIBRARIES,
+    codes.LIBRARY_REFUSED: PACKAGE_FILES,
+    codes.COMPILES_AT_FIRST_USE: TOOLCHAIN,
+    codes.WITHOUT_ITS_OPS: CPU_ONLY_BINARY,
+    codes.FALLS_BACK: TORCH_VERSION,
+    codes.PACKAGE_OF_ANOTHER_PYTHON: PACKAGE_FILES,
+    codes.WRITTEN_FOR_ANOTHER_TORCH: TORCH_VERSION,
+    codes.HIDDEN_COPY: PACKAGE_FILES,
+    codes.NVCC_MISMATCH: NVCC_MISMATCH,
+    codes.NO_TOOLKIT: TOOLCHAIN,
+    codes.HOST_COMPILER: TOOLCHAIN,
+    codes.CXX_STANDARD: TOOLCHAIN,
+    codes.BUILD_ISOLATION: BUILD_ISOLATION,
+    codes.UNKNOWN_ARCHITECTURE: UNKNOWN_ARCH,
+    codes.NO_NINJA: TOOLCHAIN,
+    codes.BUILD_MEMORY: TOOLCHAIN,
+}

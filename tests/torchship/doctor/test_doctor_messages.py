@@ -22,9 +22,9 @@ from environments import (
 )
 from shared_objects import shared_object
 
-from torchship.doctor import meaning, messages
+from torchship.doctor import meaning
 from torchship.doctor.demangle import qualified_name
-from torchship.judge import codes
+from torchship.judge import codes, messages
 from torchship.judge.torch_probe import release
 
 sys.path.insert(0, str(REPO / "docs" / "_ext"))

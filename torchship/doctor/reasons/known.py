@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...judge import codes, cures
 from ...judge.codes import Code
+from ...judge.messages import matches
 from ...judge.records import Finding
 from ..meaning import meaning_of
-from ..messages import matches
 from .case import Case
 
 #: Codes whose messages say too little to be the reason for what was seen here.
