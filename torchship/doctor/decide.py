@@ -11,11 +11,10 @@ from ..judge.codes import Code
 from ..judge.project import Record
 from ..judge.records import NOTE, REJECTED, UNKNOWN, Finding, Verdict
 from .looking.seen import HIDDEN, OUT_OF_TIME, Looked, Seen
-from .reasons.linking import RUNS_LATER
 
 #: Findings that stand for an object that was seen to load: they are about what it does later.
 #: Objects of another class layout load, and then compute something else.
-STAND: frozenset[Code] = RUNS_LATER | {codes.OTHER_TORCH}
+STAND: frozenset[Code] = codes.RUN_LATER | {codes.OTHER_TORCH}
 
 #: What a part of a package may lack and be optional: libraries that the system brings.
 _OF_SYSTEM = (codes.LIBRARY_MISSING,)

@@ -287,9 +287,14 @@ class _Examination:
         ):
             seen = seen_of.get(normal(row.package or ""))
             is_prediction = row.state == rows.FAILS and row.code not in packages.OF_LATER
-            if seen is not None and (is_prediction or not seen.works):
+            if seen is not None and not seen.works:
                 continue
-            yield row
+            if seen is None or not is_prediction:
+                yield row
+            elif row.code == codes.WITHOUT_ITS_OPS:
+                # It imports and goes on without them.
+                why = f"import {seen.what} works, but {row.summary}"
+                yield row._replace(state=rows.REMARK, summary=why)
 
     def _of_torch(self) -> rows.Row | None:
         """The row on torch itself: that it fails, or a remark."""

@@ -81,8 +81,7 @@ def _about(
     objects = [name for name in files if is_shared_object_name(name)]
     return (
         _other_python(package, objects, runtime, has_rows=bool(own))
-        or _no_file_for_torch(package, runtime)
-        or _no_file_for_cuda(package, objects, runtime.torch)
+        or no_file(package, runtime)
         or _without_its_binaries(package, objects, runtime)
         or _falls_back(package, own)
         or _without_any(package, files, objects, is_named=is_named)
@@ -128,6 +127,13 @@ def _module_without_a_tag(package: Package, objects: Sequence[str]) -> BinaryRec
 def _has_families(package: Package) -> bool:
     """Whether it has files for several torches."""
     return bool(families(distributions(package.site).get(package.place, [])))
+
+
+def no_file(package: Package, runtime: Runtime) -> Finding | None:
+    """Has a package no file for this torch, or for its CUDA, where it has one for others?"""
+    objects = [name for name in files_of(package) if is_shared_object_name(name)]
+    by_torch = _no_file_for_torch(package, runtime)
+    return by_torch or _no_file_for_cuda(package, objects, runtime.torch)
 
 
 def _no_file_for_torch(package: Package, runtime: Runtime) -> Finding | None:
@@ -200,10 +206,10 @@ def _without_its_binaries(
         f"it was installed without its binaries ({start}*.so), so {what} fails",
         status=REJECTED if is_needed else NOTE,
     )
-    return finding._replace(fix=_get_its_binaries(package, runtime))
+    return finding._replace(fix=get_its_binaries(package, runtime))
 
 
-def _get_its_binaries(package: Package, runtime: Runtime) -> cures.Cure:
+def get_its_binaries(package: Package, runtime: Runtime) -> cures.Cure:
     """Install a wheel, or compile the package if its published sources need only torch."""
     words = f"install a wheel of {package.name} for this torch and CUDA, or compile it"
     if not has_sdist(package.name) or "+" in package.version:

@@ -141,5 +141,17 @@ TOO_LARGE = Code("TD904", "The file has more names or headers than the doctor re
 IMPORT_DOES_NOT_END = Code("TD905", "The import did not end in time")
 REASON_NOT_KNOWN = Code("TD906", "It fails, and the reason is not known")
 
+#: What is found of an object's later life: it is loaded all the same.
+RUN_LATER: frozenset[Code] = frozenset(
+    {
+        DRIVER_TOO_OLD,
+        GPU_ARCHITECTURE,
+        NO_CUDA_KERNELS,
+        TORCH_LACKS_GPU,
+        MISCOMPILED_GPU_CODE,
+        NUMPY_1_TORCH,
+    }
+)
+
 #: Every code, by its name such as `TD110`.
 ALL: dict[str, Code] = {code: code for code in globals().values() if isinstance(code, Code)}

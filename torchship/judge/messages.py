@@ -340,7 +340,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.0",
         codes.NUMPY_1_TORCH,
-        r"compiled using NumPy 1\.x cannot be run|_ARRAY_API not found",
+        r"compiled using NumPy 1\.x cannot be run|_ARRAY_API not found|Numpy is not available",
     ),
     Message(
         "Failed to initialize NumPy: No module named 'numpy'",

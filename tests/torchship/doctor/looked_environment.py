@@ -123,7 +123,7 @@ def diagnose(env: LookedEnvironment, *names: str, seconds: float = 20.0) -> Repo
 
 
 def _is_import(row: Row) -> bool:
-    return row.seen is not None and not row.seen.what.startswith("/")
+    return row.seen is not None and ".so" not in row.path.name
 
 
 def row_of(report: Report, name: str) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sysconfig
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from environments import ABSENT, SYMBOL, add_package
 from looked_environment import LookedEnvironment, diagnose, row_of
 from shared_objects import shared_object
+from sick_environment import carries_out
+
+from torchship.judge import cures
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
@@ -83,6 +87,7 @@ def test_a_file_behind_the_one_that_python_takes_is_named_as_hidden(
     assert report.exit_code == 0
 
 
+@carries_out(cures.REMOVE_FILE)
 def test_a_file_that_python_takes_before_the_good_one_is_the_fault(
     env: LookedEnvironment,
 ) -> None:
@@ -96,6 +101,8 @@ def test_a_file_that_python_takes_before_the_good_one_is_the_fault(
     assert row.code == "TD203"
     assert row.finding is not None
     assert row.finding.fix.command == f"rm {folder / f'_C{SUFFIX}'}"
+    subprocess.run(["bash", "-c", row.finding.fix.command], check=True)
+    assert diagnose(env).exit_code == 0
 
 
 def test_a_copy_in_a_later_folder_of_the_path_is_hidden(
@@ -181,6 +188,8 @@ def test_a_source_folder_that_hides_the_package_is_named(env: LookedEnvironment)
     shutil.copy(folder / "__init__.py", env.folder / "dev")
     row = row_of(diagnose(env), "dev")
     assert row.code == "TD205"
+    assert row.finding is not None
+    assert row.finding.fix.command == "export PYTHONSAFEPATH=1"
 
 
 def test_a_bundled_library_that_is_gone_is_missing(env: LookedEnvironment) -> None:
@@ -320,3 +329,12 @@ def test_operators_that_two_libraries_register_are_told(env: LookedEnvironment) 
     )
     env.add("twice", f"import torch\nraise RuntimeError({words!r})\n")
     assert row_of(diagnose(env), "twice").code == "TD119"
+
+
+def test_a_package_without_a_file_for_this_torch_is_told(env: LookedEnvironment) -> None:
+    words = "cannot find libgraph_pytorch_2.13.0.so"
+    folder = env.add("graph", f"import torch\nraise FileNotFoundError({words!r})\n")
+    for version in ("2.1.0", "2.2.0"):
+        shared_object(folder / f"libgraph_pytorch_{version}.so")
+    env.list_objects("graph")
+    assert row_of(diagnose(env), "graph").code == "TD708"

@@ -220,6 +220,8 @@ def _is_sure(seen: Seen | None) -> bool:
 def _is_of_linker(seen: Seen) -> bool:
     if seen.outcome == DIED:
         return True
+    if seen.works:  # after torch, whatever it was before
+        return False
     return any(_OF_LINKER.search(error.message) for error in seen.errors)
 
 

@@ -8,24 +8,12 @@ from pathlib import Path
 
 from ...judge import codes, cures, fixes
 from ...judge.binary import read_binary
-from ...judge.codes import Code
 from ...judge.mounts import forbidding_mount
 from ...judge.records import REJECTED, Finding, Verdict
 from ...judge.text import is_file, printable, some
 from ..owner import find_owner
 from .case import Case
 
-#: Findings on what runs later, which keep no object from being loaded.
-RUNS_LATER: frozenset[Code] = frozenset(
-    {
-        codes.DRIVER_TOO_OLD,
-        codes.GPU_ARCHITECTURE,
-        codes.NO_CUDA_KERNELS,
-        codes.TORCH_LACKS_GPU,
-        codes.MISCOMPILED_GPU_CODE,
-        codes.NUMPY_1_TORCH,
-    }
-)
 _NO_LIBRARY = re.compile(r"(\S{1,300}?): cannot open shared object file: No such file")
 _NO_SYMBOL = re.compile(r"(\S{1,1000}?): undefined symbol: ([\w$.@]{1,1000})")
 _BLAMED = re.compile(r"(/[^:'\"]{1,1000}\.so[\w.]*)")
@@ -73,7 +61,7 @@ def _by_objects(case: Case, text: str) -> Finding | None:
 def rejection_of_loading(verdict: Verdict) -> Finding | None:
     """The first finding that keeps an object from being loaded."""
     of_loading = (f for f in verdict.findings if f.status == REJECTED)
-    return next((f for f in of_loading if f.code not in RUNS_LATER), None)
+    return next((f for f in of_loading if f.code not in codes.RUN_LATER), None)
 
 
 def _blamed(case: Case, text: str) -> Iterator[Path]:

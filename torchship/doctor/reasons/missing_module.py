@@ -13,6 +13,7 @@ from ...judge.text import list_names
 from ..distributions import Package
 from ..installed import Requirement
 from ..owner import normal
+from ..packages import get_its_binaries
 from ..wheel_tags import wheel_tags
 from .case import Case
 from .mending import fit_package, meet, reinstall
@@ -103,10 +104,7 @@ def of_itself(case: Case, owner: Package, module: str) -> Finding | None:
         codes.WITHOUT_ITS_OPS,
         f"{owner.name} {owner.version} was installed without its binary {module}",
         needed=module,
-        fix=cures.in_words(
-            cures.OTHER_BUILD,
-            f"install a wheel of {owner.name} for this torch and CUDA, or compile it",
-        ),
+        fix=get_its_binaries(owner, case.runtime),
     )
 
 
@@ -131,10 +129,7 @@ def _not_installed(case: Case, asking: Package | None, module: str) -> Finding |
             codes.WITHOUT_ITS_OPS,
             f"{asking.name} {asking.version} was installed without its binary {top}",
             needed=top,
-            fix=cures.in_words(
-                cures.OTHER_BUILD,
-                f"install a wheel of {asking.name} for this torch and CUDA, or compile it",
-            ),
+            fix=get_its_binaries(asking, case.runtime),
         )
     return case.finding(
         codes.MODULE_MISSING,
