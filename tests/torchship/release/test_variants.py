@@ -15,7 +15,6 @@ from small_checkout import CHECKOUT
 from small_releases import MANYLINUX, describe_artefact, make_clean_manifest, small_objects
 from small_wheels import METADATA, SMALL, make_wheel
 
-from measurements import wheel_variants
 from torchship.release import ReleaseError
 from torchship.release import __main__ as command
 from torchship.release.__main__ import main
@@ -204,28 +203,6 @@ def test_a_thin_wheel_that_was_changed_is_refused(own_settings) -> None:
     with pytest.raises(ReleaseError, match="is not the file that was made"):
         write_variants(own_settings, Console(quiet=True))
     assert not own_settings.variant_index.exists()
-
-
-INSTALLED = {
-    "none": "null",
-    "11.8": "null",
-    "12.8": "cu12",
-    "13.0": "cu13",
-    "13.2": "cu13",
-}
-
-
-@pytest.mark.parametrize("driver", INSTALLED)
-def test_uv_with_the_preview_feature_takes_the_variant_of_the_driver(driver, written) -> None:
-    installer = wheel_variants.INSTALLERS[0]
-    taken = installer.take("tiny-client", written.variant_index, wheel_variants.DRIVERS[driver])
-    assert taken == INSTALLED[driver]
-
-
-@pytest.mark.parametrize("number", [1, 2], ids=["uv", "pip"])
-def test_installers_that_know_no_variants_take_the_plain_wheel(number, written) -> None:
-    installer = wheel_variants.INSTALLERS[number]
-    assert installer.take("tiny-client", written.variant_index, "12.8") == "plain"
 
 
 @pytest.mark.parametrize(
