@@ -153,7 +153,7 @@ def test_a_row_without_a_counterpart_says_the_way_round() -> None:
 
 @pytest.mark.skipif(INSTALLED != (2, 13), reason="the table of operators is that of torch 2.13")
 def test_the_operators_are_those_of_torch() -> None:
-    from measurements.porting.list_operators import make_table
+    from measurements.list_operators import make_table
 
     table = make_table(oldest=None)
     assert operators().callable == table["callable"]
