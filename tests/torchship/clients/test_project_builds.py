@@ -307,7 +307,6 @@ def test_its_command_for_tests_passes(probe: Path) -> None:
 
 @pytest.mark.network
 def test_its_whole_matrix_is_built_installed_and_run(probe: Path) -> None:
-    """measurements/results/new_project.json.xz stores what it leaves in dist/manifest.json."""
     run(probe / "scripts" / "build_all.sh", cwd=probe, PYTHON=sys.executable)
     manifest = json.loads((probe / "dist" / "manifest.json").read_text(encoding="utf-8"))
     assert {cell["state"] for cell in manifest["cells"].values()} <= {"done", "skipped"}
