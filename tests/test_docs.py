@@ -436,7 +436,7 @@ def test_citation_names_the_version() -> None:
     assert f"\nversion: {__version__}\n" in (REPO / "CITATION.cff").read_text()
 
 
-def test_security_promises_what_is_measured_and_says_what_is_not_and_how_to_report() -> None:
+def test_security_says_what_is_promised_what_is_not_and_how_to_report() -> None:
     policy = (REPO / "SECURITY.md").read_text()
     _, *sections = (part.split("\n", 1) for part in policy.split("\n## "))
     assert [title for title, _ in sections] == [
@@ -444,15 +444,3 @@ def test_security_promises_what_is_measured_and_says_what_is_not_and_how_to_repo
         "What is not",
         "How to report",
     ]
-    promised = " ".join(sections[0][1].split())
-    assert "**Nothing is loaded unchecked.**" in promised
-    stored = json.loads((REPO / "measurements" / "results" / "reader.json").read_text())
-    (seconds, megabytes), (most, _), (environment, _), (wheel, _) = stored["limits"].values()
-    assert f"at most {seconds:g} s of processor time and {megabytes:g} MB" in promised
-    assert f"at most {most:g} s for a file of any size" in promised
-    assert f"{environment:g} s for an environment of 200 extensions" in promised
-    assert f"a wheel uses at most {wheel:g} s, and unpacks at most 2 GB" in promised
-    assert stored["mutations"] >= 30_000
-    for case in stored["cases"]:
-        assert case["seconds"] <= case["most seconds"], case["case"]
-        assert case["megabytes"] <= (case["most megabytes"] or 2000), case["case"]

@@ -11,10 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hostile_files import many_symbols
 from shared_objects import GLUE_RECORD, shared_object
 from small_client import PROJECT
 
-from measurements.reader.hostile_files import many_symbols
 from torchship.doctor import (
     audit,
     find_torch,
