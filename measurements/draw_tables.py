@@ -1,4 +1,4 @@
-"""Draws the stored tables of pairs, foreign objects and environments into their pages of docs/numbers.
+"""Draws the stored tables of pairs, foreign objects and environments into docs/numbers.
 
 python measurements/draw_tables.py
 """

@@ -232,7 +232,7 @@ def test_search_finds_the_page_of_a_word_first(
     assert first_result(page, address, words).startswith(place)
 
 
-def test_the_words_of_notes_and_of_the_changelog_are_not_searched() -> None:
+def test_the_words_of_the_changelog_are_not_searched() -> None:
     script = (SITE / "searchindex.js").read_text(encoding="utf-8")
     index = json.loads(script.removeprefix("Search.setIndex(").removesuffix(")"))
     found: set[str] = set()
@@ -240,7 +240,7 @@ def test_the_words_of_notes_and_of_the_changelog_are_not_searched() -> None:
         numbers = places if isinstance(places, list) else [places]
         found.update(index["docnames"][number] for number in numbers)
     assert "fails/messages" in found
-    assert not found & {"numbers/notes", "contribute/changelog"}
+    assert "contribute/changelog" not in found
 
 
 # How many columns of each block of code can be seen, and how many its longest line has.
@@ -372,12 +372,3 @@ def test_the_text_of_a_picture_is_readable_on_a_phone(page: Page, address: str) 
                 smallest[source] = height * box["width"] / width
     assert len(smallest) >= 3
     assert {source for source, height in smallest.items() if height < 9} == set()
-
-
-def test_notes_are_in_no_navigation(page: Page, address: str) -> None:
-    for name in ("index", "numbers/index"):
-        page.goto(f"{address}/{name}.html")
-        navigation = page.locator("nav a, .bd-sidebar-primary a, .prev-next-area a").all()
-        links = [str(link.get_attribute("href")) for link in navigation]
-        assert any(link.endswith("index.html") or link.startswith("#") for link in links)
-        assert [link for link in links if "notes" in link] == []

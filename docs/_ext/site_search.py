@@ -1,4 +1,4 @@
-"""What the site's search finds: pages but for notes and the changelog, and messages by pattern.
+"""What the site's search finds: pages but for the changelog, and messages by pattern.
 
 Sphinx's search wants every word of a question in a page, so a message with a path or a symbol of
 the reader's own finds nothing. `messages.js` holds the patterns by which torch-doctor knows a
@@ -15,7 +15,7 @@ from message_patterns import patterns
 from sphinx.application import Sphinx
 
 #: Pages that tell of the past, and would come before those that answer a question.
-UNSEARCHED = {"numbers/notes", "numbers/results", "contribute/changelog"}
+UNSEARCHED = {"numbers/results", "contribute/changelog"}
 
 
 def _leave_out(app: Sphinx, _: nodes.document) -> None:
