@@ -1,29 +1,27 @@
 """Draws the stored tables of pairs, foreign objects and environments into docs/numbers.
 
-python measurements/draw_tables.py
+python -m measurements.draw_tables
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[1]
-sys.path.append(str(REPO))
+from measurements import storage
+from measurements.environments import cases as reported_cases
+from measurements.environments import drawing, outcomes
+from measurements.foreign_table import interpreter_table
+from measurements.foreign_table import table as foreign_table
+from measurements.foreign_table.table import Cell, ForeignTable
+from measurements.pair_table import table as pair_table
+from measurements.pair_table.table import PairTable
+from torchship.release.generated import Part, filled
+from torchship.release.support_table import row
 
-from measurements import storage  # noqa: E402
-from measurements.environments import cases as reported_cases  # noqa: E402
-from measurements.environments import drawing, outcomes  # noqa: E402
-from measurements.foreign_table import interpreter_table  # noqa: E402
-from measurements.foreign_table import table as foreign_table  # noqa: E402
-from measurements.foreign_table.table import Cell, ForeignTable  # noqa: E402
-from measurements.pair_table import table as pair_table  # noqa: E402
-from measurements.pair_table.table import PairTable  # noqa: E402
-from torchship.release.generated import Part, filled  # noqa: E402
-from torchship.release.support_table import row  # noqa: E402
+REPO = Path(__file__).resolve().parents[1]
 
 PAGES = REPO / "docs" / "numbers"
 #: The name under which files that were damaged on purpose are stored beside distributions.

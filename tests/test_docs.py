@@ -295,8 +295,8 @@ def test_selector_answers_every_question() -> None:
 def test_pictures_show_what_is_stored(tmp_path: Path) -> None:
     """Text and colours; the last digit of a coordinate may differ between machines."""
     pytest.importorskip("matplotlib")
-    script = REPO / "docs" / "_ext" / "pictures.py"
-    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True)
+    command = [sys.executable, "-m", "docs._ext.pictures", str(tmp_path)]
+    subprocess.run(command, cwd=REPO, check=True)
     drawn = re.compile(r">([^<>]*\S[^<>]*)</text>|<!-- (.*?) -->|(?:fill|stroke): (#\w+)")
     stored = {path.name: drawn.findall(path.read_text()) for path in PICTURES.glob("*.svg")}
     assert stored == {path.name: drawn.findall(path.read_text()) for path in tmp_path.iterdir()}
@@ -338,20 +338,18 @@ def test_the_start_page_gives_the_range_of_the_table_of_speed() -> None:
 
 
 def test_tables_of_data_are_those_of_the_data() -> None:
-    sys.path.append(str(REPO / "docs" / "_ext"))
-    import page_tables
+    from docs._ext import page_tables
 
     stale = [
         page.name for page in page_tables.TABLES if page.read_text() != page_tables.page_of(page)
     ]
-    assert stale == [], "run python docs/_ext/page_tables.py"
+    assert stale == [], "run python -m docs._ext.page_tables"
 
 
 @pytest.mark.parametrize("case", THREADS, ids=lambda case: case.thread)
 def test_a_real_message_is_known_to_the_search(case: ThreadMessage) -> None:
     """The patterns that the site has; tests/test_site.py searches in a browser."""
-    sys.path.append(str(REPO / "docs" / "_ext"))
-    from message_patterns import patterns
+    from docs._ext.message_patterns import patterns
 
     pages = [
         entry["page"]

@@ -11,8 +11,9 @@ import json
 from pathlib import Path
 
 from docutils import nodes
-from message_patterns import patterns
 from sphinx.application import Sphinx
+
+from .message_patterns import patterns
 
 #: Pages that tell of the past, and would come before those that answer a question.
 UNSEARCHED = {"numbers/results", "contribute/changelog"}

@@ -22,12 +22,10 @@ from environments import (
 )
 from shared_objects import shared_object
 
+from docs._ext import code_pages
 from torchship.doctor import codes, meaning, messages
 from torchship.doctor.demangle import qualified_name
 from torchship.doctor.torch_probe import release
-
-sys.path.insert(0, str(REPO / "docs" / "_ext"))
-import code_pages
 
 TORCH_29 = release("2.9.1", (2, 9))
 TORCH_26 = release("2.6.0", (2, 6))
@@ -213,7 +211,7 @@ def test_the_pages_of_codes_and_messages_are_those_of_the_tables() -> None:
     expected = code_pages.pages()
     assert sorted(written) == sorted(expected)
     different = [path.name for path in expected if written[path] != expected[path]]
-    assert different == [], "run python docs/_ext/code_pages.py"
+    assert different == [], "run python -m docs._ext.code_pages"
 
 
 def test_every_code_has_words() -> None:
