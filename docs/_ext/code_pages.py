@@ -2,7 +2,7 @@
 
     python -m docs._ext.code_pages
 
-The codes are those of torchship/doctor/codes.py, the words those of meanings.json, the messages
+The codes are those of torchship/judge/codes.py, the words those of meanings.json, the messages
 those of messages.py. tests/torchship/doctor/test_compat_docs.py compares what is written with them.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from torchship.doctor import codes, meaning, messages
+from torchship.doctor import meaning, messages
+from torchship.judge import codes
 
 DOCS = Path(__file__).resolve().parents[1]
 

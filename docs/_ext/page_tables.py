@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchship.doctor.layouts import FIELDS, LAYOUTS
+from torchship.judge.layouts import FIELDS, LAYOUTS
 from torchship.release import matrix as build_matrix
 from torchship.release.generated import Part, filled
 from torchship.release.support_table import row

@@ -29,7 +29,7 @@ from measurements.environments.make_environments import (
     make_base,
 )
 from measurements.environments.outcomes import Outcome
-from torchship.doctor import judge
+from torchship.judge import judge
 
 REPO = Path(__file__).resolve().parents[2]
 

@@ -27,9 +27,10 @@ from measurements.foreign_table.tasks import Task, run_tasks
 from measurements.pair_table import table
 from measurements.pair_table.table import Pair, PairTable
 from torchship.builder import BuildError, BuildRequest, execute, plan
-from torchship.doctor import find_torch, judge_file, probe_runtime, read_binary
-from torchship.doctor.layouts import LAYOUTS
-from torchship.doctor.records import GlueName, dotted
+from torchship.doctor import judge_file
+from torchship.judge import find_torch, probe_runtime, read_binary
+from torchship.judge.layouts import LAYOUTS
+from torchship.judge.records import GlueName, dotted
 from torchship.release.matrix import load_settings
 
 HERE = Path(__file__).resolve().parent

@@ -32,19 +32,19 @@ from hypothesis import strategies as st
 from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import (
+from torchship.doctor import judge_file
+from torchship.judge import (
     BinaryRecord,
     codes,
     fatbin,
     find_torch,
-    judge_file,
     probe_runtime,
     read_binary,
     render,
 )
-from torchship.doctor.elf import Elf, ElfError
-from torchship.doctor.records import UNKNOWN
-from torchship.doctor.text import printable
+from torchship.judge.elf import Elf, ElfError
+from torchship.judge.records import UNKNOWN
+from torchship.judge.text import printable
 
 REPO = Path(__file__).resolve().parents[3]
 

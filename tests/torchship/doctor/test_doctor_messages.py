@@ -23,9 +23,10 @@ from environments import (
 from shared_objects import shared_object
 
 from docs._ext import code_pages
-from torchship.doctor import codes, meaning, messages
+from torchship.doctor import meaning, messages
 from torchship.doctor.demangle import qualified_name
-from torchship.doctor.torch_probe import release
+from torchship.judge import codes
+from torchship.judge.torch_probe import release
 
 TORCH_29 = release("2.9.1", (2, 9))
 TORCH_26 = release("2.6.0", (2, 6))
