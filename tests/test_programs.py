@@ -18,14 +18,15 @@ def programs() -> list[Path]:
 def is_path_edited(tree: ast.AST) -> bool:
     """Whether code assigns to `sys.path` or its parts, or calls a method that changes it."""
     changing = ("append", "extend", "insert", "remove", "sort", "pop", "clear", "reverse")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "sys.path":
-            if node.attr in changing:
-                return True
-        elif isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
-            if ast.unparse(node).startswith("sys.path"):
-                return True
-    return False
+    stored = (ast.unparse(node) for node in ast.walk(tree) if is_stored(node))
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return any(target.startswith("sys.path") for target in stored) or any(
+        f"sys.path.{name}" in called for name in changing
+    )
+
+
+def is_stored(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store)
 
 
 def test_no_program_edits_the_path() -> None:
