@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,46 @@ def test_needed_and_versions_agree_with_readelf(torch_root: Path) -> None:
     names = versions.partition(".gnu.version_r")[2]
     assert len(version_needs) == names.count("Name: ")
     assert all(f"Name: {version}" in names for _, version in version_needs)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_reference_without_a_version_finds_what_the_dynamic_linker_finds(
+    tmp_path: Path, number: int
+) -> None:
+    """glibc takes the first version that a library ever had, hidden or not, and no later one."""
+    library = tmp_path / "libversioned.so"
+    source = tmp_path / "versioned.c"
+    source.write_text(
+        "int implementation(void) { return 7; }\n"
+        f'__asm__(".symver implementation, function@V_{number}");\n'
+    )
+    script = "V_1 { global: other; local: implementation; }; V_2 { global: another; } V_1;"
+    shared_object(library, defined=["other", "another"], versions=script, flags=[str(source)])
+    client = shared_object(tmp_path / "client.so", undefined=["function"])
+    program = "import ctypes, sys; [ctypes.CDLL(p, ctypes.RTLD_GLOBAL) for p in sys.argv[1:]]"
+    loads = subprocess.run([sys.executable, "-c", program, library, client], capture_output=True)
+    with Elf(library) as elf:
+        assert elf.defines("function") == (loads.returncode == 0) == (number == 1)
+
+
+@pytest.mark.parametrize("segment", ["first", "last"])
+def test_the_alignment_is_that_of_the_least_aligned_segment(
+    sample: Path, tmp_path: Path, segment: str
+) -> None:
+    """The dynamic linker refuses a library for one segment that is finer than a page."""
+    data = bytearray(sample.read_bytes())
+    (table,) = struct.unpack_from("<Q", data, 0x20)
+    (count,) = struct.unpack_from("<H", data, 0x38)
+    headers = range(table, table + count * 56, 56)
+    loads = [at for at in headers if struct.unpack_from("<I", data, at)[0] == 1]
+    assert len(loads) > 2
+    for at in loads:
+        struct.pack_into("<Q", data, at + 48, 0x10000)
+    struct.pack_into("<Q", data, loads[0 if segment == "first" else -1] + 48, 0x1000)
+    path = tmp_path / "x.so"
+    path.write_bytes(data)
+    with Elf(path) as elf:
+        assert elf.alignment == 0x1000
 
 
 def test_sections_hold_what_was_written(sample: Path) -> None:

@@ -19,7 +19,7 @@ from sick_environment import SickEnvironment, carries_out
 
 import torchship
 from measurements.linking import cases, draw_linking
-from torchship.doctor import checks, cures, find_torch, judge_file, probe_runtime
+from torchship.doctor import checks, cures, find_torch, judge_file, linker, probe_runtime
 from torchship.doctor.checks import loading
 from torchship.doctor.linker_facts import facts_of
 from torchship.doctor.records import (
@@ -490,6 +490,22 @@ def test_static_storage_that_does_not_fit_is_refused_and_the_tunable_mends_it(
     variable, _, value = cause.fix.removeprefix("export ").partition("=")
     assert loads(path, **{variable: value}) == ""
     assert cause_in(engine, torch.parent, path, **{variable: value}) is None
+
+
+#: By glibc's own sum: 144 bytes a namespace, 160 more for all but one, and the optional part.
+ROOM = {
+    "": 4 * 144 + 3 * 160 + 512,
+    "glibc.malloc.check=3": 4 * 144 + 3 * 160 + 512,
+    "glibc.rtld.optional_static_tls=4096": 4 * 144 + 3 * 160 + 4096,
+    "glibc.rtld.optional_static_tls=0x100": 4 * 144 + 3 * 160 + 0x100,
+    "glibc.rtld.nns=1": 144 + 512,
+    "glibc.rtld.nns=0x8:glibc.rtld.optional_static_tls=0": 8 * 144 + 7 * 160,
+}
+
+
+@pytest.mark.parametrize(("tunables", "room"), ROOM.items())
+def test_the_room_for_static_storage_is_glibcs(tunables: str, room: int) -> None:
+    assert linker.settings_here({"GLIBC_TUNABLES": tunables}).static_tls == room
 
 
 @carries_out(cures.CLEAR_STACK)
