@@ -572,6 +572,16 @@ def test_python_tags_of_modules(name: str, facts: dict[str, Any], accepted: bool
     assert judge_foreign(binary, **facts).accepted == accepted
 
 
+@pytest.mark.parametrize(
+    ("tag", "needed"),
+    [("abi3", "any CPython 3 (abi3)"), ("cpython-311-x86_64-linux-gnu",) * 2],
+)
+def test_a_module_that_python_imports_says_for_which_pythons_it_is(tag: str, needed: str) -> None:
+    binary = foreign(path=Path(f"/nowhere/their_ext.{tag}.so"), torch_symbols=())
+    findings = judge_foreign(binary).findings
+    assert [f.needed for f in findings if f.dimension == "python"] == [needed]
+
+
 @pytest.mark.parametrize("name", ["abi3", "abi3t", "abi3-TRIPLET", "abi3t-TRIPLET"])
 def test_modules_of_the_limited_apis_are_accepted_where_this_python_imports_them(name: str) -> None:
     triplet = f"{platform.machine()}-linux-gnu"
