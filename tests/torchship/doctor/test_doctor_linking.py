@@ -25,6 +25,7 @@ from torchship.doctor.linker_facts import facts_of
 from torchship.doctor.records import (
     NOTE,
     REJECTED,
+    UNKNOWN,
     BinaryRecord,
     Finding,
     LinkFault,
@@ -506,6 +507,20 @@ ROOM = {
 @pytest.mark.parametrize(("tunables", "room"), ROOM.items())
 def test_the_room_for_static_storage_is_glibcs(tunables: str, room: int) -> None:
     assert linker.settings_here({"GLIBC_TUNABLES": tunables}).static_tls == room
+
+
+@pytest.mark.parametrize(
+    ("needed", "status"),
+    [(49, None), (50, NOTE), (100, NOTE), (101, UNKNOWN), (292, UNKNOWN), (293, REJECTED)],
+)
+def test_static_storage_is_refused_only_where_it_surely_does_not_fit(
+    needed: int, status: str | None
+) -> None:
+    """Of 100 bytes that are left by glibc's sum; it keeps up to 192 more for alignment."""
+    binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
+    fault = LinkFault(kind="static TLS", file=Path("/x.so"), names=(str(needed), "100"))
+    finding = loading.check_static_tls(binary, make_runtime(link_faults={"/x.so": (fault,)}))
+    assert (finding.status if finding else None) == status
 
 
 @carries_out(cures.CLEAR_STACK)
