@@ -155,6 +155,25 @@ def test_what_is_no_shared_object_is_named(tmp_path: Path, content: bytes, messa
         Elf(path)
 
 
+def test_a_name_that_its_table_cuts_is_damage_and_no_bound(tmp_path: Path) -> None:
+    """However far into the table it begins."""
+    names = [letter * 30_000 for letter in "abc"]
+    path = shared_object(tmp_path / "x.so", defined=names, undefined=["elsewhere"])
+    data = bytearray(path.read_bytes())
+    with Elf(path) as elf:
+        start, size = elf._strings
+    old = data.index(b"\0elsewhere\0", start) + 1 - start
+    new = max(data.index(name.encode(), start) for name in names) + 29_000 - start
+    assert new > 1 << 16 > size - new
+    symbol = data.index(struct.pack("<IBBHQQ", old, 0x10, 0, 0, 0, 0))
+    struct.pack_into("<I", data, symbol, new)
+    table_size = data.index(struct.pack("<QQ", 10, size))  # DT_STRSZ
+    struct.pack_into("<Q", data, table_size + 8, new + 100)
+    path.write_bytes(data)
+    with Elf(path) as elf, pytest.raises(ElfError, match="a string does not end"):
+        elf.references()
+
+
 def test_a_truncated_file_says_so(sample: Path, tmp_path: Path) -> None:
     data = sample.read_bytes()
     path = tmp_path / "cut.so"

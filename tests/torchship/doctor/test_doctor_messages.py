@@ -215,6 +215,11 @@ def test_a_hostile_message_costs_little(text: str) -> None:
     assert time.process_time() - before < 3
 
 
+def test_of_a_long_line_the_beginning_is_shown() -> None:
+    line = f"ImportError: {'x' * 1000}.so: file too short"
+    assert meaning.diagnose(line, None).line == line[:300]
+
+
 def test_control_characters_of_a_message_are_not_printed() -> None:
     process = run_doctor("undefined symbol: f\x1b[31m\x07")
     assert "\x1b" not in process.stdout
