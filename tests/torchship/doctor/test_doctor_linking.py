@@ -135,6 +135,33 @@ def test_folders_for_processors_are_searched_as_the_linker_does(
         assert (cause is None) == (loads(file, **variables) == ""), cause
 
 
+def test_of_the_system_the_library_for_this_processor_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the one for any processor; one that is for another processor is never taken."""
+    program = Path(sys.executable).resolve()
+    settings = linker.Settings(program=program, interpreter="/lib64/ld-linux-x86-64.so.2")
+    best = settings.ask_linker().subfolders[0]
+    listed = {}
+    for name, folders in (
+        ("libboth.so", ["glibc-hwcaps/no-processor", ".", best]),
+        ("libplain.so", ["glibc-hwcaps/no-processor", "."]),
+    ):
+        listed[name] = tuple(tmp_path / folder / name for folder in folders)
+        for path in listed[name]:
+            shared_object(path)
+    monkeypatch.setattr(linker, "_cached", lambda: listed)
+    head = linker.head_of(program)
+    found = {
+        name: linker.search(name, head, above=(), settings=settings, machine=head.machine).path
+        for name in listed
+    }
+    assert found == {
+        "libboth.so": tmp_path / best / "libboth.so",
+        "libplain.so": tmp_path / "libplain.so",
+    }
+
+
 def test_the_stored_cases_were_all_judged_as_they_load() -> None:
     counts = draw_linking.stored_counts()
     assert counts["cases"] >= 300
