@@ -52,8 +52,8 @@ class Sample(NamedTuple):
 
 def samples(make: type[nn.Module], dtype: torch.dtype, requires_grad: bool) -> list[Sample]:
     generate = {
-        LLTM: common_modules.module_inputs_torch_nn_LSTMCell,
-        LLTMLayer: common_modules.module_inputs_torch_nn_LSTM,
+        LLTM: of_torch().module_inputs_torch_nn_LSTMCell,
+        LLTMLayer: of_torch().module_inputs_torch_nn_LSTM,
     }[make]
     inputs = generate(None, device="cpu", dtype=dtype, requires_grad=requires_grad, training=True)
     return [
