@@ -150,11 +150,6 @@ class Settings:
         return self.index / self.project.distribution
 
     @property
-    def variant_index(self) -> Path:
-        """The index of wheel variants, which `--variants` writes."""
-        return self.dist / "variants"
-
-    @property
     def cell_logs(self) -> Path:
         return self.dist / "logs"
 

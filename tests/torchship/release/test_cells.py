@@ -72,6 +72,12 @@ def test_optional_is_what_no_torch_on_pypi_loads(matrix) -> None:
     assert len(required(matrix)) == len(all_cells(matrix)) - len(optional) == 15
 
 
+@pytest.mark.parametrize("selector", ["newest", "oldest"])
+def test_without_aten_cells_the_newest_and_the_oldest_are_the_stable_ones(matrix, selector) -> None:
+    stable = [c for c in all_cells(matrix) if c.stable]
+    assert select(stable, [selector]) == stable
+
+
 def test_a_pattern_selects_in_the_matrix_order(matrix) -> None:
     names = [c.name for c in select(all_cells(matrix), ["aten29*", "stable210-cpu"])]
     assert names == ["stable210-cpu", "aten29-abi1-cpu", "aten29-abi1-cu12"]
