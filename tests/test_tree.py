@@ -125,8 +125,8 @@ def strangers(paths: Iterable[Path], *allowed: str) -> list[str]:
 FOR_TYPE_CHECKERS = "typing_extensions.dataclass_transform"
 
 
-#: The folders of torchship that serve an op's author alone.
-AUTHORS_ONLY = ("command", "porting", "project", "release", "templates")
+#: The folders of torchship that no client's package has.
+AUTHORS_ONLY = ("command", "doctor", "porting", "project", "release", "templates")
 ENGINE = [
     path
     for path in python_files("torchship")
@@ -136,19 +136,22 @@ ENGINE = [
 WITH_TORCH = [path for path in ENGINE if path.name in ("autocast.py", "loader.py", "live_run.py")]
 WITH_SETUPTOOLS = [path for path in ENGINE if path.name in ("backend.py", "setuptools_build.py")]
 ENGINE_IMPORTS = (
-    *("torchship.builder", "torchship.doctor", "torchship.runtime"),
+    *("torchship.builder", "torchship.judge", "torchship.runtime"),
     *("torchship.readme", "torchship.setuptools_build"),
     FOR_TYPE_CHECKERS,
 )
 #: What shows the help of the release tool and makes its environment, where nothing is installed.
 LIGHT = [REPO / "torchship" / "release" / f"{name}.py" for name in ("options", "root", "start")]
 RUNTIME = REPO / "torchship" / "runtime"
+#: But the top of the distribution that holds both doctor and judge.
+DOCTOR = [path for path in python_files("torchship/doctor") if path.parent.name != "torch_doctor"]
 
 #: Who may import what beside the standard library, by the rule's name.
 ARROWS_OF_IMPORTS: dict[str, tuple[list[Path], tuple[str, ...]]] = {
-    "doctor": (python_files("torchship/doctor"), ("torchship.doctor", FOR_TYPE_CHECKERS)),
-    "builder": (python_files("torchship/builder"), ("torchship.builder", "torchship.doctor")),
-    "porting": (python_files("torchship/porting"), ("torchship.porting", "torchship.doctor")),
+    "judge": (python_files("torchship/judge"), ("torchship.judge", FOR_TYPE_CHECKERS)),
+    "doctor": (DOCTOR, ("torchship.doctor", "torchship.judge", FOR_TYPE_CHECKERS)),
+    "builder": (python_files("torchship/builder"), ("torchship.builder", "torchship.judge")),
+    "porting": (python_files("torchship/porting"), ("torchship.porting", "torchship.judge")),
     "package": (python_files("lltm_conda"), ("lltm_conda", "torch")),
     "engine with torch": (WITH_TORCH, (*ENGINE_IMPORTS, "torch")),
     "engine with setuptools": (WITH_SETUPTOOLS, (*ENGINE_IMPORTS, "setuptools")),
@@ -156,9 +159,9 @@ ARROWS_OF_IMPORTS: dict[str, tuple[list[Path], tuple[str, ...]]] = {
     "command line": ([*python_files("torchship/command"), *LIGHT], ("torchship",)),
     "loader": (
         [RUNTIME / "loader.py"],
-        ("torchship.doctor", "torchship.runtime.autocast", "torch"),
+        ("torchship.judge", "torchship.runtime.autocast", "torch"),
     ),
-    "autocast": ([RUNTIME / "autocast.py"], ("torchship.doctor", "torch")),
+    "autocast": ([RUNTIME / "autocast.py"], ("torchship.judge", "torch")),
     # `pip install torchship` brings no package; what follows from a matrix asks for the release
     # tool.
     "projects": (
@@ -212,10 +215,10 @@ def test_the_suite_of_torchship_names_no_client() -> None:
     assert naming == expected
 
 
-def test_doctor_and_builder_import_without_torch() -> None:
+def test_judge_and_builder_import_without_torch() -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"  # any import of torch raises
-        "import lltm_conda.engine.doctor, lltm_conda.engine.builder\n"
+        "import lltm_conda.engine.judge, lltm_conda.engine.builder\n"
         "print(*[name for name in sys.modules if name.split('.')[0] == 'lltm_conda'])"
     )
     env = {**os.environ, "LLTM_CONDA_LOAD": "0"}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..builder import cxx_standard
-from ..doctor.records import GlueName, VariantName
+from ..judge.records import GlueName, VariantName
 from . import ReleaseError
 from .schema import FIRST, Kernels, Matrix, Torch, machine_of, pair
 from .settings import ORIGIN

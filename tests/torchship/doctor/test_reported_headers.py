@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from measurements.environments import outcomes
 from measurements.environments.headers import Headers, load
-from torchship.doctor import judge
+from torchship.judge import judge
 
 HEADERS = load()
 
