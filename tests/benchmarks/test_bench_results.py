@@ -21,7 +21,9 @@ ROOT = "measurements/results"
 # A file under the root of results, in a sentence: with the root, or with the folder of a table.
 NAMED = re.compile(rf"(?:{ROOT}/)?((?:[\w-]+/)*[\w.-]+\.(?:json\.xz|json|txt))(?![\w.])")
 
-IN_FOLDER = re.compile(r"`((?:cpu|gpu|h100|h200|picked|torches)/[\w.-]+\.(?:json\.xz|json|txt))`")
+IN_FOLDER = re.compile(
+    r"`((?:builds|cpu|gpu|h100|h200|picked|torches)/[\w.-]+\.(?:json\.xz|json|txt))`"
+)
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -67,22 +69,19 @@ def test_every_result_is_named_by_a_page_or_read_by_a_program() -> None:
     assert unnamed == [], "a result that nothing shows: name it, or remove it"
 
 
-def missing_results(page: Path) -> list[str]:
-    """The results that a page names and that are not stored."""
-    stored = results()
-    content = page.read_text(encoding="utf-8")
-    in_folders = [match for match in IN_FOLDER.findall(content) if match not in stored]
-    missing = []
-    for match in re.finditer(rf"`[^`\n]*?{ROOT}/([\w./*-]*)", content):
-        name = match[1].rstrip("/").rstrip("*").rstrip("/")
-        if not any(each.startswith(name) for each in stored):
-            missing.append(match[0])
-    return [*missing, *in_folders]
-
-
 def test_every_result_that_a_page_names_exists() -> None:
-    missing = {str(page.relative_to(REPO)): missing_results(page) for page in pages()}
-    assert {page: names for page, names in missing.items() if names} == {}
+    stored = results()
+    missing = []
+    for page in pages():
+        content = page.read_text(encoding="utf-8")
+        starts = (match[1] for match in re.finditer(rf"`[^`]*?{ROOT}/([\w./*-]*)", content))
+        names = {start.rstrip("*/") for start in starts} | set(IN_FOLDER.findall(content))
+        missing += [
+            f"{page.relative_to(REPO)}: {name}"
+            for name in sorted(names)
+            if not any(each.startswith(name) for each in stored)
+        ]
+    assert missing == []
 
 
 def drawn_rows() -> list[tuple[str, list[str], list[str]]]:
@@ -120,10 +119,12 @@ def test_the_tree_is_small() -> None:
 
 
 def test_packed_results_hold_four_digits_a_number_and_a_record_a_line() -> None:
-    packed = [path for name, path in results().items() if name.endswith(storage.PACKED)]
-    contents = {path: lzma.decompress(path.read_bytes()).decode() for path in packed}
-    assert contents
-    assert [p for p, text in contents.items() if storage.to_text(json.loads(text)) != text] == []
+    others = []
+    for name, path in results().items():
+        if name.endswith(storage.PACKED):
+            content = lzma.decompress(path.read_bytes()).decode()
+            others += [name] * (storage.to_text(json.loads(content)) != content)
+    assert others == []
 
 
 def test_a_text_has_a_line_for_each_record() -> None:
