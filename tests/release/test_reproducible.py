@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,70 +19,13 @@ from torchship.release import manifest
 from torchship.release.pack_steps import package_sources
 from torchship.release.store import identity
 
-torch = pytest.importorskip("torch")
-
-from build_places import copy_sources, environment  # noqa: E402
-
 CELL = "stable210-cpu"
-# argv: where the binaries go, under which name torch is to be known.
-BUILD = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-from lltm_conda._project import PROJECT
-from torchship.builder import BuildRequest, execute, glue_for, plan
-from torchship.judge.torch_probe import find_torch
-
-out, alias = map(Path, sys.argv[1:])
-found = find_torch()
-alias.symlink_to(found.root)
-include, lib = alias / "include", alias / "lib"
-found = found._replace(root=alias, include_dir=include, lib_dir=lib)
-request = BuildRequest(out, PROJECT, glue=glue_for(found, PROJECT), torch=found)
-def without_optimisation(command):  # which takes half of the time; the other test has it
-    return tuple("-O0" if word in ("-O2", "-O3") else word for word in command)
-
-steps = [replace(step, command=without_optimisation(step.command)) for step in plan(request)]
-execute(steps, out / "objects")
-"""
 
 
 def hashes(folder: Path, pattern: str) -> dict[str, str]:
     """By name, but those for another platform, which another test may have made."""
     paths = sorted(p for p in folder.rglob(pattern) if "linux-aarch64" not in p.parts)
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
-
-
-def start(root: Path) -> subprocess.Popen[str]:
-    """Builds glue and CPU kernels from a copy of the sources in `root`."""
-    copy_sources(root / "source")
-    (root / "site").mkdir()
-    env = environment(
-        PYTHONPATH=str(root / "source"),
-        LLTM_CONDA_LOAD="0",
-        LLTM_CONDA_GIT_COMMIT="c" * 40,
-        SOURCE_DATE_EPOCH="1700000000",
-        # Else g++ writes the shorter of a header's paths, which may be the same for both.
-        CXXFLAGS="-fno-canonical-system-headers",
-    )
-    arguments = [str(root / "lib"), str(root / "site" / "torch")]
-    command = [sys.executable, "-c", BUILD, *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(command, cwd=root, env=env, text=True, **pipes)
-
-
-@pytest.mark.slow
-def test_shared_objects_do_not_know_where_they_were_built(tmp_path) -> None:
-    roots = tmp_path / "a", tmp_path / "elsewhere" / "much deeper" / "b"
-    running = [start(root) for root in roots]
-    for process in running:
-        output, _ = process.communicate()
-        assert process.returncode == 0, output
-    first, second = (hashes(root / "lib", "*.so") for root in roots)
-    assert set(first) >= {"kernels-cpu.so"} and len(first) == 2
-    assert first == second
-    for path in (roots[1] / "lib").glob("*.so"):
-        assert b"much deeper" not in path.read_bytes()
 
 
 def hash_outputs(root: Path) -> dict[str, str]:

@@ -286,7 +286,7 @@ def test_every_cell_of_the_matrix_is_listed(probe: Path) -> None:
     assert re.findall(r'"cell": "([^"]+)"', listed) == [cell.name for cell in cells] != []
 
 
-@pytest.mark.parametrize("template", ["probe", "late"])
+@pytest.mark.parametrize("template", ["probe", pytest.param("late", marks=pytest.mark.rehearsal)])
 def test_its_host_cell_is_packed_installed_and_run(
     template: str, request: pytest.FixtureRequest
 ) -> None:
