@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from ..judge import render
+from ..judge.cures import Cure
 from ..judge.records import Finding
 from ..judge.text import some
 from .report import Report, heading, summary
@@ -18,6 +19,7 @@ _LEAST_WIDTH, _MOST_WIDTH = 60, 100
 #: Of what was seen, and of why.
 _MOST_LINES = 3
 _MOST_NOTES = 5
+_MOST_FIXES = 2
 _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
 _COLOUR_OF = {FAILS: _RED, CANNOT_BE_TOLD: _YELLOW, WORKS: _GREEN}
 
@@ -67,14 +69,22 @@ def block(name: str, rows: Sequence[Row], said: dict[str, str]) -> Iterator[str]
     others = [row.path.name for row in rows if row is not main]
     if others:
         yield from _labelled("also:", some(others, 3))
-    fixes = list(dict.fromkeys(row.finding.fix for row in rows if row.finding and row.finding.fix))
-    for number, fix in enumerate(fixes[:2]):
+    for number, fix in enumerate(_fixes([main, *rows])[:_MOST_FIXES]):
         # A command is printed whole: it is to be copied.
-        label = "to fix:" if number == 0 else "and then:"
+        label = "to fix:" if number == 0 else "then:"
         yield f"  {label:<9}{render.shorten(fix)}"
     if main.mends is not None:
         result = "it mends" if main.mends else "it does not mend"
         yield from _labelled("tried:", f"{result} the import, beside this environment")
+
+
+def _fixes(rows: Sequence[Row]) -> list[Cure]:
+    """The fixes of some rows, each command once, in the order in which they are needed."""
+    fixes: dict[str, Cure] = {}
+    for row in rows:
+        if row.finding is not None and row.finding.fix:
+            fixes.setdefault(row.finding.fix.command or row.finding.fix, row.finding.fix)
+    return [*fixes.values()]
 
 
 def lines_of_reason(reason: Finding | None) -> Iterator[str]:

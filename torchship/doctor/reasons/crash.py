@@ -10,15 +10,14 @@ from ...judge.records import Finding
 from ...judge.text import is_file
 from ..looking.seen import DIED
 from .case import Case
-from .linking import rejection_of_loading
+from .linking import rejections_of_loading
 
 
 def process_died(case: Case) -> Finding | None:
     if case.seen.outcome != DIED:
         return None
     for path in dict.fromkeys(_suspects(case)):
-        finding = rejection_of_loading(case.judge(path))
-        if finding is not None:
+        for finding in rejections_of_loading(case.judge(path)):
             return finding._replace(why=f"{case.seen.signal}: {finding.why}")
     if case.seen.signal == "SIGILL":
         return case.finding(

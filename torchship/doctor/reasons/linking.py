@@ -10,10 +10,12 @@ from ...judge import codes, cures, fixes
 from ...judge.binary import read_binary
 from ...judge.mounts import forbidding_mount
 from ...judge.records import REJECTED, Finding, Verdict
-from ...judge.text import is_file, printable, some
+from ...judge.text import is_file, printable
 from ..owner import find_owner
 from .case import Case
 
+_OF_TORCH_OR_CUDA = re.compile(r"\blib(torch|c10|cu\w|nv\w|nccl)\w*\.so")
+_BUILT_OTHERWISE = (codes.OTHER_TORCH, codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS)
 _NO_LIBRARY = re.compile(r"(\S{1,300}?): cannot open shared object file: No such file")
 _NO_SYMBOL = re.compile(r"(\S{1,1000}?): undefined symbol: ([\w$.@]{1,1000})")
 _BLAMED = re.compile(r"(/[^:'\"]{1,1000}\.so[\w.]*)")
@@ -51,17 +53,22 @@ def named_objects(case: Case) -> Iterator[Path]:
 
 def _by_objects(case: Case, text: str) -> Finding | None:
     """The judge's finding on the objects that can be meant."""
+    others: list[Finding] = []
     for path in dict.fromkeys(_blamed(case, text)):
-        finding = rejection_of_loading(case.judge(path))
-        if finding is not None and _goes_with(finding, text):
-            return finding
-    return None
+        findings = rejections_of_loading(case.judge(path))
+        fitting = next((finding for finding in findings if _goes_with(finding, text)), None)
+        if fitting is not None:
+            return fitting
+        others += findings
+    # An object that was built for another torch lacks that torch's CUDA as well.
+    is_of_torch = _OF_TORCH_OR_CUDA.search(text) is not None
+    return next((one for one in others if one.code in _BUILT_OTHERWISE and is_of_torch), None)
 
 
-def rejection_of_loading(verdict: Verdict) -> Finding | None:
-    """The first finding that keeps an object from being loaded."""
-    of_loading = (f for f in verdict.findings if f.status == REJECTED)
-    return next((f for f in of_loading if f.code not in codes.RUN_LATER), None)
+def rejections_of_loading(verdict: Verdict) -> list[Finding]:
+    """The findings that keep an object from being loaded."""
+    rejected = (finding for finding in verdict.findings if finding.status == REJECTED)
+    return [finding for finding in rejected if finding.code not in codes.RUN_LATER]
 
 
 def _blamed(case: Case, text: str) -> Iterator[Path]:
@@ -147,11 +154,11 @@ def _library_is_missing(case: Case, library: str) -> Finding:
     log = case.seen.log
     needing = log.needed_by.get(library, "") if log is not None else ""
     tried = log.tried.get(library, ()) if log is not None else ()
-    folders = list(dict.fromkeys(str(Path(file).parent) for file in tried))
+    folders = {Path(file).parent for file in tried}
     who = Path(needing).name if needing else "an object that is loaded"
     why = f"{who} needs {name}, which the dynamic linker does not find"
     if folders:
-        why = f"{why} in {some(folders, 2)}"
+        why = f"{why} in any of the {len(folders)} folders in which it looks"
     binary = read_binary(Path(needing), light=True) if is_file(needing) else None
     fix = cures.in_words(cures.SYSTEM_LIBRARY, f"install what has {printable(name)}")
     if binary is not None:
