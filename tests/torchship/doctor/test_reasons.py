@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from environments import ABSENT, SYMBOL, add_package
-from looked_environment import LookedEnvironment, diagnose, row_of
+from looked_environment import LookedEnvironment, diagnose, row_of, subject
 from shared_objects import shared_object
 from sick_environment import carries_out
 
@@ -338,3 +338,34 @@ def test_a_package_without_a_file_for_this_torch_is_told(env: LookedEnvironment)
         shared_object(folder / f"libgraph_pytorch_{version}.so")
     env.list_objects("graph")
     assert row_of(diagnose(env), "graph").code == "TD708"
+
+
+def test_a_requirement_of_torch_in_another_release_is_told(env: LookedEnvironment) -> None:
+    (env.torch / "__init__.py").write_text("from invented_extensions import TypeIs\n")
+    files = {"torch/version.py": (env.torch / "version.py").read_text()}
+    add_package(env.site, "torch", files, "Requires-Dist: invented-extensions>=4.10")
+    add_package(env.site, "invented-extensions", {"invented_extensions.py": ""})
+    env.add("user", "import torch\n")
+    row = row_of(diagnose(env), "torch")
+    assert row.code == "TD707"
+    assert "invented-extensions>=4.10" in row.summary
+
+
+def test_an_editable_package_is_loaded_by_its_own_mapping(env: LookedEnvironment) -> None:
+    """The package lies in a project's folder, under another name than its folder's."""
+    source = env.prefix / "project" / "src" / "inner"
+    source.mkdir(parents=True)
+    (source / "__init__.py").write_text("import torch\n")
+    module = env.add_module(source / "_C.so", needs=SYMBOL)
+    finder = (
+        "import sys\nfrom importlib.util import spec_from_file_location\n"
+        "class Finder:\n    @classmethod\n    def find_spec(cls, name, path=None, target=None):\n"
+        f"        if name == 'mapped':\n            place = {str(source)!r}\n"
+        "            return spec_from_file_location(name, place + '/__init__.py', "
+        "submodule_search_locations=[place])\n"
+        "sys.meta_path.append(Finder)\n"
+    )
+    (env.site / "finder.py").write_text(finder)
+    (env.site / "mapped.pth").write_text("import finder\n")
+    seen = env.look(subject("mapped", module)).extensions[module]
+    assert (seen.outcome, seen.name) == ("worked", "mapped._C")
