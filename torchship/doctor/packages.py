@@ -10,7 +10,6 @@ from pathlib import Path
 
 from ..judge import codes, cures, fixes
 from ..judge.binary import read_binary
-from ..judge.checks.cuda import runs_on
 from ..judge.project import Record
 from ..judge.python_tags import fits_python
 from ..judge.records import (
@@ -24,6 +23,7 @@ from ..judge.records import (
     dotted,
     parse_version,
 )
+from ..judge.rules.cuda import runs_on
 from ..judge.text import is_file, list_names, printable, read_regular, some
 from .families import families
 from .import_faults import find_other_cuda, find_shadow

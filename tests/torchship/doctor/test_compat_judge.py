@@ -27,10 +27,10 @@ from torchship.judge import (
     faults,
     judge,
 )
-from torchship.judge.checks.cuda import driver_cuda, runs_on
-from torchship.judge.checks.libraries import cuda_major
 from torchship.judge.layouts import LAYOUTS
 from torchship.judge.records import NOTE, OK, REJECTED, UNKNOWN, Owner
+from torchship.judge.rules.cuda import driver_cuda, runs_on
+from torchship.judge.rules.libraries import cuda_major
 
 
 def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:

@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,25 @@ from measurements.linking import cases, draw_linking
 from torchship.doctor import judge_file
 from torchship.doctor.torch_loading import judge_torch
 from torchship.doctor.torch_wheels import absent_wheel
-from torchship.judge import checks, cures, find_torch, probe_runtime
-from torchship.judge.checks import loading
+from torchship.judge import cures, find_torch, probe_runtime
 from torchship.judge.linker_facts import facts_of
-from torchship.judge.records import NOTE, REJECTED, BinaryRecord, Finding, LinkFault, Runtime
+from torchship.judge.records import (
+    NOTE,
+    REJECTED,
+    BinaryRecord,
+    BroughtIn,
+    ExecutableStack,
+    Finding,
+    LinkFault,
+    MissingSymbolVersion,
+    NotLinked,
+    RefusedLibrary,
+    Runtime,
+    StaticTls,
+    UndefinedSymbols,
+)
+from torchship.judge.rules import RULES
+from torchship.judge.rules.rule import LINKS
 from torchship.judge.torch_probe import read_install
 
 ENGINE = Path(torchship.__file__).parent
@@ -506,15 +520,21 @@ def test_an_executable_stack_is_refused_by_new_versions_of_glibc(
     assert not [f for f in judge_file(cleared, facts).findings if f.code == "TD307"]
 
 
-def test_each_fault_of_linking_has_one_check() -> None:
-    names = ("override", "refused", "version", "symbols", "executable stack", "static TLS")
+def test_each_fault_of_linking_has_one_rule() -> None:
+    file = Path("/y.so")
+    faults: list[LinkFault] = [
+        BroughtIn(file=file, variable="LD_PRELOAD"),
+        RefusedLibrary(file=file, reason="file too short"),
+        MissingSymbolVersion(file=file, library=file, version="V_1"),
+        UndefinedSymbols(file=file, names=("one",)),
+        NotLinked(file=file, library=file, names=("one",)),
+        ExecutableStack(file=file),
+        StaticTls(file=file, needed=9000, left=10),
+    ]
+    assert {type(fault) for fault in faults} == {*LinkFault.__subclasses__()}
     binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
-    for kind in names:
-        numbers = ("9000", "10") if kind == "static TLS" else ("one",)
-        fault = LinkFault(kind=kind, file=Path("/y.so"), names=numbers)
-        faults: Mapping[str, tuple[LinkFault, ...]] = {"/x.so": (fault,)}
-        runtime = make_runtime(link_faults=faults, libc=("glibc", (2, 41)))
-        every = (loading.check_first_library, *loading.CHECKS)
-        findings = [check(binary, runtime) for check in every]
-        assert sum(finding is not None for finding in findings) == 1, kind
-    assert {*loading.CHECKS} <= {*checks.ALL}
+    of_linking = [rule for rule in RULES if LINKS in rule.needs]
+    for fault in faults:
+        runtime = make_runtime(link_faults={"/x.so": (fault,)}, libc=("glibc", (2, 41)))
+        findings = [rule.ask(binary, runtime) for rule in of_linking]
+        assert sum(finding is not None for finding in findings) == 1, fault
