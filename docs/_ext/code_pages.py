@@ -3,7 +3,8 @@
     python docs/_ext/code_pages.py
 
 The codes are those of torchship/judge/codes.py and of the rules, the words their own or those of
-meanings.json, the messages those of messages.py. tests/torchship/doctor/test_compat_docs.py compares what is written with them.
+meanings.json, the messages those of messages.py. tests/torchship/doctor/test_compat_docs.py compares
+what is written with them.
 """
 
 from __future__ import annotations
