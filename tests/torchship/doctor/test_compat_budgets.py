@@ -14,12 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from shared_objects import fake_torch, shared_object
-from small_client import PROJECT
-
-from measurements.reader.child import in_child
-from measurements.reader.hostile_files import MEGABYTES, SECONDS, SECONDS_ANY_SIZE
-from measurements.reader.hostile_packages import (
+from costs import cost_of, in_child
+from hostile_files import MEGABYTES, SECONDS, SECONDS_ANY_SIZE
+from hostile_packages import (
     FOR_THIS_TORCH,
     HOSTILE_METADATA,
     HOSTILE_RECORDS,
@@ -43,7 +40,9 @@ from measurements.reader.hostile_packages import (
     write_wheel,
     zipped,
 )
-from measurements.reader.reader_costs import cost_of
+from shared_objects import fake_torch, shared_object
+from small_client import PROJECT
+
 from torchship.doctor import command, judge_file, owner
 from torchship.doctor.command import main as doctor
 from torchship.judge import Runtime, find_torch, interpreter, probe_runtime
