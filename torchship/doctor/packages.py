@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ..judge import codes, cures, fixes
 from ..judge.binary import read_binary
-from ..judge.checks.cuda import runs_on
 from ..judge.python_tags import fits_python
 from ..judge.records import (
     NOTE,
@@ -22,6 +21,7 @@ from ..judge.records import (
     dotted,
     parse_version,
 )
+from ..judge.rules.cuda import runs_on
 from ..judge.text import is_file, printable, some
 from .distributions import Package, files_of
 from .families import families

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ..judge import codes, interpreter, render
 from ..judge.project import Record
 from ..judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
+from ..judge.rules import CODES
 from ..judge.text import printable
 from .looking.seen import Looked, Seen
 from .meaning import Diagnosis, meaning_of
@@ -209,7 +210,7 @@ def print_github(report: Report) -> None:
 
 
 def _annotation(command: str, row: Row) -> str:
-    title = codes.ALL[row.code].heading if row.code in codes.ALL else "torch-doctor"
+    title = CODES[row.code].heading if row.code in CODES else "torch-doctor"
     message = f"{row.name}: {row.summary}"
     if row.allowed is not None:
         message += f" (allowed: {row.allowed})"

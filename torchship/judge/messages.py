@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from . import codes, faults
+from . import codes
 from .codes import Code
 from .faults import Fault
 from .project import Record
@@ -451,7 +451,7 @@ def matches(lines: list[str]) -> Iterator[tuple[Message, str]]:
 def classify(content: str) -> Fault | None:
     """The class of faults that an error text belongs to; None for an unknown text."""
     message, _ = next(matches(lines_of(content)), (None, ""))
-    return faults.OF_CODE.get(message.code) if message is not None else None
+    return message.code.fault if message is not None else None
 
 
 @cache

@@ -21,9 +21,9 @@ from shared_objects import gpu_object, shared_object
 from torchship.doctor import packages
 from torchship.judge import codes, probe_runtime
 from torchship.judge.binary import read_binary
-from torchship.judge.checks.miscompiled import check_miscompiled
 from torchship.judge.python_tags import fits_python
 from torchship.judge.records import Device, Owner, Runtime
+from torchship.judge.rules.miscompiled import check_miscompiled
 from torchship.judge.torch_probe import read_install
 
 
