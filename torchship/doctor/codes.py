@@ -106,6 +106,7 @@ LIBRARIES_NOT_LOOKED_FOR = Code("TD505", "The libraries were not looked up")
 OTHER_LIBRARY_FIRST = Code("TD506", "Another library with the same name is found first")
 LOADED_BY_PYTHON = Code("TD507", "The package loads a library itself before the binary")
 LIBRARY_REFUSED = Code("TD508", "A file with the name of a library is not a library")
+DLOPEN_FORBIDDEN = Code("TD509", "The file was linked with -z nodlopen")
 
 STALE_LOCK = Code("TD601", "A lock that a killed build left behind")
 STALE_BUILD = Code("TD602", "A cached build that does not fit")

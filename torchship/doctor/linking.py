@@ -28,7 +28,7 @@ _PRELOAD_CALL = r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"'
 _PRELOAD_ENTRY = r'"(\w+)": "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"'
 
 #: The kinds of faults with which an object never loads.
-FATAL = ("override", "refused", "version", "symbols")
+FATAL = ("override", "refused", "dlopen", "version", "symbols")
 
 _exists = os.path.exists
 
@@ -127,6 +127,7 @@ def _faults(opening: Opening, process: Process) -> Iterator[LinkFault]:
     """What keeps an opening from loading besides its libraries and its object's symbols."""
     for refusal in opening.refused:
         yield LinkFault(kind="refused", file=refusal.path, names=(refusal.why,))
+    yield from (LinkFault(kind="dlopen", file=path) for path in opening.forbidding)
     for missing in opening.versions:
         yield LinkFault(
             kind="version",

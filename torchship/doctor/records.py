@@ -457,6 +457,7 @@ class LinkFault(Record, kw_only=True):
     `kind` is
     "override" (LD_LIBRARY_PATH or LD_PRELOAD, in `names`, brings in `file`; without it all loads),
     "refused" (`file` was found as a library and cannot be loaded, for the reason in `names`),
+    "dlopen" (`file` was linked with `-z nodlopen`),
     "version" (`file` needs the symbol version in `names`, which `library` lacks),
     "symbols" (a library, `file`, needs the symbols in `names`, which nothing defines),
     "unlinked" (`file` needs the symbols in `names`, which `library` of torch defines and `file`

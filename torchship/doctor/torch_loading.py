@@ -230,6 +230,8 @@ def _first_fault(failure: Opening) -> str:
         return f"{printable(refusal.path)}: {refusal.why}"
     if failure.missing:
         return f"{some(failure.missing)} cannot be found"
+    if failure.forbidding:
+        return f"{printable(failure.forbidding[0])} was linked with -z nodlopen"
     if failure.versions:
         missing = failure.versions[0]
         return (

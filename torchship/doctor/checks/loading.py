@@ -58,6 +58,23 @@ def check_refused_library(binary: BinaryRecord, runtime: Runtime) -> Finding | N
     )
 
 
+def check_dlopen(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+    """Does a file forbid what an import does?"""
+    forbidding = _faults(binary, runtime, "dlopen")
+    if not forbidding:
+        return None
+    name = printable(forbidding[0].file.name)
+    return Finding(
+        dimension="libraries",
+        status=REJECTED,
+        code=codes.DLOPEN_FORBIDDEN,
+        observed=f"{name} is linked with -z nodlopen",
+        needed="a file that dlopen may load",
+        why=f"{name} was linked with -z nodlopen, so the dynamic linker refuses to import it",
+        fix=fixes.rebuild(binary, runtime),
+    )
+
+
 def check_symbol_versions(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Do the libraries define the symbol versions that are needed of them?"""
     missing = _faults(binary, runtime, "version")
@@ -179,6 +196,7 @@ def check_static_tls(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 
 CHECKS: tuple[Callable[[BinaryRecord, Runtime], Finding | None], ...] = (
     check_refused_library,
+    check_dlopen,
     check_symbol_versions,
     check_symbols_of_libraries,
     check_links_to_torch,
