@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging_alone import packaging_alone
 from tool_wheels import (
     FOLDERS,
     REPO,
@@ -95,12 +96,33 @@ def test_torchship_and_torch_doctor_share_no_file_and_no_command(wheel_of: Wheel
 
 
 def test_the_doctor_runs_in_a_bare_checkout(tmp_path: Path) -> None:
-    """Nothing is compiled, and nothing is installed but Python."""
+    """Nothing is compiled, and nothing is installed but Python and packaging."""
+    checkout = copy_tracked("torchship", tmp_path / "torchship").parent
+    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
+    env = {**os.environ, "PYTHONPATH": packaging_alone()}
+    run = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert '"extensions"' in run.stdout
+
+
+def test_without_packaging_the_doctor_says_what_to_install(tmp_path: Path) -> None:
     checkout = copy_tracked("torchship", tmp_path / "torchship").parent
     command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
     run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "Install it with `python -m pip install packaging`" in run.stderr
+
+
+def test_the_copy_of_packaging_in_pip_will_do(tmp_path: Path) -> None:
+    import pip
+
+    checkout = copy_tracked("torchship", tmp_path / "torchship").parent
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "pip").symlink_to(Path(pip.__file__).parent)
+    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    run = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert '"extensions"' in run.stdout
 
 
 def test_the_doctors_tables_are_found_in_a_zip_archive(wheel_of: WheelOf) -> None:

@@ -14,7 +14,7 @@ from ..judge.cures import BY_HAND, in_words
 from ..judge.project import Record
 from ..judge.records import REJECTED, Finding
 from ..judge.text import printable, read_regular
-from .owner import normal
+from .environment.standards import normal
 from .report import REMARK, WORKS, Row, notice
 from .targets import UsageError
 

@@ -18,7 +18,8 @@ from ..judge.judgement import (
     without_links,
 )
 from ..judge.records import BinaryRecord, Runtime, Verdict
-from . import native_imports, owner, requirements, siblings, torch_loading
+from . import native_imports, requirements, siblings, torch_loading
+from .environment import owner
 
 
 def judge_file(

@@ -301,6 +301,7 @@ class Owner(Record, kw_only=True):
     #: distribution was installed, as pip takes it; "" if unknown or gone.
     source: str = ""
     wheel_tags: tuple[str, ...] = ()  #: of its wheel, such as `cp311-cp311-linux_x86_64`
+    is_for_another_python: bool = False  #: whether none of the tags is for the judged Python
 
 
 class Neighbour(Record, kw_only=True):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 
 REPO = Path(__file__).resolve().parents[3]
@@ -74,7 +75,7 @@ def run_doctor(
         env={
             "PATH": os.environ["PATH"],
             "HOME": "/nonexistent",
-            "PYTHONPATH": str(REPO),
+            "PYTHONPATH": f"{REPO}:{packaging_alone()}",
             **variables,
         },
         timeout=120,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from made_facts import make_runtime
+from packaging_alone import packaging_alone
 from shared_objects import ERROR_NEW, fake_torch, shared_object
 from sick_environment import SickEnvironment, carries_out
 
@@ -50,6 +51,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checker alone, where no package of an op loads torch before it."""
     folder = tmp_path_factory.mktemp("engine")
     (folder / "engine").symlink_to(ENGINE)
+    (folder / "packaging").symlink_to(Path(packaging_alone(), "packaging").resolve())
     return folder
 
 

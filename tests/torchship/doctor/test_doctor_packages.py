@@ -19,10 +19,12 @@ from made_facts import make_runtime, make_torch
 from shared_objects import gpu_object, shared_object
 
 from torchship.doctor import packages
+from torchship.doctor.environment.installed import Distribution
+from torchship.doctor.environment.metadata import Core
+from torchship.doctor.environment.standards import Python, fits_python
 from torchship.judge import codes, probe_runtime
 from torchship.judge.binary import read_binary
 from torchship.judge.checks.miscompiled import check_miscompiled
-from torchship.judge.python_tags import fits_python
 from torchship.judge.records import Device, Owner, Runtime
 from torchship.judge.torch_probe import read_install
 
@@ -76,7 +78,7 @@ def test_only_what_compiles_with_torch_alone_comes_with_a_command(
 ) -> None:
     """flash-attn's build imports psutil, which its metadata does not name."""
     runtime = make_runtime(make_torch("2.13.0", cuda="13.0"))
-    installed = packages.Package(name=package, version="1.0", place=tmp_path, is_of_torch=True)
+    installed = Distribution(place=tmp_path, core=Core(name=package, version="1.0"))
     (row,) = packages.notices([installed], [package], [], runtime)
     assert row.code == codes.WITHOUT_ITS_OPS
     assert row.finding is not None
@@ -158,7 +160,8 @@ def test_a_module_of_such_a_wheel_fails_though_it_needs_no_torch(site: Path) -> 
     ],
 )
 def test_tags_are_read_as_pip_reads_them(tag: str, fits: bool) -> None:
-    assert fits_python(tag, (3, 11, 7)) is fits
+    python = Python((3, 11, 7), "cpython", free_threaded=False, machine="x86_64")
+    assert fits_python(tag, python) is fits
 
 
 @pytest.mark.parametrize(("tag", "state"), [("cp27-cp27mu-linux_x86_64", "fails"), ("", "works")])
