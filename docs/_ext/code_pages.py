@@ -1,6 +1,6 @@
 """Writes a page for each code of torch-doctor, and the messages of "When it fails".
 
-    python docs/_ext/code_pages.py
+    python -m docs._ext.code_pages
 
 The codes are those of torchship/judge/codes.py, the words those of meanings.json, the messages
 those of messages.py. tests/torchship/doctor/test_compat_docs.py compares what is written with them.
@@ -9,14 +9,12 @@ those of messages.py. tests/torchship/doctor/test_compat_docs.py compares what i
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(DOCS.parent))
+from torchship.doctor import meaning, messages
+from torchship.judge import codes
 
-from torchship.doctor import meaning, messages  # noqa: E402  # the checkout is the path
-from torchship.judge import codes  # noqa: E402  # the checkout is the path
+DOCS = Path(__file__).resolve().parents[1]
 
 FOLDER = DOCS / "fails" / "codes"
 INDEX = DOCS / "fails" / "messages.md"

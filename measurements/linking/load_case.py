@@ -1,9 +1,9 @@
 """Judges and then really loads the case in a folder, and prints each as a line of JSON.
 
-    python load_case.py FOLDER ROOT
+    python load_case.py FOLDER
 
-ROOT is the folder that holds the package torchship. The process loads what the stand-in for
-`import torch` loads, then the object; nothing of the checker loads anything. If the dynamic
+PYTHONPATH names the folder that holds the package torchship. The process loads what the stand-in
+for `import torch` loads, then the object; nothing of the checker loads anything. If the dynamic
 linker kills the process, the last line is missing.
 """
 
@@ -83,7 +83,6 @@ def load(folder: Path) -> dict[str, object]:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    sys.path.append(sys.argv[2])
     print(json.dumps(judge(place)), flush=True)
     print(json.dumps(load(place)), flush=True)
     os._exit(0)

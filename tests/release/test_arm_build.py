@@ -55,7 +55,7 @@ crosses = pytest.mark.skipif(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 @pytest.mark.skipif(NATIVE != X86, reason="the cross build is tried on x86-64")
 @crosses
 def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu(tmp_path) -> None:

@@ -170,7 +170,7 @@ def carried_files(name: str) -> dict[str, bytes]:
     one = distribution(name)
     kept = (".py", "py.typed")
     return {
-        str(file): file.locate().read_bytes()
+        str(file): Path(str(file.locate())).read_bytes()
         for file in one.files or ()
         if str(file).endswith(kept) or "LICENSE" in file.name
     }

@@ -14,13 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from packaging_alone import packaging_alone
-from shared_objects import fake_torch, shared_object
-from small_client import PROJECT
-
-from measurements.reader.child import in_child
-from measurements.reader.hostile_files import MEGABYTES, SECONDS, SECONDS_ANY_SIZE
-from measurements.reader.hostile_packages import (
+from costs import cost_of, in_child
+from hostile_files import MEGABYTES, SECONDS, SECONDS_ANY_SIZE
+from hostile_packages import (
     FOR_THIS_TORCH,
     HOSTILE_METADATA,
     HOSTILE_RECORDS,
@@ -44,7 +40,10 @@ from measurements.reader.hostile_packages import (
     write_wheel,
     zipped,
 )
-from measurements.reader.reader_costs import cost_of
+from packaging_alone import packaging_alone
+from shared_objects import fake_torch, shared_object
+from small_client import PROJECT
+
 from torchship.doctor import command, judge_file
 from torchship.doctor.command import main as doctor
 from torchship.doctor.environment import owner

@@ -240,6 +240,7 @@ def with_layout(tmp_path_factory: pytest.TempPathFactory, torch_root: Path) -> P
     return folder / "theirs.so"
 
 
+@pytest.mark.slow
 def test_an_embedded_layout_vouches_for_torches_of_that_layout(
     with_layout: Path, torch_root: Path
 ) -> None:

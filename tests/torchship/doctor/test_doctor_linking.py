@@ -23,10 +23,21 @@ from measurements.linking import cases, draw_linking
 from torchship.doctor import judge_file
 from torchship.doctor.torch_loading import judge_torch
 from torchship.doctor.torch_wheels import absent_wheel
-from torchship.judge import checks, cures, find_torch, probe_runtime
+from torchship.judge import checks, cures, find_torch, linker, linking, probe_runtime
+from torchship.judge.binary import read_binary
+from torchship.judge.budget import Budget
 from torchship.judge.checks import loading
 from torchship.judge.linker_facts import facts_of
-from torchship.judge.records import NOTE, REJECTED, BinaryRecord, Finding, LinkFault, Runtime
+from torchship.judge.records import (
+    NOTE,
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    Finding,
+    LinkFault,
+    Owner,
+    Runtime,
+)
 from torchship.judge.torch_probe import read_install
 
 ENGINE = Path(torchship.__file__).parent
@@ -126,6 +137,33 @@ def test_folders_for_processors_are_searched_as_the_linker_does(
         variables = {"LD_LIBRARY_PATH": f"{tmp_path}/{variable}"} if variable else {}
         cause = cause_in(engine, "", file, **variables)
         assert (cause is None) == (loads(file, **variables) == ""), cause
+
+
+def test_of_the_system_the_library_for_this_processor_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the one for any processor; one that is for another processor is never taken."""
+    program = Path(sys.executable).resolve()
+    settings = linker.Settings(program=program, interpreter="/lib64/ld-linux-x86-64.so.2")
+    best = settings.ask_linker().subfolders[0]
+    listed = {}
+    for name, folders in (
+        ("libboth.so", ["glibc-hwcaps/no-processor", ".", best]),
+        ("libplain.so", ["glibc-hwcaps/no-processor", "."]),
+    ):
+        listed[name] = tuple(tmp_path / folder / name for folder in folders)
+        for path in listed[name]:
+            shared_object(path)
+    monkeypatch.setattr(linker, "_cached", lambda: listed)
+    head = linker.head_of(program)
+    found = {
+        name: linker.search(name, head, above=(), settings=settings, machine=head.machine).path
+        for name in listed
+    }
+    assert found == {
+        "libboth.so": tmp_path / best / "libboth.so",
+        "libplain.so": tmp_path / "libplain.so",
+    }
 
 
 def test_the_stored_cases_were_all_judged_as_they_load() -> None:
@@ -489,6 +527,36 @@ def test_static_storage_that_does_not_fit_is_refused_and_the_tunable_mends_it(
     assert cause_in(engine, torch.parent, path, **{variable: value}) is None
 
 
+#: By glibc's own sum: 144 bytes a namespace, 160 more for all but one, and the optional part.
+ROOM = {
+    "": 4 * 144 + 3 * 160 + 512,
+    "glibc.malloc.check=3": 4 * 144 + 3 * 160 + 512,
+    "glibc.rtld.optional_static_tls=4096": 4 * 144 + 3 * 160 + 4096,
+    "glibc.rtld.optional_static_tls=0x100": 4 * 144 + 3 * 160 + 0x100,
+    "glibc.rtld.nns=1": 144 + 512,
+    "glibc.rtld.nns=0x8:glibc.rtld.optional_static_tls=0": 8 * 144 + 7 * 160,
+}
+
+
+@pytest.mark.parametrize(("tunables", "room"), ROOM.items())
+def test_the_room_for_static_storage_is_glibcs(tunables: str, room: int) -> None:
+    assert linker.settings_here({"GLIBC_TUNABLES": tunables}).static_tls == room
+
+
+@pytest.mark.parametrize(
+    ("needed", "status"),
+    [(49, None), (50, NOTE), (100, NOTE), (101, UNKNOWN), (292, UNKNOWN), (293, REJECTED)],
+)
+def test_static_storage_is_refused_only_where_it_surely_does_not_fit(
+    needed: int, status: str | None
+) -> None:
+    """Of 100 bytes that are left by glibc's sum; it keeps up to 192 more for alignment."""
+    binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
+    fault = LinkFault(kind="static TLS", file=Path("/x.so"), names=(str(needed), "100"))
+    finding = loading.check_static_tls(binary, make_runtime(link_faults={"/x.so": (fault,)}))
+    assert (finding.status if finding else None) == status
+
+
 @carries_out(cures.CLEAR_STACK)
 @pytest.mark.parametrize(("glibc", "status"), [((2, 36), NOTE), ((2, 41), REJECTED)])
 def test_an_executable_stack_is_refused_by_new_versions_of_glibc(
@@ -506,6 +574,26 @@ def test_an_executable_stack_is_refused_by_new_versions_of_glibc(
     shutil.copy(path, cleared)
     subprocess.run([patchelf, "--clear-execstack", str(cleared)], check=True)
     assert not [f for f in judge_file(cleared, facts).findings if f.code == "TD307"]
+
+
+@pytest.mark.parametrize("listed", ["libhelper.so", "libhelper.so.1"])
+def test_a_library_of_the_package_is_known_by_its_name_and_by_that_of_its_link(
+    listed: str, tmp_path: Path
+) -> None:
+    torch = find_torch(fake_torch(tmp_path / "site", "2.9.1"))
+    of_torch = torch.lib_dir / "libtorch_cpu.so"
+    real = shared_object(
+        tmp_path / "libhelper.so.1",
+        libraries=[of_torch],
+        soname="libhelper.so",
+        flags=[f"-Wl,-rpath,{torch.lib_dir}"],
+    )
+    link = tmp_path / "libhelper.so"
+    link.symlink_to(real.name)
+    path = shared_object(tmp_path / "x.so", libraries=[link], flags=["-Wl,-rpath,$ORIGIN"])
+    owner = Owner(name="theirs", version="1.0", libraries={listed: tmp_path / listed})
+    links = linking.link(read_binary(path)._replace(owner=owner), torch, Budget(1000))
+    assert links.siblings == [link]
 
 
 def test_each_fault_of_linking_has_one_check() -> None:

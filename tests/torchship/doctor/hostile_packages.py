@@ -7,32 +7,14 @@ import io
 import json
 import os
 import struct
-import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-from shared_objects import fake_torch, shared_object
-from small_client import PROJECT
+import elf_structures as elf
+from hostile_files import Image
+from shared_objects import shared_object
 
-from measurements.reader import elf_structures as elf
-from measurements.reader.child import in_child
-from measurements.reader.hostile_files import (
-    MEGABYTES,
-    SECONDS,
-    SECONDS_ANY_SIZE,
-    Image,
-    many_symbols,
-)
-from torchship.doctor import judge_file
-from torchship.doctor.command import main as doctor
-from torchship.judge import Runtime, find_torch, probe_runtime
-
-SECONDS_ENVIRONMENT = 20.0
-SECONDS_WHEEL = 30.0
 SYMBOL = "_ZN2at6Tensor3addEv"
 FOR_THIS_TORCH = "Requires-Dist: torch==2.9.1"
 
@@ -167,12 +149,6 @@ def replace_file(place: Path, kind: str) -> None:
         place.mkdir()
     else:
         place.symlink_to(place)
-
-
-def with_replaced_file(folder: Path, name: str, kind: str) -> Path:
-    path = with_metadata(folder, requires=FOR_THIS_TORCH)
-    replace_file(folder / "site-packages" / name, kind)
-    return path
 
 
 def with_conda_metadata(folder: Path, count: int) -> Path:
@@ -316,198 +292,3 @@ def write_wheel(folder: Path, make: Callable[[], bytes]) -> Path:
     wheel = folder / "theirs-1.0-py3-none-any.whl"
     wheel.write_bytes(make())
     return wheel
-
-
-def zip_bomb(folder: Path) -> Path:
-    """3 MB that unpack to 3 GB."""
-    wheel = folder / "theirs-1.0-py3-none-any.whl"
-    with (
-        zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as file,
-        file.open("theirs/_C.so", "w", force_zip64=True) as member,
-    ):
-        for _ in range(3000):
-            member.write(bytes(1 << 20))
-    return wheel
-
-
-def wheel_of_many_symbols(folder: Path) -> Path:
-    """300 objects of 20,000 symbols of torch."""
-    path = many_symbols(SYMBOL.encode(), 20_000).write(folder / "x.so")
-    members = {f"theirs/lib{number}.so": path.read_bytes() for number in range(300)}
-    return write_wheel(folder, lambda: zipped(members))
-
-
-# Environments.
-
-
-def environment_of(folder: Path, make: Callable[[], Image]) -> Path:
-    """A site folder with 200 extensions of one package."""
-    site = folder / "site-packages"
-    paths = copies(make().write(folder / "x.so"), site / "theirs", 200)
-    distribution(site, "theirs", *paths, requires=FOR_THIS_TORCH)
-    return site
-
-
-# The cases.
-
-
-class Bound(NamedTuple):
-    """The most that a case may cost; None for memory of which nothing is promised."""
-
-    seconds: float
-    megabytes: float | None
-
-
-class Case(NamedTuple):
-    group: str
-    name: str
-    bound: Bound
-    work: Callable[[], float]  #: gives the processor seconds; for a process of its own
-
-
-ONE_MEGABYTE = Bound(SECONDS, MEGABYTES)
-ANY_SIZE = Bound(SECONDS_ANY_SIZE, MEGABYTES)
-WHEEL = Bound(SECONDS_WHEEL, None)
-ENVIRONMENT = Bound(SECONDS_ENVIRONMENT, None)
-
-
-def bound_of(size: int) -> Bound:
-    """The bound of a file, or of metadata, of more than 1 MB."""
-    return Bound(min(SECONDS_ANY_SIZE, SECONDS * max(1.0, size / 1e6)), MEGABYTES)
-
-
-class Cases:
-    """All cases, which judge for a fake torch 2.9.1 in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.root = fake_torch(folder / "torch-site", "2.9.1", exports=[SYMBOL])
-        self.runtime: Runtime = probe_runtime(find_torch(self.root), gpu=False)
-        self._count = 0
-
-    def _next_folder(self) -> Path:
-        self._count += 1
-        folder = self.folder / str(self._count)
-        folder.mkdir()
-        return folder
-
-    def _make(self, make: Callable[[Path], Path]) -> Path:
-        """The path that `make` returns for a new folder, made by another process."""
-        folder = self._next_folder()
-        return Path(str(in_child(lambda: str(make(folder)))))
-
-    def _judge(
-        self, group: str, name: str, make: Callable[[Path], Path], bound: Bound = ONE_MEGABYTE
-    ) -> Case:
-        path = self._make(make)
-
-        def work() -> float:
-            start = time.process_time()
-            judge_file(path, self.runtime)
-            return time.process_time() - start
-
-        return Case(group, name, bound, work)
-
-    def _command(self, group: str, name: str, arguments: list[str], bound: Bound) -> Case:
-        def work() -> float:
-            start = time.process_time()
-            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-                doctor(PROJECT, arguments)
-            return time.process_time() - start
-
-        return Case(group, name, bound, work)
-
-    def __iter__(self) -> Iterator[Case]:
-        """Each case, whose files are made when it is drawn."""
-        yield from self._libraries()
-        yield from self._metadata()
-        yield from self._places()
-        yield from self._wheels()
-        yield from self._environments()
-
-    def _libraries(self) -> Iterator[Case]:
-        group = "libraries and symbols"
-        for distinct in (False, True):
-            name = f"400 libraries, 30,000 symbols of {'as many names' if distinct else 'one name'}"
-            yield self._judge(
-                group,
-                name,
-                partial(symbols_times_libraries, distinct=distinct),
-            )
-        for shape in ("chain", "ring", "clique"):
-            for count in (16, 20):
-                yield self._judge(
-                    group,
-                    f"a {shape} of {count} libraries",
-                    partial(package_of_libraries, shape=shape, count=count),
-                )
-        for count in (80, 400):
-            yield self._judge(
-                group,
-                f"{count} libraries of 1 MB of GPU code",
-                partial(costly_siblings, count=count),
-                ANY_SIZE,
-            )
-
-    def _metadata(self) -> Iterator[Case]:
-        for name, requires in HOSTILE_METADATA.items():
-            yield self._judge(
-                "METADATA of 200 kB",
-                name,
-                partial(with_metadata, requires=requires),
-            )
-        for name, record in HOSTILE_RECORDS.items():
-            yield self._judge(
-                "RECORD of 2.3 MB",
-                name,
-                partial(with_metadata, record=record),
-                bound_of(len(record)),
-            )
-        group = "metadata of a whole site folder"
-        yield self._judge(group, "direct_url.json of 8 MB", with_large_origin, ANY_SIZE)
-        for count in (1, 40):
-            yield self._judge(
-                group,
-                f"conda-meta: {count} of 8 MB",
-                partial(with_conda_metadata, count=count),
-                ANY_SIZE,
-            )
-        yield self._judge(
-            group, "50 editables of the disk", lambda folder: with_editables(folder, 50), ANY_SIZE
-        )
-        yield self._judge(group, "one folder under 400 names", with_spellings)
-        yield self._judge(
-            group, "400 egg-links", lambda folder: with_egg_links(folder, 400), ANY_SIZE
-        )
-
-    def _places(self) -> Iterator[Case]:
-        for kind in KINDS_OF_PLACES:
-            for place in METADATA_PLACES:
-                yield self._judge(
-                    "no regular file as metadata",
-                    f"{kind} as {place}",
-                    partial(with_replaced_file, name=place, kind=kind),
-                )
-
-    def _wheels(self) -> Iterator[Case]:
-        group = "wheels, audited"
-        for name, make in HOSTILE_WHEELS.items():
-            wheel = self._make(partial(write_wheel, make=make))
-            yield self._command(group, name, ["--audit", str(wheel)], WHEEL)
-        wheel = self._make(zip_bomb)
-        yield self._command(group, "3 MB that unpack to 3 GB", ["--audit", str(wheel)], WHEEL)
-        wheel = self._make(wheel_of_many_symbols)
-        yield self._command(group, "300 objects of 1 MB", ["--audit", str(wheel)], WHEEL)
-
-    def _environments(self) -> Iterator[Case]:
-        originals: dict[str, Callable[[], Image]] = {
-            "200 extensions": lambda: needing(["libtorch_cpu.so"], [SYMBOL.encode()] * 100),
-            "200 extensions of 20,000 symbols": lambda: many_symbols(SYMBOL.encode(), 20_000),
-            "200 extensions of 100 MB": lambda: many_symbols(
-                b"_ZN2at" + b"1a" * 150 + b"Ss", 190_000
-            ),
-        }
-        for name, make in originals.items():
-            site = self._make(partial(environment_of, make=make))
-            arguments = ["--json", "--torch", str(self.root), str(site)]
-            yield self._command("environments", name, arguments, ENVIRONMENT)

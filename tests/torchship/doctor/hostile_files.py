@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import elf_structures as elf
 from shared_objects import GLUE_RECORD, shared_object
 
-from measurements.reader import elf_structures as elf
 from torchship.judge import layouts
 
 #: What any file of 1 MB may cost, and the time that a file of any size may take.

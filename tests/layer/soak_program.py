@@ -1,8 +1,6 @@
 """Random calls of layers on two streams at once, each result held against the first, bit by bit.
 
-    python measurements/layer_soak.py --calls 10000
-
-draws a pool of layers, so many for every family of CUDA kernels and for the loop over steps,
+It draws a pool of layers, so many for every family of CUDA kernels and for the loop over steps,
 forces its family on each, and holds the first results against the loop in float64. Then it
 calls random ones, forward and backward, on two streams: so many are queued on each behind a
 gate, and run when it opens. Differences are counted on the device. The last line it prints is
@@ -22,19 +20,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from layer_cases import RESULTS, TOLERANCE, Case, leaves, names, run
+from op_cases import SMALLEST_SCALE, gradients, like
+from torch import Tensor
 
-TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path += [str(TESTS / "layer"), str(TESTS / "op")]
-
-from layer_cases import RESULTS, TOLERANCE, Case, leaves, names, run  # noqa: E402
-from op_cases import SMALLEST_SCALE, gradients, like  # noqa: E402
-from torch import Tensor  # noqa: E402
-
-import lltm_conda  # noqa: E402
+import lltm_conda
 
 PER_FAMILY = 25
 STATES = {

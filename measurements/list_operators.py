@@ -1,6 +1,6 @@
 """Writes torchship/porting/operators.json: which of torch's operators the stable ABI can call.
 
-    python -m measurements.porting.list_operators --oldest DIR
+    python -m measurements.list_operators --oldest DIR
 
 The schemas are those of the torch that runs this. DIR is the `torch` folder of the oldest torch
 whose stable ABI can call any operator, 2.10; it need not run here, only its library is read.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-TABLE = Path(__file__).parents[2] / "torchship/porting/operators.json"
+TABLE = Path(__file__).parents[1] / "torchship/porting/operators.json"
 #: The types that torch converts from and to a StableIValue (torch/csrc/shim_common.cpp).
 CONVERTED = {
     "Tensor",
