@@ -15,5 +15,6 @@ import packaging
 def packaging_alone() -> str:
     folder = Path(tempfile.mkdtemp(prefix="packaging-alone-"))
     atexit.register(shutil.rmtree, folder)
-    (folder / "packaging").symlink_to(Path(packaging.__file__).parent)
+    folder.chmod(0o755)  # tests run the doctor as other users, too
+    shutil.copytree(Path(packaging.__file__).parent, folder / "packaging")
     return str(folder)

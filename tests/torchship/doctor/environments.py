@@ -65,6 +65,7 @@ def run_doctor(
     *arguments: str, text: str | None = None, cwd: Path = REPO, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """torch-doctor out of the checkout, in a process that has no torch and finds no GPU."""
+    path = variables.pop("PYTHONPATH", str(REPO))
     return subprocess.run(
         [sys.executable, "-S", "-m", "torchship.doctor", *arguments],
         capture_output=True,
@@ -75,7 +76,7 @@ def run_doctor(
         env={
             "PATH": os.environ["PATH"],
             "HOME": "/nonexistent",
-            "PYTHONPATH": f"{REPO}:{packaging_alone()}",
+            "PYTHONPATH": f"{path}:{packaging_alone()}",
             **variables,
         },
         timeout=120,

@@ -29,7 +29,7 @@ except ImportError:
             version,
         )
     except ImportError:
-        raise SystemExit(
+        raise ImportError(
             "torch-doctor needs the package `packaging`, which neither is installed nor comes "
             "with pip here. Install it with `python -m pip install packaging`, or use the "
             "one-file form torch-doctor.pyz, which holds it."
