@@ -168,8 +168,8 @@ ARROWS_OF_IMPORTS: dict[str, tuple[list[Path], tuple[str, ...]]] = {
         ("torchship.judge", "torchship.runtime.autocast", "torch"),
     ),
     "autocast": ([RUNTIME / "autocast.py"], ("torchship.judge", "torch")),
-    # `pip install torchship` brings `packaging` alone; what follows from a matrix asks for the release
-    # tool.
+    # `pip install torchship` brings `packaging` alone; what follows from a matrix asks for the
+    # release tool.
     "projects": (
         python_files("torchship/project"),
         ("torchship.project", "torchship.builder", "torchship.release"),

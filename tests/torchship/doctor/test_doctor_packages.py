@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from environments import (
     ABSENT,
+    REPO,
     SYMBOL,
     add_extension,
     add_package,
@@ -253,3 +254,26 @@ def test_sm_103_of_nvcc_13_is_refused_where_it_is_known_to_compute_wrongly(site:
     assert architecture_of_b300(site, "other", [103]) == f"{codes.MISCOMPILED_GPU_CODE} note"
     assert architecture_of_b300(site, "causal-conv1d", [100]) is None
     assert architecture_of_b300(site, "causal-conv1d", [103], cuda=12) is None
+
+
+@pytest.mark.parametrize("first", ["working", "broken"])
+def test_only_the_copy_that_python_imports_is_judged(
+    site: Path, tmp_path: Path, first: str
+) -> None:
+    """A copy in the user's site behind that of the environment, or before it."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "torch").symlink_to(site / "torch")  # to link with it
+    for place, symbol in ((site, SYMBOL), (other, ABSENT)):
+        add_extension(place, "alpha", symbol, pin="2.9.1")
+        (place / "alpha" / "__init__.py").touch()
+    (other / "torch").unlink()
+    (site / "behind.pth").write_text(f"{other}\n")
+    before = {"PYTHONPATH": f"{REPO}:{other}"} if first == "broken" else {}
+    process = run_doctor("--json", "--python", str(site.parents[2]), **before)
+    report = json.loads(process.stdout)
+    (row,) = report["extensions"]
+    assert row["path"].startswith(str(other)) is (first == "broken")
+    assert process.returncode == (first == "broken")
+    (notice,) = (row for row in report["notices"] if row["code"] == codes.HIDDEN_COPY)
+    assert notice["state"] == "note"
