@@ -6,7 +6,7 @@ import re
 
 from release_places import REPO
 
-from torchship.judge.checks.cuda import runs_on
+from torchship.judge.rules.cuda import runs_on
 
 GPU_ROW = re.compile(r"^\| ([^|]+) \| (\d+)\.(\d) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, find_torch, interpreter, probe_runtime, render
+from ..judge import find_torch, interpreter, probe_runtime, render
 from ..judge.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.fixes import ours
@@ -21,6 +21,7 @@ from ..judge.judgement import cannot_be_told
 from ..judge.layouts import LAYOUTS
 from ..judge.project import NOBODY, Project
 from ..judge.records import NOTE, BinaryRecord, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from ..judge.rules import CODES
 from ..judge.torch_probe import TorchNotFoundError, other_installs, release
 from . import (
     allowances,
@@ -200,7 +201,7 @@ def _message(what: list[str]) -> str:
         return meaning.read_message(is_asked_for=False)
     if any(exists(name) or is_installed(name) for name in what):
         return ""
-    return " ".join(what) if what[0] in codes.ALL or meaning.is_message(what) else ""
+    return " ".join(what) if what[0] in CODES or meaning.is_message(what) else ""
 
 
 def _explain(content: str, options: argparse.Namespace, project: Project) -> int:
@@ -209,7 +210,7 @@ def _explain(content: str, options: argparse.Namespace, project: Project) -> int
     Returns 0, 1 if that file does not work, or 2 if the message is not known. Raises
     TorchNotFoundError or UsageError.
     """
-    if content in codes.ALL:
+    if content in CODES:
         print("\n".join(meaning.lines_of_meaning(meaning.meaning_of(content))))
         return 0
     runtime = probe_runtime(_torch(options.torch), project=project)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ..judge import codes, cures, fixes
 from ..judge.binary import read_binary
-from ..judge.checks.cuda import runs_on
 from ..judge.records import (
     NOTE,
     NOWHERE,
@@ -21,6 +20,7 @@ from ..judge.records import (
     dotted,
     parse_version,
 )
+from ..judge.rules.cuda import runs_on
 from ..judge.text import is_file, printable, some
 from .environment.built_for import has_sdist, torch_requirements
 from .environment.installed import Distribution, hidden_copies

@@ -84,7 +84,7 @@ def _hidden_here(torch: TorchInstall, runtime: Runtime) -> Finding | None:
 
 def _problems(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> list[Finding]:
     """The findings on a torch that is damaged, or built for another Python."""
-    from ..judge.checks import torch_abi
+    from ..judge.rules import torch_abi
 
     extension = binary._replace(kind="extension")
     finding = torch_abi.check_installed_torch(extension, runtime)

@@ -20,8 +20,8 @@ from torchship.doctor.command import main as doctor
 from torchship.extension import FOLDER
 from torchship.judge import find_torch, layouts, probe_runtime
 from torchship.judge.binary import read_binary
-from torchship.judge.checks.cuda import binary_cuda
 from torchship.judge.records import REJECTED, UNKNOWN, Runtime, Verdict
+from torchship.judge.rules.cuda import binary_cuda
 
 REPO = Path(__file__).resolve().parents[3]
 

@@ -27,10 +27,10 @@ from torchship.judge import (
     faults,
     judge,
 )
-from torchship.judge.checks.cuda import driver_cuda, runs_on
-from torchship.judge.checks.libraries import cuda_major
 from torchship.judge.layouts import LAYOUTS
 from torchship.judge.records import NOTE, OK, REJECTED, UNKNOWN, Owner
+from torchship.judge.rules.cuda import driver_cuda, runs_on
+from torchship.judge.rules.libraries import cuda_major
 
 
 def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:
@@ -40,7 +40,8 @@ def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:
 
 
 def test_a_fitting_glue_is_accepted_in_every_dimension() -> None:
-    verdict = judge(make_glue(), make_runtime())
+    glue = make_glue()
+    verdict = judge(glue, make_runtime(link_faults={str(glue.path): ()}, gpu_probed=True))
     assert verdict.accepted
     assert {f.status for f in verdict.findings} == {OK}
     assert verdict.cause is None

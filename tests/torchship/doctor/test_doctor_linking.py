@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -23,21 +22,30 @@ from measurements.linking import cases, draw_linking
 from torchship.doctor import judge_file
 from torchship.doctor.torch_loading import judge_torch
 from torchship.doctor.torch_wheels import absent_wheel
-from torchship.judge import checks, cures, find_torch, linker, linking, probe_runtime
+from torchship.judge import cures, find_torch, linker, linking, probe_runtime
 from torchship.judge.binary import read_binary
 from torchship.judge.budget import Budget
-from torchship.judge.checks import loading
 from torchship.judge.linker_facts import facts_of
 from torchship.judge.records import (
     NOTE,
     REJECTED,
     UNKNOWN,
     BinaryRecord,
+    BroughtIn,
+    ExecutableStack,
     Finding,
+    ForbidsDlopen,
     LinkFault,
+    MissingSymbolVersion,
+    NotLinked,
     Owner,
+    RefusedLibrary,
     Runtime,
+    StaticTls,
+    UndefinedSymbols,
 )
+from torchship.judge.rules import RULES, loading
+from torchship.judge.rules.rule import LINKS
 from torchship.judge.torch_probe import read_install
 
 ENGINE = Path(torchship.__file__).parent
@@ -552,8 +560,8 @@ def test_static_storage_is_refused_only_where_it_surely_does_not_fit(
 ) -> None:
     """Of 100 bytes that are left by glibc's sum; it keeps up to 192 more for alignment."""
     binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
-    fault = LinkFault(kind="static TLS", file=Path("/x.so"), names=(str(needed), "100"))
-    finding = loading.check_static_tls(binary, make_runtime(link_faults={"/x.so": (fault,)}))
+    fault = StaticTls(file=Path("/x.so"), needed=needed, left=100)
+    finding = loading.STATIC_TLS.ask(binary, make_runtime(link_faults={"/x.so": (fault,)}))
     assert (finding.status if finding else None) == status
 
 
@@ -596,26 +604,25 @@ def test_a_library_of_the_package_is_known_by_its_name_and_by_that_of_its_link(
     assert links.siblings == [link]
 
 
-def test_each_fault_of_linking_has_one_check() -> None:
-    names = (
-        "override",
-        "refused",
-        "dlopen",
-        "version",
-        "symbols",
-        "executable stack",
-        "static TLS",
-    )
+def test_each_fault_of_linking_has_one_rule() -> None:
+    file = Path("/y.so")
+    faults: list[LinkFault] = [
+        BroughtIn(file=file, variable="LD_PRELOAD"),
+        RefusedLibrary(file=file, reason="file too short"),
+        ForbidsDlopen(file=file),
+        MissingSymbolVersion(file=file, library=file, version="V_1"),
+        UndefinedSymbols(file=file, names=("one",)),
+        NotLinked(file=file, library=file, names=("one",)),
+        ExecutableStack(file=file),
+        StaticTls(file=file, needed=9000, left=10),
+    ]
+    assert {type(fault) for fault in faults} == {*LinkFault.__subclasses__()}
     binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
-    for kind in names:
-        numbers = ("9000", "10") if kind == "static TLS" else ("one",)
-        fault = LinkFault(kind=kind, file=Path("/y.so"), names=numbers)
-        faults: Mapping[str, tuple[LinkFault, ...]] = {"/x.so": (fault,)}
-        runtime = make_runtime(link_faults=faults, libc=("glibc", (2, 41)))
-        every = (loading.check_first_library, *loading.CHECKS)
-        findings = [check(binary, runtime) for check in every]
-        assert sum(finding is not None for finding in findings) == 1, kind
-    assert {*loading.CHECKS} <= {*checks.ALL}
+    of_linking = [rule for rule in RULES if LINKS in rule.needs]
+    for fault in faults:
+        runtime = make_runtime(link_faults={"/x.so": (fault,)}, libc=("glibc", (2, 41)))
+        findings = [rule.ask(binary, runtime) for rule in of_linking]
+        assert sum(finding is not None for finding in findings) == 1, fault
 
 
 def test_an_extension_that_exports_nothing_lacks_a_function(

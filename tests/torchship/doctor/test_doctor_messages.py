@@ -28,6 +28,7 @@ from docs._ext import code_pages
 from torchship.doctor import meaning, messages
 from torchship.doctor.demangle import qualified_name
 from torchship.judge import codes
+from torchship.judge.rules import CODES
 from torchship.judge.torch_probe import release
 
 TORCH_29 = release("2.9.1", (2, 9))
@@ -237,7 +238,7 @@ def test_the_pages_of_codes_and_messages_are_those_of_the_tables() -> None:
 
 
 def test_every_code_has_words() -> None:
-    for code in codes.ALL:
+    for code in CODES:
         words = meaning.meaning_of(code)
         assert words.why
         assert words.fix

@@ -25,8 +25,8 @@ from torchship.doctor.environment.metadata import Core
 from torchship.doctor.environment.standards import Python, fits_python
 from torchship.judge import codes, probe_runtime
 from torchship.judge.binary import read_binary
-from torchship.judge.checks.miscompiled import check_miscompiled
 from torchship.judge.records import Device, Owner, Runtime
+from torchship.judge.rules.miscompiled import check_miscompiled
 from torchship.judge.torch_probe import read_install
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .. import codes, faults, fixes
+from .. import codes, fixes
 from ..layouts import FATAL_TO_REGISTER, LAYOUTS, difference, layout_of, minors_with
 from ..named_torch import Minor, built_for
 from ..records import (
@@ -33,7 +33,6 @@ from ..records import (
     dotted,
 )
 
-_VERSION = "torch version"
 #: Parts of the names of torch's classes with which an extension registers operators.
 _REGISTERING = ("5torch7Library", "5torch11CppFunction")
 
@@ -42,9 +41,7 @@ def check(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Findin
     """The finding on an extension without a record, by the rule above."""
     needs_no_voucher = _needs_no_voucher(binary, torch)
     if needs_no_voucher:
-        return Finding(
-            dimension=_VERSION, status=OK, observed=torch.version, needed=needs_no_voucher
-        )
+        return Finding(status=OK, observed=torch.version, needed=needs_no_voucher)
     targets = _targets(binary)
     if not targets:
         return _nothing_vouches(binary, torch, runtime)
@@ -103,7 +100,6 @@ def _vouched(torch: TorchInstall, targets: Mapping[Minor, str], alike: Minor) ->
     if target != installed:
         why += f"; torch {dotted(installed)} has the same class layout"
     return Finding(
-        dimension=_VERSION,
         status=NOTE,
         code=codes.VOUCHED,
         observed=torch.version,
@@ -114,7 +110,6 @@ def _vouched(torch: TorchInstall, targets: Mapping[Minor, str], alike: Minor) ->
 
 def _nothing_vouches(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
     return Finding(
-        dimension=_VERSION,
         status=UNKNOWN,
         code=codes.TARGET_UNKNOWN,
         observed=torch.version,
@@ -124,7 +119,6 @@ def _nothing_vouches(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime
             "and another class layout could crash the process"
         ),
         fix=fixes.fit_torch(runtime, binary),
-        fault=faults.TORCH_VERSION,
     )
 
 
@@ -141,14 +135,12 @@ def _other_minors(
     if aborts:
         conclusion = f"torch {torch.version} has changed the classes that register operators"
     return Finding(
-        dimension=_VERSION,
         status=REJECTED if aborts else UNKNOWN,
         code=codes.OTHER_TORCH if aborts else codes.MAYBE_OTHER_TORCH,
         observed=torch.version,
         needed=f"{label}, or one of the same layout",
         why=f"{binary.file} was built for {label} ({targets[oldest]}); {conclusion}",
         fix=fixes.fit_torch(runtime, binary),
-        fault=faults.TORCH_VERSION,
     )
 
 

@@ -11,6 +11,8 @@ from ..cures import Cure
 from ..records import NOTE, OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
 from ..text import some
 from .host import STARTS_OF_PYTHON_SYMBOLS
+from .rule import SYMBOLS as SYMBOLS_LOOKED_UP
+from .rule import Rule
 
 #: The faults that a missing library can show. The first that applies is the cause.
 _FAULTS_BY_RANK = (
@@ -47,7 +49,6 @@ def check_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         return _not_looked_for(binary)
     if not missing:
         return Finding(
-            dimension="libraries",
             status=OK,
             observed="all found",
             needed=f"{len(binary.needed)} libraries",
@@ -59,14 +60,12 @@ def check_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     fault = _fault_of_missing(missing[0])
     why, fix = _explain_missing(binary, runtime, missing, fault)
     return Finding(
-        dimension="libraries",
         status=REJECTED,
         code=_CODES[fault],
         observed=f"missing: {some(missing, 8)}",
         needed="all found",
         why=why,
         fix=fix,
-        fault=fault,
     )
 
 
@@ -76,13 +75,17 @@ def _not_looked_for(binary: BinaryRecord) -> Finding | None:
     if not cuda:
         return None
     return Finding(
-        dimension="libraries",
         status=UNKNOWN,
         code=codes.LIBRARIES_NOT_LOOKED_FOR,
         observed="not looked for",
         needed=some(cuda),
         why="not looked for",
     )
+
+
+def needs_cuda(binary: BinaryRecord) -> bool:
+    """Whether a binary needs a library of CUDA by its name."""
+    return any(map(_is_of_cuda, binary.needed))
 
 
 def _is_of_cuda(library: str) -> bool:
@@ -102,7 +105,6 @@ def _in_other_wheels(binary: BinaryRecord, missing: Sequence[str]) -> Finding:
             "whether the package opens it first cannot be told"
         )
     return Finding(
-        dimension="libraries",
         status=UNKNOWN if unopened else NOTE,
         code=codes.LOADED_BY_PYTHON,
         observed=f"in other wheels: {some(missing, 8)}",
@@ -203,12 +205,23 @@ def check_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if not absent:
         return None
     return Finding(
-        dimension="symbols",
         status=REJECTED,
         code=codes.SYMBOL_MISSING,
         observed=f"{len(absent)} missing: {some(absent)}",
         needed="all found",
         why=f"no library that {binary.file} needs defines {absent[0][:200]}",
         fix=fixes.rebuild(binary, runtime),
-        fault=faults.SYSTEM_LIBRARIES,
     )
+
+
+LIBRARIES = Rule(
+    dimension="libraries",
+    codes=(*_CODES.values(), codes.LIBRARIES_NOT_LOOKED_FOR, codes.LOADED_BY_PYTHON),
+    check=check_libraries,
+)
+SYMBOLS = Rule(
+    dimension="symbols",
+    codes=(codes.SYMBOL_MISSING,),
+    check=check_symbols,
+    needs=(SYMBOLS_LOOKED_UP,),
+)

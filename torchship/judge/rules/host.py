@@ -1,22 +1,22 @@
-"""Checks of the file itself, and of the machine and the Python that would load it."""
+"""Rules about the machine and the Python that would load a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
-from .. import codes, cures, faults, fixes, support
+from .. import codes, cures, fixes, support
 from ..records import (
     NOTE,
     OK,
     REJECTED,
     UNKNOWN,
     BinaryRecord,
-    BuildRecord,
     Finding,
     Runtime,
     dotted,
 )
 from ..text import printable, some
+from .rule import Rule
 
 #: PEP 803: this Python is the first that imports `x.abi3t.so`, free-threaded or not. It is also the
 #: first that imports names with a platform, such as `x.abi3-x86_64-linux-gnu.so`.
@@ -28,93 +28,13 @@ _NUMPY = "numpy"
 STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py", "import ")
 
 
-def check_whole_file(binary: BinaryRecord, runtime: Runtime) -> Iterator[Finding]:
-    """Is the file whole and from this version of the package, and do kernels fit the glue?
-
-    Yields up to four findings; a rejection is the last one. Of a file that is too large to be
-    read, nothing can be told.
-    """
-    requirement = "a whole shared object"
-    if binary.too_large:
-        yield Finding(
-            dimension="file",
-            status=UNKNOWN,
-            code=codes.TOO_LARGE,
-            observed=binary.too_large,
-            needed=requirement,
-            why=f"{binary.file} has {binary.too_large}, more than the doctor reads",
-        )
-        return
-    if binary.kind == "unreadable" or binary.problems:
-        yield _damaged_file(binary, runtime, requirement)
-        return
-    yield Finding(dimension="file", status=OK, observed=f"{binary.size} bytes", needed=requirement)
-    if binary.record is None or not runtime.package_version:
-        return
-    for finding in _compare_build(binary.file, binary.record, runtime):
-        yield finding
-        if finding.status == REJECTED:
-            return
-
-
-def _damaged_file(binary: BinaryRecord, runtime: Runtime, requirement: str) -> Finding:
-    observed = "; ".join(binary.problems)
-    why = f"{binary.file} is damaged or not what its name says: {binary.problems[0]}"
-    fix = fixes.put_back(binary, runtime)
-    code = codes.DAMAGED_FILE
-    if observed == "Permission denied":
-        why = f"{binary.file} is not readable by this user"
-        fix = fixes.open_path(binary.path)
-        code = codes.FILE_NOT_READABLE
-    return Finding(
-        dimension="file",
-        status=REJECTED,
-        code=code,
-        observed=observed,
-        needed=requirement,
-        why=why,
-        fix=fix,
-        fault=faults.PACKAGE_FILES,
-    )
-
-
-def _compare_build(file: str, record: BuildRecord, runtime: Runtime) -> Iterator[Finding]:
-    """Compare the record of a file with the package in use and, for kernels, with the glue."""
-    distribution = runtime.project.distribution
-    version = runtime.package_version
-    comparisons: list[tuple[str, object, object, str]] = [
-        ("package", record.package, distribution, f"{file} belongs to {record.package}"),
-        (
-            "package version",
-            record.version,
-            version,
-            f"{file} is left over from version {record.version}",
-        ),
-    ]
-    if record.kind == "kernels" and runtime.kernel_abi is not None:
-        other_build = f"{file} comes from another build than the glue"
-        comparisons.append(("kernel table", record.kernel_abi, runtime.kernel_abi, other_build))
-    for dimension, recorded, expected, why in comparisons:
-        fits = recorded == expected
-        yield Finding(
-            dimension=dimension,
-            status=OK if fits else REJECTED,
-            code=None if fits else codes.FILE_OF_ANOTHER_BUILD,
-            observed=f"{dimension} {recorded}",
-            needed=f"{dimension} {expected}",
-            why="" if fits else why,
-            fix=cures.NO_CURE if fits else fixes.reinstall(runtime),
-            fault=None if fits else faults.PACKAGE_FILES,
-        )
-
-
 def check_platform(binary: BinaryRecord, runtime: Runtime) -> Finding:
     platform = runtime.platform
     built_for = binary.platform or support.FIRST
     on_glibc = runtime.libc is not None and runtime.libc[0] == "glibc"
     for_musl = any(name.startswith("libc.musl") for name in binary.needed)
     if platform == built_for and not (for_musl and on_glibc):
-        return Finding(dimension="platform", status=OK, observed=platform, needed=built_for)
+        return Finding(status=OK, observed=platform, needed=built_for)
     why = f"{binary.file} was built for {built_for}, but this is {platform}"
     fix = fixes.put_back(binary, runtime)
     code = codes.OTHER_PLATFORM
@@ -131,7 +51,6 @@ def check_platform(binary: BinaryRecord, runtime: Runtime) -> Finding:
             why = f"there is no binary for {platform}; binaries are built for {served}"
             fix = fixes.without_binaries(runtime.project)
     return Finding(
-        dimension="platform",
         status=REJECTED,
         code=code,
         observed=platform,
@@ -150,14 +69,13 @@ def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     observed = f"pages of {page_size} bytes"
     requirement = f"pages of at most {alignment} bytes"
     if alignment % page_size == 0:
-        return Finding(dimension="page size", status=OK, observed=observed, needed=requirement)
+        return Finding(status=OK, observed=observed, needed=requirement)
     fix = fixes.rebuild(binary, runtime)
     if fixes.ours(binary, runtime):
         fix = cures.in_words(
             cures.BY_HAND, f"build it here, with -Wl,-z,max-page-size={page_size} in LDFLAGS"
         )
     return Finding(
-        dimension="page size",
         status=REJECTED,
         code=codes.PAGE_SIZE,
         observed=observed,
@@ -167,7 +85,6 @@ def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
             f"but this kernel has {page_size}"
         ),
         fix=fix,
-        fault=faults.SYSTEM_LIBRARIES,
     )
 
 
@@ -177,14 +94,12 @@ def check_file_system(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         return None
     mount = printable(binary.noexec)
     return Finding(
-        dimension="file system",
         status=REJECTED,
         code=codes.EXECUTION_FORBIDDEN,
         observed=f"{mount} is mounted with noexec",
         needed="a file system whose files may be executed",
         why=f"{binary.file} lies in {mount}, a file system from which nothing may be executed",
         fix=fixes.allow_execution(binary.noexec),
-        fault=faults.PACKAGE_FILES,
     )
 
 
@@ -203,14 +118,12 @@ def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
     if absent[0].startswith("import "):
         return _missing_package(binary, runtime, absent[0].removeprefix("import "))
     return Finding(
-        dimension="python",
         status=REJECTED,
         code=codes.OTHER_PYTHON,
         observed=interpreter,
         needed=some(absent),
         why=f"{binary.file} was built for another Python: this one has no {absent[0]}",
         fix=fixes.put_back(binary, runtime),
-        fault=faults.PACKAGE_FILES,
     )
 
 
@@ -222,7 +135,6 @@ def _absent_of_python(binary: BinaryRecord, runtime: Runtime) -> list[str]:
 
 def _any_python(interpreter: str) -> Finding:
     return Finding(
-        dimension="python",
         status=OK,
         observed=interpreter,
         needed="any Python (no Python symbol is used)",
@@ -233,7 +145,6 @@ def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Fi
     if package != _NUMPY:
         return _missing_of_standard_library(binary, package)
     return Finding(
-        dimension="python",
         status=UNKNOWN,
         code=codes.MODULE_MISSING,
         observed=f"no {package} was found",
@@ -245,7 +156,6 @@ def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Fi
 
 def _missing_of_standard_library(binary: BinaryRecord, module: str) -> Finding:
     return Finding(
-        dimension="python",
         status=UNKNOWN,
         code=codes.MODULE_MISSING,
         observed=f"a Python without {module}",
@@ -265,7 +175,6 @@ def _check_supported_python(binary: BinaryRecord, runtime: Runtime, interpreter:
     if runtime.python[:2] >= oldest:
         return _any_python(interpreter)
     return Finding(
-        dimension="python",
         status=REJECTED,
         code=codes.PYTHON_TOO_OLD,
         observed=interpreter,
@@ -284,7 +193,6 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
         if _is_of_a_wheel_for_another_python(binary):
             return _wheel_of_another_python(binary, runtime, interpreter)
         return Finding(
-            dimension="python",
             status=NOTE,
             code=codes.PYTHON_NOT_NAMED,
             observed=interpreter,
@@ -293,18 +201,15 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
     if _limited_api(tag) == "abi3" and runtime.free_threaded:
         requirement = "a Python with the global interpreter lock (abi3)"
         why = "a limited-API module does not load in a free-threaded Python"
-        fault = faults.REGISTERED_TWICE
         code = codes.FREE_THREADED
     elif _limited_api(tag) and tag != "abi3" and runtime.python[:2] < FIRST_WITH_ABI3T:
         first = dotted(FIRST_WITH_ABI3T)
         requirement = f"Python >= {first} ({tag})"
         why = f"this Python does not find {binary.file}: Python {first} is the first that does"
-        fault = faults.PACKAGE_FILES
         code = codes.OTHER_PYTHON
     elif _is_of_another_python(tag, runtime):
         requirement = tag
         why = f"this Python does not find {binary.file}, built for another (ModuleNotFoundError)"
-        fault = faults.PACKAGE_FILES
         code = codes.OTHER_PYTHON
     elif stem not in binary.modules and not _registers_operators(binary):
         requirement = f"the module {stem}, as the file is named"
@@ -312,22 +217,19 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
             f"{binary.file} defines the module {some(binary.modules, 1)}, and not {stem}, after "
             "which it is named: Python finds no function to call in it"
         )
-        fault = faults.PACKAGE_FILES
         code = codes.MODULE_RENAMED
     elif _limited_api(tag) or tag.startswith(runtime.python_tag):
         interpreters = "any CPython 3 (abi3)" if tag == "abi3" else tag
-        return Finding(dimension="python", status=OK, observed=interpreter, needed=interpreters)
+        return Finding(status=OK, observed=interpreter, needed=interpreters)
     else:
         return _unknown_tag(binary, interpreter, tag)
     return Finding(
-        dimension="python",
         status=REJECTED,
         code=code,
         observed=interpreter,
         needed=requirement,
         why=why,
         fix=fixes.put_back(binary, runtime),
-        fault=fault,
     )
 
 
@@ -338,14 +240,12 @@ def _is_of_a_wheel_for_another_python(binary: BinaryRecord) -> bool:
 def _wheel_of_another_python(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
     tags = some(binary.owner.wheel_tags, 1) if binary.owner is not None else ""
     return Finding(
-        dimension="python",
         status=REJECTED,
         code=codes.OTHER_PYTHON,
         observed=interpreter,
         needed=tags,
         why=f"{binary.file} came with a wheel for another Python ({tags})",
         fix=fixes.put_back(binary, runtime),
-        fault=faults.PACKAGE_FILES,
     )
 
 
@@ -375,7 +275,6 @@ def _is_of_another_python(tag: str, runtime: Runtime) -> bool:
 
 def _unknown_tag(binary: BinaryRecord, interpreter: str, tag: str) -> Finding:
     return Finding(
-        dimension="python",
         status=UNKNOWN,
         code=codes.PYTHON_NOT_NAMED,
         observed=interpreter,
@@ -384,7 +283,6 @@ def _unknown_tag(binary: BinaryRecord, interpreter: str, tag: str) -> Finding:
             f"no Python that is known imports a file named {binary.file}; "
             "its package may open it by its path"
         ),
-        fault=faults.PACKAGE_FILES,
     )
 
 
@@ -397,16 +295,14 @@ def check_glibc(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     observed = f"{name} {dotted(version)}" if is_glibc and version else name
     requirement = f"GLIBC_{dotted(floor)}"
     if is_glibc and version >= floor:
-        return Finding(dimension="glibc", status=OK, observed=observed, needed=requirement)
+        return Finding(status=OK, observed=observed, needed=requirement)
     return Finding(
-        dimension="glibc",
         status=REJECTED,
         code=codes.GLIBC_TOO_OLD,
         observed=observed,
         needed=requirement,
         why=f"{binary.file} needs a newer glibc than this system has",
         fix=fixes.compile_here(binary, runtime),
-        fault=faults.SYSTEM_LIBRARIES,
     )
 
 
@@ -419,7 +315,6 @@ def check_libstdcxx(family: str, binary: BinaryRecord, runtime: Runtime) -> Find
     newest = (runtime.libstdcxx or {}).get(family)
     if newest is None:
         return Finding(
-            dimension="libstdc++",
             status=NOTE,
             code=codes.LIBSTDCXX_UNKNOWN,
             observed="not known",
@@ -428,14 +323,43 @@ def check_libstdcxx(family: str, binary: BinaryRecord, runtime: Runtime) -> Find
         )
     observed = f"{family}_{dotted(newest)}"
     if newest >= floor:
-        return Finding(dimension="libstdc++", status=OK, observed=observed, needed=requirement)
+        return Finding(status=OK, observed=observed, needed=requirement)
     return Finding(
-        dimension="libstdc++",
         status=REJECTED,
         code=codes.LIBSTDCXX_TOO_OLD,
         observed=observed,
         needed=requirement,
         why=f"{binary.file} needs a newer libstdc++ than this system has",
         fix=fixes.newer_libstdcxx(binary, runtime),
-        fault=faults.SYSTEM_LIBRARIES,
     )
+
+
+PLATFORM = Rule(
+    dimension="platform",
+    codes=(codes.OTHER_PLATFORM, codes.MUSL),
+    check=check_platform,
+    ends=True,
+)
+PAGE_SIZE = Rule(dimension="page size", codes=(codes.PAGE_SIZE,), check=check_page_size)
+FILE_SYSTEM = Rule(
+    dimension="file system", codes=(codes.EXECUTION_FORBIDDEN,), check=check_file_system
+)
+PYTHON = Rule(
+    dimension="python",
+    codes=(
+        codes.OTHER_PYTHON,
+        codes.FREE_THREADED,
+        codes.PYTHON_TOO_OLD,
+        codes.MODULE_MISSING,
+        codes.PYTHON_NOT_NAMED,
+        codes.MODULE_RENAMED,
+    ),
+    check=check_python,
+)
+GLIBC = Rule(dimension="glibc", codes=(codes.GLIBC_TOO_OLD,), check=check_glibc)
+CXXABI = Rule(
+    dimension="libstdc++",
+    codes=(codes.LIBSTDCXX_TOO_OLD, codes.LIBSTDCXX_UNKNOWN),
+    check=partial(check_libstdcxx, "CXXABI"),
+)
+GLIBCXX = CXXABI._replace(check=partial(check_libstdcxx, "GLIBCXX"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import codes, cures
 from ..records import NOTE, REJECTED, BinaryRecord, Finding, Runtime, dotted
 from .cuda import binary_cuda
+from .rule import GPU, Rule, has_gpu_code
 
 #: nvcc 13's code for compute capability 10.3 (Dao-AILab/causal-conv1d, issue 105).
 _CAPABILITY = (10, 3)
@@ -24,7 +25,6 @@ def check_miscompiled(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     is_known = binary.owner is not None and binary.owner.name in _KNOWN
     consequence = "computes wrong results" if is_known else "may compute wrong results"
     return Finding(
-        dimension="GPU code",
         status=REJECTED if is_known else NOTE,
         code=codes.MISCOMPILED_GPU_CODE,
         observed=f"{own[0]} by CUDA {dotted(cuda)} on the {devices[0].name}",
@@ -33,3 +33,12 @@ def check_miscompiled(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         "without an error (causal-conv1d's issue 105)",
         fix=cures.in_words(cures.BY_HAND, 'compile it without sm_103: TORCH_CUDA_ARCH_LIST="10.0"'),
     )
+
+
+MISCOMPILED = Rule(
+    dimension="GPU code",
+    codes=(codes.MISCOMPILED_GPU_CODE,),
+    check=check_miscompiled,
+    needs=(GPU,),
+    concerns=has_gpu_code,
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import codes, faults, fixes, support
+from .. import codes, fixes, support
 from ..binary import is_symbol_of_torch
 from ..layouts import OLDER_LAYOUTS, difference, layout_of
 from ..records import (
@@ -20,8 +20,7 @@ from ..records import (
     dotted,
 )
 from ..text import printable, some
-
-_VERSION = "torch version"
+from .rule import Rule
 
 
 def whole_torch(binary: BinaryRecord, runtime: Runtime) -> TorchInstall | None:
@@ -60,35 +59,29 @@ def check_installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | N
         return runtime.torch_import
     if (torch.hip or torch.xpu) and fixes.ours(binary, runtime):
         return _cpu_tensors_alone(torch, runtime)
-    return Finding(
-        dimension="torch", status=OK, observed=torch.version, needed="an installed torch"
-    )
+    return Finding(status=OK, observed=torch.version, needed="an installed torch")
 
 
 def _no_torch(binary: BinaryRecord, runtime: Runtime) -> Finding:
     problem = runtime.torch_problem
     if runtime.torch_shadow:
         return Finding(
-            dimension="torch",
             status=REJECTED,
             code=codes.TORCH_SHADOWED,
             observed=runtime.torch_shadow,
             needed="an installed torch",
             why=f"{runtime.torch_shadow} hides torch: Python imports it, and it is not PyTorch",
             fix=fixes.rename_shadow(Path(runtime.torch_shadow)),
-            fault=faults.PACKAGE_FILES,
         )
     built_for = [minor for minor, _ in binary.owner.built_for] if binary.owner else []
     minor = next(iter(built_for), None)
     return Finding(
-        dimension="torch",
         status=REJECTED,
         code=codes.TORCH_MISSING,
         observed=problem or "not installed",
         needed="an installed torch",
         why=f"torch cannot be used: {problem}" if problem else "torch is not installed",
         fix=fixes.install_torch(runtime.environment, runtime.project, minor),
-        fault=faults.TORCH_NOT_LOADED,
     )
 
 
@@ -96,14 +89,12 @@ def _unusable_torch(
     runtime: Runtime, *, code: codes.Code, observed: str, needed: str, why: str
 ) -> Finding:
     return Finding(
-        dimension="torch",
         status=REJECTED,
         code=code,
         observed=observed,
         needed=needed,
         why=why,
         fix=fixes.reinstall_torch(runtime.environment, runtime.torch),
-        fault=faults.TORCH_NOT_LOADED,
     )
 
 
@@ -115,7 +106,6 @@ def _cpu_tensors_alone(torch: TorchInstall, runtime: Runtime) -> Finding:
     if module:
         why += f": use {module} for {device} tensors"
     return Finding(
-        dimension="torch",
         status=NOTE,
         code=codes.CPU_TENSORS_ALONE,
         observed=f"{torch.version} ({torch.device})",
@@ -145,18 +135,15 @@ def _check_stable(
     requirement = f"torch >= {dotted(oldest)}"
     if torch.version_tuple < oldest:
         return Finding(
-            dimension=_VERSION,
             status=REJECTED,
             code=codes.TORCH_TOO_OLD,
             observed=torch.version,
             needed=requirement,
             why=f"{binary.name} needs the stable ABI of torch {dotted(oldest)} or newer",
             fix=fixes.fit_torch(runtime, binary),
-            fault=faults.TORCH_VERSION,
         )
     if torch.version_tuple > newest_tested:
         return Finding(
-            dimension=_VERSION,
             status=NOTE,
             code=codes.TORCH_NEWER_THAN_TESTED,
             observed=torch.version,
@@ -166,7 +153,7 @@ def _check_stable(
                 "the stable ABI serves newer ones, too"
             ),
         )
-    return Finding(dimension=_VERSION, status=OK, observed=torch.version, needed=requirement)
+    return Finding(status=OK, observed=torch.version, needed=requirement)
 
 
 def _check_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> Finding:
@@ -174,7 +161,7 @@ def _check_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -
     record = binary.record
     if record and record.torch_built == torch.version:
         as_built = f"torch {torch.version}, as built"
-        return Finding(dimension=_VERSION, status=OK, observed=torch.version, needed=as_built)
+        return Finding(status=OK, observed=torch.version, needed=as_built)
     target = record.torch_target if record else None
     label = f"torch {dotted(target)}" if target else "a torch that it does not name"
     if fixes.ours(binary, runtime) and torch.version_tuple in OLDER_LAYOUTS:
@@ -188,10 +175,9 @@ def _check_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -
     if differences:
         return _other_layout(binary, torch, runtime, (label, differences))
     if target == torch.version_tuple:
-        return Finding(dimension=_VERSION, status=OK, observed=torch.version, needed=label)
+        return Finding(status=OK, observed=torch.version, needed=label)
     appended = "" if binary.layout == measured else " and other scalar types at the end"
     return Finding(
-        dimension=_VERSION,
         status=NOTE,
         code=codes.SAME_LAYOUT,
         observed=torch.version,
@@ -208,7 +194,6 @@ def _older_than_served(
 ) -> Finding:
     """The project's own binaries never ran beside such a torch, whatever its class layout."""
     return Finding(
-        dimension=_VERSION,
         status=REJECTED,
         code=codes.TORCH_TOO_OLD,
         observed=torch.version,
@@ -218,7 +203,6 @@ def _older_than_served(
             f"torch {torch.version} is older than every torch that it serves"
         ),
         fix=fixes.fit_torch(runtime, binary),
-        fault=faults.TORCH_VERSION,
     )
 
 
@@ -226,7 +210,6 @@ def _unmeasured_torch(
     binary: BinaryRecord, torch: TorchInstall, runtime: Runtime, label: str
 ) -> Finding:
     return Finding(
-        dimension=_VERSION,
         status=REJECTED if fixes.ours(binary, runtime) else UNKNOWN,
         code=codes.TORCH_NOT_MEASURED,
         observed=torch.version,
@@ -236,7 +219,6 @@ def _unmeasured_torch(
             f"the class layout of torch {torch.version} was never measured"
         ),
         fix=fixes.fit_torch(runtime, binary),
-        fault=faults.TORCH_VERSION,
     )
 
 
@@ -245,14 +227,12 @@ def _no_fingerprint(binary: BinaryRecord, runtime: Runtime, label: str) -> Findi
     if fixes.ours(binary, runtime):
         fix = fixes.put_back(binary, runtime)
     return Finding(
-        dimension=_VERSION,
         status=REJECTED,
         code=codes.NO_FINGERPRINT,
         observed="no layout fingerprint in the file",
         needed=f"{label}, or one of the same layout",
         why=f"{binary.name} does not say which class layout it was compiled with",
         fix=fix,
-        fault=faults.PACKAGE_FILES,
     )
 
 
@@ -266,7 +246,6 @@ def _other_layout(
     label, differences = built
     fields = [f"{name} {recorded} here {current}" for name, recorded, current in differences]
     return Finding(
-        dimension=_VERSION,
         status=REJECTED,
         code=codes.OTHER_TORCH,
         observed=f"torch {torch.version} ({some(fields, 12)})",
@@ -276,7 +255,6 @@ def _other_layout(
             "differently: loading it would abort or compute wrongly"
         ),
         fix=fixes.fit_torch(runtime, binary),
-        fault=faults.TORCH_VERSION,
     )
 
 
@@ -308,16 +286,14 @@ def check_cxx_abi(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         fix = fixes.fit_torch(runtime, binary)
     else:
         flavour_here = f"flavour {torch.cxx11_abi}"
-        return Finding(dimension="C++ ABI", status=OK, observed=flavour_here, needed=requirement)
+        return Finding(status=OK, observed=flavour_here, needed=requirement)
     return Finding(
-        dimension="C++ ABI",
         status=status,
         code=code,
         observed=observed,
         needed=requirement,
         why=why,
         fix=fix,
-        fault=faults.CXX_ABI,
     )
 
 
@@ -328,14 +304,12 @@ def check_registration(binary: BinaryRecord, runtime: Runtime) -> Finding | None
     project = runtime.project
     library = printable(runtime.registered_by)
     return Finding(
-        dimension="op registration",
         status=REJECTED,
         code=codes.REGISTERED_TWICE,
         observed=f"already registered by {library}",
         needed=f"{project.operators} registered once",
         why=f"another copy of {project.distribution} is loaded in this process",
         fix=fixes.remove_copy(runtime.environment, project, library),
-        fault=faults.REGISTERED_TWICE,
     )
 
 
@@ -348,7 +322,6 @@ def check_torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | Non
     not_found = runtime.missing_symbols.get(str(binary.path))
     if not_found is None:
         return Finding(
-            dimension="torch symbols",
             status=UNKNOWN,
             code=codes.SYMBOLS_NOT_LOOKED_UP,
             observed="not looked up",
@@ -358,20 +331,17 @@ def check_torch_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | Non
     missing = [name for name in not_found if is_symbol_of_torch(name.encode())]
     if not missing:
         return Finding(
-            dimension="torch symbols",
             status=OK,
             observed=f"all {count} found",
             needed=requirement,
         )
     return Finding(
-        dimension="torch symbols",
         status=REJECTED,
         code=codes.TORCH_LACKS_SYMBOLS,
         observed=f"{len(missing)} of {count} missing: {some(missing)}",
         needed=requirement,
         why=f"torch {torch.version} lacks symbols that {binary.file} needs",
         fix=fixes.fit_torch(runtime, binary),
-        fault=faults.TORCH_VERSION,
     )
 
 
@@ -385,3 +355,46 @@ def check_vouched(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     from . import vouching  # an import of the package does not need it
 
     return vouching.check(binary, torch, runtime)
+
+
+INSTALLED_TORCH = Rule(
+    dimension="torch",
+    codes=(
+        codes.TORCH_MISSING,
+        codes.TORCH_DAMAGED,
+        codes.TORCH_OF_ANOTHER_PYTHON,
+        codes.TORCH_SHADOWED,
+        codes.CPU_TENSORS_ALONE,
+    ),
+    check=check_installed_torch,
+)
+TORCH_VERSION = Rule(
+    dimension="torch version",
+    codes=(
+        codes.OTHER_TORCH,
+        codes.TORCH_TOO_OLD,
+        codes.TORCH_NOT_MEASURED,
+        codes.NO_FINGERPRINT,
+        codes.TORCH_NEWER_THAN_TESTED,
+        codes.SAME_LAYOUT,
+    ),
+    check=check_torch_version,
+)
+CXX_ABI = Rule(
+    dimension="C++ ABI",
+    codes=(codes.OTHER_CXX_ABI, codes.WRONG_CXX_FLAG, codes.CXX_ABI_UNKNOWN),
+    check=check_cxx_abi,
+)
+REGISTRATION = Rule(
+    dimension="op registration", codes=(codes.REGISTERED_TWICE,), check=check_registration
+)
+TORCH_SYMBOLS = Rule(
+    dimension="torch symbols",
+    codes=(codes.TORCH_LACKS_SYMBOLS, codes.SYMBOLS_NOT_LOOKED_UP),
+    check=check_torch_symbols,
+)
+VOUCHED = Rule(
+    dimension="torch version",
+    codes=(codes.VOUCHED, codes.TARGET_UNKNOWN, codes.MAYBE_OTHER_TORCH, codes.OTHER_TORCH),
+    check=check_vouched,
+)

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TypeVar
 
-from .. import codes, cures, faults, fixes
+from .. import codes, cures, fixes
 from ..binary import is_torch_symbol
-from ..records import NOTE, REJECTED, UNKNOWN, BinaryRecord, Finding, LinkFault, Runtime
+from ..records import (
+    NOTE,
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    BroughtIn,
+    ExecutableStack,
+    Finding,
+    LinkFault,
+    MissingSymbolVersion,
+    NotLinked,
+    RefusedLibrary,
+    Runtime,
+    StaticTls,
+    UndefinedSymbols,
+)
 from ..text import printable, some
+from .rule import LINKS, Check, Rule
 
 #: From this version on, glibc makes the stack of a running program executable for no library.
 _GLIBC_KEEPS_THE_STACK = (2, 41)
@@ -15,90 +31,70 @@ _GLIBC_KEEPS_THE_STACK = (2, 41)
 _STATIC_TLS_SLACK = 192
 
 
-def _faults(binary: BinaryRecord, runtime: Runtime, kind: str) -> list[LinkFault]:
+_Fault = TypeVar("_Fault", bound=LinkFault)
+
+
+def _faults(binary: BinaryRecord, runtime: Runtime, kind: type[_Fault]) -> list[_Fault]:
     all_faults = runtime.link_faults.get(str(binary.path), ())
-    return [fault for fault in all_faults if fault.kind == kind]
+    return [fault for fault in all_faults if isinstance(fault, kind)]
 
 
 def check_first_library(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Does LD_LIBRARY_PATH or LD_PRELOAD bring in another library, without which all loads?"""
-    overrides = _faults(binary, runtime, "override")
+    overrides = _faults(binary, runtime, BroughtIn)
     if not overrides:
         return None
-    (variable,) = overrides[0].names
+    variable = overrides[0].variable
     library = overrides[0].file
     return Finding(
-        dimension="libraries",
         status=REJECTED,
         code=codes.OTHER_LIBRARY_FIRST,
         observed=f"{printable(library)}, by {variable}",
         needed=f"{library.name} of another folder",
         why=f"{variable} brings in {printable(library)}, without which {binary.file} would load",
         fix=fixes.unset(variable),
-        fault=faults.SYSTEM_LIBRARIES,
     )
 
 
 def check_refused_library(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Is a file that the dynamic linker finds as a library none?"""
-    refused = _faults(binary, runtime, "refused")
+    refused = _faults(binary, runtime, RefusedLibrary)
     if not refused:
         return None
     file = refused[0].file
-    (reason,) = refused[0].names
+    reason = refused[0].reason
     return Finding(
-        dimension="libraries",
         status=REJECTED,
         code=codes.LIBRARY_REFUSED,
         observed=f"{printable(file)}: {reason}",
         needed="a shared library",
         why=f"{binary.file} needs {file.name}, and {printable(file)} is no library ({reason})",
         fix=fixes.put_back(binary, runtime),
-        fault=faults.PACKAGE_FILES,
-    )
-
-
-def check_dlopen(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
-    """Does a file forbid what an import does?"""
-    forbidding = _faults(binary, runtime, "dlopen")
-    if not forbidding:
-        return None
-    name = printable(forbidding[0].file.name)
-    return Finding(
-        dimension="libraries",
-        status=REJECTED,
-        code=codes.DLOPEN_FORBIDDEN,
-        observed=f"{name} is linked with -z nodlopen",
-        needed="a file that dlopen may load",
-        why=f"{name} was linked with -z nodlopen, so the dynamic linker refuses to import it",
-        fix=fixes.rebuild(binary, runtime),
     )
 
 
 def check_symbol_versions(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Do the libraries define the symbol versions that are needed of them?"""
-    missing = _faults(binary, runtime, "version")
+    missing = _faults(binary, runtime, MissingSymbolVersion)
     if not missing:
         return None
     first = missing[0]
-    (version,) = first.names
+    version = first.version
     needed_by = printable(first.file.name)
-    library = printable(first.library or "")
+    library = printable(first.library)
     return Finding(
-        dimension="symbol versions",
         status=REJECTED,
         code=codes.LIBRARY_VERSION,
         observed=f"{len(missing)} missing: {version} in {library}",
         needed=version,
         why=f"{needed_by} needs the version {version}, which {library} does not have",
         fix=fixes.rebuild(binary, runtime),
-        fault=faults.SYSTEM_LIBRARIES,
     )
 
 
 def check_symbols_of_libraries(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Do the libraries that the binary needs find the symbols that they need themselves?"""
-    missing = _faults(binary, runtime, "symbols")
+    missing = _faults(binary, runtime, UndefinedSymbols)
     if not missing:
         return None
     library = printable(missing[0].file.name)
@@ -111,28 +107,25 @@ def check_symbols_of_libraries(binary: BinaryRecord, runtime: Runtime) -> Findin
             f"which {binary.file} needs"
         )
     return Finding(
-        dimension="symbols",
         status=REJECTED,
         code=codes.TORCH_LACKS_SYMBOLS if of_torch else codes.SYMBOL_MISSING,
         observed=f"{len(names)} missing in {library}: {some(of_torch or names)}",
         needed="all found",
         why=why,
         fix=fixes.rebuild(binary, runtime),
-        fault=faults.TORCH_VERSION if of_torch else faults.SYSTEM_LIBRARIES,
     )
 
 
 def check_links_to_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Does a file use symbols of a library of torch that it does not name?"""
-    unlinked = _faults(binary, runtime, "unlinked")
+    unlinked = _faults(binary, runtime, NotLinked)
     if not unlinked or runtime.torch is None:
         return None
     first = unlinked[0]
-    libraries = [printable(fault.library.name) for fault in unlinked if fault.library]
+    libraries = [printable(fault.library.name) for fault in unlinked]
     name = printable(first.file.name)
     names = [symbol for fault in unlinked for symbol in fault.names]
     return Finding(
-        dimension="torch symbols",
         status=REJECTED,
         code=codes.NOT_LINKED,
         observed=f"{len(names)} of torch's symbols are not found: {some(names)}",
@@ -145,7 +138,7 @@ def check_links_to_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | No
 
 def check_executable_stack(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Does a file ask for an executable stack, which new versions of glibc refuse?"""
-    asking = _faults(binary, runtime, "executable stack")
+    asking = _faults(binary, runtime, ExecutableStack)
     if not asking or runtime.libc is None or runtime.libc[0] != "glibc":
         return None
     file = asking[0].file
@@ -154,7 +147,6 @@ def check_executable_stack(binary: BinaryRecord, runtime: Runtime) -> Finding | 
     why = f"{name} asks for an executable stack"
     why += ", which this glibc refuses" if is_refused else "; glibc 2.41 and later refuse that"
     return Finding(
-        dimension="executable stack",
         status=REJECTED if is_refused else NOTE,
         code=codes.EXECUTABLE_STACK,
         observed="an executable stack is asked for",
@@ -165,16 +157,16 @@ def check_executable_stack(binary: BinaryRecord, runtime: Runtime) -> Finding | 
             "with patchelf 0.18 or newer: {command}",
             f"patchelf --clear-execstack {cures.quoted(file)}",
         ),
-        fault=faults.SYSTEM_LIBRARIES,
     )
 
 
 def check_static_tls(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     """Is there room for thread-local storage that must lie in the static block?"""
-    found = _faults(binary, runtime, "static TLS")
+    found = _faults(binary, runtime, StaticTls)
     if not found:
         return None
-    bytes_needed, bytes_left = map(int, found[0].names)
+    bytes_needed = found[0].needed
+    bytes_left = found[0].left
     if 2 * bytes_needed < bytes_left:
         return None
     status = NOTE
@@ -183,23 +175,25 @@ def check_static_tls(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     name = printable(found[0].file.name)
     tunable = f"glibc.rtld.optional_static_tls={2 * bytes_needed + 512}"
     return Finding(
-        dimension="static TLS",
         status=status,
         code=codes.STATIC_TLS,
         observed=f"{bytes_left} bytes are left",
         needed=f"{bytes_needed} bytes",
         why=f"{name} needs static thread-local storage, of which little is left at run time",
         fix=cures.command_alone(cures.ENLARGE_TLS, f"export GLIBC_TUNABLES={tunable}"),
-        fault=faults.SYSTEM_LIBRARIES,
     )
 
 
-CHECKS: tuple[Callable[[BinaryRecord, Runtime], Finding | None], ...] = (
-    check_refused_library,
-    check_dlopen,
-    check_symbol_versions,
-    check_symbols_of_libraries,
-    check_links_to_torch,
-    check_executable_stack,
-    check_static_tls,
+def _rule(dimension: str, code: codes.Code, check: Check, *others: codes.Code) -> Rule:
+    return Rule(dimension=dimension, codes=(code, *others), check=check, needs=(LINKS,))
+
+
+FIRST_LIBRARY = _rule("libraries", codes.OTHER_LIBRARY_FIRST, check_first_library)
+REFUSED_LIBRARY = _rule("libraries", codes.LIBRARY_REFUSED, check_refused_library)
+SYMBOL_VERSIONS = _rule("symbol versions", codes.LIBRARY_VERSION, check_symbol_versions)
+SYMBOLS_OF_LIBRARIES = _rule(
+    "symbols", codes.SYMBOL_MISSING, check_symbols_of_libraries, codes.TORCH_LACKS_SYMBOLS
 )
+LINKS_TO_TORCH = _rule("torch symbols", codes.NOT_LINKED, check_links_to_torch)
+EXECUTABLE_STACK = _rule("executable stack", codes.EXECUTABLE_STACK, check_executable_stack)
+STATIC_TLS = _rule("static TLS", codes.STATIC_TLS, check_static_tls)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .. import codes, faults, fixes
+from .. import codes, fixes
 from ..binary import original_name
 from ..records import (
     NOTE,
@@ -22,6 +22,8 @@ from ..records import (
     parse_version,
 )
 from ..text import some
+from .rule import DRIVER as DRIVER_LOOKED_AT
+from .rule import GPU, Rule, has_gpu_code
 
 #: The newest CUDA of each driver branch, newest branch first: for drivers that do not tell it.
 _CUDA_OF_DRIVER_BRANCH = {
@@ -46,11 +48,9 @@ def check_cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     recorded = parse_version(binary.record.cuda if binary.record else None)
     if torch is None or recorded is None:
         return None
-    dimension = "CUDA build of torch"
     major = recorded[0]
     if torch.root == NOWHERE:
         return Finding(
-            dimension=dimension,
             status=UNKNOWN,
             code=codes.OTHER_CUDA,
             observed="not known",
@@ -60,34 +60,29 @@ def check_cuda_build(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
             ),
         )
     if torch.cuda is None:
-        return _torch_without_cuda(torch, runtime, dimension)
+        return _torch_without_cuda(torch, runtime)
     if torch.cuda_major is not None and torch.cuda_major >= major:
         return Finding(
-            dimension=dimension,
             status=OK,
             observed=f"CUDA {torch.cuda}",
             needed=f"CUDA {major} or newer",
         )
-    return _kernels_newer_than_torch(binary, runtime, dimension, major)
+    return _kernels_newer_than_torch(binary, runtime, major)
 
 
-def _torch_without_cuda(torch: TorchInstall, runtime: Runtime, dimension: str) -> Finding:
+def _torch_without_cuda(torch: TorchInstall, runtime: Runtime) -> Finding:
     kind = "ROCm" if torch.hip else "XPU" if torch.xpu else "CPU-only"
     return Finding(
-        dimension=dimension,
         status=REJECTED,
         code=codes.CUDA_TORCH_NEEDED,
         observed=f"torch {torch.version} ({kind})",
         needed="a CUDA build of torch",
         why=f"torch is a {kind} build, without CUDA tensors; it may have replaced a CUDA build",
         fix=fixes.cuda_torch(runtime.environment, torch),
-        fault=faults.CPU_TORCH_SWAPPED_IN,
     )
 
 
-def _kernels_newer_than_torch(
-    binary: BinaryRecord, runtime: Runtime, dimension: str, major: int
-) -> Finding:
+def _kernels_newer_than_torch(binary: BinaryRecord, runtime: Runtime, major: int) -> Finding:
     """A driver that serves the kernels' CUDA runs them beside an older torch."""
     torch_cuda = runtime.torch.cuda if runtime.torch else None
     served = driver_cuda(runtime.driver)
@@ -95,17 +90,14 @@ def _kernels_newer_than_torch(
     requirement = f"a driver for CUDA {major}"
     if not runtime.gpu_probed:
         return Finding(
-            dimension=dimension,
             status=UNKNOWN,
             code=codes.DRIVER_UNKNOWN,
             observed=observed,
             needed=requirement,
             why="the driver was not looked at",
-            fault=faults.CUDA_MAJOR,
         )
     if served is not None and served[0] >= major:
         return Finding(
-            dimension=dimension,
             status=NOTE,
             code=codes.DRIVER_NEWER_THAN_TORCH,
             observed=observed,
@@ -113,7 +105,6 @@ def _kernels_newer_than_torch(
             why=f"torch is built for an older CUDA, but the driver serves CUDA {major}",
         )
     return Finding(
-        dimension=dimension,
         status=REJECTED,
         code=codes.OTHER_CUDA,
         observed=observed,
@@ -123,7 +114,6 @@ def _kernels_newer_than_torch(
             f"and no driver serves {major}"
         ),
         fix=fixes.fit_torch(runtime, binary),
-        fault=faults.CUDA_MAJOR,
     )
 
 
@@ -151,13 +141,12 @@ def binary_cuda(binary: BinaryRecord) -> tuple[int, ...] | None:
 
 def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     cuda = binary_cuda(binary)
-    if cuda is None or not runtime.gpu_probed:
+    if cuda is None:
         return None
     oldest_driver = fixes.DRIVER_FLOORS.get(cuda[0], "any")
     requirement = f"a driver for CUDA {cuda[0]} ({oldest_driver} or newer)"
     if runtime.driver is None:
         return Finding(
-            dimension="driver",
             status=NOTE,
             code=codes.NO_DRIVER,
             observed="no NVIDIA driver",
@@ -170,7 +159,6 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         observed += f", L4T {runtime.l4t} of a Jetson"
     if served is None:
         return Finding(
-            dimension="driver",
             status=UNKNOWN,
             code=codes.DRIVER_UNKNOWN,
             observed=observed,
@@ -178,16 +166,14 @@ def check_driver(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
             why="which CUDA it serves is not known",
         )
     if served[0] >= cuda[0]:
-        return Finding(dimension="driver", status=OK, observed=observed, needed=requirement)
+        return Finding(status=OK, observed=observed, needed=requirement)
     return Finding(
-        dimension="driver",
         status=REJECTED,
         code=codes.DRIVER_TOO_OLD,
         observed=observed,
         needed=requirement,
         why=f"the NVIDIA driver serves CUDA {dotted(served)}, the kernels are CUDA {cuda[0]}",
         fix=fixes.newer_driver(cuda, binary, runtime),
-        fault=faults.DRIVER,
     )
 
 
@@ -235,9 +221,7 @@ def check_gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | 
     observed = some([f"{d.name} ({dotted(d.capability)})" for d in runtime.devices], 8)
     requirement = ", ".join(binary.cuda_archs)
     if not refused:
-        return Finding(
-            dimension="GPU architecture", status=OK, observed=observed, needed=requirement
-        )
+        return Finding(status=OK, observed=observed, needed=requirement)
     device, code = refused[0]
     label = f"{device.name} (compute capability {dotted(device.capability)})"
     if code == "ptx":
@@ -246,20 +230,42 @@ def check_gpu_architecture(binary: BinaryRecord, runtime: Runtime) -> Finding | 
             f"but the driver serves CUDA {dotted(served)}"
         )
         fix = fixes.newer_driver(cuda, binary, runtime)
-        fault = faults.DRIVER
         code = codes.DRIVER_TOO_OLD
     else:
         why = f"{binary.name} holds no code for the {label}"
         fix = fixes.build_cuda(binary, runtime, [device.capability for device, _ in refused])
-        fault = faults.GPU_ARCHITECTURE
         code = codes.GPU_ARCHITECTURE
     return Finding(
-        dimension="GPU architecture",
         status=REJECTED if len(refused) == len(runtime.devices) else NOTE,
         code=code,
         observed=observed,
         needed=requirement,
         why=why,
         fix=fix,
-        fault=fault,
     )
+
+
+CUDA_BUILD = Rule(
+    dimension="CUDA build of torch",
+    codes=(
+        codes.OTHER_CUDA,
+        codes.CUDA_TORCH_NEEDED,
+        codes.DRIVER_UNKNOWN,
+        codes.DRIVER_NEWER_THAN_TORCH,
+    ),
+    check=check_cuda_build,
+)
+DRIVER = Rule(
+    dimension="driver",
+    codes=(codes.NO_DRIVER, codes.DRIVER_UNKNOWN, codes.DRIVER_TOO_OLD),
+    check=check_driver,
+    needs=(DRIVER_LOOKED_AT,),
+    concerns=lambda binary: binary_cuda(binary) is not None,
+)
+GPU_ARCHITECTURE = Rule(
+    dimension="GPU architecture",
+    codes=(codes.GPU_ARCHITECTURE, codes.DRIVER_TOO_OLD),
+    check=check_gpu_architecture,
+    needs=(GPU,),
+    concerns=has_gpu_code,
+)
