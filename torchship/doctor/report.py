@@ -11,8 +11,8 @@ from ..judge.project import Record
 from ..judge.records import NOTE, NOWHERE, UNKNOWN, Finding, Runtime, TorchInstall, Verdict, dotted
 from ..judge.rules import CODES
 from ..judge.text import printable
+from .environment.owner import find_owner
 from .meaning import Diagnosis, meaning_of
-from .owner import find_owner
 
 WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
 STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}
