@@ -20,15 +20,15 @@ from ..judge.records import NOTE, NOWHERE, OK, BinaryRecord, Finding, Runtime, V
 from ..judge.torch_probe import other_installs
 from . import allowances, caches, judge_file, packages, report, rows, torch_loading, trying
 from .decide import Decider, Decision, decision_by_reading
-from .distributions import Package
-from .distributions import installed as installed_packages
+from .environment.catalog import Catalog
+from .environment.installed import Distribution, installed
+from .environment.owner import find_owner
+from .environment.standards import normal
 from .families import families, of_other_cudas
-from .installed import Installed
 from .looking.look import jobs_here, look
 from .looking.processes import Python
 from .looking.seen import Looked, Seen
-from .looking.subjects import Subjects, hidden_copies, subjects_of
-from .owner import find_owner, normal
+from .looking.subjects import Subjects, subjects_of
 from .reasons import damaged, explain
 from .reasons.case import Case
 from .reasons.pasted import seen_in
@@ -58,17 +58,15 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
     start = time.monotonic()
     entries = allowances.read(request.allow_list) if request.allow_list else []
     files = list(dict.fromkeys(find_files([*request.names], runtime.torch)))
-    distributions = list(installed_packages(site_folders()))
+    distributions = [*installed(site_folders()).values()]
     budget = _budget(len(files))
     choice = _Choice(request.names, distributions)
-    chosen = [*_chosen(files, runtime, choice, budget)]
-    hidden = {*hidden_copies(distributions, site_folders())} if not request.names else set()
-    binaries = [binary for binary in chosen if binary.path not in hidden]
+    binaries = [*_chosen(files, runtime, choice, budget)]
     examination = _Examination(
         request, runtime, distributions=distributions, binaries=binaries, budget=budget
     )
     of_objects, notices = examination.results()
-    notices += [_hidden(binary.path) for binary in chosen if binary.path in hidden]
+    notices += packages.hidden_notices(site_folders(), request.names)
     if not request.names:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
@@ -96,12 +94,12 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
     seen = seen_in(lines)
     if seen is None:
         return None
-    distributions = list(installed_packages(site_folders()))
+    distributions = [*installed(site_folders()).values()]
     case = Case(
         seen=seen,
         subject=None,
         runtime=runtime,
-        installed=Installed(distributions, runtime),
+        installed=Catalog(distributions, runtime),
         path=interpreter.search_path(),
         folder=Path.cwd(),
         judge=lambda path: judge_file(read_binary(path), runtime),
@@ -125,7 +123,7 @@ class _Examination:
         request: Request,
         runtime: Runtime,
         *,
-        distributions: Sequence[Package],
+        distributions: Sequence[Distribution],
         binaries: Sequence[BinaryRecord],
         budget: Budget,
     ) -> None:
@@ -134,7 +132,7 @@ class _Examination:
         self.distributions = distributions
         self.binaries = binaries
         self.budget = budget
-        self.installed = Installed(distributions, runtime)
+        self.installed = Catalog(distributions, runtime)
         self.of_torch = torch_loading.judge_torch(runtime)
         self.looked: Looked | None = None
         self.subjects = Subjects(subjects=(), packages={}, module_of={})
@@ -157,7 +155,7 @@ class _Examination:
         )
         return self.request.is_looking and not is_elsewhere and not only_files
 
-    def _chosen_packages(self) -> list[Package]:
+    def _chosen_packages(self) -> list[Distribution]:
         """The distributions to import: those that are named, or all that have to do with torch."""
         if self.request.names:
             chosen = {normal(name) for name in self.request.names}
@@ -167,7 +165,7 @@ class _Examination:
         return [
             package
             for package in self.distributions
-            if (package.is_of_torch or normal(package.name) in with_objects)
+            if (packages.is_of_torch(package) or normal(package.name) in with_objects)
             and not TORCHS_OWN.fullmatch(package.name)
         ]
 
@@ -229,10 +227,12 @@ class _Examination:
         facts = runtime if ours(binary, runtime) else runtime._replace(package_version="")
         return judge_file(binary, facts, budget=self.budget)
 
-    def _owner(self, path: Path) -> Package | None:
+    def _owner(self, path: Path) -> Distribution | None:
         return self.subjects.packages.get(self.subjects.module_of.get(path, ""))
 
-    def _explain(self, seen: Seen, package: Package | None, parts: dict[Path, Seen]) -> Finding:
+    def _explain(
+        self, seen: Seen, package: Distribution | None, parts: dict[Path, Seen]
+    ) -> Finding:
         """The reason for what was seen."""
         return explain(
             Case(
@@ -328,24 +328,6 @@ def _torch_first(module: str, seen: Seen) -> Finding:
     )
 
 
-def _hidden(path: Path) -> rows.Row:
-    finding = Finding(
-        dimension="package",
-        status=NOTE,
-        code=codes.HIDDEN_COPY,
-        observed=str(path),
-        needed="",
-        why="Python finds another copy of its package first, and never reaches this file",
-    )
-    owner = find_owner(path)
-    return rows.notice(
-        finding,
-        path,
-        package=owner.name if owner else None,
-        version=owner.version if owner else None,
-    )
-
-
 def _for_others(paths: Sequence[Path], runtime: Runtime) -> set[Path]:
     """The files that a package does not open beside this torch, since they are for another torch
     or another CUDA."""
@@ -364,9 +346,9 @@ def _budget(files: int) -> Budget:
 class _Choice:
     """Which of the files that were read are judged."""
 
-    def __init__(self, names: Sequence[str], distributions: Sequence[Package]) -> None:
+    def __init__(self, names: Sequence[str], distributions: Sequence[Distribution]) -> None:
         self._names = names
-        self._of_torch = {normal(one.name) for one in distributions if one.is_of_torch}
+        self._of_torch = {normal(one.name) for one in distributions if packages.is_of_torch(one)}
 
     def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
         """Whether to judge a file: one that needs torch or CUDA, or of a package that requires

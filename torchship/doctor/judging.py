@@ -11,7 +11,8 @@ from ..judge.fixes import ours
 from ..judge.gathering import gather
 from ..judge.judgement import cannot_be_told, judge
 from ..judge.records import BinaryRecord, Runtime, Verdict
-from . import owner, requirements, siblings, torch_loading
+from . import requirements, siblings, torch_loading
+from .environment import owner
 
 
 def judge_file(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ..judge import codes, cures, fixes
 from ..judge.binary import read_binary
-from ..judge.python_tags import fits_python
 from ..judge.records import (
     NOTE,
     NOWHERE,
@@ -23,18 +22,14 @@ from ..judge.records import (
 )
 from ..judge.rules.cuda import runs_on
 from ..judge.text import is_file, printable, some
-from .distributions import Package, files_of
+from .environment.built_for import has_sdist, torch_requirements
+from .environment.installed import Distribution, hidden_copies
+from .environment.metadata import has_list, listed_files, wheel_tags
+from .environment.owner import distributions, find_owner, is_shared_object_name
+from .environment.standards import Python, fits_python, normal
 from .families import families
 from .known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
-from .owner import (
-    distributions,
-    find_owner,
-    has_sdist,
-    is_shared_object_name,
-    normal,
-)
 from .rows import CANNOT_BE_TOLD, FAILS, Row, notice
-from .wheel_tags import wheel_tags
 
 _MAX_MODULES = 20
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".c++", ".hip", ".metal")
@@ -51,8 +46,21 @@ OF_LATER: frozenset[codes.Code] = frozenset(
 )
 
 
+def is_of_torch(package: Distribution) -> bool:
+    """Whether a distribution requires torch, or is known to have code for it."""
+    is_known = normal(package.name) in {*NEEDS, *CAN_DO_WITHOUT, *COMPILES}
+    return is_known or bool(torch_requirements(package.core))
+
+
+def files_of(package: Distribution) -> list[str]:
+    """The names in the list of files of a distribution; without one, its shared objects."""
+    if has_list(package.place):
+        return [file.name for file in listed_files(package.place)]
+    return [str(file) for file in distributions(package.site).get(package.place, [])]
+
+
 def notices(
-    packages: Sequence[Package], names: Sequence[str], rows: Sequence[Row], runtime: Runtime
+    packages: Sequence[Distribution], names: Sequence[str], rows: Sequence[Row], runtime: Runtime
 ) -> Iterator[Row]:
     """What is to be said of packages: of those that are named, or of all that have to do with
     torch. `rows` are the verdicts on their binaries."""
@@ -61,7 +69,7 @@ def notices(
     for package in packages:
         name = normal(package.name)
         has_to_do_with_torch = (
-            package.is_of_torch or name in with_extensions or _has_families(package)
+            is_of_torch(package) or name in with_extensions or _has_families(package)
         )
         if not (name in chosen if chosen else has_to_do_with_torch):
             continue
@@ -72,8 +80,22 @@ def notices(
         yield from _about_torch(packages, runtime)
 
 
+def hidden_notices(sites: Sequence[Path], names: Sequence[str]) -> Iterator[Row]:
+    """What is to be said of copies that Python never imports; `sites` as on its path."""
+    chosen = {normal(name) for name in names}
+    for hidden in hidden_copies(sites):
+        copy, used = hidden.copy, hidden.used
+        name = normal(copy.name)
+        has_to_do_with_torch = is_of_torch(copy) or is_of_torch(used)
+        if name == "torch" or not (name in chosen if chosen else has_to_do_with_torch):
+            continue
+        why = f"Python takes {used.version} in {used.site}, so this copy was not judged"
+        finding = _note(copy, codes.HIDDEN_COPY, printable(why))
+        yield notice(finding, copy.place, package=copy.name, version=copy.version)
+
+
 def _about(
-    package: Package, rows: Sequence[Row], runtime: Runtime, *, is_named: bool
+    package: Distribution, rows: Sequence[Row], runtime: Runtime, *, is_named: bool
 ) -> Finding | None:
     """The remark on a package, or the fault that its files show."""
     own = [row for row in rows if normal(row.package or "") == normal(package.name)]
@@ -88,7 +110,7 @@ def _about(
     )
 
 
-def _note(package: Package, code: codes.Code, why: str, *, status: str = NOTE) -> Finding:
+def _note(package: Distribution, code: codes.Code, why: str, *, status: str = NOTE) -> Finding:
     return Finding(
         dimension="package",
         status=status,
@@ -100,11 +122,11 @@ def _note(package: Package, code: codes.Code, why: str, *, status: str = NOTE) -
 
 
 def _other_python(
-    package: Package, objects: Sequence[str], runtime: Runtime, *, has_rows: bool
+    package: Distribution, objects: Sequence[str], runtime: Runtime, *, has_rows: bool
 ) -> Finding | None:
     """Is its wheel for another Python? Rows on its binaries say it better."""
     tags = wheel_tags(package.place)
-    if has_rows or not tags or any(fits_python(tag, runtime.python) for tag in tags):
+    if has_rows or not tags or any(fits_python(tag, Python.of(runtime)) for tag in tags):
         return None
     why = f"its wheel is for {some(tags)}, not for Python {dotted(runtime.python[:2])}"
     module = _module_without_a_tag(package, objects)
@@ -115,7 +137,7 @@ def _other_python(
     return finding._replace(fix=fixes.put_back(module, runtime))
 
 
-def _module_without_a_tag(package: Package, objects: Sequence[str]) -> BinaryRecord | None:
+def _module_without_a_tag(package: Distribution, objects: Sequence[str]) -> BinaryRecord | None:
     """A module for Python whose file does not say for which: it imports it, whichever it is."""
     for name in [name for name in objects if Path(name).name.count(".") == 1][:_MAX_MODULES]:
         binary = read_binary(package.site / name, light=True)
@@ -124,19 +146,19 @@ def _module_without_a_tag(package: Package, objects: Sequence[str]) -> BinaryRec
     return None
 
 
-def _has_families(package: Package) -> bool:
+def _has_families(package: Distribution) -> bool:
     """Whether it has files for several torches."""
     return bool(families(distributions(package.site).get(package.place, [])))
 
 
-def no_file(package: Package, runtime: Runtime) -> Finding | None:
+def no_file(package: Distribution, runtime: Runtime) -> Finding | None:
     """Has a package no file for this torch, or for its CUDA, where it has one for others?"""
     objects = [name for name in files_of(package) if is_shared_object_name(name)]
     by_torch = _no_file_for_torch(package, runtime)
     return by_torch or _no_file_for_cuda(package, objects, runtime.torch)
 
 
-def _no_file_for_torch(package: Package, runtime: Runtime) -> Finding | None:
+def _no_file_for_torch(package: Distribution, runtime: Runtime) -> Finding | None:
     """Does it open a file that is named after the version of torch, and has none for this one?"""
     files = distributions(package.site).get(package.place, [])
     torch = runtime.torch
@@ -159,7 +181,7 @@ def _no_file_for_torch(package: Package, runtime: Runtime) -> Finding | None:
 
 
 def _no_file_for_cuda(
-    package: Package, objects: Sequence[str], torch: TorchInstall | None
+    package: Distribution, objects: Sequence[str], torch: TorchInstall | None
 ) -> Finding | None:
     """Does it take one of several files by torch's CUDA, and is there none for this one?"""
     matches = [re.fullmatch(r"(?:.*/)?(\w+_cuda)(\d{2,3})\.so", name) for name in objects]
@@ -189,7 +211,7 @@ def _no_file_for_cuda(
 
 
 def _without_its_binaries(
-    package: Package, objects: Sequence[str], runtime: Runtime
+    package: Distribution, objects: Sequence[str], runtime: Runtime
 ) -> Finding | None:
     name = normal(package.name)
     start = NEEDS.get(name) or CAN_DO_WITHOUT.get(name)
@@ -209,7 +231,7 @@ def _without_its_binaries(
     return finding._replace(fix=get_its_binaries(package, runtime))
 
 
-def get_its_binaries(package: Package, runtime: Runtime) -> cures.Cure:
+def get_its_binaries(package: Distribution, runtime: Runtime) -> cures.Cure:
     """Install a wheel, or compile the package if its published sources need only torch."""
     words = f"install a wheel of {package.name} for this torch and CUDA, or compile it"
     if not has_sdist(package.name) or "+" in package.version:
@@ -220,7 +242,7 @@ def get_its_binaries(package: Package, runtime: Runtime) -> cures.Cure:
     return cures.command_in_words(cures.COMPILE_PACKAGE, f"{words}: {{command}}", command)
 
 
-def _falls_back(package: Package, own: Sequence[Row]) -> Finding | None:
+def _falls_back(package: Distribution, own: Sequence[Row]) -> Finding | None:
     words = FALLS_BACK.get(normal(package.name))
     refused = [row for row in own if row.state in (FAILS, CANNOT_BE_TOLD)]
     if words is None or not refused:
@@ -230,11 +252,11 @@ def _falls_back(package: Package, own: Sequence[Row]) -> Finding | None:
 
 
 def _without_any(
-    package: Package, files: Sequence[str], objects: Sequence[str], *, is_named: bool
+    package: Distribution, files: Sequence[str], objects: Sequence[str], *, is_named: bool
 ) -> Finding | None:
     """What a package without shared objects is."""
     sources = [name for name in files if name.endswith(_SOURCES)]
-    if normal(package.name) in COMPILES or (sources and not objects and package.is_of_torch):
+    if normal(package.name) in COMPILES or (sources and not objects and is_of_torch(package)):
         what = f"{len(sources)} sources in C++ or CUDA" if sources else "its code"
         why = f"it compiles {what} at first use, with the compiler and nvcc that it finds then"
         return _note(package, codes.COMPILES_AT_FIRST_USE, why)
@@ -249,7 +271,7 @@ def _without_any(
     return _note(package, codes.PURE_PYTHON, "it holds Python files alone, which fit any torch")
 
 
-def _about_torch(packages: Sequence[Package], runtime: Runtime) -> Iterator[Row]:
+def _about_torch(packages: Sequence[Distribution], runtime: Runtime) -> Iterator[Row]:
     torch = runtime.torch
     if torch is None or torch.root == NOWHERE:
         return
@@ -259,7 +281,9 @@ def _about_torch(packages: Sequence[Package], runtime: Runtime) -> Iterator[Row]
             yield notice(finding, torch.root, package="torch", version=torch.version)
 
 
-def _numpy_of_torch(torch: TorchInstall, numpy: Package | None, runtime: Runtime) -> Finding | None:
+def _numpy_of_torch(
+    torch: TorchInstall, numpy: Distribution | None, runtime: Runtime
+) -> Finding | None:
     version = parse_version(numpy.version) if numpy else None
     if version is None or version[0] < 2 or torch.version_tuple >= _FIRST_TORCH_FOR_NUMPY_2:
         return None

@@ -8,8 +8,8 @@ from ..judge import render
 from ..judge.project import Record
 from ..judge.records import NOTE, UNKNOWN, Finding, Runtime, Verdict
 from .decide import Decision
+from .environment.owner import find_owner
 from .looking.seen import Seen
-from .owner import find_owner
 
 WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
 STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}

@@ -246,8 +246,8 @@ NUMPY_1_TORCH = Code("TD705", "A torch that was built for NumPy 1, with NumPy 2"
 PACKAGE_OF_ANOTHER_PYTHON = Code("TD706", "A package for another Python is installed here")
 REQUIREMENT_NOT_MET = Code("TD707", "What the package requires is missing or has another version")
 NO_FILE_FOR_TORCH = Code("TD708", "The package has no file for this torch")
-WRITTEN_FOR_ANOTHER_TORCH = Code("TD709", "The package's Python was written for another torch")
-HIDDEN_COPY = Code("TD710", "A copy that Python never imports")
+HIDDEN_COPY = Code("TD709", "A copy of the package that Python never imports")
+WRITTEN_FOR_ANOTHER_TORCH = Code("TD710", "The package's Python was written for another torch")
 OPTIONAL_PART = Code("TD711", "A part of the package does not work here, and is optional")
 
 NVCC_MISMATCH = Code("TD801", "nvcc has another CUDA version than torch")

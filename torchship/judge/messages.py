@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from . import codes
+from . import codes, faults
 from .codes import Code
 from .faults import Fault
 from .project import Record
@@ -434,6 +434,19 @@ MESSAGES: tuple[Message, ...] = (
 )
 
 
+#: The classes of codes that no rule of the judge has.
+_CLASS_OF: dict[Code, Fault] = {
+    codes.NO_CUDA_KERNELS: faults.CPU_ONLY_BINARY,
+    codes.PACKAGE_FILES: faults.PACKAGE_FILES,
+    codes.LOADED_BEFORE_TORCH: faults.TORCH_NOT_LOADED,
+    codes.NVCC_MISMATCH: faults.NVCC_MISMATCH,
+    codes.NO_TOOLKIT: faults.TOOLCHAIN,
+    codes.HOST_COMPILER: faults.TOOLCHAIN,
+    codes.BUILD_ISOLATION: faults.BUILD_ISOLATION,
+    codes.UNKNOWN_ARCHITECTURE: faults.UNKNOWN_ARCH,
+}
+
+
 def lines_of(content: str) -> list[str]:
     """The lines of a message or a log, cut to what is looked at."""
     return [line[:MAX_LINE] for line in content[:MAX_INPUT].splitlines() if line.strip()]
@@ -451,7 +464,9 @@ def matches(lines: list[str]) -> Iterator[tuple[Message, str]]:
 def classify(content: str) -> Fault | None:
     """The class of faults that an error text belongs to; None for an unknown text."""
     message, _ = next(matches(lines_of(content)), (None, ""))
-    return message.code.fault if message is not None else None
+    if message is None:
+        return None
+    return message.code.fault or _CLASS_OF.get(message.code)
 
 
 @cache

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 
 REPO = Path(__file__).resolve().parents[3]
@@ -67,6 +68,7 @@ def run_doctor(
 
     It only reads: the torch of `add_torch` cannot be imported.
     """
+    path = variables.pop("PYTHONPATH", str(REPO))
     return subprocess.run(
         [sys.executable, "-S", "-m", "torchship.doctor", "--no-import", "--verbose", *arguments],
         capture_output=True,
@@ -77,7 +79,7 @@ def run_doctor(
         env={
             "PATH": os.environ["PATH"],
             "HOME": "/nonexistent",
-            "PYTHONPATH": str(REPO),
+            "PYTHONPATH": f"{path}:{packaging_alone()}",
             **variables,
         },
         timeout=120,

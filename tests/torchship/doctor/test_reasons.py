@@ -83,7 +83,7 @@ def test_a_file_behind_the_one_that_python_takes_is_named_as_hidden(
     env.add_module(folder / "_C.abi3.so", needs=ABSENT)
     env.list_objects("twice")
     report = diagnose(env)
-    assert row_of(report, "_C.abi3.so").code == "TD710"
+    assert row_of(report, "_C.abi3.so").code == "TD709"
     assert report.exit_code == 0
 
 
@@ -117,8 +117,8 @@ def test_a_copy_in_a_later_folder_of_the_path_is_hidden(
         with (site / "alpha-1.0.dist-info" / "RECORD").open("a") as record:
             record.write("alpha/_C.so,sha256=x,1\n")
     report = diagnose(env)
-    hidden = [row for row in report.rows if row.code == "TD710"]
-    assert [row.path for row in hidden] == [later / "alpha" / "_C.so"]
+    hidden = [row for row in report.rows if row.code == "TD709"]
+    assert [row.path for row in hidden] == [later / "alpha-1.0.dist-info"]
     assert report.exit_code == 0
 
 
@@ -153,7 +153,7 @@ def test_what_this_torch_lacks_means_that_the_package_is_for_another_one(
     add_package(env.site, "torch", {"torch/version.py": (env.torch / "version.py").read_text()})
     env.add("old", f"{line}\n", "Requires-Dist: torch<2")
     row = row_of(diagnose(env), "old")
-    assert row.code == "TD709", row.summary
+    assert row.code == "TD710", row.summary
     assert "torch<2" in row.summary
 
 

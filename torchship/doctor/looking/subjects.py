@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ...judge.project import Record
 from ...judge.records import BinaryRecord, parse_file_name
 from ...judge.text import is_file
-from ..distributions import Package
-from ..installed import tops_of
-from ..owner import distributions, normal
+from ..environment.catalog import tops_of
+from ..environment.installed import Distribution
+from ..environment.owner import distributions
+from ..environment.standards import normal
 from .look import Extension, Kind, Subject
 
 #: What distributions put beside their modules by mistake.
@@ -22,15 +23,15 @@ class Subjects(Record, kw_only=True):
     """The subjects of a look, and whose they are."""
 
     subjects: tuple[Subject, ...]
-    packages: Mapping[str, Package | None]  #: by the module that is imported
+    packages: Mapping[str, Distribution | None]  #: by the module that is imported
     module_of: Mapping[Path, str]  #: the module with which each object is loaded
 
 
-def subjects_of(packages: Iterable[Package], binaries: Sequence[BinaryRecord]) -> Subjects:
+def subjects_of(packages: Iterable[Distribution], binaries: Sequence[BinaryRecord]) -> Subjects:
     """The subjects for some distributions and for all objects that belong to them or to none."""
     by_path = {binary.path: binary for binary in binaries}
     subjects: dict[str, Subject] = {}
-    owners: dict[str, Package | None] = {}
+    owners: dict[str, Distribution | None] = {}
     module_of: dict[Path, str] = {}
     for package in packages:
         files = distributions(package.site).get(package.place, [])
@@ -60,7 +61,7 @@ def subjects_of(packages: Iterable[Package], binaries: Sequence[BinaryRecord]) -
     return Subjects(subjects=tuple(subjects.values()), packages=owners, module_of=module_of)
 
 
-def modules_of(package: Package, binaries: Iterable[BinaryRecord]) -> list[str]:
+def modules_of(package: Distribution, binaries: Iterable[BinaryRecord]) -> list[str]:
     """The modules that a user of a distribution imports: the one of its name, else those that hold
     its objects, else all."""
     tops = [top for top in tops_of(package.place) if top.lower() not in _NO_MODULES]
@@ -114,15 +115,3 @@ def _stands_alone(binary: BinaryRecord, needed: set[str]) -> bool:
     if parse_file_name(binary.path.name) is not None:
         return False
     return bool(binary.modules) or binary.path.name not in needed
-
-
-def hidden_copies(packages: Iterable[Package], sites: Iterable[Path]) -> Iterator[Path]:
-    """The objects of distributions that lie behind others of the same name on the path."""
-    places = {package.place for package in packages}
-    names = {normal(package.name) for package in packages}
-    for site in sites:
-        for place, files in distributions(site).items():
-            if place.suffix not in (".dist-info", ".egg-info") or place in places:
-                continue
-            if normal(place.name.rpartition(".")[0].partition("-")[0]) in names:
-                yield from files

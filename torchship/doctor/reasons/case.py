@@ -10,8 +10,8 @@ from ...judge.cures import NO_CURE, Cure
 from ...judge.project import Record
 from ...judge.records import NOTHING, REJECTED, Finding, Runtime, Verdict
 from ...judge.text import printable
-from ..distributions import Package
-from ..installed import Installed
+from ..environment.catalog import Catalog
+from ..environment.installed import Distribution
 from ..looking.seen import Seen, SeenError, SeenFrame
 
 
@@ -19,9 +19,9 @@ class Case(Record, kw_only=True):
     """What failed, and the environment in which it did."""
 
     seen: Seen
-    subject: Package | None  #: whose import it was; None for a file that no distribution lists
+    subject: Distribution | None  #: whose import it was; None for a file that no distribution lists
     runtime: Runtime
-    installed: Installed
+    installed: Catalog
     path: tuple[str, ...]  #: the `sys.path` of the judged Python, without the folder it ran in
     folder: Path  #: in which it ran
     judge: Callable[[Path], Verdict]  #: reads and judges an object
@@ -40,7 +40,7 @@ class Case(Record, kw_only=True):
         yield from reversed(self.seen.frames)
 
     @property
-    def raiser(self) -> Package | None:
+    def raiser(self) -> Distribution | None:
         """The distribution in whose code the error was raised; else the one that was imported."""
         for frame in self.frames():
             package = self.installed.of_file(frame.file)

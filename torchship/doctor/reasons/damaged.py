@@ -10,9 +10,10 @@ from ...judge import codes, fixes
 from ...judge.binary import read_binary
 from ...judge.records import Finding
 from ...judge.text import is_file
-from ..distributions import Package
+from ..environment.installed import Distribution
+from ..environment.owner import is_shared_object_name
+from ..environment.standards import normal
 from ..looking.seen import DIED
-from ..owner import is_shared_object_name, normal
 from .case import Case
 from .mending import reinstall
 
@@ -38,7 +39,7 @@ def files_are_damaged(case: Case) -> Finding | None:
     return None
 
 
-def _concerned(case: Case) -> Iterator[Package]:
+def _concerned(case: Case) -> Iterator[Distribution]:
     """torch first: where it is damaged, everything above it fails in its own way."""
     seen: set[str] = set()
     torch = case.installed.named("torch")
@@ -70,7 +71,7 @@ def _missing_modules(case: Case) -> Iterator[str]:
             yield match[1]
 
 
-def _module_of(package: Package, file: Path) -> str:
+def _module_of(package: Distribution, file: Path) -> str:
     inner = file.relative_to(package.site) if package.site in file.parents else Path(file.name)
     parts = [*inner.parts[:-1], inner.stem]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -83,15 +84,15 @@ def _is_cut(path: Path, size: int | None) -> bool:
     return not read_binary(path, light=True).is_read_whole
 
 
-def _missing(case: Case, package: Package, path: Path) -> Finding:
+def _missing(case: Case, package: Distribution, path: Path) -> Finding:
     return _finding(case, package, path, "is not there, although it was installed")
 
 
-def _cut(case: Case, package: Package, path: Path) -> Finding:
+def _cut(case: Case, package: Distribution, path: Path) -> Finding:
     return _finding(case, package, path, "is cut short: it is smaller than when it was installed")
 
 
-def _finding(case: Case, package: Package, path: Path, what: str) -> Finding:
+def _finding(case: Case, package: Distribution, path: Path, what: str) -> Finding:
     is_torch = normal(package.name) == "torch"
     code = codes.TORCH_DAMAGED if is_torch else codes.PACKAGE_FILES
     fix = reinstall(package, case.runtime)

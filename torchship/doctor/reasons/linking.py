@@ -11,7 +11,7 @@ from ...judge.binary import read_binary
 from ...judge.mounts import forbidding_mount
 from ...judge.records import REJECTED, Finding, Verdict
 from ...judge.text import is_file, printable
-from ..owner import find_owner
+from ..environment.owner import find_owner
 from .case import Case
 
 _OF_TORCH_OR_CUDA = re.compile(r"\blib(torch|c10|cu\w|nv\w|nccl)\w*\.so")

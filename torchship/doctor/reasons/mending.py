@@ -9,12 +9,14 @@ from ...judge.binary import read_binary
 from ...judge.cures import Cure
 from ...judge.records import Runtime
 from ...judge.text import is_file
-from ..distributions import Package
-from ..installed import Requirement
-from ..owner import distributions, find_owner, normal, paired_releases
+from ..environment.built_for import paired_releases
+from ..environment.catalog import Requirement
+from ..environment.installed import Distribution
+from ..environment.owner import distributions, find_owner
+from ..environment.standards import normal
 
 
-def reinstall(package: Package, runtime: Runtime) -> Cure:
+def reinstall(package: Distribution, runtime: Runtime) -> Cure:
     """Install the files of a distribution again."""
     if normal(package.name) == "torch":
         return fixes.reinstall_torch(runtime.environment, runtime.torch)
@@ -36,7 +38,7 @@ def meet(requirement: Requirement, runtime: Runtime) -> Cure:
     return fixes.install_requirements(runtime.environment, requirement.text)
 
 
-def fit_package(package: Package, runtime: Runtime) -> Cure:
+def fit_package(package: Distribution, runtime: Runtime) -> Cure:
     """Get a release of a package that goes with the torch that is here."""
     torch = runtime.torch
     version = torch.version if torch else "this torch"

@@ -7,14 +7,13 @@ import sys
 
 from ...judge import codes, cures, fixes
 from ...judge.interpreter import library
-from ...judge.python_tags import fits_python
 from ...judge.records import Finding, dotted
 from ...judge.text import list_names
-from ..distributions import Package
-from ..installed import Requirement
-from ..owner import normal
+from ..environment.catalog import Requirement
+from ..environment.installed import Distribution
+from ..environment.metadata import wheel_tags
+from ..environment.standards import Python, fits_python, normal
 from ..packages import get_its_binaries
-from ..wheel_tags import wheel_tags
 from .case import Case
 from .mending import fit_package, meet, reinstall
 
@@ -75,7 +74,7 @@ def _of_library(case: Case, module: str) -> Finding:
     )
 
 
-def of_itself(case: Case, owner: Package, module: str) -> Finding | None:
+def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
     """A module of the package itself: for another Python, or not among its files."""
     stem = module.rpartition(".")[2]
     folder = owner.site.joinpath(*module.split(".")[:-1])
@@ -91,7 +90,7 @@ def of_itself(case: Case, owner: Package, module: str) -> Finding | None:
             fix=reinstall(owner, case.runtime),
         )
     tags = wheel_tags(owner.place)
-    if tags and not any(fits_python(tag, case.runtime.python) for tag in tags):
+    if tags and not any(fits_python(tag, Python.of(case.runtime)) for tag in tags):
         return case.finding(
             codes.PACKAGE_OF_ANOTHER_PYTHON,
             f"the wheel of {owner.name} is for {tags[0]}, not for Python "
@@ -108,7 +107,7 @@ def of_itself(case: Case, owner: Package, module: str) -> Finding | None:
     )
 
 
-def _not_installed(case: Case, asking: Package | None, module: str) -> Finding | None:
+def _not_installed(case: Case, asking: Distribution | None, module: str) -> Finding | None:
     """A module of a distribution that is not installed."""
     top = module.partition(".")[0]
     if top == "torch":
@@ -143,7 +142,7 @@ def _not_installed(case: Case, asking: Package | None, module: str) -> Finding |
     )
 
 
-def _is_binary_of(package: Package, top: str) -> bool:
+def _is_binary_of(package: Distribution, top: str) -> bool:
     """Whether a top-level module is named as the binaries of a package are: `flash_attn_2_cuda`
     of flash-attn."""
     stem = normal(package.name).replace("-", "_")
@@ -151,7 +150,7 @@ def _is_binary_of(package: Package, top: str) -> bool:
     return is_native and (top.startswith(stem[:5]) or top.strip("_").startswith(stem[:5]))
 
 
-def _requirement_of(case: Case, package: Package | None, top: str) -> Requirement | None:
+def _requirement_of(case: Case, package: Distribution | None, top: str) -> Requirement | None:
     if package is None:
         return None
     names = {normal(top), normal(_DISTRIBUTION_OF.get(top, top))}
@@ -159,7 +158,9 @@ def _requirement_of(case: Case, package: Package | None, top: str) -> Requiremen
     return next((one for one in found if one.installed is None), None)
 
 
-def other_release(case: Case, asking: Package | None, owner: Package, what: str) -> Finding | None:
+def other_release(
+    case: Case, asking: Distribution | None, owner: Distribution, what: str
+) -> Finding | None:
     """A distribution that is here in another release than the package was written for."""
     here = f"{owner.name} {owner.version} {what}"
     requirement = case.installed.requirement_on(asking, owner.name)
@@ -194,7 +195,7 @@ def other_release(case: Case, asking: Package | None, owner: Package, what: str)
 
 
 def _for_another_torch(
-    case: Case, asking: Package, requirement: Requirement | None, here: str
+    case: Case, asking: Distribution, requirement: Requirement | None, here: str
 ) -> Finding:
     asks = f"; it requires {requirement.text}" if requirement is not None else ""
     return case.finding(

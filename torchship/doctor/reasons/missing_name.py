@@ -6,7 +6,7 @@ import re
 
 from ...judge import codes, fixes
 from ...judge.records import Finding
-from ..owner import normal
+from ..environment.standards import normal
 from .case import Case
 from .missing_module import of_itself, other_release
 

@@ -7,7 +7,7 @@ import re
 from ...judge import codes, fixes
 from ...judge.binary import read_binary
 from ...judge.records import Finding
-from ..owner import distributions, find_owner
+from ..environment.owner import distributions, find_owner
 from .case import Case
 from .mending import fit_package
 
