@@ -1,6 +1,6 @@
 """Asks the doctor for each message of the corpus, and counts what it answers.
 
-    python measurements/messages/measure.py [--half 1|2] [--list]
+    python -m measurements.messages.measure [--half 1|2] [--list]
 
 `corpus.json` holds short messages as their threads have them, without paths and names of persons,
 each with the codes that are right by what the thread found out. A seed dealt them into two halves:
@@ -16,11 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path.append(str(REPO))
-
-from torchship.doctor import meaning  # noqa: E402
-from torchship.judge import codes  # noqa: E402
+from torchship.doctor import meaning
+from torchship.judge import codes
 
 CORPUS = Path(__file__).with_name("corpus.json")
 
