@@ -369,3 +369,12 @@ def test_an_editable_package_is_loaded_by_its_own_mapping(env: LookedEnvironment
     (env.site / "mapped.pth").write_text("import finder\n")
     seen = env.look(subject("mapped", module)).extensions[module]
     assert (seen.outcome, seen.name) == ("worked", "mapped._C")
+
+
+@pytest.mark.parametrize("content", ["", "raise ImportError('torch')\n"])
+def test_a_script_named_torch_is_not_taken_for_torch(env: LookedEnvironment, content: str) -> None:
+    env.add("user", "import torch\n")
+    (env.folder / "torch.py").write_text(content)
+    report = diagnose(env)
+    row = row_of(report, "torch")
+    assert (row.state, row.code, report.exit_code) == ("fails", "TD104", 1)
