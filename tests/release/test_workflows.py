@@ -325,9 +325,10 @@ def test_two_files_of_one_name_stop_a_release(merged) -> None:
     assert f"would replace another file of the release, {SDIST}" in result.stderr
 
 
-def test_a_package_of_another_platform_in_a_platforms_folder_stops_a_release(merged) -> None:
-    built(merged / "dist-linux-aarch64" / "channel" / "more", "linux-64", "aarch64")
-    assert gather(merged).returncode == 2
+def test_what_no_manifest_lists_reaches_no_release(merged) -> None:
+    (merged / "dist" / "lltm-0.0.9-py3-none-any.whl").touch()
+    assert gather(merged).returncode == 0
+    assert not list((merged / "release").glob("lltm-0.0.9*"))
 
 
 def test_a_failed_optional_cell_does_not_reach_the_merge() -> None:
