@@ -23,8 +23,8 @@ from measurements.foreign_table import table as foreign_table  # noqa: E402
 from measurements.foreign_table.table import Cell, ForeignTable  # noqa: E402
 from measurements.pair_table import table as pair_table  # noqa: E402
 from measurements.pair_table.table import PairTable  # noqa: E402
-from torchship.release.generated import Part, filled  # noqa: E402
-from torchship.release.support_table import row  # noqa: E402
+from torchship.release.matrix.generated import Part, filled  # noqa: E402
+from torchship.release.matrix.support_table import row  # noqa: E402
 
 PAGES = REPO / "docs" / "numbers"
 #: The name under which files that were damaged on purpose are stored beside distributions.

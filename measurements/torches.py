@@ -33,9 +33,9 @@ sys.path.append(str(ROOT))
 
 from measurements.storage import RESULTS  # noqa: E402
 from torchship.release import ReleaseError  # noqa: E402
-from torchship.release.environments import interpreter  # noqa: E402
-from torchship.release.matrix import load_settings  # noqa: E402
-from torchship.release.shell import output_of  # noqa: E402
+from torchship.release.matrix.load import load_settings  # noqa: E402
+from torchship.release.run.shell import output_of  # noqa: E402
+from torchship.release.steps.compile.environments import interpreter  # noqa: E402
 
 WORK = ROOT / "build" / "torches"
 # The first and the last torch with ATen glue, and three torches that the stable glue serves.

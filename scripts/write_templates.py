@@ -20,9 +20,9 @@ REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
 
 from torchship.project.render import FRAME, TEMPLATES, Names  # noqa: E402
-from torchship.release import generated  # noqa: E402
-from torchship.release.matrix import load  # noqa: E402
-from torchship.release.settings import make_settings  # noqa: E402
+from torchship.release.matrix import generated  # noqa: E402
+from torchship.release.matrix.load import load  # noqa: E402
+from torchship.release.matrix.settings import make_settings  # noqa: E402
 
 OPERATORS = {"rms_norm": "rms_norm", "aten": "affine"}
 # What differs between templates; all else that is generated is the same in all.

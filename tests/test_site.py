@@ -136,7 +136,7 @@ def test_the_report_of_a_release_fits_a_phone(page: Page, tmp_path: Path) -> Non
     """That of the stored manifest: no column is as narrow as a letter, and only tables scroll."""
     pytest.importorskip("pydantic")
     from measurements import storage
-    from torchship.release.manifest import Manifest, render
+    from torchship.release.run.manifest import Manifest, render
 
     manifest = Manifest.model_validate(storage.load(storage.RESULTS / "new_project.json.xz"))
     report = tmp_path / "report.html"

@@ -14,9 +14,9 @@ DOCS = Path(__file__).resolve().parents[1]
 sys.path.append(str(DOCS.parent))
 
 from torchship.doctor.layouts import FIELDS, LAYOUTS  # noqa: E402
-from torchship.release import matrix as build_matrix  # noqa: E402
-from torchship.release.generated import Part, filled  # noqa: E402
-from torchship.release.support_table import row  # noqa: E402
+from torchship.release.matrix import load as build_matrix  # noqa: E402
+from torchship.release.matrix.generated import Part, filled  # noqa: E402
+from torchship.release.matrix.support_table import row  # noqa: E402
 
 
 def layouts() -> str:

@@ -54,7 +54,7 @@ from measurements.foreign_table.wheels import (  # noqa: E402
     make_sample,
     read_list,
 )
-from torchship.release.shell import CommandFailed  # noqa: E402
+from torchship.release.run.shell import CommandFailed  # noqa: E402
 
 COMMAND = "python measurements/foreign_table/make_interpreter_table.py"
 DEBIAN = "/usr/bin/python3"

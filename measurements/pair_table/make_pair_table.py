@@ -34,7 +34,7 @@ from torchship.builder import BuildError, BuildRequest, execute, plan  # noqa: E
 from torchship.doctor import find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
 from torchship.doctor.layouts import LAYOUTS  # noqa: E402
 from torchship.doctor.records import GlueName, dotted  # noqa: E402
-from torchship.release.matrix import load_settings  # noqa: E402
+from torchship.release.matrix.load import load_settings  # noqa: E402
 
 PROJECT = load_settings().project
 # Outcomes of load_objects.py that have another name in this table.

@@ -16,8 +16,8 @@ from release_places import REPO
 from torchship.builder import BuildRequest, execute, plan
 from torchship.doctor import find_torch
 from torchship.doctor.checks.cuda import runs_on
-from torchship.release.cells import all_cells, required
-from torchship.release.settings import native_platform
+from torchship.release.matrix.cells import all_cells, required
+from torchship.release.matrix.settings import native_platform
 
 ARM, X86 = "linux-aarch64", "linux-x86_64"
 NATIVE = native_platform()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from measurements import storage
-from torchship.release.matrix import load
+from torchship.release.matrix.load import load
 
 REPO = Path(__file__).resolve().parents[2]
 PAGE = REPO / "docs" / "ship" / "own-op.md"
@@ -22,7 +22,7 @@ def manifest() -> dict[str, Any]:
 
 
 def test_every_cell_is_in_it_and_only_optional_ones_were_skipped(manifest, matrix) -> None:
-    from torchship.release.cells import all_cells
+    from torchship.release.matrix.cells import all_cells
 
     states = {name: cell["state"] for name, cell in manifest["cells"].items()}
     assert sorted(states) == sorted(cell.name for cell in all_cells(matrix))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from release_places import REPO
 
-from torchship.release import evidence
-from torchship.release.schema import FIRST, pair
+from torchship.release.matrix import evidence
+from torchship.release.matrix.schema import FIRST, pair
 
 
 def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:

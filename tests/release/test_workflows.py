@@ -17,11 +17,11 @@ import pytest
 from release_places import REPO
 from ruamel.yaml import YAML
 
-from torchship.release import cibuildwheel
-from torchship.release.cells import all_cells
-from torchship.release.host import Host
-from torchship.release.listing import json_list
-from torchship.release.settings import make_settings
+from torchship.release.matrix import cibuildwheel
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.settings import make_settings
+from torchship.release.plan.host import Host
+from torchship.release.run.listing import json_list
 
 FOLDER = REPO / ".github" / "workflows"
 FILES = sorted(FOLDER.glob("*.yml"))

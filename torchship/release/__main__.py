@@ -8,22 +8,23 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import ReleaseError, generated
-from .cells import by_platform
-from .conda_steps import build_recipe
-from .host import chosen_cells, probe
-from .listing import github, json_list, list_cells
-from .matrix import load, load_settings
-from .merge import merge
+from . import ReleaseError
+from .matrix import generated
+from .matrix.cells import by_platform
+from .matrix.load import load, load_settings
+from .matrix.settings import PLATFORM_VARIABLE, Settings, make_settings, native_platform
 from .options import Options, make_parser, read_options
-from .processes import signals_interrupt
+from .plan.host import chosen_cells, probe
+from .publishing.merge import merge
+from .publishing.take_back import yank
+from .publishing.upload import upload
 from .root import MATRIX_NAME, find_root
-from .run import Release, base_channel
-from .settings import PLATFORM_VARIABLE, Settings, make_settings, native_platform
-from .shell import explain, is_disk_full
-from .take_back import yank
-from .upload import upload
-from .verify_full import verify_built
+from .run.listing import github, json_list, list_cells
+from .run.processes import signals_interrupt
+from .run.release import Release, base_channel
+from .run.shell import explain, is_disk_full
+from .steps.conda.packages import build_recipe
+from .steps.verify.full import verify_built
 
 # No emoji: `:x:` in a path or in a compiler's message stays what it is.
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, emoji=False)

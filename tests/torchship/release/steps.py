@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchship.release.tasks import Context, Task
+from torchship.release.run.tasks import Context, Task
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,11 +11,11 @@ from packaging.version import Version
 from torchship.builder import HostCompiler
 from torchship.doctor.records import TorchInstall, VariantName
 from torchship.release import ReleaseError
-from torchship.release.cells import all_cells, required, select
-from torchship.release.host import Host, host_cell, obstacle
-from torchship.release.planner import Plan
-from torchship.release.settings import make_settings
-from torchship.release.toolchains import Compilers
+from torchship.release.matrix.cells import all_cells, required, select
+from torchship.release.matrix.settings import make_settings
+from torchship.release.plan.host import Host, host_cell, obstacle
+from torchship.release.plan.planner import Plan
+from torchship.release.steps.compile.toolchains import Compilers
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
 CLANG = Compilers(debian=frozenset({"clang-19"}))

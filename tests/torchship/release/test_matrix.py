@@ -8,7 +8,7 @@ import pytest
 
 from torchship.doctor.checks.cuda import runs_on
 from torchship.release import ReleaseError
-from torchship.release.matrix import load
+from torchship.release.matrix.load import load
 
 # (what is replaced, by what, what the message must hold)
 MISTAKES = [

@@ -10,9 +10,9 @@ from shared_objects import shared_object
 from small_releases import describe_binary, make_manifest, record_of
 
 from torchship.release import ReleaseError
-from torchship.release.cells import all_cells, required
-from torchship.release.manifest import parse, wrong_files
-from torchship.release.merge import merge
+from torchship.release.matrix.cells import all_cells, required
+from torchship.release.publishing.merge import merge
+from torchship.release.run.manifest import parse, wrong_files
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import pytest
 from small_checkout import CHECKOUT
 
 from torchship.builder import CudaToolkit, HostCompiler
-from torchship.release.cells import all_cells, for_conda, select
-from torchship.release.host import Host, chosen_cells, obstacle
-from torchship.release.matrix import load
-from torchship.release.planner import CPU_TORCH, CUDA_TORCH, ROOM, Plan
-from torchship.release.settings import make_settings
-from torchship.release.tasks import SkipTask
-from torchship.release.toolchains import Compilers
+from torchship.release.matrix.cells import all_cells, for_conda, select
+from torchship.release.matrix.load import load
+from torchship.release.matrix.settings import make_settings
+from torchship.release.plan.host import Host, chosen_cells, obstacle
+from torchship.release.plan.planner import CPU_TORCH, CUDA_TORCH, ROOM, Plan
+from torchship.release.run.tasks import SkipTask
+from torchship.release.steps.compile.toolchains import Compilers
 
 CLANG = Compilers(debian=frozenset({"clang-19"}))
 HOST = Host("python3", "3.11", None, HostCompiler(("g++",), "g++", "12.2.0"), CLANG)

@@ -14,17 +14,19 @@ from small_wheels import make_wheel
 from steps import Step
 
 from torchship.builder import HostCompiler
-from torchship.release import ReleaseError, run, store
-from torchship.release.cells import required
-from torchship.release.host import Host
-from torchship.release.manifest import parse, wrong_files
-from torchship.release.planner import CellTasks, Plan
-from torchship.release.run import Release, named_cells
-from torchship.release.settings import Settings
-from torchship.release.tasks import SkipTask
-from torchship.release.tools import wheel_path
-from torchship.release.upload import upload
-from torchship.release.wheels import read_wheel
+from torchship.release import ReleaseError
+from torchship.release.matrix.cells import required
+from torchship.release.matrix.settings import Settings
+from torchship.release.plan.host import Host
+from torchship.release.plan.planner import CellTasks, Plan
+from torchship.release.publishing.upload import upload
+from torchship.release.run import release as run
+from torchship.release.run import store
+from torchship.release.run.manifest import parse, wrong_files
+from torchship.release.run.release import Release, named_cells
+from torchship.release.run.tasks import SkipTask
+from torchship.release.steps.pack.wheels import read_wheel
+from torchship.release.steps.tools.tools import wheel_path
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
 

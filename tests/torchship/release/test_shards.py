@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from torchship.release import ReleaseError
-from torchship.release.cells import all_cells, part_of
+from torchship.release.matrix.cells import all_cells, part_of
 from torchship.release.options import make_parser, read_options
 
 

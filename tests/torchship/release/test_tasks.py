@@ -12,11 +12,12 @@ import pytest
 from small_clients import REPO
 from steps import Silent, Step
 
-from torchship.release import ReleaseError, store
-from torchship.release.settings import Settings
-from torchship.release.shell import explain
-from torchship.release.store import Stamp, digest, read_stamp, write_stamp
-from torchship.release.tasks import Outcome, SkipTask, Status, Task, run_tasks
+from torchship.release import ReleaseError
+from torchship.release.matrix.settings import Settings
+from torchship.release.run import store
+from torchship.release.run.shell import explain
+from torchship.release.run.store import Stamp, digest, read_stamp, write_stamp
+from torchship.release.run.tasks import Outcome, SkipTask, Status, Task, run_tasks
 
 
 class World:
@@ -107,7 +108,9 @@ def test_a_field_counts_with_all_that_it_holds_not_with_its_name_alone(world) ->
     assert world.runs == ["a"]
 
 
-@pytest.mark.parametrize("edited", ["torchship/release/wheels.py", "torchship/doctor/elf.py"])
+@pytest.mark.parametrize(
+    "edited", ["torchship/release/steps/pack/wheels.py", "torchship/doctor/elf.py"]
+)
 def test_changed_code_is_done_again(world, monkeypatch, edited) -> None:
     """The tool's code, and the engine's, which it calls."""
     assert REPO / edited in store.code()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchship.builder import CudaToolkit
-from torchship.release.toolchains import ADAPTER, Compilers, Toolchain, choose
+from torchship.release.steps.compile.toolchains import ADAPTER, Compilers, Toolchain, choose
 
 DEBIAN = frozenset({"clang-19"})
 

@@ -16,18 +16,29 @@ from small_releases import describe_artefact, make_manifest, make_release
 from test_planner import HOST
 
 from torchship.release import ReleaseError
-from torchship.release import upload as uploading
-from torchship.release.bootstrap import link_distributions
-from torchship.release.cells import all_cells
-from torchship.release.manifest import ToolEntry, carried_tools, parse, write
-from torchship.release.merge import merge
-from torchship.release.planner import Plan
-from torchship.release.schema import Matrix, Tool
-from torchship.release.settings import Settings
-from torchship.release.tasks import Context, Outcome, Status
-from torchship.release.tool_steps import PackTool, PackZipapp, extra_recipe, recipe, write_zipapp
-from torchship.release.tools import chosen_tools, paths_of, tool_wheel_problems, wheel_path
-from torchship.release.wheels import Wheel, read_wheel
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.schema import Matrix, Tool
+from torchship.release.matrix.settings import Settings
+from torchship.release.plan.planner import Plan
+from torchship.release.publishing import upload as uploading
+from torchship.release.publishing.merge import merge
+from torchship.release.run.manifest import ToolEntry, carried_tools, parse, write
+from torchship.release.run.tasks import Context, Outcome, Status
+from torchship.release.steps.conda.bootstrap import link_distributions
+from torchship.release.steps.pack.wheels import Wheel, read_wheel
+from torchship.release.steps.tools.packing import (
+    PackTool,
+    PackZipapp,
+    extra_recipe,
+    recipe,
+    write_zipapp,
+)
+from torchship.release.steps.tools.tools import (
+    chosen_tools,
+    paths_of,
+    tool_wheel_problems,
+    wheel_path,
+)
 
 pytestmark = pytest.mark.usefixtures("no_placeholders")
 
