@@ -14,9 +14,8 @@ from torchship.release.matrix.cells import all_cells
 from torchship.release.matrix.generated import PYPROJECT, SUPPORT_PAGE, expected
 from torchship.release.matrix.load import load
 from torchship.release.matrix.settings import make_settings
-from torchship.release.plan.host import Host
+from torchship.release.plan.machine import Compilers, Host
 from torchship.release.run.listing import github, json_list
-from torchship.release.steps.compile.toolchains import Compilers
 
 ENTRY = """
   "2.16":

@@ -20,7 +20,7 @@ from ruamel.yaml import YAML
 from torchship.release.matrix import cibuildwheel
 from torchship.release.matrix.cells import all_cells
 from torchship.release.matrix.settings import make_settings
-from torchship.release.plan.host import Host
+from torchship.release.plan.machine import Host
 from torchship.release.run.listing import json_list
 
 FOLDER = REPO / ".github" / "workflows"

@@ -25,7 +25,7 @@ from torchship.release import ReleaseError
 from torchship.release.matrix.cells import all_cells, arch_list, by_platform, select
 from torchship.release.matrix.load import load
 from torchship.release.matrix.settings import make_settings, native_platform
-from torchship.release.plan.host import Host
+from torchship.release.plan.machine import Host
 from torchship.release.run.listing import json_list
 from torchship.release.steps.compile import audit, emulation
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from small_releases import SOURCES, make_manifest
 
-from torchship.release.plan.host import Host
+from torchship.release.plan.machine import Host
 from torchship.release.run.collect import host_facts
 from torchship.release.run.manifest import (
     carried,

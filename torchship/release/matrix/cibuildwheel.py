@@ -23,6 +23,7 @@ from ..plan.host import probe
 from ..run.release import Release
 from ..run.store import source_epoch
 from ..run.tasks import GOOD, Status
+from ..steps.compile.objects import objects_of
 from ..steps.pack.distributions import gather, partial_version, prebuilt_variable, true_tag
 from ..steps.pack.wheels import read_wheel
 from .cells import all_cells, required
@@ -103,7 +104,7 @@ def before_all(selectors: Sequence[str]) -> int:
     plan = release.plan(pack=False)
     outcomes = release.do(plan)
     good = [cell for cell in plan.cells if outcomes[f"audit/{cell}"].status in GOOD]
-    tasks = [task.name for cell in good for task in plan.of[cell.name].binaries]
+    tasks = [task.name for cell in good for task in objects_of(cell, plan)]
     binaries = {path for name in tasks for path in outcomes[name].outputs}
     folder = gather(binaries, Path(target))
     names = ", ".join(sorted(path.name for path in folder.iterdir()))

@@ -4,38 +4,20 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from ...builder import BuildError, HostCompiler, find_host_compiler, glue_for
-from ...doctor.records import GlueName, TorchInstall
+from ...builder import BuildError, find_host_compiler, glue_for
+from ...doctor.records import GlueName
 from ...doctor.torch_probe import TorchNotFoundError, find_torch
 from .. import ReleaseError
 from ..matrix.cells import Cell, all_cells, select
 from ..matrix.schema import Matrix, pair
 from ..matrix.settings import Settings
 from ..steps.compile import emulation
-from ..steps.compile.environments import python_facts
-from ..steps.compile.toolchains import Compilers, Toolchain, choose, probe_compilers
-
-
-@dataclass(frozen=True)
-class Host:
-    """The facts about this machine that a run needs.
-
-    New environments are made from `python`: the base interpreter of the calling
-    environment, or the emulated one of another platform. `emulator` is qemu's name and
-    version in a run for another platform, in which `driver` (is there an NVIDIA driver?) is
-    False.
-    """
-
-    python: str
-    python_minor: str
-    torch: TorchInstall | None
-    compiler: HostCompiler | None
-    cuda: Compilers = field(default_factory=Compilers)
-    driver: bool = False
-    emulator: str | None = None
+from ..steps.compile.environments import borrowed_torch, python_facts
+from ..steps.compile.toolchains import Toolchain, probe_compilers, toolchain_of
+from .machine import Host
 
 
 def probe(python: str, settings: Settings) -> Host:
@@ -102,7 +84,7 @@ def _torch_obstacle(cell: Cell, host: Host) -> str | None:
 
 
 def _cuda_obstacle(cell: Cell, host: Host, matrix: Matrix) -> str | None:
-    choice = toolchain(str(cell.variant.kernels), host, matrix)
+    choice = toolchain_of(str(cell.variant.kernels), host, matrix)
     if isinstance(choice, Toolchain) and choice.clang is None:
         # An installed nvcc may be of a later minor than the one that the matrix names.
         version = choice.nvcc.version_text if choice.nvcc else choice.version
@@ -118,23 +100,6 @@ def _compiler_obstacle(host: Host, majors: tuple[int, int], user: str) -> str | 
     if gxx is None or low <= int(gxx[1]) <= high:
         return None
     return f"{user} takes g++ {low} to {high}, got {host.compiler}; set CXX to a g++ in this range"
-
-
-def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
-    """The environment's torch if it is a release that an optional cell's glue serves, else None."""
-    torch = host.torch
-    if torch and cell.optional and torch.is_release and cell.variant.glue.serves(torch):
-        return torch
-    return None
-
-
-def toolchain(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:
-    """The toolchain for CUDA kernels, or the reason why there is none.
-
-    None for CPU kernels.
-    """
-    entry = matrix.kernels.get(kernels)
-    return choose(entry, matrix, host.cuda) if entry and entry.toolkit else None
 
 
 def host_cell(host: Host, settings: Settings) -> Cell:

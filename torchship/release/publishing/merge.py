@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -178,8 +178,11 @@ def _join(shards: Shards, fat: Path, settings: Settings) -> Manifest:
             own = shards.manifests[shards.origin[name]].binaries
             binaries |= {file: own[file] for file in cell.binaries if file in own}
     hosts: dict[str, HostFacts] = {}
+    facts: dict[str, dict[str, Any]] = {}
     for manifest in manifests:
         hosts |= manifest.hosts
+        for step, own_facts in manifest.facts.items():
+            facts[step] = {**facts.get(step, {}), **own_facts}
     return Manifest(
         package=first.package,
         version=first.version,
@@ -199,6 +202,7 @@ def _join(shards: Shards, fat: Path, settings: Settings) -> Manifest:
         artefacts=artefacts(
             cells, settings.dist, sdists=sorted(sdists), fat_wheels=[fat], tools=tools
         ),
+        facts=facts,
         hosts=hosts,
     )
 

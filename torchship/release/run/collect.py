@@ -1,50 +1,38 @@
 """Makes the manifest from the outcomes of a run."""
 
 import hashlib
-import json
 import os
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...builder.sources import source_date
-from ...doctor.binary import read_binary
 from ...doctor.driver_probe import probe_devices
 from ..matrix.cells import Cell, all_cells
 from ..matrix.schema import Tool
 from ..matrix.settings import Settings
 from ..paths import write_atomically
-from ..plan.host import Host
-from ..plan.planner import Plan
+from ..plan.machine import Host
+from ..plan.plan import Plan
 from ..steps.pack.distributions import agreeing
-from ..steps.tools.tools import paths_of
+from ..steps.step import NOTHING, Part, Step
 from .manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manifest, Run, State, ToolEntry
 from .shell import redacted
 from .store import commit, digest
-from .tasks import GOOD, Outcome, Status
+from .tasks import GOOD, Outcome, Status, Task
 
 NO_GPU = "its CUDA kernels were compiled and checked, but not run, because no run had a GPU"
-# The facts of a smoke test's report that the manifest keeps, besides the project's version.
-FACTS = (
-    "torch",
-    "python",
-    "devices",
-    "variant",
-    "binaries",
-    "openmp",
-    "gradcheck",
-    "pytorch",
-)
-
-
 # What a file of a tool is.
 TOOL_KINDS: dict[str, Kind] = {".whl": "pure", ".conda": "noarch", ".pyz": "zipapp"}
 
 
-class Finished(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Finished:
     """A finished run, with the cells and the tools that it kept from the `previous` run.
 
     `sources` identifies the checkout before the run, and `changed` is what changed in it
@@ -67,8 +55,28 @@ class Finished(NamedTuple):
     def settings(self) -> Settings:
         return self.plan.settings
 
-    def outputs(self, task: str) -> tuple[Path, ...]:
-        return self.outcomes[task].outputs if task in self.outcomes else ()
+    @cached_property
+    def parts(self) -> dict[str, Part]:
+        """What the manifest says of each step, by the steps' names."""
+        return {name: self._part(task) for name, task in self.plan.tasks.items()}
+
+    def _part(self, task: Task[Any]) -> Part:
+        if not isinstance(task, Step) or task.name not in self.outcomes:
+            return NOTHING
+        outcome = self.outcomes[task.name]
+        if outcome.status not in GOOD:
+            return task.part_without(outcome.reason)
+        return task.part(task.made(outcome.outputs), self.settings)
+
+    def parts_of(self, subject: str) -> dict[str, Part]:
+        """The parts of the steps that serve a cell or a tool, by the steps' names."""
+        tasks = [task for task in self.plan.tasks.values() if subject in task.cells]
+        return {task.name: self.parts[task.name] for task in tasks}
+
+    def whole(self, kind: Kind) -> list[Path]:
+        """The files of a kind that belong to no single cell."""
+        wholes = [part.whole for part in self.parts.values() if part.whole]
+        return [path for path, own_kind in wholes if own_kind == kind]
 
 
 def collect(run: Finished) -> Manifest:
@@ -100,6 +108,7 @@ def collect(run: Finished) -> Manifest:
         tools=tools,
         binaries=_binaries(run),
         artefacts=_artefacts_of(run, cells, tools),
+        facts=_facts(run),
         hosts={host_key: host, **_earlier_hosts(run, [*cells.values(), *tools.values()])},
     )
 
@@ -118,7 +127,7 @@ def _cells(run: Finished, host: str) -> dict[str, CellEntry]:
         for cell in every_cell
         if cell.name in run.skipped
     }
-    cells |= {name: run.kept[name] for name in agreeing(wheels, run.outputs("fat-wheel"))}
+    cells |= {name: run.kept[name] for name in agreeing(wheels, run.whole("fat"))}
     cells |= {cell.name: _entry(cell, run, host) for cell in run.plan.cells}
     return {cell.name: cells[cell.name] for cell in every_cell if cell.name in cells}
 
@@ -137,8 +146,9 @@ def _tools(run: Finished, host: str) -> dict[str, ToolEntry]:
 def _tool_entry(tool: Tool, run: Finished, host: str) -> ToolEntry:
     """The manifest's entry of a tool; also joins the logs of the tool's steps in its log."""
     steps = _Steps.of(tool.name, run)
+    parts = run.parts_of(tool.name)
     dist = run.settings.dist
-    files = [path for path in paths_of(tool, run.settings) if dist / path in steps.outputs]
+    files = [path.relative_to(dist).as_posix() for part in parts.values() for path in part.files]
     state = _state(steps.unfinished, is_packed=bool(files))
     return ToolEntry(
         state=state,
@@ -147,6 +157,7 @@ def _tool_entry(tool: Tool, run: Finished, host: str) -> ToolEntry:
         steps=steps.seconds,
         log=steps.write_log(tool.name, run.settings),
         host=host,
+        facts={step: dict(part.facts) for step, part in parts.items() if part.facts},
     )
 
 
@@ -177,8 +188,8 @@ def _artefacts_of(
     return artefacts(
         cells,
         run.settings.dist,
-        sdists=run.outputs("sdist"),
-        fat_wheels=run.outputs("fat-wheel"),
+        sdists=run.whole("sdist"),
+        fat_wheels=run.whole("fat"),
         tools=tools,
     )
 
@@ -221,18 +232,23 @@ def _artefact(path: Path, dist: Path, kind: Kind, cells: list[str]) -> Artefact:
 def _entry(cell: Cell, run: Finished, host: str) -> CellEntry:
     """The manifest's entry of a cell; also joins the logs of the cell's steps in its log."""
     steps = _Steps.of(cell.name, run)
-    wheel = _first_output(run, f"wheel/{cell}")
+    parts = run.parts_of(cell.name)
+    dist = run.settings.dist
+    wheels = [part.wheel.relative_to(dist).as_posix() for part in parts.values() if part.wheel]
+    packages = [part.conda.relative_to(dist).as_posix() for part in parts.values() if part.conda]
+    wheel = next(iter(wheels), None)
     return CellEntry(
         state=_state(steps.unfinished, is_packed=wheel is not None),
         reason=steps.reason,
         torch=cell.torch.release,
         binaries=cell.files,
         wheel=wheel,
-        conda=_first_output(run, f"conda/{cell}"),
-        runs=list(_runs(cell, run)),
+        conda=next(iter(packages), None),
+        runs=list(_runs(cell, parts)),
         steps=steps.seconds,
         log=steps.write_log(cell.name, run.settings),
         host=host,
+        facts={step: dict(part.facts) for step, part in parts.items() if part.facts},
     )
 
 
@@ -262,10 +278,6 @@ class _Steps(NamedTuple):
         """The durations of the finished steps."""
         return {o.task: round(o.seconds, 2) for o in self.outcomes if o.status in GOOD}
 
-    @property
-    def outputs(self) -> set[Path]:
-        return {path for outcome in self.outcomes for path in outcome.outputs}
-
     def write_log(self, name: str, settings: Settings) -> str:
         """Joins the logs of the steps; returns the path of the log in `dist`."""
         log = settings.cell_logs / f"{name}.log"
@@ -282,13 +294,6 @@ def _state(unfinished: Sequence[Outcome], *, is_packed: bool) -> State:
     return "partial" if is_packed else "skipped"
 
 
-def _first_output(run: Finished, task: str) -> str | None:
-    """The path of a task's first output in the folder `dist`; None if there is none."""
-    for path in run.outputs(task):
-        return path.relative_to(run.settings.dist).as_posix()
-    return None
-
-
 def log_of(outcome: Outcome) -> str:
     """The part of a cell's log for one step."""
     lines = [f"=== {outcome.task}: {outcome.status.value}, {outcome.seconds:.1f} s"]
@@ -299,24 +304,11 @@ def log_of(outcome: Outcome) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def _runs(cell: Cell, run: Finished) -> Iterator[Run]:
-    """The runs of a cell; the last output of a successful step is the smoke test's report."""
-    used_gpu = False
-    steps = {"venv": f"venv/{cell}", "fat": f"fat-run/{cell.glue}", "conda": f"prefix/{cell}"}
-    for kind, step in steps.items():
-        if step not in run.outcomes or cell.name not in run.plan.tasks[step].cells:
-            continue
-        outcome = run.outcomes[step]
-        if outcome.status not in GOOD:
-            yield Run(kind=kind, ran=False, why_not=outcome.reason)
-            continue
-        report = json.loads(outcome.outputs[-1].read_text(encoding="utf-8"))
-        names = (run.settings.project.distribution, *FACTS)
-        facts = {name: report[name] for name in names if name in report}
-        facts["comparisons"] = len(report["comparisons"])
-        facts["failed"] = report["failed"]
-        used_gpu = used_gpu or "cuda" in report.get("devices", [])
-        yield Run(kind=kind, ran=True, facts=facts)
+def _runs(cell: Cell, parts: Mapping[str, Part]) -> Iterator[Run]:
+    """The runs of a cell, in the order of its steps."""
+    runs = [run for part in parts.values() for run in part.runs]
+    yield from runs
+    used_gpu = any("cuda" in run.facts.get("devices", []) for run in runs)
     if cell.cuda_major is not None and not used_gpu:
         yield Run(kind="gpu", ran=False, why_not=NO_GPU)
 
@@ -326,21 +318,15 @@ def _binaries(run: Finished) -> dict[str, Binary]:
     kept = {name for cell in run.kept.values() for name in cell.binaries}
     earlier = run.previous.binaries if run.previous else {}
     binaries = {name: binary for name, binary in earlier.items() if name in kept}
-    for step in run.plan.tasks:
-        if step.startswith(("glue/", "kernels/")):
-            binaries |= {path.name: describe(path) for path in run.outputs(step)}
+    for part in run.parts.values():
+        binaries |= part.binaries
     return dict(sorted(binaries.items()))
 
 
-def describe(path: Path) -> Binary:
-    binary = read_binary(path)
-    return Binary(
-        sha256=digest(path),
-        size=binary.size,
-        record=json.loads(binary.record.text) if binary.record else {},
-        needed=list(binary.needed),
-        versions={name: ".".join(map(str, v)) for name, v in binary.floors.items()},
-    )
+def _facts(run: Finished) -> dict[str, dict[str, Any]]:
+    """What steps that serve no single cell or tool know, by the steps' names."""
+    whole = [task.name for task in run.plan.tasks.values() if not task.cells]
+    return {name: dict(run.parts[name].facts) for name in whole if run.parts[name].facts}
 
 
 def host_facts(host: Host) -> HostFacts:

@@ -13,12 +13,15 @@ from rich.table import Table
 from ..matrix.cells import Cell
 from ..matrix.schema import Tool
 from ..matrix.settings import Settings
-from ..plan.host import Host, host_cell, obstacle, toolchain
-from ..plan.planner import Plan
+from ..plan.host import host_cell, obstacle
+from ..plan.machine import Host
+from ..plan.plan import Plan
+from ..steps.compile.objects import CompileStep
+from ..steps.compile.toolchains import toolchain_of
 from .manifest import CellEntry, Manifest
 from .shell import TAIL
 from .store import read_stamp
-from .tasks import Outcome, Status, Task
+from .tasks import AnyTask, Outcome, Status
 
 STYLES = {"done": "green", "unchanged": "cyan", "FAILED": "bold red", "failed": "bold red"}
 LINES = 4  # the most lines of a cell's reason in the table
@@ -73,7 +76,7 @@ def list_cells(cells: Sequence[Cell], host: Host, settings: Settings, console: C
 
 def cell_facts(cell: Cell, host: Host, settings: Settings) -> CellFacts:
     reason = obstacle(cell, host, settings)
-    choice = None if reason else toolchain(str(cell.variant.kernels), host, settings.matrix)
+    choice = None if reason else toolchain_of(str(cell.variant.kernels), host, settings.matrix)
     return CellFacts(
         cell=cell.name,
         glue=cell.glue,
@@ -117,9 +120,11 @@ def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     for task in plan.tasks.values():
         state = "made before" if read_stamp(plan.settings.build, task.name) else "to make"
         console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)
+    for name, reason in plan.absent.items():
+        console.print(f"{name:44} {'not planned':12} {reason}", markup=False, soft_wrap=True)
     for name, reason in skipped.items():
         console.print(f"skipped {name}: {reason}", markup=False)
-    compiled = [t for t in plan.tasks.values() if t.name.startswith(("glue/", "kernels/"))]
+    compiled = [task for task in plan.tasks.values() if isinstance(task, CompileStep)]
     without_sharing = sum(len(task.cells) for task in compiled)
     console.print(
         f"{len(plan.cells)} cells, {len(plan.tools)} tools, {len(plan.tasks)} tasks; "
@@ -133,7 +138,9 @@ class Reporter(AbstractContextManager["Reporter"]):
     On a terminal, also shows a progress bar during the run.
     """
 
-    def __init__(self, console: Console, tasks: Sequence[Task], *, verbose: bool = False) -> None:
+    def __init__(
+        self, console: Console, tasks: Sequence[AnyTask], *, verbose: bool = False
+    ) -> None:
         self.console = console
         self.verbose = verbose
         self._running: list[str] = []
@@ -152,13 +159,13 @@ class Reporter(AbstractContextManager["Reporter"]):
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def started(self, task: Task) -> None:
+    def started(self, task: AnyTask) -> None:
         self._running.append(task.name)
         self._bar.update(self._task, description=", ".join(self._running))
         if not self.console.is_terminal:
             self.console.print(f"           {task.name} ...", highlight=False, soft_wrap=True)
 
-    def finished(self, task: Task, outcome: Outcome) -> None:
+    def finished(self, task: AnyTask, outcome: Outcome) -> None:
         if task.name in self._running:
             self._running.remove(task.name)
         self._bar.update(self._task, description=", ".join(self._running) or "waiting", advance=1)

@@ -75,7 +75,8 @@ class CellEntry(Strict):
 
     In the state `partial`, the wheel was packed, but another step was skipped. `steps` has
     the seconds of each finished step, also if an earlier run did it. `binaries` has keys of
-    `Manifest.binaries`; `host` is a key of `Manifest.hosts`: who built or skipped the cell.
+    `Manifest.binaries`; `host` is a key of `Manifest.hosts`: who built or skipped the cell. `facts`
+    has what only a step knows, by the step's name.
     """
 
     state: State
@@ -88,6 +89,7 @@ class CellEntry(Strict):
     steps: dict[str, float] = Field(default_factory=dict)
     log: InnerPath | None = None
     host: str = ""
+    facts: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     @property
     def packed(self) -> bool:
@@ -98,8 +100,8 @@ class CellEntry(Strict):
 class ToolEntry(Strict):
     """A pure Python distribution, its files, and the reason why it is not `done`.
 
-    It is `partial` if its wheel was made, but another step was skipped. `steps`, `log` and
-    `host` are as in a cell's entry.
+    It is `partial` if its wheel was made, but another step was skipped. `steps`, `log`,
+    `host` and `facts` are as in a cell's entry.
     """
 
     state: State
@@ -108,6 +110,7 @@ class ToolEntry(Strict):
     steps: dict[str, float] = Field(default_factory=dict)
     log: InnerPath | None = None
     host: str = ""
+    facts: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
 
 class HostFacts(Strict):
@@ -132,7 +135,8 @@ class Manifest(Strict):
     sources of the artefacts are not known, so `artefacts` is empty. `sources` is a hash of
     the commit and the files. `base_channel` is a URL (several after some merges); None for
     bootstrap. `missing` says why the fat wheel lacks cells; a whole one may lack those in
-    `optional`. `tools` has the tools that were made with the cells.
+    `optional`. `tools` has the tools that were made with the cells. `facts` has what steps know
+    that serve no single cell or tool, by their names.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -154,6 +158,7 @@ class Manifest(Strict):
     tools: dict[str, ToolEntry] = Field(default_factory=dict)
     binaries: dict[str, Binary]
     artefacts: list[Artefact]
+    facts: dict[str, dict[str, Any]] = Field(default_factory=dict)
     hosts: dict[str, HostFacts]
 
     @property

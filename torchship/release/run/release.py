@@ -15,10 +15,14 @@ from rich.console import Console
 from .. import ReleaseError
 from ..matrix.cells import part_of
 from ..matrix.settings import Settings
-from ..plan.host import Host, chosen_cells, obstacle
-from ..plan.planner import ROOM, Plan
+from ..plan.host import chosen_cells, obstacle
+from ..plan.machine import Host
+from ..plan.plan import Plan
+from ..plan.planner import fill
+from ..steps.compile.environments import ROOM
 from ..steps.conda.packages import CONDA_FORGE, conda_forge_in_reach
-from ..steps.pack.distributions import package_sources, write_index
+from ..steps.pack.distributions import write_index
+from ..steps.pack.sources import package_sources
 from ..steps.tools.tools import chosen_tools
 from .collect import Finished, collect
 from .listing import Reporter, show_plan, summary
@@ -54,14 +58,16 @@ class Release:
         self.base_channel = base_channel(self.channel, self.console, self.settings)
 
     def plan(self, carried: Mapping[str, Path] | None = None, *, pack: bool = True) -> Plan:
-        return Plan(
-            settings=self.settings,
-            host=self.host,
-            cells=self.cells,
-            channel=self.base_channel,
-            carried=carried or {},
-            pack=pack,
-            tools=self.tools,
+        return fill(
+            Plan(
+                settings=self.settings,
+                host=self.host,
+                cells=self.cells,
+                channel=self.base_channel,
+                carried=carried or {},
+                pack=pack,
+                tools=self.tools,
+            )
         )
 
     def show(self) -> None:

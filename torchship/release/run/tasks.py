@@ -11,18 +11,22 @@ import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from .. import ReleaseError
 from ..matrix.settings import Settings
 from .processes import deferred
 from .shell import Log, explain, is_disk_full, redacted
 from .store import Stamp, digest, key_of, read_stamp, relative, stamp_file, write_stamp
+
+#: What a step makes, as the steps that read it see it.
+Made = TypeVar("Made")
+MadeCovariant = TypeVar("MadeCovariant", covariant=True)
 
 
 class Status(str, Enum):
@@ -60,11 +64,11 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Task(ABC):
+class Task(ABC, Generic[MadeCovariant]):
     """One step of a run. A step is a subclass, whose fields say what the step works on.
 
-    A field that is a task, or a tuple of tasks, is a dependency: the step runs after it and
-    reads its outputs. `after` has further tasks that must come first. The step is skipped
+    The step runs after the tasks in `reads`, whose outputs it reads. `after` has further tasks that
+    must come first. The step is skipped
     unless all of them succeed; a step that runs `anyway` may find their temporary outputs
     deleted.
 
@@ -75,7 +79,7 @@ class Task(ABC):
     """
 
     name: str
-    after: tuple["Task", ...] = ()
+    after: "Tasks" = ()
     anyway: bool = False
     inputs: tuple[Path, ...] = ()
     temporary: tuple[Path, ...] = ()
@@ -86,6 +90,15 @@ class Task(ABC):
     def run(self, context: "Context") -> Sequence[Path]:
         """Does the step; returns the files and folders that it made."""
 
+    @abstractmethod
+    def made(self, paths: Sequence[Path]) -> MadeCovariant:
+        """The outputs by their names, out of the paths that `run` has returned."""
+
+    @property
+    def reads(self) -> "Tasks":
+        """The tasks whose outputs the step reads."""
+        return ()
+
     @property
     def own_fields(self) -> dict[str, object]:
         """The values of the fields that the subclass adds, by name."""
@@ -94,12 +107,31 @@ class Task(ABC):
         return {name: getattr(self, name) for name in names}
 
     @property
-    def needs(self) -> tuple["Task", ...]:
+    def needs(self) -> "Tasks":
         """The tasks that come before this one."""
-        return tuple(dict.fromkeys([*_tasks_in(self.own_fields.values()), *self.after]))
+        return tuple(dict.fromkeys([*self.reads, *self.after]))
 
     def __str__(self) -> str:
         return self.name
+
+
+#: A task, and tasks, whatever they make.
+AnyTask = Task[Any]
+Tasks = tuple[AnyTask, ...]
+
+
+class FileTask(Task[Path]):
+    """A step that makes one file or folder."""
+
+    def made(self, paths: Sequence[Path]) -> Path:
+        return paths[0]
+
+
+class CheckTask(Task[None]):
+    """A step that makes nothing that another one reads."""
+
+    def made(self, paths: Sequence[Path]) -> None:
+        return None
 
 
 def _without_tasks(value: object) -> object:
@@ -109,14 +141,6 @@ def _without_tasks(value: object) -> object:
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return [_without_tasks(inner) for inner in value]
     return value
-
-
-def _tasks_in(values: Iterable[object]) -> Iterator[Task]:
-    for value in values:
-        if isinstance(value, Task):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _tasks_in(value)
 
 
 class Context(NamedTuple):
@@ -129,25 +153,25 @@ class Context(NamedTuple):
     jobs: int = 1
     outcomes: Mapping[str, Outcome] = {}
 
-    def output(self, task: Task) -> Path:
-        """The first output of a task that the running task needs."""
-        return self.outcomes[task.name].outputs[0]
+    def output(self, task: Task[Made]) -> Made:
+        """What a task has made that the running task reads."""
+        return task.made(self.outcomes[task.name].outputs)
 
-    def outputs(self, tasks: Iterable[Task]) -> tuple[Path, ...]:
-        """The first output of each task."""
+    def outputs(self, tasks: Iterable[Task[Made]]) -> tuple[Made, ...]:
+        """What each task has made."""
         return tuple(self.output(task) for task in tasks)
 
 
 class Listener(Protocol):
     """Hears of each task that starts to work, and of each that has ended."""
 
-    def started(self, task: Task) -> None: ...
+    def started(self, task: AnyTask) -> None: ...
 
-    def finished(self, task: Task, outcome: Outcome) -> None: ...
+    def finished(self, task: AnyTask, outcome: Outcome) -> None: ...
 
 
 def run_tasks(
-    tasks: Sequence[Task],
+    tasks: Sequence[AnyTask],
     folder: Path,
     listener: Listener,
     *,
@@ -164,7 +188,7 @@ def run_tasks(
     KeyboardInterrupt after a signal.
     """
     run = _Run(tasks, folder, listener, settings=settings, jobs=jobs)
-    running: dict[Future[Outcome], Task] = {}
+    running: dict[Future[Outcome], AnyTask] = {}
     with deferred() as stop, ThreadPoolExecutor(max_workers=jobs) as pool:
         while run.waiting or running:
             while len(running) < jobs and (task := run.next(room, idle=not running)):
@@ -183,7 +207,7 @@ class _Run:
 
     def __init__(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[AnyTask],
         folder: Path,
         listener: Listener,
         *,
@@ -200,10 +224,10 @@ class _Run:
         self._needs = {task: task.needs for task in tasks}
         self._disk_full = False
         self._temporary = [task for task in tasks if task.temporary]  # not deleted yet
-        self._done: set[Task] = set()  # by this run
+        self._done: set[AnyTask] = set()  # by this run
         self._again = threading.RLock()
 
-    def next(self, room: float, *, idle: bool) -> Task | None:
+    def next(self, room: float, *, idle: bool) -> AnyTask | None:
         """The next task that may start now; None if there is none."""
         used = sum(task.disk for task in self._temporary if task not in self.waiting)
         ready = [task for task in self.waiting if self._is_ready(task)]
@@ -211,10 +235,10 @@ class _Run:
         # If no task runs, no task will make room, so the next task may exceed the limit.
         return next(iter(fitting or (ready if idle else ())), None)
 
-    def _is_ready(self, task: Task) -> bool:
+    def _is_ready(self, task: AnyTask) -> bool:
         return all(need.name in self.outcomes for need in self._needs[task])
 
-    def finish(self, task: Task, outcome: Outcome) -> None:
+    def finish(self, task: AnyTask, outcome: Outcome) -> None:
         self.outcomes[task.name] = outcome
         self._disk_full = self._disk_full or outcome.disk_full
         self.listener.finished(task, outcome)
@@ -228,7 +252,7 @@ class _Run:
                 for folder in old.temporary:
                     shutil.rmtree(folder, ignore_errors=True)
 
-    def one(self, task: Task) -> Outcome:
+    def one(self, task: AnyTask) -> Outcome:
         """Runs a task unless it is blocked or its outputs are still valid."""
         if obstacle := self._obstacle(task):
             return Outcome(task.name, Status.SKIPPED, reason=obstacle, blocked=True)
@@ -254,7 +278,7 @@ class _Run:
                 disk_full=is_disk_full(error),
             )
 
-    def _obstacle(self, task: Task) -> str:
+    def _obstacle(self, task: AnyTask) -> str:
         """Why a task cannot run: a full disk, or a needed task that is not done.
 
         "" if it can.
@@ -273,7 +297,7 @@ class _Run:
                 return f"{need} was skipped: {outcome.reason}"
         return ""
 
-    def _reuse_or_do(self, task: Task, log_file: Path) -> Outcome:
+    def _reuse_or_do(self, task: AnyTask, log_file: Path) -> Outcome:
         key = self._key(task)
         status = Status.REUSED
         stamp = read_stamp(self.folder, task.name)
@@ -295,10 +319,10 @@ class _Run:
             log=log_file,
         )
 
-    def _is_intact(self, stamp: Stamp, task: Task) -> bool:
+    def _is_intact(self, stamp: Stamp, task: AnyTask) -> bool:
         return stamp.is_intact(self.settings.repo, without=task.temporary)
 
-    def _key(self, task: Task) -> str:
+    def _key(self, task: AnyTask) -> str:
         """A hash of all that decides the result of the task."""
         before = [self.outcomes[need.name] for need in self._needs[task]]
         facts = {
@@ -309,7 +333,7 @@ class _Run:
         }
         return key_of(task.name, task.inputs, facts, self.settings.repo)
 
-    def _do(self, task: Task, key: str, log: Log) -> Stamp:
+    def _do(self, task: AnyTask, key: str, log: Log) -> Stamp:
         begin = time.monotonic()
         outputs = task.run(Context(log, self.settings, self.jobs, self.outcomes))
         seconds = round(time.monotonic() - begin, 2)
@@ -321,7 +345,7 @@ class _Run:
         self._done.add(task)
         return stamp
 
-    def _bring_back(self, task: Task, log: Log) -> None:
+    def _bring_back(self, task: AnyTask, log: Log) -> None:
         """Makes a deleted temporary output again, once for all readers."""
         if not task.temporary:
             return

@@ -19,9 +19,14 @@ from ....doctor.records import RECORD_SECTION, BinaryRecord, dotted, parse_versi
 from ... import ReleaseError
 from ...matrix.cells import Cell
 from ...paths import tool
+from ...plan.plan import Plan
 from ...run.shell import CommandFailed, Log, clean_env
-from ...run.tasks import Context, Task
-from .emulation import ldd_of
+from ...run.tasks import CheckTask, Context, Task, Tasks
+from ..step import CellStep
+from . import emulation
+from .environments import MakeTorchEnv
+from .objects import objects_of
+from .toolchains import MakeToolkit
 
 if TYPE_CHECKING:
     from auditwheel.policy import WheelPolicies
@@ -47,7 +52,7 @@ def page_size(machine: str) -> int:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Audit(Task):
+class Audit(CellStep[None], CheckTask):
     """Checks every binary of the cell, and logs its size and the symbol versions that it needs.
 
     `env` makes the environment with the torch that the glue was compiled against, and
@@ -56,12 +61,32 @@ class Audit(Task):
     of the CUDA kernels. The step has no outputs; it raises ReleaseError with every problem.
     """
 
+    kind = "audit"
     cell: Cell
-    env: Task
-    binaries: tuple[Task, ...]
-    toolkit: Task | None
+    env: Task[Path]
+    binaries: tuple[Task[Path], ...]
+    toolkit: Task[Path] | None
     manylinux: str
     natives: tuple[Path, ...]
+
+    @classmethod
+    def plan(cls, cell: Cell, plan: Plan) -> "Audit":
+        natives = emulation.natives(cell, plan.settings)
+        step = cls(
+            name=f"{cls.kind}/{cell}",
+            cell=cell,
+            binaries=objects_of(cell, plan),
+            env=MakeTorchEnv.plan(cell, plan),
+            toolkit=MakeToolkit.plan(str(cell.variant.kernels), cell, plan),
+            manylinux=plan.settings.matrix.package.manylinux,
+            natives=natives,
+            inputs=tuple(path for path in natives if path.exists()),
+        )
+        return plan.add(step, cell)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.env, *self.binaries, *([self.toolkit] if self.toolkit else []))
 
     def run(self, context: Context) -> Sequence[Path]:
         binaries = context.outputs(self.binaries)
@@ -72,7 +97,7 @@ class Audit(Task):
                 path,
                 self.cell,
                 folders=self._libraries(context),
-                ldd=ldd_of(context.settings),
+                ldd=emulation.ldd_of(context.settings),
             )
         problems += self._differences(context.log, binaries)
         for record in map(read_binary, binaries):

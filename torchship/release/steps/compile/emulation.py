@@ -13,11 +13,16 @@ from functools import cache
 from pathlib import Path
 
 from ....builder import HostCompiler
+from ...matrix.cells import Cell
 from ...matrix.settings import Settings
 from ...paths import fresh, write_script
+from ...plan.plan import Plan
 from ...run.shell import output_of
-from ...run.tasks import Context, Task
-from .environments import apt
+from ...run.tasks import Context, FileTask, Tasks
+from .downloads import apt
+
+#: Why a step is not planned in a run for another platform.
+SLOW = "under qemu it would be slow; the run of the thin wheel tries the same binaries"
 
 
 def root_of(settings: Settings) -> Path:
@@ -111,7 +116,7 @@ def version(settings: Settings) -> str | None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class UnpackPython(Task):
+class UnpackPython(FileTask):
     """Unpacks Debian's Python for the run's platform.
 
     Makes the scripts `python3` and `ldd`.
@@ -139,3 +144,24 @@ class UnpackPython(Task):
         )
         context.log.run([python, "-c", "import platform; print(platform.platform())"])
         return [python, ldd]
+
+
+def natives(cell: Cell, settings: Settings) -> tuple[Path, ...]:
+    """This machine's own builds of a cell's CUDA kernels, which one for another platform must
+    equal; none in a native run."""
+    if not settings.is_foreign or not cell.cuda_major:
+        return ()
+    name = f"kernels-{cell.variant.kernels}"
+    return (settings.native_binaries / name / f"{name}.so",)
+
+
+def tasks(cell: Cell, plan: Plan) -> Tasks:
+    """What must be done before another platform's Python runs; nothing on this machine's own."""
+    if not plan.settings.is_foreign:
+        return ()
+    step = UnpackPython(
+        name="root",
+        debian=plan.settings.matrix.platforms[cell.platform].debian,
+        minor=plan.host.python_minor,
+    )
+    return (plan.add(step, cell),)

@@ -1,35 +1,34 @@
-"""Finds the Pythons of this machine, makes environments from them, and unpacks Debian's packages.
-
-uv fetches torch from PyPI, or from where PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and
-PIP_FIND_LINKS point. The tool fetches a download with a wrong hash once more; a second
-wrong hash is a failure.
-"""
+"""Finds the Pythons of this machine, and makes environments with torch from them."""
 
 import contextlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from ....doctor.records import TorchInstall
 from ... import ReleaseError
+from ...matrix.cells import Cell
+from ...matrix.settings import Settings
 from ...paths import fresh, tool
-from ...run.shell import CommandFailed, Log, clean_env
-from ...run.tasks import Context, Task
+from ...plan.machine import Host
+from ...plan.plan import Plan
+from ...run.shell import Log
+from ...run.tasks import Context, FileTask, Tasks
+from . import emulation
+from .downloads import uv
 
-REMEDY = "Is the package index in reach? The tool uses PIP_INDEX_URL and PIP_FIND_LINKS"
-# The messages of uv and pip for a wrong hash.
-WRONG_HASH = re.compile(r"hash(es)? (mismatch|do not match)|do not match the hashes", re.IGNORECASE)
-TWICE = (
-    "The hash of a download was wrong twice: the index, or a proxy before the index, serves "
-    "another file than the announced one; try again later, or name another index in PIP_INDEX_URL"
-)
+# The bytes of an unpacked torch, which uv's cache and an environment share by hard links.
+# ROOM is for two torches with CUDA, so that the tool can fetch one while it uses the other.
+CUDA_TORCH = 7_500_000_000
+CPU_TORCH = 1_200_000_000
+ROOM = 2 * CUDA_TORCH
 # A program that describes the base interpreter of the Python that runs it.
 _CODE = """
 import json, os, sys, sysconfig
@@ -77,6 +76,14 @@ def interpreter(minor: str) -> str | None:
     return None
 
 
+def borrowed_torch(cell: Cell, host: Host) -> TorchInstall | None:
+    """The environment's torch if it is a release that an optional cell's glue serves, else None."""
+    torch = host.torch
+    if torch and cell.optional and torch.is_release and cell.variant.glue.serves(torch):
+        return torch
+    return None
+
+
 class TorchEnv(NamedTuple):
     """An environment with a torch that uv installs, or with a link to the folder `borrowed`.
 
@@ -95,12 +102,53 @@ class TorchEnv(NamedTuple):
     def name(self) -> str:
         return self.folder.name
 
+    @classmethod
+    def of(cls, cell: Cell, plan: Plan) -> "TorchEnv":
+        """The environment with the torch that the cell's glue is compiled against."""
+        settings, host = plan.settings, plan.host
+        release = cell.torch.release
+        borrowed = borrowed_torch(cell, host)
+        if borrowed:
+            name = f"torch-{borrowed.version}-abi{borrowed.cxx11_abi}"
+            return cls(settings.envs / name, host.python, release, borrowed=borrowed.root)
+        name = f"torch-{release}-py{host.python_minor}"
+        cache = None if cell.stable else own_cache(name, settings)
+        return cls(settings.envs / name, host.python, release, cache)
+
+
+def own_cache(env_name: str, settings: Settings) -> Path:
+    """A cache of uv for one environment, which is deleted with it."""
+    return settings.cache / f"uv-{env_name}"
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MakeTorchEnv(Task):
-    """Makes the environment with the torch to compile against; the output is its folder."""
+class MakeTorchEnv(FileTask):
+    """Makes the environment with the torch to compile against; the output is its folder.
+
+    An environment with its own cache is temporary.
+    """
 
     env: TorchEnv
+
+    @classmethod
+    def plan(
+        cls, cell: Cell, plan: Plan, *, env: TorchEnv | None = None, after: Tasks = ()
+    ) -> "MakeTorchEnv":
+        """Without `env`, the cell's own."""
+        env = env or TorchEnv.of(cell, plan)
+        temporary: tuple[Path, ...] = ()
+        disk = 0
+        if env.cache:
+            temporary = (env.folder, env.cache)
+            disk = CUDA_TORCH if cell.torch.cuda else CPU_TORCH
+        step = cls(
+            name=f"env/{env.name}",
+            env=env,
+            after=(*after, *emulation.tasks(cell, plan)),
+            temporary=temporary,
+            disk=disk,
+        )
+        return plan.add(step, cell)
 
     def run(self, context: Context) -> Sequence[Path]:
         env = self.env
@@ -115,7 +163,7 @@ class MakeTorchEnv(Task):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FetchHeaders(Task):
+class FetchHeaders(FileTask):
     """Unpacks a torch's wheel without what it requires, to compile against; the output is its
     folder.
 
@@ -125,6 +173,19 @@ class FetchHeaders(Task):
     release: str
     python_minor: str
     machine: str
+
+    @classmethod
+    def plan(cls, cell: Cell, plan: Plan) -> "FetchHeaders | None":
+        """None if the cell's glue is compiled with the headers of its own torch."""
+        if cell.headers is None:
+            return None
+        step = cls(
+            name=f"headers/torch-{cell.headers.release}",
+            release=cell.headers.release,
+            python_minor=cell.headers.pythons[0],
+            machine=plan.settings.machine,
+        )
+        return plan.add(step, cell)
 
     def run(self, context: Context) -> Sequence[Path]:
         folder = fresh(context.settings.build / self.name)
@@ -155,70 +216,3 @@ def make_venv(log: Log, folder: Path, env: TorchEnv, requirements: Sequence[str 
         (site / "borrowed.pth").write_text(f"{env.borrowed.parent}\n", encoding="utf-8")
     uv(log, arguments, find_links=env.find_links)
     return interpreter
-
-
-def uv_settings(*, find_links: bool = True) -> dict[str, str]:
-    """pip's index variables as uv's.
-
-    Command-line options would show the passwords in the URLs.
-    """
-    names = ("INDEX_URL", "EXTRA_INDEX_URL")
-    settings = {name: os.environ.get(f"PIP_{name}", "") for name in names}
-    if find_links:
-        settings["FIND_LINKS"] = ",".join(os.environ.get("PIP_FIND_LINKS", "").split())
-    return {f"UV_{name}": value for name, value in settings.items() if value}
-
-
-def uv(log: Log, arguments: Sequence[str | Path], *, find_links: bool = True) -> None:
-    """Runs `uv`.
-
-    After a wrong hash of a download, runs it once more and refreshes its cache.
-    """
-    env = clean_env(log.settings.project, **uv_settings(find_links=find_links))
-    _fetch(log, [tool("uv"), *arguments], env, without_cache="--refresh")
-
-
-def pip(log: Log, arguments: Sequence[str | Path]) -> None:
-    """Runs the tool's own `pip`; after a wrong hash, runs it once more without its cache."""
-    command = [sys.executable, "-m", "pip", *arguments]
-    _fetch(log, command, clean_env(log.settings.project), without_cache="--no-cache-dir")
-
-
-def _fetch(
-    log: Log, command: Sequence[str | Path], env: Mapping[str, str], *, without_cache: str
-) -> None:
-    """Runs the command; after a wrong hash, once more with the option `without_cache`."""
-    try:
-        log.run(command, env=env, remedy=REMEDY)
-    except CommandFailed as error:
-        if not WRONG_HASH.search(error.log_end):
-            raise
-        log.write("the hash of a download is wrong: fetching again, not from the cache")
-        log.run([*command, without_cache], env=env, remedy=TWICE)
-
-
-def apt(log: Log, place: Path, packages: Sequence[str], debian: str = "") -> None:
-    """Unpacks Debian's packages and their dependencies into the folder `place`, without root.
-
-    It leaves out what this machine has, unless `debian` names an architecture.
-    """
-    state = fresh(place.with_name("apt"))
-    (state / "status").touch()
-    for folder in ("state/lists/partial", "cache/archives/partial"):
-        (state / folder).mkdir(parents=True)
-    settings = [f"Dir::Cache={state}/cache", "APT::Sandbox::User=root", "Debug::NoLocking=1"]
-    if debian:
-        settings += [f"APT::Architecture={debian}", f"APT::Architectures::={debian}"]
-        settings += [f"Dir::State={state}/state", f"Dir::State::status={state}/status"]
-    command = ["apt-get", "-qq"]
-    for setting in settings:
-        command += ["-o", setting]
-    remedy = "Is Debian's mirror in reach? Run apt-get update"
-    if debian:
-        remedy = f"Does the mirror in /etc/apt have {debian}? Ubuntu has it on another mirror"
-        log.run([*command, "update"], remedy=remedy)
-    download = ["install", "-y", "--no-install-recommends", "--download-only", *packages]
-    log.run([*command, *download], remedy=remedy)
-    for archive in sorted(state.glob("cache/archives/*.deb")):
-        log.run(["dpkg", "-x", archive, place])
-    shutil.rmtree(state)

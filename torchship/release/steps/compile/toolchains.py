@@ -10,24 +10,19 @@ from pathlib import Path
 
 from .... import builder
 from ... import ReleaseError
+from ...matrix.cells import Cell
 from ...matrix.schema import Kernels, Matrix, Toolkit
 from ...paths import fresh, write_script
+from ...plan.machine import Compilers, Host
+from ...plan.plan import Plan
 from ...run.shell import Log, output_of
-from ...run.tasks import Context, Task
-from .environments import apt, uv
+from ...run.tasks import Context, FileTask
+from . import emulation
+from .downloads import apt, uv
 
 ADAPTER = Path(__file__).with_name("fatbinary.py")
 LIBRARIES = "usr/lib/x86_64-linux-gnu"  # in Debian's packages
 NEWEST_CLANG = 30  # the tool looks for clang++-NN with NN below this number
-
-
-@dataclass(frozen=True)
-class Compilers:
-    """The installed nvccs, the installed clang++s (major, path), and the clang packages of apt."""
-
-    nvccs: tuple[builder.CudaToolkit, ...] = ()
-    clangs: tuple[tuple[int, str], ...] = ()
-    debian: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -118,11 +113,25 @@ def home_of(path: Path) -> Path:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MakeToolkit(Task):
+class MakeToolkit(FileTask):
     """Makes a toolkit's folder from PyPI's wheels, and if needed from Debian's clang package."""
 
     toolchain: Toolchain
     wheels: Toolkit
+
+    @classmethod
+    def plan(cls, kernels: str, cell: Cell, plan: Plan) -> "MakeToolkit | None":
+        """None for CPU kernels and for an installed nvcc."""
+        choice = chosen_toolchain(kernels, plan)
+        if choice is None or choice.nvcc:
+            return None
+        step = cls(
+            name=f"toolkit/{choice.name}",
+            toolchain=choice,
+            wheels=plan.settings.matrix.toolkits[choice.version],
+            inputs=(ADAPTER,),
+        )
+        return plan.add(step, cell)
 
     def run(self, context: Context) -> Sequence[Path]:
         folder = fresh(context.settings.toolkits / self.toolchain.name)
@@ -171,7 +180,7 @@ def _arrange_for_clang(wheels: Path, cuda: Path) -> None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class InstallRuntime(Task):
+class InstallRuntime(FileTask):
     """Installs CUDA's runtime for the platform of `python`.
 
     The output is the library's folder.
@@ -179,6 +188,20 @@ class InstallRuntime(Task):
 
     version: str
     python: str
+
+    @classmethod
+    def plan(cls, kernels: str, cell: Cell, plan: Plan) -> "InstallRuntime | None":
+        """None for CPU kernels, and in a native run."""
+        choice = chosen_toolchain(kernels, plan)
+        if choice is None or not plan.settings.is_foreign:
+            return None
+        step = cls(
+            name=f"toolkit/runtime-{choice.version}",
+            version=choice.version,
+            python=plan.host.python,
+            after=emulation.tasks(cell, plan),
+        )
+        return plan.add(step, cell)
 
     def run(self, context: Context) -> Sequence[Path]:
         folder = fresh(context.settings.toolkits / f"runtime-{self.version}")
@@ -231,3 +254,18 @@ def _unpack_debian_clang(log: Log, package: str, folder: Path) -> None:
         f'exec "$here/{program.relative_to(folder)}" "$@"',
     )
     log.run([wrapper, "--version"])
+
+
+def toolchain_of(kernels: str, host: Host, matrix: Matrix) -> Toolchain | str | None:
+    """The toolchain for CUDA kernels, or the reason why there is none.
+
+    None for CPU kernels.
+    """
+    entry = matrix.kernels.get(kernels)
+    return choose(entry, matrix, host.cuda) if entry and entry.toolkit else None
+
+
+def chosen_toolchain(kernels: str, plan: Plan) -> Toolchain | None:
+    """The toolchain of kernels in a plan; None for CPU kernels."""
+    choice = toolchain_of(kernels, plan.host, plan.settings.matrix)
+    return choice if isinstance(choice, Toolchain) else None

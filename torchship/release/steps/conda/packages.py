@@ -15,15 +15,22 @@ from rich.console import Console
 
 from ... import ReleaseError
 from ...matrix.cells import Cell, all_cells, for_conda, render, select
+from ...matrix.schema import Tool, pair
 from ...matrix.settings import PLATFORM_VARIABLE, Settings
 from ...paths import fresh, write_atomically
+from ...plan.plan import Plan
 from ...root import IMPORT_PATH, PROJECT_VARIABLE
 from ...run.shell import Log, clean_env
 from ...run.store import commit, source_env
-from ...run.tasks import Context, SkipTask, Task
-from ..compile.environments import pip
+from ...run.tasks import CheckTask, Context, FileTask, SkipTask, Task, Tasks
+from ..compile import emulation
+from ..compile.audit import Audit
+from ..compile.downloads import pip
+from ..compile.environments import MakeTorchEnv, TorchEnv, own_cache
+from ..compile.objects import objects_of
 from ..pack.distributions import gather, prebuilt_variable
-from ..verify.runs import run_installed
+from ..step import CellStep, Part
+from ..verify.runs import RunStep, run_installed
 from . import commands as conda_commands
 from .stubs import link_torch
 
@@ -55,7 +62,7 @@ def run_worker(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DownloadWheels(Task):
+class DownloadWheels(FileTask):
     """Downloads the wheels of the bootstrap channel with their requirements.
 
     The output is their folder. `release` is torch's; it is None in a run for another
@@ -66,6 +73,18 @@ class DownloadWheels(Task):
     release: str | None
     python: str
     python_minor: str
+
+    @classmethod
+    def plan(cls, subject: Cell | Tool, plan: Plan) -> "DownloadWheels":
+        matrix = plan.settings.matrix
+        release = matrix.torch[matrix.stable.built_with].release
+        step = cls(
+            name="wheelhouse",
+            release=None if plan.settings.is_foreign else release,
+            python=plan.host.python,
+            python_minor=plan.host.python_minor,
+        )
+        return plan.add(step, subject)
 
     def run(self, context: Context) -> Sequence[Path]:
         folder = fresh(context.settings.build / "wheelhouse")
@@ -81,14 +100,28 @@ class DownloadWheels(Task):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MakeBootstrapChannel(Task):
+class MakeBootstrapChannel(CheckTask):
     """Makes a base channel of wheels and of the interpreter `python`.
 
-    The outputs are packages.
+    Steps that come after it read the channel by its address.
     """
 
-    wheels: Task
+    wheels: Task[Path]
     python: str
+
+    @classmethod
+    def plan(cls, subject: Cell | Tool, plan: Plan) -> "MakeBootstrapChannel":
+        step = cls(
+            name="bootstrap-channel",
+            wheels=DownloadWheels.plan(subject, plan),
+            python=plan.host.python,
+            after=emulation.tasks(subject, plan) if isinstance(subject, Cell) else (),
+        )
+        return plan.add(step, subject)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.wheels,)
 
     def run(self, context: Context) -> Sequence[Path]:
         channel = fresh(context.settings.bootstrap_channel)
@@ -98,17 +131,89 @@ class MakeBootstrapChannel(Task):
         return sorted(channel.glob("*/*.conda"))
 
 
+@dataclass(frozen=True)
+class BaseChannel:
+    """The channel that a package is built or installed beside, and the tasks that make it."""
+
+    urls: tuple[str, ...]
+    tasks: Tasks = ()
+
+    @classmethod
+    def plan(cls, subject: Cell | Tool, plan: Plan) -> "BaseChannel":
+        """The base channel of a run; all cells and tools share a bootstrap channel."""
+        if plan.channel:
+            return cls(urls=(plan.channel,))
+        channel = MakeBootstrapChannel.plan(subject, plan)
+        return cls(urls=(plan.settings.bootstrap_channel.as_uri(),), tasks=(channel,))
+
+    @classmethod
+    def with_torch(cls, cell: Cell, plan: Plan) -> "BaseChannel":
+        """The base channel with a pytorch for the cell's package.
+
+        The bootstrap channel of this machine's platform has a pytorch for stable glue on the CPU.
+        For the others, a pytorch package links to an installed torch.
+        """
+        base = cls.plan(cell, plan)
+        has_torch = is_plain(cell) and not plan.settings.is_foreign
+        if not base.tasks or has_torch or not is_installed(cell, plan):
+            return base
+        linked = LinkTorch.plan(cell, plan)
+        return cls(
+            urls=(linked.folder.as_uri(), *base.urls), tasks=(linked, linked.env, *base.tasks)
+        )
+
+
+def is_plain(cell: Cell) -> bool:
+    """Whether a cell is the stable one for the CPU."""
+    return cell.stable and cell.cuda_major is None
+
+
+def is_installed(cell: Cell, plan: Plan) -> bool:
+    """Whether the cell's package is installed and run: under qemu, only the plain one is."""
+    return is_plain(cell) or not plan.settings.is_foreign
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class BuildPackage(Task):
+class BuildPackage(CellStep[Path], FileTask):
     """Builds a conda package with the cell's binaries, and indexes it in `dist/channel`.
 
     `variants` is the text of a variants file for this cell alone, `channel` the base channel.
     """
 
+    kind = "conda"
     cell: Cell
-    binaries: tuple[Task, ...]
+    binaries: tuple[Task[Path], ...]
     channel: str
     variants: str
+
+    @classmethod
+    def plan(cls, cell: Cell, plan: Plan) -> "BuildPackage | None":
+        if not for_conda(cell):
+            plan.leave_out(
+                cls.kind,
+                cell,
+                f"conda-forge's pytorch {cell.torch_minor} has another C++ ABI than this glue",
+            )
+            return None
+        base = BaseChannel.plan(cell, plan)
+        (url,) = base.urls
+        step = cls(
+            name=f"{cls.kind}/{cell}",
+            cell=cell,
+            binaries=objects_of(cell, plan),
+            channel=url,
+            variants=render([cell], plan.settings.matrix),
+            after=(*base.tasks, Audit.plan(cell, plan)),
+            inputs=(*plan.inputs.recipe, *plan.inputs.package),
+        )
+        return plan.add(step, cell)
+
+    @property
+    def reads(self) -> Tasks:
+        return self.binaries
+
+    def part(self, made: Path, settings: Settings) -> Part:
+        return Part(conda=made)
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
@@ -140,16 +245,50 @@ def index_package(log: Log, package: Path, channel: Path) -> None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LinkTorch(Task):
+class LinkTorch(FileTask):
     """Makes a channel in `folder` whose pytorch links to the torch of an environment.
 
     `env_folder` is where that environment lies, which the packages name.
     """
 
-    env: Task
+    env: Task[Path]
     env_folder: str
     folder: Path
     python_minor: str
+
+    @classmethod
+    def plan(cls, cell: Cell, plan: Plan) -> "LinkTorch":
+        """The channel with a pytorch for the cell's package.
+
+        The torch that stable glue is compiled against may have another CUDA than the
+        kernels, or none. So a stable CUDA package gets the newest torch of its major that
+        the glue serves, fetched once the package is made. If no such torch fits this
+        Python, the task is skipped.
+        """
+        torch: Task[Path]
+        if cell.stable and cell.cuda_major is not None:
+            env = env_of_cuda(cell.cuda_major, plan)
+            if env.release:
+                package = BuildPackage.plan(cell, plan)
+                after = () if package is None else (package,)
+                torch = MakeTorchEnv.plan(cell, plan, env=env, after=after)
+            else:
+                torch = ReportNoTorch.plan(cell, plan, env)
+        else:
+            env = TorchEnv.of(cell, plan)
+            torch = MakeTorchEnv.plan(cell, plan)
+        step = cls(
+            name=f"linked/{env.name}",
+            env=torch,
+            env_folder=str(env.folder),
+            folder=plan.settings.linked_channels / env.name,
+            python_minor=plan.host.python_minor,
+        )
+        return plan.add(step, cell)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.env,)
 
     def run(self, context: Context) -> Sequence[Path]:
         subdir = context.settings.subdir
@@ -159,12 +298,46 @@ class LinkTorch(Task):
         return [self.folder]
 
 
+def env_of_cuda(cuda_major: int, plan: Plan) -> TorchEnv:
+    """The environment with the newest torch of a CUDA major that the stable glue serves.
+
+    Its release is "" if there is no such torch for this Python.
+    """
+    matrix = plan.settings.matrix
+    python = plan.host.python_minor
+    served = [
+        torch.release
+        for torch in matrix.torch.values()
+        if torch.cuda_major == cuda_major
+        and python in torch.pythons
+        and pair(torch.release) >= pair(matrix.stable.target)
+    ]
+    release = max(served, key=pair, default="")
+    name = f"{f'torch-{release}' if release else 'none'}-cu{cuda_major}-py{python}"
+    return TorchEnv(
+        folder=plan.settings.envs / name,
+        python=plan.host.python,
+        release=release,
+        cache=own_cache(name, plan.settings),
+        find_links=False,
+    )
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ReportNoTorch(Task):
+class ReportNoTorch(FileTask):
     """Stands for the environment of a torch that PyPI does not have; it is always skipped."""
 
     cuda_major: int
     python_minor: str
+
+    @classmethod
+    def plan(cls, cell: Cell, plan: Plan, env: TorchEnv) -> "ReportNoTorch":
+        step = cls(
+            name=f"env/{env.name}",
+            cuda_major=cell.cuda_major or 0,
+            python_minor=plan.host.python_minor,
+        )
+        return plan.add(step, cell)
 
     def run(self, context: Context) -> Sequence[Path]:
         raise SkipTask(
@@ -204,7 +377,7 @@ def _conda_with_build() -> str | None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TestPackage(Task):
+class TestPackage(CellStep[None], CheckTask):
     """Checks the content of the package, and runs the tests that the package holds.
 
     A package for another platform only has its content checked, as its tests cannot run here.
@@ -212,10 +385,31 @@ class TestPackage(Task):
 
     __test__ = False  # pytest takes a class of this name for tests
 
+    kind = "conda-test"
     cell: Cell
-    package: Task
-    binaries: tuple[Task, ...]
+    package: Task[Path]
+    binaries: tuple[Task[Path], ...]
     channels: tuple[str, ...]
+
+    @classmethod
+    def plan(cls, cell: Cell, plan: Plan) -> "TestPackage | None":
+        package = BuildPackage.plan(cell, plan)
+        if package is None:
+            return None
+        base = BaseChannel.with_torch(cell, plan)
+        step = cls(
+            name=f"{cls.kind}/{cell}",
+            cell=cell,
+            package=package,
+            binaries=package.binaries,
+            channels=base.urls,
+            after=base.tasks,
+        )
+        return plan.add(step, cell)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.package, *self.binaries)
 
     def run(self, context: Context) -> Sequence[Path]:
         package = context.output(self.package)
@@ -242,16 +436,48 @@ def driver(cell: Cell) -> dict[str, str]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class InstallPackage(Task):
+class InstallPackage(RunStep[Path]):
     """Installs the package into a new conda prefix and runs the package there.
 
-    The last output is the smoke test's report, with the name of the `pytorch` package.
+    The output is the smoke test's report, with the name of the `pytorch` package.
     """
 
+    kind = "prefix"
+    run_kind = "conda"
     cell: Cell
-    package: Task
+    package: Task[Path]
     channels: tuple[str, ...]
     python_minor: str
+
+    @classmethod
+    def plan(cls, cell: Cell, plan: Plan) -> "InstallPackage | None":
+        package = BuildPackage.plan(cell, plan)
+        if package is None:
+            return None
+        if not is_installed(cell, plan):
+            plan.leave_out(cls.kind, cell, emulation.SLOW)
+            return None
+        base = BaseChannel.with_torch(cell, plan)
+        step = cls(
+            name=f"{cls.kind}/{cell}",
+            cell=cell,
+            package=package,
+            channels=base.urls,
+            python_minor=plan.host.python_minor,
+            after=base.tasks,
+            inputs=(plan.settings.smoke,),
+        )
+        return plan.add(step, cell)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.package,)
+
+    def made(self, paths: Sequence[Path]) -> Path:
+        return paths[-1]
+
+    def part(self, made: Path, settings: Settings) -> Part:
+        return self.part_of_report(made, settings)
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings

@@ -15,27 +15,20 @@ from urllib.parse import quote
 from packaging.version import Version
 
 from ... import ReleaseError
-from ...matrix.cells import Cell
+from ...matrix.cells import Cell, required
 from ...matrix.settings import Settings
 from ...paths import fresh, publish, replace_wheel, write_atomically
+from ...plan.plan import Plan
 from ...root import IMPORT_PATH
-from ...run.shell import Log, clean_env, output_of
+from ...run.shell import Log, clean_env
 from ...run.store import digest, source_env, source_epoch
-from ...run.tasks import Context, SkipTask, Status, Task
-from ..compile.audit import ALLOWED, policies
+from ...run.tasks import GOOD, Context, FileTask, SkipTask, Status, Task, Tasks
+from ..compile.audit import ALLOWED, Audit, policies
+from ..compile.objects import objects_of
+from ..step import CellStep, Part, Step
+from .sources import package_sources
 from .wheels import Wheel, join, read_wheel
 
-# Folders at the top of the checkout that no distribution holds.
-NOT_PACKED = {
-    "tests",
-    "docs",
-    "scripts",
-    "benchmarks",
-    "measurements",
-    "recipe",
-    "requirements",
-}
-BUILD_PRODUCTS = {"build", "dist", ".venv", "__pycache__", "lib"}
 PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -52,27 +45,20 @@ def prebuilt_variable(settings: Settings) -> str:
     return settings.project.variable("PREBUILT")
 
 
-def package_sources(repo: Path) -> tuple[Path, ...]:
-    """The files that a distribution may hold: git's, or without git, all but build products."""
-    listing = output_of("git", "ls-files", "-co", "--exclude-standard", "-z", cwd=repo)
-    if listing is None:
-        paths = (path.relative_to(repo) for path in repo.rglob("*"))
-        names = [str(path) for path in paths if not BUILD_PRODUCTS & set(path.parts)]
-    else:
-        names = [name for name in listing.split("\0") if name]
-    packed = []
-    for name in sorted(names):
-        top = name.partition("/")[0]
-        if top not in NOT_PACKED and not top.startswith(".") and (repo / name).is_file():
-            packed.append(repo / name)
-    return tuple(packed)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PackSdist(Task):
+class PackSdist(Step[Path], FileTask):
     """Makes the source distribution in a copy of the sources, since the build adds files there."""
 
+    kind = "sdist"
     epoch: int
+
+    @classmethod
+    def plan(cls, cell: Cell, plan: Plan) -> "PackSdist":
+        epoch = plan.inputs.epoch
+        return plan.add(cls(name=cls.kind, epoch=epoch, inputs=plan.inputs.package), cell)
+
+    def part(self, made: Path, settings: Settings) -> Part:
+        return Part(whole=(made, "sdist"))
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
@@ -136,12 +122,31 @@ def gather(binaries: Iterable[Path], folder: Path) -> Path:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PackWheel(Task):
+class PackWheel(CellStep[Path], FileTask):
     """Packs the thin wheel of one cell, with its true platform tag, into the index's folder."""
 
+    kind = "wheel"
     cell: Cell
-    sdist: Task
-    binaries: tuple[Task, ...]
+    sdist: Task[Path]
+    binaries: tuple[Task[Path], ...]
+
+    @classmethod
+    def plan(cls, cell: Cell, plan: Plan) -> "PackWheel":
+        step = cls(
+            name=f"{cls.kind}/{cell}",
+            cell=cell,
+            sdist=PackSdist.plan(cell, plan),
+            binaries=objects_of(cell, plan),
+            after=(Audit.plan(cell, plan),),
+        )
+        return plan.add(step, cell)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.sdist, *self.binaries)
+
+    def part(self, made: Path, settings: Settings) -> Part:
+        return Part(wheel=made)
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
@@ -170,30 +175,54 @@ class PackedCell(NamedTuple):
     """A cell's name, the task that packed its thin wheel, and the tasks that ran the wheel."""
 
     name: str
-    wheel: Task
-    runs: tuple[Task, ...]
+    wheel: Task[Path]
+    runs: Tasks
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class JoinWheels(Task):
+class JoinWheels(Step[Path], FileTask):
     """Joins the thin wheels of this run's cells and the `carried` wheels of an earlier run.
 
     The fat wheel leaves out thin wheels that failed in a run, and carried wheels that
     `agreeing` leaves out.
     """
 
+    kind = "fat-wheel"
     packed: tuple[PackedCell, ...]
     carried: Mapping[str, Path]
     required: tuple[str, ...]
     limit: int
 
+    @classmethod
+    def plan(cls, packed: Sequence[PackedCell], plan: Plan) -> "JoinWheels":
+        """The step of a whole plan, once the cells have their steps."""
+        matrix = plan.settings.matrix
+        step = cls(
+            name=cls.kind,
+            packed=tuple(packed),
+            carried=plan.carried,
+            required=tuple(required(matrix)),
+            limit=matrix.project.wheel_limit,
+            inputs=tuple(plan.carried.values()),
+            anyway=True,
+        )
+        return plan.add(step)
+
+    @property
+    def reads(self) -> Tasks:
+        return tuple(task for cell in self.packed for task in (cell.wheel, *cell.runs))
+
+    def part(self, made: Path, settings: Settings) -> Part:
+        return Part(whole=(made, "fat"))
+
     def run(self, context: Context) -> Sequence[Path]:
         wheels: dict[str, Path] = {}
         for cell in self.packed:
-            outputs = context.outcomes[cell.wheel.name].outputs
+            # This step runs anyway, so a wheel may be missing.
+            is_packed = context.outcomes[cell.wheel.name].status in GOOD
             runs = [context.outcomes[task.name] for task in cell.runs]
-            if outputs and all(run.status is not Status.FAILED for run in runs):
-                wheels[cell.name] = outputs[0]
+            if is_packed and all(run.status is not Status.FAILED for run in runs):
+                wheels[cell.name] = context.output(cell.wheel)
         wheels |= agreeing(self.carried, wheels.values())
         if not wheels:
             raise SkipTask(

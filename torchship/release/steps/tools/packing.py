@@ -14,15 +14,17 @@ from ...matrix.schema import Tool
 from ...matrix.settings import Settings
 from ...paths import fresh, publish, replace_wheel, replacing, write_atomically
 from ...paths import tool as program
+from ...plan.plan import Plan
 from ...run.shell import Log, clean_env
 from ...run.store import source_env
-from ...run.tasks import Context, Task
+from ...run.tasks import CheckTask, Context, FileTask, Task, Tasks
 from ..compile.environments import TorchEnv, make_venv
 from ..conda import commands as conda_commands
 from ..conda.bootstrap import link_distributions
-from ..conda.packages import index_package, run_worker
+from ..conda.packages import BaseChannel, index_package, run_worker
 from ..pack.distributions import run_build
 from ..pack.wheels import Wheel, read_wheel, write_zip
+from ..step import Part, ToolStep
 from .tools import (
     CONDA_BUILD,
     commands_of,
@@ -53,12 +55,29 @@ sys.exit({function}())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PackTool(Task):
+class PackTool(ToolStep[Path], FileTask):
     """Builds the wheel of a tool out of a copy of its folder, the same bytes each time."""
 
+    kind = "pure"
     tool: Tool
     files: tuple[Path, ...]
     epoch: int
+
+    @classmethod
+    def plan(cls, tool: Tool, plan: Plan) -> "PackTool":
+        folder = plan.settings.repo / tool.folder
+        files = tuple(path for path in plan.inputs.package if path.is_relative_to(folder))
+        step = cls(
+            name=f"{cls.kind}/{tool.name}",
+            tool=tool,
+            files=files,
+            epoch=plan.inputs.epoch,
+            inputs=files,
+        )
+        return plan.add(step, tool)
+
+    def part(self, made: Path, settings: Settings) -> Part:
+        return Part(files=(made,))
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
@@ -83,11 +102,21 @@ class PackTool(Task):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AuditTool(Task):
+class AuditTool(ToolStep[None], CheckTask):
     """Checks the wheel of a tool; raises ReleaseError with every problem."""
 
+    kind = "pure-audit"
     tool: Tool
-    wheel: Task
+    wheel: Task[Path]
+
+    @classmethod
+    def plan(cls, tool: Tool, plan: Plan) -> "AuditTool":
+        step = cls(name=f"{cls.kind}/{tool.name}", tool=tool, wheel=PackTool.plan(tool, plan))
+        return plan.add(step, tool)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.wheel,)
 
     def run(self, context: Context) -> Sequence[Path]:
         path = context.output(self.wheel)
@@ -117,21 +146,36 @@ def run_tool(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class InstallTool(Task):
+class InstallTool(FileTask):
     """Installs the wheel of a tool, without an index or with an extra, and runs it.
 
     The output is the environment's folder.
     """
 
     tool: Tool
-    wheel: Task
+    wheel: Task[Path]
     python: str
     extra: str = ""
 
+    @classmethod
+    def plan(cls, tool: Tool, extra: str, plan: Plan) -> "InstallTool":
+        step = cls(
+            name=f"pure-venv/{with_extra(tool, extra)}",
+            tool=tool,
+            extra=extra,
+            wheel=PackTool.plan(tool, plan),
+            python=plan.host.python,
+            after=(AuditTool.plan(tool, plan),),
+        )
+        return plan.add(step, tool)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.wheel,)
+
     def run(self, context: Context) -> Sequence[Path]:
         wheel = context.output(self.wheel)
-        name = f"{self.tool.name}-{self.extra}" if self.extra else self.tool.name
-        folder = context.settings.envs / f"{name}-tool"
+        folder = context.settings.envs / f"{with_extra(self.tool, self.extra)}-tool"
         env = TorchEnv(folder=folder, python=self.python, release="")
         if self.extra:
             make_venv(
@@ -143,18 +187,45 @@ class InstallTool(Task):
         return [folder]
 
 
+def with_extra(tool: Tool, extra: str) -> str:
+    """The name of a tool, or of its extra."""
+    return f"{tool.name}-{extra}" if extra else tool.name
+
+
 def lines_of(tool: Tool, extra: str) -> list[str]:
     """The command lines that must succeed where a tool is installed, with an extra or without."""
     return tool.extras[extra] if extra else tool.run
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PackZipapp(Task):
+class PackZipapp(ToolStep[Path], FileTask):
     """Makes one file of a tool, which any Python can start: an archive with the wheel's files."""
 
+    kind = "zipapp"
     tool: Tool
-    wheel: Task
+    wheel: Task[Path]
     epoch: int
+
+    @classmethod
+    def plan(cls, tool: Tool, plan: Plan) -> "PackZipapp | None":
+        if not tool.zipapp:
+            plan.leave_out(cls.kind, tool, "build_matrix.yaml asks for no zipapp")
+            return None
+        step = cls(
+            name=f"{cls.kind}/{tool.name}",
+            tool=tool,
+            wheel=PackTool.plan(tool, plan),
+            epoch=plan.inputs.epoch,
+            after=(AuditTool.plan(tool, plan),),
+        )
+        return plan.add(step, tool)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.wheel,)
+
+    def part(self, made: Path, settings: Settings) -> Part:
+        return Part(files=(made,))
 
     def run(self, context: Context) -> Sequence[Path]:
         wheel = read_wheel(context.output(self.wheel))
@@ -182,12 +253,27 @@ def write_zipapp(path: Path, wheel: Wheel, command: str, *, epoch: int) -> None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RunZipapp(Task):
+class RunZipapp(ToolStep[None], CheckTask):
     """Runs the one file of a tool, with a Python that has nothing installed."""
 
+    kind = "zipapp-run"
     tool: Tool
-    zipapp: Task
+    zipapp: Task[Path]
     python: str
+
+    @classmethod
+    def plan(cls, tool: Tool, plan: Plan) -> "RunZipapp | None":
+        zipapp = PackZipapp.plan(tool, plan)
+        if zipapp is None:
+            return None
+        step = cls(
+            name=f"{cls.kind}/{tool.name}", tool=tool, zipapp=zipapp, python=plan.host.python
+        )
+        return plan.add(step, tool)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.zipapp,)
 
     def run(self, context: Context) -> Sequence[Path]:
         folder = context.settings.envs / f"{self.tool.name}-zipapp"
@@ -198,12 +284,36 @@ class RunZipapp(Task):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class BuildNoarch(Task):
+class BuildNoarch(ToolStep[tuple[Path, ...]]):
     """Builds the conda packages of a tool and of its extras, and indexes them in `dist/channel`."""
 
+    kind = "noarch"
     tool: Tool
-    wheel: Task
+    wheel: Task[Path]
     channel: str
+
+    @classmethod
+    def plan(cls, tool: Tool, plan: Plan) -> "BuildNoarch":
+        base = BaseChannel.plan(tool, plan)
+        (url,) = base.urls
+        step = cls(
+            name=f"{cls.kind}/{tool.name}",
+            tool=tool,
+            wheel=PackTool.plan(tool, plan),
+            channel=url,
+            after=(*base.tasks, AuditTool.plan(tool, plan)),
+        )
+        return plan.add(step, tool)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.wheel,)
+
+    def made(self, paths: Sequence[Path]) -> tuple[Path, ...]:
+        return tuple(paths)
+
+    def part(self, made: tuple[Path, ...], settings: Settings) -> Part:
+        return Part(files=made)
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
@@ -297,7 +407,7 @@ def own_versions() -> dict[str, str]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LinkExtras(Task):
+class LinkExtras(FileTask):
     """Makes a channel of what extras require, which links to this process's environment.
 
     It stands beside a bootstrap channel, which lacks these packages. The output is its folder.
@@ -307,6 +417,16 @@ class LinkExtras(Task):
     folder: Path
     python_minor: str
 
+    @classmethod
+    def plan(cls, tool: Tool, plan: Plan) -> "LinkExtras":
+        step = cls(
+            name="extras-channel",
+            versions=own_versions(),
+            folder=plan.settings.build / "extras-channel",
+            python_minor=plan.host.python_minor,
+        )
+        return plan.add(step, tool)
+
     def run(self, context: Context) -> Sequence[Path]:
         site = Path(sysconfig.get_path("purelib"))
         subdir = context.settings.subdir
@@ -315,22 +435,54 @@ class LinkExtras(Task):
         return [folder]
 
 
+def channel_with_extras(tool: Tool, plan: Plan) -> BaseChannel:
+    """The base channel with what extras require, if the channel is a folder.
+
+    Only a public channel is sure to have that; the bootstrap channel of this checkout or,
+    with --channel, of another one lacks it.
+    """
+    base = BaseChannel.plan(tool, plan)
+    if not base.urls[-1].startswith("file:"):
+        return base
+    extras = LinkExtras.plan(tool, plan)
+    return BaseChannel(urls=(extras.folder.as_uri(), *base.urls), tasks=(extras, *base.tasks))
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class InstallNoarch(Task):
+class InstallNoarch(FileTask):
     """Installs the conda package of a tool, or of its extra, into a new prefix, and runs it.
 
     The output is the prefix.
     """
 
     tool: Tool
-    packages: Task
+    packages: Task[tuple[Path, ...]]
     channels: tuple[str, ...]
     python_minor: str
     extra: str = ""
 
+    @classmethod
+    def plan(cls, tool: Tool, extra: str, plan: Plan) -> "InstallNoarch":
+        packages = BuildNoarch.plan(tool, plan)
+        channel = channel_with_extras(tool, plan) if extra else BaseChannel.plan(tool, plan)
+        step = cls(
+            name=f"noarch-prefix/{with_extra(tool, extra)}",
+            tool=tool,
+            extra=extra,
+            packages=packages,
+            channels=channel.urls,
+            python_minor=plan.host.python_minor,
+            after=channel.tasks,
+        )
+        return plan.add(step, tool)
+
+    @property
+    def reads(self) -> Tasks:
+        return (self.packages,)
+
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
-        name = f"{self.tool.name}-{self.extra}" if self.extra else self.tool.name
+        name = with_extra(self.tool, self.extra)
         folder = settings.envs / f"{name}-noarch"
         specs = [f"{name} =={settings.project.version}", f"python {self.python_minor}.*"]
         channels = [settings.channel.as_uri(), *self.channels]

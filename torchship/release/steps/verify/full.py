@@ -38,7 +38,7 @@ from ...run.manifest import parse
 from ...run.release import only_run
 from ...run.shell import CommandFailed, Log, clean_env
 from ...run.store import digest, relative
-from ...run.tasks import Context, Outcome, SkipTask, Task, run_tasks
+from ...run.tasks import Context, FileTask, Outcome, SkipTask, run_tasks
 from ..compile import emulation
 from ..compile.environments import TorchEnv, interpreter, make_venv, python_facts
 from ..pack.wheels import commits, read_wheel
@@ -205,7 +205,9 @@ def try_all(verification: Verification, chosen: Sequence[Target]) -> dict[Target
     return results
 
 
-def _run_by_torch(verification: Verification, tasks: Mapping[Target, Task]) -> dict[str, Outcome]:
+def _run_by_torch(
+    verification: Verification, tasks: Mapping[Target, FileTask]
+) -> dict[str, Outcome]:
     """Runs the tasks of one torch after those of another; deletes each torch's cache."""
     settings = verification.settings
     outcomes: dict[str, Outcome] = {}
@@ -331,7 +333,7 @@ def _rows(matrix: Matrix, results: Sequence[Environment], date: str) -> Iterator
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TryWheel(Task):
+class TryWheel(FileTask):
     """Tries the wheel in a new, temporary environment; the output is the file with the result.
 
     Raises SkipTask if the environment cannot be made, if a signal of STOPPED ends a program
