@@ -6,7 +6,8 @@ import pytest
 from release_places import REPO
 
 from torchship.release.matrix import evidence
-from torchship.release.matrix.schema import FIRST, pair
+from torchship.release.matrix.platforms import FIRST
+from torchship.release.matrix.schema import pair
 
 
 def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:

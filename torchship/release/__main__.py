@@ -11,7 +11,7 @@ from rich.console import Console
 from . import ReleaseError
 from .matrix import generated
 from .matrix.cells import by_platform
-from .matrix.load import load, load_settings
+from .matrix.load import leftovers, load, load_settings
 from .matrix.settings import PLATFORM_VARIABLE, Settings, make_settings, native_platform
 from .options import Options, make_parser, read_options
 from .plan.host import chosen_cells, probe
@@ -27,6 +27,7 @@ from .steps.conda.packages import build_recipe
 from .steps.verify.full import verify_built
 
 # No emoji: `:x:` in a path or in a compiler's message stays what it is.
+errors = Console(stderr=True, highlight=False, emoji=False)
 console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, emoji=False)
 
 # The options of a build that the other commands take, too.
@@ -81,6 +82,9 @@ def run(options: Options, root: Path) -> int:
     """Does what the command line asks for in the project `root`, one platform after the other."""
     default = os.environ.get(PLATFORM_VARIABLE) or native_platform()
     settings = load_settings(default, root)
+    if options.write_generated or options.list_cells:
+        for leftover in leftovers(root / MATRIX_NAME):
+            errors.print(leftover, markup=False, soft_wrap=True, style="yellow")
     if options.write_generated:
         generated.write(settings, console)
         return 0

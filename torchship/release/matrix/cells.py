@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ...builder import cxx_standard
 from ...doctor.records import GlueName, VariantName
 from .. import ReleaseError
-from .schema import FIRST, Kernels, Matrix, Torch, machine_of, pair
+from .platforms import FIRST
+from .schema import Kernels, Matrix, Torch, machine_of, pair
 from .settings import ORIGIN
 
 HEADER = f"""\

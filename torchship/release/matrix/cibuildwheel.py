@@ -28,7 +28,8 @@ from ..steps.pack.distributions import gather, partial_version, prebuilt_variabl
 from ..steps.pack.wheels import read_wheel
 from .cells import all_cells, required
 from .load import load_settings
-from .schema import Matrix
+from .platforms import facts_of
+from .schema import Matrix, machine_of
 from .settings import Settings
 
 # No emoji: `:x:` in a path or in a compiler's message stays what it is.
@@ -64,15 +65,18 @@ def table(settings: Settings) -> str:
     matrix = settings.matrix
     tag = "cp" + python(matrix).replace(".", "")
     torch = matrix.torch[matrix.package.default_torch].release
-    archs = [name.removeprefix("linux-") for name in matrix.platforms]
+    archs = [machine_of(name) for name in matrix.platforms]
+    images = "\n".join(
+        f'manylinux-{machine_of(name)}-image = "{facts_of(name).image or image(matrix)}"'
+        for name in matrix.platforms
+    )
     return f"""\
 [tool.cibuildwheel]
 # No binary refers to a Python symbol, so one build makes the wheel for every Python.
 build = [{", ".join(f'"{tag}-manylinux_{name}"' for name in archs)}]
 archs = [{", ".join(f'"{name}"' for name in archs)}]
 build-frontend = "build"
-manylinux-x86_64-image = "{image(matrix)}"
-manylinux-aarch64-image = "manylinux_2_28"
+{images}
 before-all = "{{project}}/scripts/cibuildwheel.sh before-all"
 before-build = "{{project}}/scripts/cibuildwheel.sh before-build"
 repair-wheel-command = "{{project}}/scripts/cibuildwheel.sh repair {{wheel}} {{dest_dir}}"

@@ -8,7 +8,8 @@ from pydantic import Field, ValidationError
 
 from .. import ReleaseError
 from ..paths import write_atomically
-from .schema import FIRST, Minor, Python, Strict
+from .platforms import FIRST
+from .schema import Minor, Python, Strict
 
 RESULTS = Path("measurements/results")  # in the checkout
 

@@ -17,7 +17,8 @@ from . import cibuildwheel, evidence, support_table
 from .build_schema import Build
 from .cells import STDLIB, all_cells, for_conda, render
 from .feedstock import FOLDER, feedstock_files
-from .schema import FIRST, Matrix, pair
+from .platforms import FIRST
+from .schema import Matrix, pair
 from .settings import (
     ORIGIN,
     WRITE_COMMAND,

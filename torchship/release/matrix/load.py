@@ -1,5 +1,6 @@
 """Reads and checks build_matrix.yaml; names the line of each mistake that the checks find."""
 
+import copy
 import difflib
 import os
 import re
@@ -19,7 +20,8 @@ from ruamel.yaml.error import MarkedYAMLError
 
 from .. import ReleaseError
 from ..root import MATRIX_NAME, find_root
-from .schema import FIRST, Kernels, Matrix, Toolkit, Torch
+from .platforms import FIRST, facts_of
+from .schema import Kernels, Matrix, Toolkit, Torch
 from .settings import PLATFORM_VARIABLE, Settings, make_settings, native_platform
 
 Loc = tuple[str | int, ...]
@@ -37,8 +39,6 @@ TORCHES = {
     "3.14": ">=2.9",
     "3.15": ">=2.15",
 }
-# The first torch minor whose wheel on PyPI has the C++11 ABI 1, by platform.
-FIRST_ABI1 = {"linux-x86_64": "2.7", "linux-aarch64": "2.6"}
 
 
 def contradictions(matrix: Matrix) -> Problems:
@@ -53,7 +53,7 @@ def contradictions(matrix: Matrix) -> Problems:
 
 def _toolkits(matrix: Matrix) -> Problems:
     used = {kernels.toolkit for kernels in matrix.kernels.values()}
-    able = [name for name, toolkit in matrix.toolkits.items() if toolkit.nvcc and name in used]
+    able = [name for name, toolkit in matrix.toolkits.items() if toolkit.nvcc]
     for version, toolkit in matrix.toolkits.items():
         where: Loc = ("toolkits", version, "clang")
         if toolkit.nvcc and toolkit.clang:
@@ -61,7 +61,7 @@ def _toolkits(matrix: Matrix) -> Problems:
         if version in used and toolkit.clang and toolkit.clang.fatbinary not in able:
             yield (
                 (*where, "fatbinary"),
-                f"CUDA {toolkit.clang.fatbinary} has no fatbinary on PyPI, or no kernels use it; "
+                f"CUDA {toolkit.clang.fatbinary} has no fatbinary on PyPI; "
                 f"name one of: {', '.join(able)}",
             )
 
@@ -133,7 +133,7 @@ def _torch(minor: str, torch: Torch, matrix: Matrix) -> Problems:
     if not torch.release.startswith(minor + "."):
         yield (*where, "release"), f"{torch.release} is no release of torch {minor}"
     yield from _pythons(minor, torch, matrix)
-    abi1 = Version(FIRST_ABI1.get(matrix.platform, FIRST_ABI1[FIRST]))
+    abi1 = Version(facts_of(matrix.platform).first_abi1)
     if torch.abi.pypi != int(Version(minor) >= abi1):
         yield (
             (*where, "abi"),
@@ -174,10 +174,9 @@ def _devices(where: Loc, devices: Sequence[str], matrix: Matrix) -> Problems:
             yield (*where, index), f"two equal cells: {device} is listed twice"
         # A project without kernels may list `cpu`, since its glue computes alone or with torch.
         has_objects = any(kernels.has_object for kernels in matrix.kernels.values())
-        if _kernels_for(device, matrix) is None and (device != "cpu" or has_objects):
+        if device == "cpu" and has_objects and "cpu" not in matrix.kernels:
             able = ", ".join(name.replace("cuda", "cu") for name in matrix.kernels)
-            remedy = f"those have: {able}" if able else "without kernels, name cpu alone"
-            yield (*where, index), f"{device} has no entry under `kernels`; {remedy}"
+            yield (*where, index), f"cpu has no entry under `kernels`; those have: {able}"
 
 
 def _compilers(where: Loc, devices: Sequence[str], torch: Torch | None, matrix: Matrix) -> Problems:
@@ -212,14 +211,18 @@ def load_settings(platform: str | None = None, repo: Path | None = None) -> Sett
 def load(path: Path, platform: str = FIRST) -> Matrix:
     """The checked matrix in the file at `path`, for a platform.
 
+    What names an entry that is not there any more does nothing; `leftovers` says where that is.
     Raises ReleaseError, with a line for each mistake.
     """
     tree = _read(path)
+    values = copy.deepcopy(tree)
+    for loc in _leftovers(tree):
+        _remove(values, loc)
     problems: list[str] = []
     matrices: dict[str, Matrix] = {}
     name = FIRST
     try:
-        first = Matrix.model_validate(tree)
+        first = Matrix.model_validate(values)
         for name in first.platforms:
             matrices[name] = first.on(name)
             for loc, problem in contradictions(matrices[name]):
@@ -234,6 +237,81 @@ def load(path: Path, platform: str = FIRST) -> Matrix:
             "name one of them, or add the platform"
         )
     return matrices[platform]
+
+
+def leftovers(path: Path) -> list[str]:
+    """What names an entry that the matrix does not have, and so does nothing; with lines.
+
+    An entry of `torch` or `kernels` may be deleted alone: what a platform has of it, and the
+    devices whose kernels it was, go with it.
+    """
+    tree = _read(path)
+    return [
+        f"{path}:{_line(tree, FIRST, loc)}: `{'.'.join(map(str, loc[:-1]))}` names "
+        f"{_name(tree, loc)}, which has no entry, so it does nothing; delete it, or add the entry"
+        for loc in _leftovers(tree)
+    ]
+
+
+def _name(tree: Tree, loc: Loc) -> str:
+    """What stands at a place: an item of a list, or else the key."""
+    last = loc[-1]
+    return str(reduce(getitem, loc, tree)) if isinstance(last, int) else str(last)
+
+
+def _leftovers(tree: Tree) -> list[Loc]:
+    """The places of values that belong to no entry, the last one of a list first."""
+    found: list[Loc] = []
+    kernels = _mapping(tree, "kernels")
+    for platform in _mapping(tree, "platforms"):
+        for kind in ("kernels", "torch"):
+            where = ("platforms", platform, "differs", kind)
+            for name, value in _mapping(tree, *where).items():
+                # A torch of one platform alone is whole there.
+                is_whole = isinstance(value, dict) and "release" in value
+                if name not in _mapping(tree, kind) and not is_whole:
+                    found.append((*where, name))
+    bases: list[Loc] = [(), *(("platforms", p, "differs") for p in _mapping(tree, "platforms"))]
+    for base in bases:
+        lists: list[Loc] = [(*base, "stable", "devices")]
+        lists += [(*base, "torch", minor, "aten") for minor in _mapping(tree, *base, "torch")]
+        for where in lists:
+            devices = _at(tree, where)
+            listed = list(enumerate(devices)) if isinstance(devices, list) else []
+            for index, device in reversed(listed):
+                is_cuda = re.fullmatch(r"cu\d+", str(device))
+                if is_cuda and str(device).replace("cu", "cuda") not in kernels:
+                    found.append((*where, index))
+    return found
+
+
+def _at(tree: Tree, loc: Loc) -> object:
+    try:
+        return reduce(getitem, loc, tree)
+    except (LookupError, TypeError):
+        return None
+
+
+def _is_there(tree: Tree, loc: Loc) -> bool:
+    parent = _at(tree, loc[:-1])
+    last = loc[-1]
+    if isinstance(parent, dict):
+        return last in parent
+    return isinstance(parent, list) and isinstance(last, int) and last < len(parent)
+
+
+def _mapping(tree: Tree, *loc: str | int) -> dict[str, object]:
+    """The mapping at a place; an empty one if there is none."""
+    value = _at(tree, loc)
+    return value if isinstance(value, dict) else {}
+
+
+def _remove(tree: Tree, loc: Loc) -> None:
+    """Removes a value; one within a value that is gone is gone, too."""
+    parent = _at(tree, loc[:-1])
+    if isinstance(parent, dict | list):
+        with suppress(LookupError):
+            del parent[loc[-1]]
 
 
 def _read(path: Path) -> Tree:
@@ -256,12 +334,11 @@ def _read(path: Path) -> Tree:
 
 def _place(tree: Tree, platform: str, loc: Loc) -> Loc:
     """The path of a platform's value in the file: `loc`, below `differs` if the value is there."""
-    differs: Loc = ("platforms", platform, "differs", *loc[:3])
-    try:
-        reduce(getitem, differs, tree)
-    except (LookupError, TypeError):
-        return loc
-    return (*differs, *loc[3:])
+    differs: Loc = ("platforms", platform, "differs", *loc)
+    # What lacks a key is where most of its path is.
+    own = sum(_is_there(tree, differs[:end]) for end in range(4, len(differs) + 1))
+    of_all = sum(_is_there(tree, loc[:end]) for end in range(1, len(loc) + 1))
+    return differs if own and (own >= min(len(loc), 3) or own > of_all) else loc
 
 
 def _line(tree: Tree, platform: str, loc: Loc) -> int:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, StringConstr
 from ...builder import cxx_standard
 from ...doctor.records import parse_minor
 from .build_schema import STRICT, Build, Identifier
+from .platforms import FIRST, facts_of
 
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 Python = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+t?$")]  # t: free-threaded
@@ -20,7 +21,6 @@ Device = Annotated[str, StringConstraints(pattern=r"^(cpu|cu\d+)$")]
 KernelsKey = Annotated[str, StringConstraints(pattern=r"^(cpu|cuda\d+)$")]
 PlatformName = Annotated[str, StringConstraints(pattern=r"^linux-[a-z0-9_]+$")]
 Abi = Literal[0, 1]
-FIRST = "linux-x86_64"  # the names of cells leave out this platform
 
 
 def pair(version: str) -> tuple[int, int]:
@@ -33,12 +33,12 @@ def pair(version: str) -> tuple[int, int]:
 
 def machine_of(platform: str) -> str:
     """The processor of a platform: `aarch64` for `linux-aarch64`."""
-    return platform.removeprefix("linux-")
+    return facts_of(platform).machine
 
 
 def subdir_of(platform: str) -> str:
     """Conda's name of a platform: `linux-64` for `linux-x86_64`."""
-    return "linux-64" if platform == "linux-x86_64" else platform
+    return facts_of(platform).conda
 
 
 def merge_values(values: object, differs: object) -> object:

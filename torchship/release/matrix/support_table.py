@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .evidence import Environment, Evidence, results_of
-from .schema import FIRST, Matrix
+from .platforms import FIRST
+from .schema import Matrix
 
 WORDS = {"ran": "ran", "unsupported": "no"}
 LEGEND = {

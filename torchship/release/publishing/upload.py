@@ -15,7 +15,7 @@ from rich.console import Console
 from ...project.placeholders import find_placeholders
 from .. import ReleaseError
 from ..matrix.cells import required
-from ..matrix.schema import FIRST
+from ..matrix.platforms import FIRST
 from ..matrix.settings import Settings
 from ..paths import publish
 from ..run.manifest import Artefact, Kind, Manifest, parse, wrong_files

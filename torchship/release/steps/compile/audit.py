@@ -18,6 +18,7 @@ from ....doctor.fatbin import codes
 from ....doctor.records import RECORD_SECTION, BinaryRecord, dotted, parse_version
 from ... import ReleaseError
 from ...matrix.cells import Cell
+from ...matrix.platforms import PLATFORMS, facts_of
 from ...paths import tool
 from ...plan.plan import Plan
 from ...run.shell import CommandFailed, Log, clean_env
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 # The libraries that a binary may need: those of the system, torch, and CUDA's runtime, driver
 # and those of its libraries that torch brings.
-SYSTEM = r"ld-linux-(x86-64|aarch64)\.so\.\d|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
+LOADERS = "|".join(facts.loader for facts in PLATFORMS.values())
+SYSTEM = rf"{LOADERS}|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+"
 TORCH = r"libtorch(_cpu|_cuda)?\.so|libc10(_cuda)?\.so|libgomp\.so\.1"
 CUDA = rf"lib(cudart|{'|'.join(CUDA_LIBRARIES)})\.so\.\d+|libcuda\.so\.1"
 ALLOWED = re.compile(f"{SYSTEM}|{TORCH}|{CUDA}")
@@ -41,14 +43,6 @@ ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes of an image that nvcc has compress
 # The hash of nvcc's options (such as architectures) in a private symbol's name; it is not
 # compared.
 PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
-
-
-def page_size(machine: str) -> int:
-    """The largest page of the machine's Linux kernels in bytes.
-
-    Segments must be aligned to it.
-    """
-    return 65536 if machine == "aarch64" else 4096
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -217,7 +211,7 @@ def _problems_of_any_object(record: BinaryRecord, cell: Cell) -> Iterator[str]:
             f"{name}: is built for {record.platform}, the cell needs {cell.platform}; "
             "set CXX to a compiler for that platform"
         )
-    largest_page = page_size(cell.machine)
+    largest_page = facts_of(cell.platform).page_size
     if record.alignment < largest_page:
         yield (
             f"{name}: its segments are aligned to {record.alignment} bytes, "

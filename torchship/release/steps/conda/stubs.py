@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....doctor.torch_probe import find_torch
-from ...matrix.schema import FIRST, Matrix, pair, subdir_of
+from ...matrix.platforms import FIRST
+from ...matrix.schema import Matrix, pair, subdir_of
 
 FIRST_SUBDIR = subdir_of(FIRST)
 

@@ -8,7 +8,8 @@ from email.parser import BytesParser
 
 from packaging.requirements import Requirement
 
-from ...matrix.schema import FIRST, Tool
+from ...matrix.platforms import FIRST
+from ...matrix.schema import Tool
 from ...matrix.settings import Settings
 from ..conda.bootstrap import conda_name
 from ..pack.wheels import Wheel

@@ -30,7 +30,8 @@ from rich.markup import escape
 from ... import ReleaseError
 from ...matrix import evidence
 from ...matrix.evidence import Environment, Evidence
-from ...matrix.schema import FIRST, Matrix
+from ...matrix.platforms import FIRST
+from ...matrix.schema import Matrix
 from ...matrix.settings import WRITE_COMMAND, Settings
 from ...paths import fresh, write_atomically
 from ...run.listing import Reporter
