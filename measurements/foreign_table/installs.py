@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torchship.release.matrix.load import load_settings
 from torchship.release.run.shell import Log
-from torchship.release.steps.compile.environments import uv
+from torchship.release.steps.compile.downloads import uv
 
 
 def install(work: Path, *arguments: str, keeps_cache: bool = False) -> None:

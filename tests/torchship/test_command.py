@@ -87,7 +87,7 @@ def test_a_command_means_what_its_option_of_build_all_means(name: str) -> None:
 
 PROJECT_RECORD = """
 from pathlib import Path
-from .engine.doctor.project import Project
+from .engine.judge.project import Project
 PROJECT = Project(
     distribution="bare-client", package="bare_client", namespace="bare", prefix="BARE",
     operator="gram", version="0.1", folder=Path(__file__).parent,

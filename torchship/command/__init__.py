@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..doctor._version import __version__
-from ..doctor.render import print_to_the_end
+from ..judge.render import print_to_the_end
 from ..release import ReleaseError
 
 _TORCHSHIP = __package__.rpartition(".")[0]

@@ -9,7 +9,7 @@ import pytest
 from packaging.version import Version
 
 from torchship.builder import HostCompiler
-from torchship.doctor.records import TorchInstall, VariantName
+from torchship.judge.records import TorchInstall, VariantName
 from torchship.release import ReleaseError
 from torchship.release.matrix.cells import all_cells, required, select
 from torchship.release.matrix.settings import make_settings

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from torchship.doctor.binary import read_binary
-from torchship.doctor.records import dotted
+from torchship.judge.binary import read_binary
+from torchship.judge.records import dotted
 from torchship.release.steps.conda import commands as conda_commands
 from torchship.release.steps.conda.bootstrap import sysroot as bootstrap_sysroot
 from torchship.release.steps.conda.stubs import write_channel

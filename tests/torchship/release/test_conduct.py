@@ -104,7 +104,7 @@ import os, pathlib, subprocess, sys, time
 from dataclasses import replace
 from rich.console import Console
 from torchship.release import run
-from torchship.release.matrix import load_settings
+from torchship.release.matrix.load import load_settings
 from torchship.release.run.shell import Log
 
 folder = pathlib.Path(sys.argv[1])
@@ -244,7 +244,7 @@ STOPPED = """
 import pathlib, signal, sys
 sys.path.insert(0, sys.argv[2])
 from steps import Step
-from torchship.release.matrix import load_settings
+from torchship.release.matrix.load import load_settings
 from torchship.release.run.processes import interrupt
 from torchship.release.run.tasks import run_tasks
 

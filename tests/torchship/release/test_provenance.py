@@ -296,11 +296,11 @@ def test_a_wheel_with_a_file_that_is_not_in_the_source_distribution_is_refused(
 
 def test_a_wheel_holds_the_engine_and_the_sources_of_the_source_distribution() -> None:
     sources = {
-        "torchship/doctor/x.py": b"x",
+        "torchship/judge/x.py": b"x",
         "csrc/ops/x.cpp": b"x",
         "tiny_client.egg-info/entry_points.txt": b"e",
     }
-    files = {"tiny_client/engine/doctor/x.py": b"x", "tiny_client/csrc/ops/x.cpp": b"x"}
+    files = {"tiny_client/engine/judge/x.py": b"x", "tiny_client/csrc/ops/x.cpp": b"x"}
     info = {"METADATA": b"", "WHEEL": b"", "licenses/LICENSE": b"", "entry_points.txt": b"e"}
     wheel = Wheel("tiny_client", "0.1.0", "py3-none-any", files, info)
     assert list(wheel_problems(wheel, sources, SETTINGS.project)) == []
@@ -309,11 +309,11 @@ def test_a_wheel_holds_the_engine_and_the_sources_of_the_source_distribution() -
 def test_sources_that_name_the_engine_get_that_of_this_tool() -> None:
     """The repository of a client holds no copy of the engine."""
     engine = Path(provenance.__file__).parents[1]
-    content = (engine / "doctor" / "elf.py").read_bytes()
-    files = {"tiny_client/engine/doctor/elf.py": content, "tiny_client/engine/doctor/text.py": b"x"}
+    content = (engine / "judge" / "elf.py").read_bytes()
+    files = {"tiny_client/engine/judge/elf.py": content, "tiny_client/engine/judge/text.py": b"x"}
     wheel = Wheel("tiny_client", "0.1.0", "py3-none-any", files, {})
     (problem,) = wheel_problems(wheel, {}, SETTINGS.project)
-    assert "another tiny_client/engine/doctor/text.py" in problem
+    assert "another tiny_client/engine/judge/text.py" in problem
 
 
 # Cells that failed after they were packed.

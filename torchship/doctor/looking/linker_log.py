@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..project import Record
-from ..records import NOTHING
-from ..text import list_names, read_regular
+from ...judge.project import Record
+from ...judge.records import NOTHING
+from ...judge.text import list_names, read_regular
 
 #: What the linker is asked to tell: where it looks for libraries, and which file needs which.
 VARIABLE, WANTED = "LD_DEBUG", "libs,files"

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from ..project import Record
+from ...judge.project import Record
 from . import linker_log
 from .processes import Ended, Program, Python, run
 from .seen import DIED, HIDDEN, RAISED, WORKED, Looked, Seen, seen_at_end

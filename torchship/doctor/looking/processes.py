@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..project import Record
-from ..records import NOTHING
+from ...judge.project import Record
+from ...judge.records import NOTHING
 from .seen import End, Seen, facts_of
 
 _MAX_TOLD = 32 << 20

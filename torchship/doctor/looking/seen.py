@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from ..project import Record
-from ..records import NOTHING
+from ...judge.project import Record
+from ...judge.records import NOTHING
 from .linker_log import LinkerLog
 
 #: "ended": the process ended without an error, as `os._exit` does. "hidden": Python takes another

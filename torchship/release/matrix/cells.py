@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...builder import cxx_standard
-from ...doctor.records import GlueName, VariantName
+from ...judge.records import GlueName, VariantName
 from .. import ReleaseError
 from .platforms import FIRST
 from .schema import Kernels, Matrix, Torch, machine_of, pair

@@ -265,7 +265,7 @@ def _leftovers(tree: Tree) -> list[Loc]:
     kernels = _mapping(tree, "kernels")
     for platform in _mapping(tree, "platforms"):
         for kind in ("kernels", "torch"):
-            where = ("platforms", platform, "differs", kind)
+            where: Loc = ("platforms", platform, "differs", kind)
             for name, value in _mapping(tree, *where).items():
                 # A torch of one platform alone is whole there.
                 is_whole = isinstance(value, dict) and "release" in value
@@ -275,13 +275,13 @@ def _leftovers(tree: Tree) -> list[Loc]:
     for base in bases:
         lists: list[Loc] = [(*base, "stable", "devices")]
         lists += [(*base, "torch", minor, "aten") for minor in _mapping(tree, *base, "torch")]
-        for where in lists:
-            devices = _at(tree, where)
+        for place in lists:
+            devices = _at(tree, place)
             listed = list(enumerate(devices)) if isinstance(devices, list) else []
             for index, device in reversed(listed):
                 is_cuda = re.fullmatch(r"cu\d+", str(device))
                 if is_cuda and str(device).replace("cu", "cuda") not in kernels:
-                    found.append((*where, index))
+                    found.append((*place, index))
     return found
 
 
@@ -309,9 +309,12 @@ def _mapping(tree: Tree, *loc: str | int) -> dict[str, object]:
 def _remove(tree: Tree, loc: Loc) -> None:
     """Removes a value; one within a value that is gone is gone, too."""
     parent = _at(tree, loc[:-1])
-    if isinstance(parent, dict | list):
-        with suppress(LookupError):
-            del parent[loc[-1]]
+    last = loc[-1]
+    with suppress(LookupError):
+        if isinstance(parent, dict):
+            del parent[last]
+        elif isinstance(parent, list) and isinstance(last, int):
+            del parent[last]
 
 
 def _read(path: Path) -> Tree:

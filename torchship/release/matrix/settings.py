@@ -9,7 +9,7 @@ import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...doctor.project import Project
+from ...judge.project import Project
 from .. import ReleaseError
 from ..root import MATRIX_NAME
 from .schema import Matrix, machine_of, subdir_of

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ... import builder
-from ...doctor.records import TorchInstall
+from ...judge.records import TorchInstall
 
 
 @dataclass(frozen=True)

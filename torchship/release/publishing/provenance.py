@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path, PurePosixPath
 
-from ...doctor.project import Project
+from ...judge.project import Project
 from .. import ReleaseError
 from ..matrix.settings import Settings
 from ..run.manifest import Manifest

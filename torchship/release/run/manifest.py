@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import AfterValidator, Field, ValidationError
 
-from ...doctor.records import GlueName
+from ...judge.records import GlueName
 from .. import ReleaseError
 from ..matrix.schema import Strict
 from ..paths import write_atomically

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ....doctor.records import TorchInstall
+from ....judge.records import TorchInstall
 from ... import ReleaseError
 from ...matrix.cells import Cell
 from ...matrix.settings import Settings

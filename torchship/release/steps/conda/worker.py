@@ -20,8 +20,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ....doctor.binary import read_binary
-from ....doctor.records import dotted
+from ....judge.binary import read_binary
+from ....judge.records import dotted
 from ... import ReleaseError
 from ...matrix.load import load_settings
 from ...matrix.settings import Settings

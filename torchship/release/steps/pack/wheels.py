@@ -16,7 +16,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from ....doctor.binary import read_binary
+from ....judge.binary import read_binary
 from ... import ReleaseError
 
 # What a file that is no wheel, or a damaged one, raises while it is read.

@@ -6,7 +6,7 @@ import shutil
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import distributions
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 
 from ... import ReleaseError
@@ -26,6 +26,7 @@ from ..pack.distributions import run_build
 from ..pack.wheels import Wheel, read_wheel, write_zip
 from ..step import Part, ToolStep
 from .tools import (
+    CARRIED,
     CONDA_BUILD,
     commands_of,
     conda_paths,
@@ -65,8 +66,8 @@ class PackTool(ToolStep[Path], FileTask):
 
     @classmethod
     def plan(cls, tool: Tool, plan: Plan) -> "PackTool":
-        folder = plan.settings.repo / tool.folder
-        files = tuple(path for path in plan.inputs.package if path.is_relative_to(folder))
+        folders = [plan.settings.repo / name for name in (tool.folder, *tool.packs)]
+        files = tuple(p for p in plan.inputs.package if any(map(p.is_relative_to, folders)))
         step = cls(
             name=f"{cls.kind}/{tool.name}",
             tool=tool,
@@ -82,14 +83,13 @@ class PackTool(ToolStep[Path], FileTask):
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
         work = settings.temporary / "tool" / self.tool.name
-        folder = settings.repo / self.tool.folder
         stage = fresh(work / "source")
         for path in self.files:
-            target = stage / path.relative_to(folder)
+            target = stage / path.relative_to(settings.repo)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
         out = fresh(work / "out")
-        run_build(context, "--wheel", stage, out)
+        run_build(context, "--wheel", stage / self.tool.folder, out)
         (built,) = out.glob("*.whl")
         final = read_wheel(built).write(fresh(work / "final"), epoch=self.epoch)
         target = settings.dist / wheel_path(self.tool, settings)
@@ -182,7 +182,8 @@ class InstallTool(FileTask):
                 context.log, folder, env, [f"{self.tool.name}[{self.extra}] @ {wheel.as_uri()}"]
             )
         else:
-            make_venv(context.log, folder, env, ["--no-index", wheel])
+            needs = requirements(read_wheel(wheel), extra="")
+            make_venv(context.log, folder, env, [wheel] if needs else ["--no-index", wheel])
         run_tool(context.log, folder, lines_of(self.tool, self.extra))
         return [folder]
 
@@ -205,6 +206,7 @@ class PackZipapp(ToolStep[Path], FileTask):
     tool: Tool
     wheel: Task[Path]
     epoch: int
+    carried: Mapping[str, str]  # the versions of what a wheel may require, here
 
     @classmethod
     def plan(cls, tool: Tool, plan: Plan) -> "PackZipapp | None":
@@ -216,6 +218,7 @@ class PackZipapp(ToolStep[Path], FileTask):
             tool=tool,
             wheel=PackTool.plan(tool, plan),
             epoch=plan.inputs.epoch,
+            carried={name: own_versions()[name] for name in CARRIED},
             after=(AuditTool.plan(tool, plan),),
         )
         return plan.add(step, tool)
@@ -234,8 +237,22 @@ class PackZipapp(ToolStep[Path], FileTask):
         return [path]
 
 
+def carried_files(name: str) -> dict[str, bytes]:
+    """The modules and the licences of a distribution in this process's environment."""
+    one = distribution(name)
+    kept = (".py", "py.typed")
+    return {
+        str(file): Path(str(file.locate())).read_bytes()
+        for file in one.files or ()
+        if str(file).endswith(kept) or "LICENSE" in file.name
+    }
+
+
 def write_zipapp(path: Path, wheel: Wheel, command: str, *, epoch: int) -> None:
     """Writes the archive that runs a command of a wheel."""
+    files = dict(wheel.files)
+    for need in requirements(wheel, extra=""):
+        files |= carried_files(need.name)
     module, _, function = commands_of(wheel)[command].partition(":")
     oldest = str(metadata_of(wheel)["Requires-Python"]).removeprefix(">=")
     main = ZIPAPP_MAIN.format(
@@ -248,7 +265,7 @@ def write_zipapp(path: Path, wheel: Wheel, command: str, *, epoch: int) -> None:
     with replacing(path) as part:
         with part.open("wb") as file:
             file.write(b"#!/usr/bin/env python3\n")
-            write_zip(file, {**wheel.files, "__main__.py": main.encode()}, epoch=epoch)
+            write_zip(file, {**files, "__main__.py": main.encode()}, epoch=epoch)
         part.chmod(0o755)
 
 
@@ -352,6 +369,7 @@ def recipe(tool: Tool, wheel: Wheel, settings: Settings) -> str:
     # Unpacked: pip would add its own files, and programs that name the folder of the build.
     script = f'python -m zipfile -e {name} "$SP_DIR"'
     python = f"python {metadata_of(wheel)['Requires-Python']}"
+    needs = conda_requirements(requirements(wheel, extra=""))
     return json.dumps(
         {
             "schema_version": 1,
@@ -363,7 +381,7 @@ def recipe(tool: Tool, wheel: Wheel, settings: Settings) -> str:
                 "script": script,
                 "python": {"entry_points": commands},
             },
-            "requirements": {"host": [python], "run": [python]},
+            "requirements": {"host": [python], "run": [python, *needs]},
             "about": about(wheel, settings),
         },
         indent=1,
@@ -436,7 +454,7 @@ class LinkExtras(FileTask):
 
 
 def channel_with_extras(tool: Tool, plan: Plan) -> BaseChannel:
-    """The base channel with what extras require, if the channel is a folder.
+    """The base channel with what tools and their extras require, if the channel is a folder.
 
     Only a public channel is sure to have that; the bootstrap channel of this checkout or,
     with --channel, of another one lacks it.
@@ -464,7 +482,7 @@ class InstallNoarch(FileTask):
     @classmethod
     def plan(cls, tool: Tool, extra: str, plan: Plan) -> "InstallNoarch":
         packages = BuildNoarch.plan(tool, plan)
-        channel = channel_with_extras(tool, plan) if extra else BaseChannel.plan(tool, plan)
+        channel = channel_with_extras(tool, plan)
         step = cls(
             name=f"noarch-prefix/{with_extra(tool, extra)}",
             tool=tool,
