@@ -42,6 +42,11 @@ NO_STATE: Start = (None, None)
 Input = TypeVar("Input", Tensor, PackedSequence)
 
 
+def is_traced() -> bool:
+    """Whether ``torch.jit.trace`` runs, which would warn of a comparison of sizes."""
+    return not is_compiling() and jit_is_tracing()
+
+
 class LLTMLayer(Recurrent):
     """LLTM cells over whole sequences, in one or several layers and one or both directions.
 
@@ -399,6 +404,8 @@ class LLTMLayer(Recurrent):
         return f"_l{layer}" + ("_reverse" if reverse else "")
 
     def _check_features(self, input: Tensor, dims: int, name: str, meaning: str) -> None:
+        if input.dim() == dims and is_traced():
+            return
         if input.dim() != dims or input.shape[-1] != self.input_features:
             message = (
                 f"lltm: {name} must have shape {meaning} with I = {self.input_features}, got "
@@ -414,6 +421,8 @@ class LLTMLayer(Recurrent):
         if state is None:
             return
         check_pair("hx", state, ("h_0", "c_0"))
+        if is_traced():
+            return
         expected = (self._number_of_states(), *shape)
         for name, tensor in zip(("h_0", "c_0"), state, strict=True):
             if tensor.shape != expected:
@@ -506,7 +515,7 @@ class LLTMLayer(Recurrent):
         """
         if self.checkpoint is None or not torch.is_grad_enabled():
             return False
-        recorded = is_exporting() or jit_is_tracing()
+        recorded = is_exporting() or is_traced()
         return not (recorded or functorch_is_active() or forward_mode_is_active())
 
     def _checkpointed(

@@ -54,9 +54,7 @@ class Recurrent(nn.Module):
         for tensor in self.parameters():
             nn.init.uniform_(tensor, -bound, bound)
 
-    def _record_call(
-        self, owner: type["Recurrent"], input: object, state: object
-    ) -> Any:  # noqa: ANN401 - a Proxy
+    def _record_call(self, owner: type["Recurrent"], input: object, state: object) -> Any:  # noqa: ANN401 - a Proxy
         """Records one call of this module in ``torch.fx.symbolic_trace``; refuses other inputs.
 
         In ``torch.nn``'s modules the tracer does not step, either. `owner` is the class whose
