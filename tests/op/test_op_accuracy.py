@@ -144,7 +144,7 @@ def test_slope_of_elu_in_ulps(device, dtype) -> None:
     inputs, results = run(dtype, device, z_i=INF, z_c=z)
     incoming = (None, torch.ones_like(z).to(device), None)
     dz = torch.ops.lltm.backward(*incoming, *saved_for_backward(inputs, results), 1)[0]
-    assert ulps(dz, torch.exp(z.double().clamp(max=0.0))) <= ULPS[device.type, dtype]
+    assert ulps(dz, torch.exp(z.double().clamp(max=0.0))) <= 2 * ULPS[device.type, dtype]
 
 
 @EXACT
