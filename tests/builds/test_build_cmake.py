@@ -22,7 +22,7 @@ from lltm_conda.engine.builder import (
 )
 from lltm_conda.engine.builder.request import FIRST_STABLE
 from lltm_conda.engine.builder.sources import INCLUDE
-from lltm_conda.engine.doctor import find_torch
+from lltm_conda.engine.judge import find_torch
 
 PREFIX = torch.utils.cmake_prefix_path
 QUICK = ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DCMAKE_CUDA_FLAGS_DEBUG=-O0")
@@ -106,7 +106,7 @@ def test_program_without_python_agrees_with_aten_on_the_gpu(build: Path) -> None
     assert "all checks passed" in run(build / "examples" / "cpp" / "lltm_example", "cuda").good()
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_program_agrees_through_the_aten_door(source_tree: Path, tmp_path: Path) -> None:
     # There the dispatcher compares the C++ API's signatures with the kernels'.
     options = ("-DLLTM_DOOR=aten", "-DLLTM_CUDA=OFF", *QUICK, f"-DCMAKE_PREFIX_PATH={PREFIX}")

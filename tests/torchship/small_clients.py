@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Protocol
 
 from torchship.builder import BuildRequest, execute, fitting_request, plan
 from torchship.builder.request import FIRST_STABLE
-from torchship.doctor.project import Project
-from torchship.doctor.records import GlueName
-from torchship.doctor.torch_probe import find_torch
+from torchship.judge.project import Project
+from torchship.judge.records import GlueName
+from torchship.judge.torch_probe import find_torch
 from torchship.runtime.loader import BinariesCudaError, BinariesImportError, Loader
 
 HELPERS = Path(__file__).resolve().parent
@@ -101,8 +102,23 @@ def build(name: str, root: Path, *, only: str = "") -> Project:
     return project
 
 
+def linked_again(built: Sequence[BuildRequest], folder: Path, ldflags: str) -> list[Path]:
+    """The objects of what was built, linked with these LDFLAGS into binaries in `folder`."""
+    binaries = []
+    for request in built:
+        for step in plan(replace(request, env={**request.env, "LDFLAGS": ldflags})):
+            if step.output.suffix == ".so":
+                path = folder / step.output.name
+                output = str(step.output)
+                command = [str(path) if word == output else word for word in step.command]
+                assert ldflags in command and str(path) in command
+                subprocess.run(command, check=True)
+                binaries.append(path)
+    return binaries
+
+
 #: The parts of torchship that the engine of a wheel has.
-ENGINE = ("builder", "doctor", "include", "runtime")
+ENGINE = ("builder", "include", "judge", "runtime")
 
 
 def copy_with_engine(package: Path, target: Path) -> Path:

@@ -14,9 +14,9 @@ from torchship.builder.cuda_flags import clang_flags
 from torchship.builder.cuda_libraries import CUDA_LIBRARIES, cuda_link_inputs
 from torchship.builder.cuda_toolkit import find_cuda_toolkit
 from torchship.builder.options import BuildOptions, ObjectOptions, read_options
-from torchship.doctor.binary import read_binary
-from torchship.doctor.cache import source_hash
-from torchship.doctor.project import Project
+from torchship.judge.binary import read_binary
+from torchship.judge.cache import source_hash
+from torchship.judge.project import Project
 from torchship.release.audit import ALLOWED
 from torchship.release.build_schema import Build
 from torchship.release.cells import arch_list
@@ -248,6 +248,15 @@ def test_nvccs_flags_become_those_of_clang() -> None:
     flags = ["--expt-relaxed-constexpr", "-Xptxas", "-v,-O2", "--use_fast_math", "--threads=4"]
     expected = ["-Xcuda-ptxas", "-v", "-Xcuda-ptxas", "-O2", "-ffast-math", "-funroll-loops"]
     assert clang_flags([*flags, "-Xcompiler", "-funroll-loops"]) == expected
+
+
+@pytest.mark.parametrize(("is_fused", "contraction"), [("false", "off"), ("true", "fast")])
+@pytest.mark.parametrize("flag", ["-fmad", "--fmad"])
+def test_clang_fuses_multiplications_and_additions_as_nvcc_would(
+    flag: str, is_fused: str, contraction: str
+) -> None:
+    """Else the kernels of clang would give other bits than those of nvcc."""
+    assert clang_flags([f"{flag}={is_fused}"]) == [f"-ffp-contract={contraction}"]
 
 
 def test_a_flag_without_a_counterpart_in_clang_is_refused() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..doctor.records import RECORD_SECTION, GlueName, KernelsName, file_name
+from ..judge.records import RECORD_SECTION, GlueName, KernelsName, file_name
 from .glue_recipe import glue_recipe
 from .options import project_file
 from .programs import BuildError
@@ -168,7 +168,6 @@ def _record_source(request: BuildRequest, file: str, facts: Mapping[str, object]
         "git_commit": git_commit(project, request.env),
         "source_date": source_date(project, request.env),
         "compiler": str(compiler),
-        "cxx_standard": 17,
         **facts,
     }
     return (

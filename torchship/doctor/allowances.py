@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from . import codes
-from .cures import BY_HAND, in_words
-from .owner import normal
-from .project import Record
-from .records import REJECTED, Finding
+from ..judge import codes
+from ..judge.cures import BY_HAND, in_words
+from ..judge.project import Record
+from ..judge.records import REJECTED, Finding
+from ..judge.rules import CODES
+from ..judge.text import printable, read_regular
+from .environment.standards import normal
 from .report import REMARK, WORKS, Row, notice
 from .targets import UsageError
-from .text import printable, read_regular
 
 _MAX_FILE = 1 << 20
 _EXAMPLE = "torchaudio TD110 waits for the release of next week"
@@ -63,7 +64,7 @@ def _parse(line: str, number: int, path: Path) -> Allowance:
             f"reason why it is allowed, e.g. {_EXAMPLE}"
         )
     subject, code, reason = parts
-    if code not in codes.ALL:
+    if code not in CODES:
         raise UsageError(
             f"{place} names the code {printable(code)[:20]!r}, which does not exist. "
             f"Name one that a report shows, e.g. {_EXAMPLE}"

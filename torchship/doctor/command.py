@@ -13,34 +13,34 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..judge import find_torch, interpreter, probe_runtime, render
+from ..judge.binary import needs_torch_or_cuda, read_binary, unread
+from ..judge.budget import Budget, BudgetSpentError
+from ..judge.fixes import ours
+from ..judge.judgement import cannot_be_told
+from ..judge.layouts import LAYOUTS
+from ..judge.project import NOBODY, Project
+from ..judge.records import NOTE, BinaryRecord, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from ..judge.rules import CODES
+from ..judge.torch_probe import TorchNotFoundError, other_installs, release
 from . import (
     allowances,
     backends,
     caches,
-    codes,
-    find_torch,
-    interpreter,
     judge_file,
     meaning,
     packages,
-    probe_runtime,
-    render,
+    pythons,
     report,
     torch_loading,
 )
-from .binary import needs_torch_or_cuda, read_binary, unread
-from .budget import Budget, BudgetSpentError
+from .environment.installed import Distribution, installed
+from .environment.owner import find_owner
+from .environment.standards import normal
 from .families import families, of_other_cudas
-from .fixes import ours
-from .interpreter import InterpreterError
-from .judgement import cannot_be_told
-from .layouts import LAYOUTS
-from .owner import find_owner, normal
-from .project import NOBODY, Project
-from .records import NOTE, BinaryRecord, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from .pythons import InterpreterError
 from .spares import pass_over_spares
 from .targets import UsageError, exists, find_files, find_wheels, is_installed, site_folders
-from .torch_probe import TorchNotFoundError, other_installs, release
 
 #: Processor time of a report; SECURITY.md promises 20 s for an environment of 200 extensions.
 _SECONDS = 16.0
@@ -181,13 +181,13 @@ def run(options: argparse.Namespace, project: Project) -> int:
 def _python(named: str | None, project: Project) -> interpreter.Interpreter | None:
     """The Python to judge; None for this one. Raises InterpreterError."""
     if named is not None:
-        return interpreter.ask(named)
+        return pythons.ask(named)
     is_alone = not project.package and Path(sys.argv[0]).name.startswith("torch-doctor")
     if not is_alone or _has_torch():
         return None
     # `uvx torch-doctor` runs in an environment of its own, which is not the one that is meant.
-    active = interpreter.active_python(os.environ, sys.prefix)
-    return None if active is None else interpreter.ask(active)
+    active = pythons.active_python(os.environ, sys.prefix)
+    return None if active is None else pythons.ask(active)
 
 
 def _message(what: list[str]) -> str:
@@ -201,7 +201,7 @@ def _message(what: list[str]) -> str:
         return meaning.read_message(is_asked_for=False)
     if any(exists(name) or is_installed(name) for name in what):
         return ""
-    return " ".join(what) if what[0] in codes.ALL or meaning.is_message(what) else ""
+    return " ".join(what) if what[0] in CODES or meaning.is_message(what) else ""
 
 
 def _explain(content: str, options: argparse.Namespace, project: Project) -> int:
@@ -210,7 +210,7 @@ def _explain(content: str, options: argparse.Namespace, project: Project) -> int
     Returns 0, 1 if that file does not work, or 2 if the message is not known. Raises
     TorchNotFoundError or UsageError.
     """
-    if content in codes.ALL:
+    if content in CODES:
         print("\n".join(meaning.lines_of_meaning(meaning.meaning_of(content))))
         return 0
     runtime = probe_runtime(_torch(options.torch), project=project)
@@ -263,12 +263,13 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
     files = list(dict.fromkeys(find_files(options.what, runtime.torch)))
     budget = _budget(len(files))
     of_torch = torch_loading.judge_torch(runtime)
-    distributions = list(packages.installed(site_folders()))
+    distributions = list(installed(site_folders()).values())
     verdicts = _judge(files, runtime, _Choice(options.what, distributions), budget)
     rows = pass_over_spares(report.row_of_verdict(verdict, runtime) for verdict in verdicts)
     if not options.what:
         rows = _opened(rows, runtime)
     notices = list(packages.notices(distributions, options.what, rows, runtime))
+    notices += packages.hidden_notices(site_folders(), options.what)
     if not options.what:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
@@ -332,9 +333,9 @@ def _budget(files: int) -> Budget:
 class _Choice:
     """Which of the files that were read are judged."""
 
-    def __init__(self, names: Sequence[str], distributions: Sequence[packages.Package]) -> None:
+    def __init__(self, names: Sequence[str], distributions: Sequence[Distribution]) -> None:
         self._names = names
-        self._of_torch = {normal(one.name) for one in distributions if one.is_of_torch}
+        self._of_torch = {normal(one.name) for one in distributions if packages.is_of_torch(one)}
 
     def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
         """Whether to judge a file: one that needs torch or CUDA, or of a package that requires

@@ -14,13 +14,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_clients import FOLDER, PYTHONPATH, project_of
+from small_clients import FOLDER, PYTHONPATH, linked_again, project_of
 
 from torchship.builder import BuildError, BuildRequest, execute, fitting_request, plan
-from torchship.doctor import find_torch, judge_file, probe_runtime
-from torchship.doctor.binary import read_binary
-from torchship.doctor.project import Project
-from torchship.doctor.records import NOWHERE
+from torchship.doctor import judge_file
+from torchship.judge import find_torch, probe_runtime
+from torchship.judge.binary import read_binary
+from torchship.judge.project import Project
+from torchship.judge.records import NOWHERE
 
 pytestmark = pytest.mark.slow
 
@@ -61,9 +62,9 @@ def project_in(root: Path) -> Project:
     )
 
 
-def request_in(root: Path, lib: str = "lib", **variables: str) -> BuildRequest:
-    env = {**os.environ, "DEBUG": "1", **variables}
-    return fitting_request(project_in(root), find_torch(), root / lib, env, log=lambda line: None)
+def request_in(root: Path) -> BuildRequest:
+    env = {**os.environ, "DEBUG": "1"}
+    return fitting_request(project_in(root), find_torch(), root / "lib", env, log=lambda line: None)
 
 
 @pytest.fixture(scope="module")
@@ -160,10 +161,10 @@ def test_a_number_outside_the_range_of_the_functions_type_is_refused(root: Path)
     )
 
 
-def test_a_statically_linked_libstdcxx_does_not_mix_with_that_of_torch(root: Path) -> None:
-    request = request_in(root, "lib-static", LDFLAGS="-static-libstdc++")
-    execute(plan(request), root / "work", jobs=2, log=lambda line: None)
-    (glue,) = (root / "lib-static").glob("*.so")
+def test_a_statically_linked_libstdcxx_does_not_mix_with_that_of_torch(
+    root: Path, tmp_path: Path
+) -> None:
+    (glue,) = linked_again([request_in(root)], tmp_path, "-static-libstdc++")
     assert "libstdc++.so.6" not in read_binary(glue).needed
     code = (
         "import torch\n"

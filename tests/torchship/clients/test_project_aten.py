@@ -15,9 +15,9 @@ import pytest
 from new_projects import REPO, borrow_tools, commit, make
 from small_projects import write
 
-from torchship.doctor.torch_probe import find_torch
+from torchship.judge.torch_probe import find_torch
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.rehearsal
 
 SOURCES = {
     # Bound as pybind11 does it, with a bundled header, a macro and a header that a program writes.

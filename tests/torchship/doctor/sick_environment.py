@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
+from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 
-from torchship.doctor.cures import Kind
+from torchship.judge.cures import Kind
 
 REPO = Path(__file__).resolve().parents[3]
 SITE = Path(sysconfig.get_path("purelib"))
@@ -27,8 +28,9 @@ Test = TypeVar("Test", bound=Callable[..., None])
 PROBE = textwrap.dedent(
     """
     import json, sys
-    from torchship.doctor import judge_file, probe_runtime
-    from torchship.doctor.records import Device, Driver
+    from torchship.doctor import judge_file
+    from torchship.judge import probe_runtime
+    from torchship.judge.records import Device, Driver
     runtime = probe_runtime(gpu=False)
     if len(sys.argv) > 2:
         capability = tuple(map(int, sys.argv[2].split(".")))
@@ -47,8 +49,13 @@ PROBE = textwrap.dedent(
 )
 
 
-def carries_out(*_kinds: Kind) -> Callable[[Test], Test]:
-    """Says which kinds of cures a test carries out; `test_cures.py` reads it from the source."""
+#: The kinds of cures that some test carries out, of the test modules imported so far.
+CARRIED_OUT: set[str] = set()
+
+
+def carries_out(*kinds: Kind) -> Callable[[Test], Test]:
+    """Says which kinds of cures a test carries out."""
+    CARRIED_OUT.update(kind.id for kind in kinds)
     return lambda test: test
 
 
@@ -179,7 +186,7 @@ class SickEnvironment:
         (self.folder / "probe.py").write_text(PROBE)
         words = " ".join(arguments)
         command = f"python probe.py '{self.site / path}' {words}"
-        output = self.type(command, PYTHONPATH=str(REPO))
+        output = self.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}")
         return Judged(**json.loads(output.splitlines()[-1]))
 
     def is_cured(self, path: str | Path, kind: Kind, *arguments: str) -> Judged:
