@@ -278,7 +278,9 @@ def test_nan_in_the_output_gate_stays_out_of_gradients_of_the_cell(
     with torch.no_grad():
         inputs.bias[5 + 2] = NAN
     exact = in_float64(inputs)
-    want = gradients(lltm_conda.reference(*exact)[1:], exact, [torch.ones(3, 5, dtype=torch.float64)])
+    want = gradients(
+        lltm_conda.reference(*exact)[1:], exact, [torch.ones(3, 5, dtype=torch.float64)]
+    )
     new_cell = entry(*inputs)[1]
     actual = torch.autograd.grad(new_cell.sum(), inputs, create_graph=create_graph)
     assert all(gradient.isfinite().all() for gradient in want)
