@@ -1,6 +1,6 @@
 """Trains a small word model with an LSTM, a GRU and an LLTM, and stores loss by step and by time.
 
-    python measurements/word_model.py --device cuda --json measurements/results/word_model.json
+    python -m measurements.word_model --device cuda --json measurements/results/word_model.json
 
 The text is the help of Python itself (`pydoc_data.topics`), which every Python has. Each model is
 trained once for each learning rate. The state is carried from one chunk to the next; a model whose
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import platform
 import re
 import sys
@@ -24,11 +25,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # last: the installed lltm_conda is first
-
-from lltm_conda import LLTMLayer
 from measurements import storage
 
+ROOT = Path(__file__).resolve().parents[1]
 WORDS = 4000
 """The size of the vocabulary; all rarer words are one."""
 WIDTH = 256
@@ -38,7 +37,7 @@ CHUNK = 64
 VALIDATION = 0.1
 """The last share of the text, which no model is trained on."""
 NOTE_EVERY = 50
-MODELS = {"lstm": nn.LSTM, "gru": nn.GRU, "lltm": LLTMLayer, "lltm-halved": LLTMLayer}
+MODELS = ("lstm", "gru", "lltm", "lltm-halved")
 RATES = (5e-4, 1e-3, 3e-3)
 
 
@@ -65,11 +64,22 @@ def tokens() -> Tensor:
     return torch.tensor([numbers.get(word, WORDS - 1) for word in words])
 
 
+def recurrent(name: str) -> nn.Module:
+    if name == "lstm":
+        return nn.LSTM(WIDTH, STATE)
+    if name == "gru":
+        return nn.GRU(WIDTH, STATE)
+    # The checkout's package has no binaries, so the installed one must be found first.
+    sys.path.sort(key=lambda entry: Path(entry or ".").resolve() == ROOT)
+    layer: nn.Module = importlib.import_module("lltm_conda").LLTMLayer(WIDTH, STATE)
+    return layer
+
+
 class WordModel(nn.Module):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.embedding = nn.Embedding(WORDS, WIDTH)
-        self.recurrent = MODELS[name](WIDTH, STATE)
+        self.recurrent = recurrent(name)
         self.output = nn.Linear(STATE, WORDS)
         self.halves = name.endswith("halved")
 
@@ -113,7 +123,7 @@ def clock(device: str) -> float:
     return time.perf_counter()
 
 
-def train(name: str, rate: float, seed: int, steps: int, device: str) -> Run:
+def train(name: str, *, rate: float, seed: int, steps: int, device: str) -> Run:
     text = tokens()
     cut = int(len(text) * (1 - VALIDATION))
     rows, unseen = in_rows(text[:cut], device), in_rows(text[cut:], device)
@@ -151,23 +161,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=tuple(MODELS))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--json", type=Path, required=True)
     arguments = parser.parse_args()
-    train("lstm", RATES[0], 0, 2 * NOTE_EVERY, arguments.device)  # warms up
+    train(MODELS[0], rate=RATES[0], seed=0, steps=2 * NOTE_EVERY, device=arguments.device)  # warms
     runs = []
     for seed in arguments.seeds:
         for name in arguments.models:
             for rate in RATES:
-                run = train(name, rate, seed, arguments.steps, arguments.device)
+                run = train(
+                    name, rate=rate, seed=seed, steps=arguments.steps, device=arguments.device
+                )
                 runs.append(asdict(run))
                 print(name, rate, seed, run.losses[-1], run.validation, run.seconds[-1])
     pairs = zip(sys.argv, sys.argv[1:], strict=False)
     words = [Path(word).name if before == "--json" else word for before, word in pairs]
     document = {
-        "command": " ".join(["python measurements/word_model.py", *words]),
+        "command": " ".join(["python -m measurements.word_model", *words]),
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU",
         "torch": torch.__version__,
