@@ -112,7 +112,8 @@ def test_a_copy_in_a_later_folder_of_the_path_is_hidden(
     (env.site / "later.pth").write_text(f"{later}\n")
     for site, symbol in ((env.site, SYMBOL), (later, ABSENT)):
         folder = site / "alpha"
-        add_package(site, "alpha", {"alpha/__init__.py": "import torch\nfrom . import _C\n"})
+        source = {"alpha/__init__.py": "import torch\nfrom . import _C\n"}
+        add_package(site, "alpha", source, "Requires-Dist: torch")
         env.add_module(folder / "_C.so", needs=symbol)
         with (site / "alpha-1.0.dist-info" / "RECORD").open("a") as record:
             record.write("alpha/_C.so,sha256=x,1\n")
