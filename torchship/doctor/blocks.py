@@ -50,7 +50,7 @@ def block(name: str, rows: Sequence[Row], said: dict[str, str]) -> Iterator[str]
     package of which it was told."""
     # The import of the package itself tells more than its parts.
     main = next(
-        (row for row in rows if row.seen is not None and row.seen.what.isidentifier()), None
+        (row for row in rows if row.seen is not None and not row.seen.what.startswith("/")), None
     )
     main = main or rows[0]
     state = "allowed" if main.allowed is not None else STATES[main.state]

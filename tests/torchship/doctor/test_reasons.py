@@ -379,3 +379,35 @@ def test_a_script_named_torch_is_not_taken_for_torch(env: LookedEnvironment, con
     report = diagnose(env)
     row = row_of(report, "torch")
     assert (row.state, row.code, report.exit_code) == ("fails", "TD104", 1)
+
+
+def test_a_part_of_a_namespace_package_is_imported_by_its_whole_name(
+    env: LookedEnvironment,
+) -> None:
+    source = {"ns/ops/__init__.py": "import torch\nfrom . import _C\n"}
+    info = add_package(env.site, "ns-ops", source, "Requires-Dist: torch")
+    env.add_module(env.site / "ns" / "ops" / "_C.so", needs=SYMBOL)
+    with (info / "RECORD").open("a") as record:
+        record.write("ns/ops/_C.so,sha256=x,1\n")
+    report = diagnose(env)
+    assert report.looked is not None
+    assert [*report.looked.packages] == ["ns.ops"]
+    assert row_of(report, "_C.so").state == "works"
+
+
+def test_a_folder_that_hides_a_package_is_named_for_what_it_lacks(env: LookedEnvironment) -> None:
+    env.add("inner", "", part="")
+    env.add("user", "import torch\nimport inner.part\n")
+    (env.folder / "inner").mkdir()
+    (env.folder / "inner" / "__init__.py").write_text("")
+    assert row_of(diagnose(env, "user"), "user").code == "TD205"
+
+
+def test_a_library_of_nvidias_that_torch_lacks_is_a_requirement(env: LookedEnvironment) -> None:
+    library = shared_object(env.prefix / "libcudnn.so.9", soname="libcudnn.so.9", defined=["c"])
+    shared_object(env.torch / "lib" / "libtorch_cuda.so", libraries=[library])
+    library.unlink()
+    with (env.torch / "__init__.py").open("a") as source:
+        source.write("ctypes.CDLL(os.path.join(_lib, 'libtorch_cuda.so'))\n")
+    env.add("user", "import torch\n")
+    assert row_of(diagnose(env), "torch").code == "TD105"

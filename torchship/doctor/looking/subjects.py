@@ -9,7 +9,7 @@ from ...judge.project import Record
 from ...judge.records import BinaryRecord, parse_file_name
 from ...judge.text import is_file
 from ..environment.catalog import tops_of
-from ..environment.installed import Distribution
+from ..environment.installed import SITE_NAMES, Distribution
 from ..environment.owner import distributions
 from ..environment.standards import normal
 from .look import Extension, Kind, Subject
@@ -46,7 +46,7 @@ def subjects_of(packages: Iterable[Distribution], binaries: Sequence[BinaryRecor
     for binary in binaries:
         if binary.path not in module_of and binary.owner is None:
             module = top_package(binary.path)
-            if module.isidentifier():
+            if _is_importable(module):
                 module_of[binary.path] = module
                 owners.setdefault(module, None)
     needed = {name for binary in binaries for name in binary.needed}
@@ -70,11 +70,15 @@ def modules_of(package: Distribution, binaries: Iterable[BinaryRecord]) -> list[
     if named:
         return named
     holding = [*dict.fromkeys(top_package(binary.path) for binary in binaries)]
-    importable = [top for top in holding if top.isidentifier()]
+    importable = [top for top in holding if _is_importable(top)]
     public = [top for top in importable if not top.startswith("_")] or importable
     if not public:
         public = [t for t in tops if not t.startswith("_") and _is_module(package.site, t)]
     return public[:_MOST_MODULES]
+
+
+def _is_importable(module: str) -> bool:
+    return all(part.isidentifier() for part in module.split("."))
 
 
 def _is_module(site: Path, top: str) -> bool:
@@ -82,19 +86,17 @@ def _is_module(site: Path, top: str) -> bool:
 
 
 def top_package(path: Path) -> str:
-    """The first module on the way to an object: its own, or the outermost package it lies in."""
-    top = path.name.partition(".")[0]
-    folder = path.parent
-    while is_file(folder / "__init__.py") and folder != folder.parent:
-        top = folder.name
-        folder = folder.parent
-    if top == path.name.partition(".")[0]:
-        # A folder of objects inside a package, such as `torchx/lib/libx.so`.
-        outer = next((p for p in path.parents if is_file(p / "__init__.py")), None)
-        while outer is not None and is_file(outer.parent / "__init__.py"):
-            outer = outer.parent
-        top = outer.name if outer is not None else top
-    return top
+    """The first module on the way to an object: its own, or the outermost package it lies in; that
+    of a namespace package has dots."""
+    regular = [folder for folder in path.parents if is_file(folder / "__init__.py")]
+    if not regular:
+        return path.name.partition(".")[0]
+    # Packages lie in each other without a gap, but their objects may lie further in.
+    top = regular[0]
+    while is_file(top.parent / "__init__.py"):
+        top = top.parent
+    site = next((folder for folder in top.parents if folder.name in SITE_NAMES), top.parent)
+    return ".".join(top.relative_to(site).parts)
 
 
 def _nearest(path: Path, modules: Sequence[str]) -> str:

@@ -116,6 +116,7 @@ def _is_in_frames(case: Case, place: Path) -> bool:
     files = [frame.file for frame in case.frames()]
     files += [case.seen.file, *(error.path for error in case.errors)]
     named = any(start in error.message for error in case.errors)
+    named = named or any(error.name.startswith(f"{place.stem}.") for error in case.errors)
     return named or any(file == start or file.startswith(f"{start}{os.sep}") for file in files)
 
 

@@ -16,6 +16,7 @@ from .case import Case
 
 _OF_TORCH_OR_CUDA = re.compile(r"\blib(torch|c10|cu\w|nv\w|nccl)\w*\.so")
 _BUILT_OTHERWISE = (codes.OTHER_TORCH, codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS)
+_OF_NVIDIA = re.compile(r"lib(cu|nv|nccl)\w*\.so")
 _NO_LIBRARY = re.compile(r"(\S{1,300}?): cannot open shared object file: No such file")
 _NO_SYMBOL = re.compile(r"(\S{1,1000}?): undefined symbol: ([\w$.@]{1,1000})")
 _BLAMED = re.compile(r"(/[^:'\"]{1,1000}\.so[\w.]*)")
@@ -35,7 +36,29 @@ def linker_refuses(case: Case) -> Finding | None:
     if not texts:
         return None
     text = texts[-1]  # the innermost is what the linker said
+    if case.seen.what == "torch":
+        return _by_torch(case, text) or _of_torchs_wheels(case, text) or _by_text(case, text)
     return _by_torch(case, text) or _by_objects(case, text) or _by_text(case, text)
+
+
+def _of_torchs_wheels(case: Case, text: str) -> Finding | None:
+    """A library that a wheel of NVIDIA's has, which torch requires."""
+    missing = _NO_LIBRARY.search(text)
+    torch = case.installed.named("torch")
+    if missing is None or not _OF_NVIDIA.match(Path(missing[1]).name):
+        return None
+    needs = [*case.installed.requirements(torch)] if torch is not None else []
+    unmet = [need for need in needs if need.name.startswith(("nvidia", "cuda")) and not need.is_met]
+    fix = fixes.reinstall_torch(case.runtime.environment, case.runtime.torch)
+    if unmet:
+        wanted = (need.text for need in unmet)
+        fix = fixes.install_requirements(case.runtime.environment, *wanted)
+    return case.finding(
+        codes.TORCH_REQUIREMENTS,
+        f"torch needs {Path(missing[1]).name}, which a wheel of NVIDIA's has that torch requires",
+        needed=", ".join(need.text for need in unmet) or Path(missing[1]).name,
+        fix=fix,
+    )
 
 
 def torch_is_for_another_python(case: Case) -> Finding | None:
