@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import find_torch, interpreter, probe_runtime, render
+from ..judge import find_torch, probe_runtime, render
 from ..judge.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.fixes import ours
@@ -22,6 +22,7 @@ from ..judge.layouts import LAYOUTS
 from ..judge.project import NOBODY, Project
 from ..judge.records import NOTE, BinaryRecord, Runtime, TorchInstall, Verdict, dotted, parse_minor
 from ..judge.rules import CODES
+from ..judge.target import Interpreter, current, judge_for
 from ..judge.torch_probe import TorchNotFoundError, other_installs, release
 from . import (
     allowances,
@@ -151,7 +152,7 @@ def run(options: argparse.Namespace, project: Project) -> int:
 
         return audit(project, Path(options.audit), as_json=options.form == "json")
     try:
-        interpreter.judge_for(_python(options.python, project))
+        judge_for(_python(options.python, project))
         if options.build:
             from .build_check import main as check_build
 
@@ -173,10 +174,10 @@ def run(options: argparse.Namespace, project: Project) -> int:
         print(render.shorten(str(error)), file=sys.stderr)
         return 2
     finally:
-        interpreter.judge_for(None)
+        judge_for(None)
 
 
-def _python(named: str | None, project: Project) -> interpreter.Interpreter | None:
+def _python(named: str | None, project: Project) -> Interpreter | None:
     """The Python to judge; None for this one. Raises InterpreterError."""
     if named is not None:
         return pythons.ask(named)
@@ -287,7 +288,7 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
         runtime=runtime,
         extensions=tuple(allowances.apply(entries, rows)),
         notices=tuple(allowances.apply(entries, notices)),
-        other_torches=other_installs(runtime.torch, interpreter.search_path()),
+        other_torches=other_installs(runtime.torch, current().search_path()),
         files=len(files),
         seconds=time.monotonic() - start,
         program=program(project),

@@ -9,9 +9,10 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from ..judge import codes, cures, faults, fixes, interpreter
+from ..judge import codes, cures, faults, fixes
 from ..judge.binary import read_binary
 from ..judge.records import REJECTED, BinaryRecord, Finding, Runtime, dotted, parse_version
+from ..judge.target import current
 from ..judge.text import is_file, printable, read_regular
 from .owner import find_owner
 
@@ -61,7 +62,7 @@ def _folders_before(site: Path) -> Iterator[tuple[Path, bool]]:
     with suppress(OSError):
         if not os.environ.get("PYTHONSAFEPATH"):
             yield Path.cwd(), True
-    for entry in filter(None, interpreter.search_path()):
+    for entry in filter(None, current().search_path()):
         if _is_same(Path(entry), site):
             return
         yield Path(entry), False

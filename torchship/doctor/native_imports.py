@@ -13,9 +13,9 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from ..judge import interpreter
 from ..judge.elf import Elf, ElfError
 from ..judge.records import BinaryRecord, TorchInstall
+from ..judge.target import current
 from ..judge.text import is_file
 from . import pythons
 from .imports import surely_imported
@@ -53,7 +53,7 @@ def _texts(path: Path) -> bytes:
 
 
 def _has_numpy(binary: BinaryRecord, torch: TorchInstall | None) -> bool:
-    places = [*binary.path.absolute().parents, *map(Path, filter(None, interpreter.search_path()))]
+    places = [*binary.path.absolute().parents, *map(Path, filter(None, current().search_path()))]
     places += [torch.root.parent] if torch else []
     return any(os.access(place / "numpy" / "__init__.py", os.F_OK) for place in places)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from ..judge import codes, fixes
-from ..judge.interpreter import search_path
 from ..judge.project import Record
 from ..judge.records import REJECTED, Finding, Runtime
+from ..judge.target import current, once
 from ..judge.text import is_file, printable, read_regular
 from .imports import surely_imported
 from .owner import metadata_lines, normal
@@ -41,7 +40,9 @@ class BrokenRequirement(Record, kw_only=True):
 
 def broken_requirements(package: str, place: Path, runtime: Runtime) -> Iterator[BrokenRequirement]:
     """The requirements in the metadata `place` without which `import package` surely fails."""
-    installed = _installed_here(search_path(), runtime.torch.root if runtime.torch else None)
+    installed = _installed_here(
+        current().search_path(), runtime.torch.root if runtime.torch else None
+    )
     required = {}
     for requirement in requirements_here(place, runtime):
         name = normal(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
@@ -70,7 +71,7 @@ def broken_requirements(package: str, place: Path, runtime: Runtime) -> Iterator
             )
 
 
-@cache
+@once
 def _installed_here(search_path: tuple[str, ...], torch: Path | None) -> Mapping[str, Path]:
     """The metadata of each installed distribution, by its normalized name."""
     return installed_metadata(search_path, torch)
@@ -107,7 +108,7 @@ def _is_found(module: str) -> bool:
 
 def _source(module: str) -> Path | None:
     """The file of a module, or of the first of its package; None if there is none."""
-    for entry in search_path():
+    for entry in current().search_path():
         place = Path(entry or ".", module)
         for file in (place / "__init__.py", place.with_name(f"{module}.py")):
             if is_file(file):

@@ -19,10 +19,10 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
-from ..judge import interpreter
 from ..judge.named_torch import Minor
 from ..judge.project import Record
 from ..judge.records import NOTHING, Owner, parse_minor, parse_version
+from ..judge.target import current, once
 from ..judge.text import (
     is_file,
     list_names,
@@ -106,7 +106,7 @@ def find_owner(path: Path, sites: Iterable[Path] = ()) -> Owner | None:
     """
     with suppress(OSError, RuntimeError, ValueError):
         path = Path(os.path.normpath(path.absolute()))
-        searched = [*map(Path, interpreter.search_path()), *sites]
+        searched = [*map(Path, current().search_path()), *sites]
         own_sites = [Path(os.path.normpath(entry)) for entry in searched if entry.is_absolute()]
         counting = {*own_sites, *_sites_above(path)}
         above = [folder for folder in path.parents if folder in counting]
@@ -185,7 +185,7 @@ def shared_objects(folder: Path) -> list[Path]:
     return sorted(objects)
 
 
-@cache
+@once
 def _index(folder: Path) -> _Index:
     """The index of a folder; empty for one that is closed, or open for others to write."""
     with suppress(OSError, ValueError):
@@ -240,7 +240,7 @@ def _is_closed_to_others(folder: Path) -> bool:
             return False
         if not status.st_mode & stat.S_IWGRP:
             return True
-        own = {Path(os.path.normpath(name)) for name in interpreter.own_folders()}
+        own = {Path(os.path.normpath(name)) for name in current().own_folders()}
         return folder in own or folder.parent in own or _is_private(status.st_gid, status.st_uid)
     return False
 
@@ -361,7 +361,7 @@ def _built_in(source: Path, allowance: _Allowance) -> Iterator[Path]:
             yield from (Path(place, name) for name in files if is_shared_object_name(name))
 
 
-@cache
+@once
 def _read(place: Path, folder: Path) -> Owner | None:
     """The distribution of the metadata at `place`, with files in `folder`; None if unreadable."""
     with suppress(OSError, ValueError, KeyError, TypeError, StopIteration):

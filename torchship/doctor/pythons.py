@@ -10,11 +10,10 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..judge import interpreter
+from ..judge.target import Interpreter, current, once
 from ..judge.text import printable
 from . import python_probe
 
@@ -35,17 +34,17 @@ class InterpreterError(LookupError):
 
 def missing_modules() -> tuple[str, ...]:
     """The modules of the standard library that the judged Python lacks."""
-    judged = interpreter.judged()
+    judged = current().python
     return judged.missing_modules if judged else _missing_here(tuple(sys.path))
 
 
-@cache
+@once
 def _missing_here(_path: tuple[str, ...]) -> tuple[str, ...]:
     """Those that the Python of the doctor lacks while `sys.path` is this one."""
     return tuple(python_probe.missing_modules())
 
 
-def ask(python: str) -> interpreter.Interpreter:
+def ask(python: str) -> Interpreter:
     """Run a Python for its facts.
 
     Args:
@@ -124,13 +123,13 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _interpreter(facts: Mapping[str, Any]) -> interpreter.Interpreter:
+def _interpreter(facts: Mapping[str, Any]) -> Interpreter:
     """The record of the probe's answer. Raises KeyError, TypeError or ValueError."""
     major, minor, patch = map(int, facts["version"])
     path = tuple(str(entry) for entry in facts["path"][:_MAX_ENTRIES])
     torch = facts["torch"]
     libstdcxx = facts["libstdcxx"]
-    return interpreter.Interpreter(
+    return Interpreter(
         executable=str(facts["executable"]),
         prefix=str(facts["prefix"]),
         base_prefix=str(facts["base_prefix"]),
@@ -170,7 +169,7 @@ def active_python(environ: Mapping[str, str], own_prefix: str) -> str | None:
 def python_elsewhere(prefix: str, site: str) -> str | None:
     """The Python of another environment than the judged one, by its prefix and the folder of its
     packages; None if they are the judged one's, or if there is none."""
-    known = (*interpreter.prefixes()[:1], *interpreter.search_path())
+    known = (*current().prefixes()[:1], *current().search_path())
     if any(_is_same(entry, place) for entry in filter(None, known) for place in (prefix, site)):
         return None
     for name in ("bin/python", "bin/python3"):

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ..judge import codes, interpreter, render
+from ..judge import codes, render
 from ..judge.project import Record
 from ..judge.records import NOTE, NOWHERE, UNKNOWN, Finding, Runtime, TorchInstall, Verdict, dotted
 from ..judge.rules import CODES
+from ..judge.target import current
 from ..judge.text import printable
 from .meaning import Diagnosis, meaning_of
 from .owner import find_owner
@@ -112,7 +113,7 @@ def heading(report: Report) -> list[str]:
         f"{render.shorten_home(str(other.root))} ({codes.SECOND_TORCH})"
         for other in report.other_torches
     ]
-    prefix = render.shorten_home(interpreter.prefixes()[0])
+    prefix = render.shorten_home(current().prefixes()[0])
     lines.append(f"Python {dotted(report.runtime.python)}; $PREFIX is {prefix}")
     noun = "file" if report.files == 1 else "files"
     lines.append(f"{report.files} {noun} looked at in {report.seconds:.1f} s")

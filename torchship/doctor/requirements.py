@@ -10,13 +10,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from itertools import islice
 from pathlib import Path
 
 from ..judge.budget import Budget
-from ..judge.interpreter import search_path
 from ..judge.records import BinaryRecord, Neighbour, Runtime, parse_version
+from ..judge.target import current, once
 from ..judge.text import list_names, printable, read_regular
 from .owner import distributions, metadata_of, normal, required_by
 
@@ -41,7 +40,9 @@ def look_around(
     place = metadata_of(binary.path) if binary.owner is not None else None
     if place is None:
         return binary
-    sites = _sites(search_path(), runtime.torch.root if runtime.torch is not None else None)
+    sites = _sites(
+        current().search_path(), runtime.torch.root if runtime.torch is not None else None
+    )
     unmet, required = _follow(place, runtime, budget)
     sources: list[bytes] | None = None
     neighbours = []
@@ -73,7 +74,7 @@ def _follow(
     """The requirements of a distribution that are not met, and the metadata of what it
     requires, directly or not. Raises BudgetSpentError."""
     root = runtime.torch.root if runtime.torch is not None else None
-    installed = installed_metadata(search_path(), root)
+    installed = installed_metadata(current().search_path(), root)
     required: dict[Path, None] = {}
     unmet: dict[str, None] = {}
     queue = [(place, 0)]
@@ -177,7 +178,7 @@ def _in_wheels(library: str, sites: Iterable[Path]) -> tuple[Path, Path] | None:
     return None
 
 
-@cache
+@once
 def _libraries_of(site: Path) -> Mapping[str, tuple[Path, Path]]:
     """The metadata and the path of each shared object of a site folder, by file name."""
     place_of: dict[str, tuple[Path, Path]] = {}

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..judge import interpreter
 from ..judge.records import TorchInstall
+from ..judge.target import current
 from ..judge.text import list_names, printable
 from .owner import distributions, find_owner, normal, shared_objects
 
@@ -22,7 +22,7 @@ class UsageError(ValueError):
 
 def site_folders() -> list[Path]:
     """The folders in which the judged Python has packages."""
-    entries = (*interpreter.search_path(), interpreter.prefixes()[0])
+    entries = (*current().search_path(), current().prefixes()[0])
     return [Path(entry) for entry in dict.fromkeys(entries) if entry]
 
 

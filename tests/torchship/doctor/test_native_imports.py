@@ -14,8 +14,9 @@ from shared_objects import shared_object
 
 from torchship.doctor import python_probe, pythons
 from torchship.doctor.native_imports import absent_imports
-from torchship.judge import fixes, interpreter, system_packages
+from torchship.judge import fixes, system_packages
 from torchship.judge.binary import read_binary
+from torchship.judge.target import Target
 
 SOURCE = """
 #include <Python.h>
@@ -142,8 +143,8 @@ def test_a_module_that_the_version_never_has_is_not_missing() -> None:
 def test_the_fix_names_the_package_of_the_distribution_or_another_python(
     base: str, executable: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interpreter, "prefixes", lambda: (base, base))
-    monkeypatch.setattr(interpreter, "executable", lambda: executable)
+    monkeypatch.setattr(Target, "prefixes", lambda _: (base, base))
+    monkeypatch.setattr(Target, "executable", lambda _: executable)
     monkeypatch.setattr(system_packages, "is_file", lambda _: True)
     cure = fixes.python_with("_tkinter")
     assert "another Python that has _tkinter" in cure
