@@ -15,7 +15,7 @@ from ..judge.project import Record
 from ..judge.records import REJECTED, Finding
 from ..judge.rules import CODES
 from ..judge.text import printable, read_regular
-from .owner import normal
+from .environment.standards import normal
 from .report import REMARK, WORKS, Row, notice
 from .targets import UsageError
 

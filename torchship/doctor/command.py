@@ -35,8 +35,10 @@ from . import (
     report,
     torch_loading,
 )
+from .environment.installed import Distribution, installed
+from .environment.owner import find_owner
+from .environment.standards import normal
 from .families import families, of_other_cudas
-from .owner import find_owner, normal
 from .pythons import InterpreterError
 from .spares import pass_over_spares
 from .targets import UsageError, exists, find_files, find_wheels, is_installed, site_folders
@@ -262,12 +264,13 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
     files = list(dict.fromkeys(find_files(options.what, runtime.torch)))
     budget = _budget(len(files))
     of_torch = torch_loading.judge_torch(runtime)
-    distributions = list(packages.installed(site_folders()))
+    distributions = list(installed(site_folders()).values())
     verdicts = _judge(files, runtime, _Choice(options.what, distributions), budget)
     rows = pass_over_spares(report.row_of_verdict(verdict, runtime) for verdict in verdicts)
     if not options.what:
         rows = _opened(rows, runtime)
     notices = list(packages.notices(distributions, options.what, rows, runtime))
+    notices += packages.hidden_notices(site_folders(), options.what)
     if not options.what:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
@@ -331,9 +334,9 @@ def _budget(files: int) -> Budget:
 class _Choice:
     """Which of the files that were read are judged."""
 
-    def __init__(self, names: Sequence[str], distributions: Sequence[packages.Package]) -> None:
+    def __init__(self, names: Sequence[str], distributions: Sequence[Distribution]) -> None:
         self._names = names
-        self._of_torch = {normal(one.name) for one in distributions if one.is_of_torch}
+        self._of_torch = {normal(one.name) for one in distributions if packages.is_of_torch(one)}
 
     def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
         """Whether to judge a file: one that needs torch or CUDA, or of a package that requires

@@ -14,7 +14,7 @@ from ..judge.binary import read_binary
 from ..judge.records import REJECTED, BinaryRecord, Finding, Runtime, dotted, parse_version
 from ..judge.target import current
 from ..judge.text import is_file, printable, read_regular
-from .owner import find_owner
+from .environment.owner import find_owner
 
 _MAX_SOURCE = 1 << 18
 _MAX_SOURCES = 20

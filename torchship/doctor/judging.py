@@ -12,7 +12,8 @@ from ..judge.gathering import gather
 from ..judge.judgement import cannot_be_told
 from ..judge.judgement import judge as judge
 from ..judge.records import BinaryRecord, Runtime, Verdict
-from . import native_imports, owner, requirements, siblings, torch_loading
+from . import native_imports, requirements, siblings, torch_loading
+from .environment import owner
 
 
 def judge_file(

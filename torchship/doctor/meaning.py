@@ -24,7 +24,7 @@ from ..judge.rules import CODES
 from ..judge.text import is_file, list_names, printable, read_table
 from . import messages, pythons
 from .demangle import qualified_name
-from .owner import find_owner
+from .environment.owner import find_owner
 from .targets import files_named
 
 _MEANINGS = "meanings.json"

@@ -12,8 +12,8 @@ from ..judge.records import NOTE, NOWHERE, UNKNOWN, Finding, Runtime, TorchInsta
 from ..judge.rules import CODES
 from ..judge.target import current
 from ..judge.text import printable
+from .environment.owner import find_owner
 from .meaning import Diagnosis, meaning_of
-from .owner import find_owner
 
 WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
 STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}

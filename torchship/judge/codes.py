@@ -240,6 +240,7 @@ NUMPY_1_TORCH = Code("TD705", "A torch that was built for NumPy 1, with NumPy 2"
 PACKAGE_OF_ANOTHER_PYTHON = Code("TD706", "A package for another Python is installed here")
 REQUIREMENT_NOT_MET = Code("TD707", "What the package requires is missing or has another version")
 NO_FILE_FOR_TORCH = Code("TD708", "The package has no file for this torch")
+HIDDEN_COPY = Code("TD709", "A copy of the package that Python never imports")
 
 NVCC_MISMATCH = Code("TD801", "nvcc has another CUDA version than torch")
 NO_TOOLKIT = Code("TD802", "No CUDA toolkit was found")

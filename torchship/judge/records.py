@@ -303,6 +303,7 @@ class Owner(Record, kw_only=True):
     #: distribution was installed, as pip takes it; "" if unknown or gone.
     source: str = ""
     wheel_tags: tuple[str, ...] = ()  #: of its wheel, such as `cp311-cp311-linux_x86_64`
+    is_for_another_python: bool = False  #: whether none of the tags is for the judged Python
 
 
 class Neighbour(Record, kw_only=True):
@@ -473,6 +474,12 @@ class RefusedLibrary(LinkFault, kw_only=True):
 
     file: Path
     reason: str  #: such as "file too short"
+
+
+class ForbidsDlopen(LinkFault, kw_only=True):
+    """A file that was linked with `-z nodlopen`."""
+
+    file: Path
 
 
 class MissingSymbolVersion(LinkFault, kw_only=True):

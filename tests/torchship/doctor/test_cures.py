@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from made_facts import make_runtime, make_torch
+from packaging_alone import packaging_alone
 from shared_objects import shared_object
 from sick_environment import CARRIED_OUT, REPO, SickEnvironment, carries_out
 from small_client import PROJECT
@@ -168,7 +169,7 @@ def test_a_package_that_was_installed_without_its_binaries_is_compiled(
 
     def look() -> dict[str, object]:
         command = "python -m torchship.doctor --json torch-scatter || true"
-        report = json.loads(place.type(command, PYTHONPATH=str(REPO)))
+        report = json.loads(place.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}"))
         return {row["code"]: row["cause"] for row in report["notices"]}
 
     before = look()["TD703"]
@@ -291,7 +292,10 @@ def test_what_is_closed_to_this_user_is_opened(public_folder: Path, closed: str)
 
     def find_cure() -> str:
         command = [*nobody, sys.executable, "-S", "-c", code, str(path)]
-        environment = {"PYTHONPATH": str(engine.parent), "PATH": "/usr/bin:/bin"}
+        environment = {
+            "PYTHONPATH": f"{engine.parent}:{packaging_alone()}",
+            "PATH": "/usr/bin:/bin",
+        }
         return subprocess.check_output(command, env=environment, cwd="/", text=True).strip()
 
     command = find_cure()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from environments import (
     make_environment,
     run_doctor,
 )
+from packaging_alone import packaging_alone
 from shared_objects import shared_object
 
 from docs._ext import code_pages
@@ -190,6 +192,7 @@ def test_a_pipe_that_nobody_writes_to_is_given_up(environment: Path) -> None:
             capture_output=True,
             text=True,
             cwd=REPO,
+            env={**os.environ, "PYTHONPATH": packaging_alone()},
             timeout=50,
         )
         silent.kill()

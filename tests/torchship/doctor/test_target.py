@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from shared_objects import shared_object
 
-from torchship.doctor.owner import find_owner
+from torchship.doctor.environment.owner import find_owner
 from torchship.judge.target import Interpreter, Target, current, judge_for, once
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from .. import codes, cures, fixes, support
-from ..python_tags import FIRST_WITH_ABI3T, fits_python
 from ..records import (
     NOTE,
     OK,
@@ -19,6 +18,9 @@ from ..records import (
 from ..text import printable, some
 from .rule import Rule
 
+#: PEP 803: this Python is the first that imports `x.abi3t.so`, free-threaded or not. It is also the
+#: first that imports names with a platform, such as `x.abi3-x86_64-linux-gnu.so`.
+FIRST_WITH_ABI3T = (3, 15)
 #: How the tags of modules for other implementations than CPython start.
 _OTHER_IMPLEMENTATIONS = ("pypy", "graalpy", "graalpython", "cp3")
 #: The one package that is no part of Python and for whose import an object is searched.
@@ -188,7 +190,7 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
     """Does this Python import a file with such a name as `x.cpython-311-*.so` or `x.abi3.so`?"""
     stem, _, tag = binary.file.removesuffix(".so").partition(".")
     if not tag:
-        if _is_of_a_wheel_for_another_python(binary, runtime):
+        if _is_of_a_wheel_for_another_python(binary):
             return _wheel_of_another_python(binary, runtime, interpreter)
         return Finding(
             status=NOTE,
@@ -231,9 +233,8 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
     )
 
 
-def _is_of_a_wheel_for_another_python(binary: BinaryRecord, runtime: Runtime) -> bool:
-    tags = binary.owner.wheel_tags if binary.owner is not None else ()
-    return bool(tags) and not any(fits_python(tag, runtime.python) for tag in tags)
+def _is_of_a_wheel_for_another_python(binary: BinaryRecord) -> bool:
+    return binary.owner is not None and binary.owner.is_for_another_python
 
 
 def _wheel_of_another_python(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
