@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 
-from ...judge import interpreter
 from ...judge.project import Record
 from ...judge.records import Runtime, dotted
+from ...judge.target import current
 
 try:
     from packaging import markers, requirements, specifiers, tags, utils, version
@@ -168,7 +168,7 @@ class Python(Record):
     @classmethod
     def judged(cls) -> Python:
         """The judged Python."""
-        judged = interpreter.judged()
+        judged = current().python
         if judged is not None:
             return cls(judged.version, judged.implementation, judged.free_threaded, judged.machine)
         is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
