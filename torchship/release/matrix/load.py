@@ -313,7 +313,7 @@ def _remove(tree: Tree, loc: Loc) -> None:
     with suppress(LookupError):
         if isinstance(parent, dict):
             del parent[last]
-        elif isinstance(parent, list) and isinstance(last, int):
+        if isinstance(parent, list) and isinstance(last, int):
             del parent[last]
 
 
