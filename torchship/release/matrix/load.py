@@ -311,9 +311,7 @@ def _remove(tree: Tree, loc: Loc) -> None:
     parent = _at(tree, loc[:-1])
     last = loc[-1]
     with suppress(LookupError):
-        if isinstance(parent, dict):
-            del parent[last]
-        if isinstance(parent, list) and isinstance(last, int):
+        if isinstance(parent, dict) or (isinstance(parent, list) and isinstance(last, int)):
             del parent[last]
 
 

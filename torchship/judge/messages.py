@@ -1,4 +1,8 @@
-"""The messages that people see when an extension fails, and the code of what each means."""
+"""The messages that people see when an extension fails, and the code of what each means.
+
+The one table for the loader, which names the class of a fault, and for the doctor, which explains
+what somebody pasted.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from ..judge import codes
-from ..judge.codes import Code
-from ..judge.project import Record
+from . import codes, faults
+from .codes import Code
+from .faults import Fault
+from .project import Record
 
 #: Of a message or a log: more is cut.
 MAX_INPUT = 1 << 20
@@ -22,9 +27,26 @@ class Message(Record):
     example: str  #: as users see it; the heading of its row in docs/fails
     code: Code
     pattern: str  #: a regular expression that finds it in a line
+    #: One that must be found in another line, or in the same one; "" if the pattern says enough.
+    also: str = ""
 
 
 _SYMBOL = r"(?:undefined symbol: |symbol )(?P<symbol>[\w$@.]{1,1000})"
+
+#: The start of the names of torch's own libraries; `libtorchaudio` is not one of them.
+_OF_TORCH = (
+    r"\blib(?:torch|torch_cpu|torch_cuda\w*|torch_python|torch_hip|torch_xpu|torch_nvrtc"
+    r"|torch_global_deps|c10|c10_cuda|c10_hip|c10_xpu|shm|caffe2\w*)"
+)
+#: What an installer writes where it builds a package in an environment of its own.
+_OF_BUILD = (
+    r"Getting requirements to build|get_requires_for_build|subprocess-exited-with-error"
+    r"|Failed to build|build_wheel|pip-build-env|builds-v0|Preparing metadata|build backend"
+    r"|setup\.py egg_info|build dependenc|build isolation"
+)
+#: The line of torch in which its own libraries are loaded.
+_IN_TORCH = r"/torch/__init__\.py\W|from torch\._C import|^import torch: "
+_OF_NVIDIA = r"\blib(?:cu\w+|nccl|nv\w+)(?:-[0-9a-f]{8})?\.so[.\d]*"
 
 #: The first that is found in any line counts, so the ones that say most come first.
 MESSAGES: tuple[Message, ...] = (
@@ -32,7 +54,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "libtorch_cuda.so: undefined symbol: ncclCommRegister",
         codes.TORCH_REQUIREMENTS,
-        r"lib(torch|c10)\w*\.so: undefined symbol: ",
+        _OF_TORCH + r"\.so: undefined symbol: ",
     ),
     Message(
         "undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
@@ -125,9 +147,15 @@ MESSAGES: tuple[Message, ...] = (
         r"libtorch_(cuda_\w+|cpu_\w+|nvrtc)\.so: cannot open",
     ),
     Message(
+        "torch/_ops.py: libtorch_cpu.so: cannot open shared object file",
+        codes.LIBRARY_OF_TORCH_MISSING,
+        _OF_TORCH + r"\.so[.\d]*: cannot open",
+        r"torch/_ops\.py\b",
+    ),
+    Message(
         "libc10.so: cannot open shared object file",
         codes.LOADED_BEFORE_TORCH,
-        r"lib(torch|c10)\w*\.so[.\d]*: cannot open",
+        _OF_TORCH + r"\.so[.\d]*: cannot open",
     ),
     Message(
         "libcuda.so.1: cannot open shared object file",
@@ -135,9 +163,15 @@ MESSAGES: tuple[Message, ...] = (
         r"lib(cuda|nvidia-[\w-]+|nvcuvid)\.so[.\d]*: cannot open|libcuda\.so cannot found",
     ),
     Message(
+        "import torch: libcudnn.so.9: cannot open shared object file",
+        codes.TORCH_REQUIREMENTS,
+        _OF_NVIDIA + r": cannot open",
+        _IN_TORCH,
+    ),
+    Message(
         "libcudart.so.12: cannot open shared object file",
         codes.OTHER_CUDA,
-        r"lib(cu|nv|nccl)\w+\.so[.\d]*: cannot open",
+        _OF_NVIDIA + r": cannot open",
     ),
     Message(
         "libpython3.10.so.1.0: cannot open shared object file",
@@ -279,9 +313,10 @@ MESSAGES: tuple[Message, ...] = (
         r"Killed signal terminated program|nvcc error *: .{1,200} died due to signal 9",
     ),
     Message(
-        "ModuleNotFoundError: No module named 'torch' (while pip builds a wheel)",
+        "Getting requirements to build wheel: ModuleNotFoundError: No module named 'torch'",
         codes.BUILD_ISOLATION,
-        r"No module named 'torch' \(while pip|No module named 'torch'.{0,200}subprocess-exited",
+        r"No module named '?torch'?(?![\w.])",
+        _OF_BUILD,
     ),
     Message(
         "Unknown CUDA arch (12.1) or GPU not supported",
@@ -292,14 +327,20 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "No module named 'torch._C'; 'torch' is not a package",
         codes.TORCH_SHADOWED,
-        r"No module named 'torch\.\w+|'torch' is not a package|module 'torch' has no attribute",
+        r"No module named 'torch\._C'|'torch' is not a package|partially initialized module 'torch'"
+        r"|module 'torch' has no attribute '(Tensor|nn|__version__|cuda)'",
+    ),
+    Message(
+        "module 'torch' has no attribute 'int1'",
+        codes.WRITTEN_FOR_ANOTHER_TORCH,
+        r"module 'torch(\.\w+)*' has no attribute|No module named 'torch\.\w"
+        r"|cannot import name '(?!_C')\w+' from 'torch(\.\w+)*'",
     ),
     Message("No module named 'torch'", codes.TORCH_MISSING, r"No module named '?torch'?(?![\w.])"),
     Message(
         "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.0",
         codes.NUMPY_1_TORCH,
-        r"compiled using NumPy 1|_ARRAY_API not found|Numpy is not available"
-        r"|numpy\.core\.multiarray failed to import",
+        r"compiled using NumPy 1\.x cannot be run|_ARRAY_API not found|Numpy is not available",
     ),
     Message(
         "Failed to initialize NumPy: No module named 'numpy'",
@@ -330,9 +371,25 @@ MESSAGES: tuple[Message, ...] = (
     # Packages.
     Message("cannot import name '_C'", codes.PACKAGE_FILES, r"cannot import name '_C'"),
     Message(
+        "cannot import name 'FlashMHA' from 'flash_attn.flash_attention'",
+        codes.REQUIREMENT_NOT_MET,
+        r"cannot import name '\w+' from '\w+(\.\w+)*'",
+    ),
+    Message(
         "No module named 'flash_attn_2_cuda'",
         codes.WITHOUT_ITS_OPS,
-        r"No module named '[\w.]*(_cuda|_ext|_C|_cpp|\.ops)'",
+        r"No module named '[\w.]*(_cuda|_ext|_C|_cpp)'",
+    ),
+    Message(
+        "No module named 'triton.ops'",
+        codes.REQUIREMENT_NOT_MET,
+        r"No module named '\w+\.[\w.]+'",
+    ),
+    Message(
+        "numpy.dtype size changed, may indicate binary incompatibility",
+        codes.REQUIREMENT_NOT_MET,
+        r"numpy\.\w+ size changed|numpy\.core\.multiarray failed to import"
+        r"|module compiled against A[BP]I version",
     ),
     Message(
         "xFormers can't load C++/CUDA extensions. xFormers was built for: PyTorch 2.5.1+cu121",
@@ -377,6 +434,19 @@ MESSAGES: tuple[Message, ...] = (
 )
 
 
+#: The classes of codes that no rule of the judge has.
+_CLASS_OF: dict[Code, Fault] = {
+    codes.NO_CUDA_KERNELS: faults.CPU_ONLY_BINARY,
+    codes.PACKAGE_FILES: faults.PACKAGE_FILES,
+    codes.LOADED_BEFORE_TORCH: faults.TORCH_NOT_LOADED,
+    codes.NVCC_MISMATCH: faults.NVCC_MISMATCH,
+    codes.NO_TOOLKIT: faults.TOOLCHAIN,
+    codes.HOST_COMPILER: faults.TOOLCHAIN,
+    codes.BUILD_ISOLATION: faults.BUILD_ISOLATION,
+    codes.UNKNOWN_ARCHITECTURE: faults.UNKNOWN_ARCH,
+}
+
+
 def lines_of(content: str) -> list[str]:
     """The lines of a message or a log, cut to what is looked at."""
     return [line[:MAX_LINE] for line in content[:MAX_INPUT].splitlines() if line.strip()]
@@ -387,8 +457,16 @@ def matches(lines: list[str]) -> Iterator[tuple[Message, str]]:
     for message in MESSAGES:
         search = _searching(message.pattern)
         line = next((line for line in reversed(lines) if search(line)), None)
-        if line is not None:
+        if line is not None and (not message.also or any(map(_searching(message.also), lines))):
             yield message, line
+
+
+def classify(content: str) -> Fault | None:
+    """The class of faults that an error text belongs to; None for an unknown text."""
+    message, _ = next(matches(lines_of(content)), (None, ""))
+    if message is None:
+        return None
+    return message.code.fault or _CLASS_OF.get(message.code)
 
 
 @cache
