@@ -11,6 +11,7 @@ from .regenerate import stage_generated
 from .render import File, Names, generated_paths, render_frame
 from .written import write_all
 
+PYPROJECT = "pyproject.toml"
 #: What an author may leave out, by the names of the files.
 PARTS = {
     "scripts": ("scripts/build_all.sh", "scripts/test.sh"),
@@ -88,6 +89,7 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
         stage = Path(folder, "project")
         _copy_inputs(root, stage, started, names.package)
         generated = stage_generated(stage, frame, names.package)
+        pyproject = (stage / PYPROJECT).read_bytes()
     new = {
         name: file
         for name, file in {**started, **generated}.items()
@@ -98,7 +100,8 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
         for name, file in {**started, **generated}.items()
         if (root / name).is_file() and (root / name).read_bytes() != file.content
     ]
-    # pyproject.toml has generated lines, and is the author's.
+    if (root / PYPROJECT).read_bytes() != pyproject:  # its lines with `#=` follow from the matrix
+        new[PYPROJECT] = File(pyproject, 0o644)
     hashes = {
         name: content_digest(generated[name].content) if name in new else record.generated.get(name)
         for name in generated_paths(names.package)
@@ -139,7 +142,7 @@ def _said(root: Path, left_out: Collection[str], package: str) -> Iterator[str]:
 
 def _copy_inputs(root: Path, stage: Path, started: dict[str, File], package: str) -> None:
     """What the generated files follow from."""
-    for name in ("build_matrix.yaml", "pyproject.toml", "README.md", f"{package}/_version.py"):
+    for name in ("build_matrix.yaml", PYPROJECT, "README.md", f"{package}/_version.py"):
         (stage / name).parent.mkdir(parents=True, exist_ok=True)
         if (root / name).is_file():
             (stage / name).write_bytes((root / name).read_bytes())
