@@ -53,6 +53,11 @@ autoapi_python_class_content = "class"
 add_module_names = False
 python_use_unqualified_type_names = True
 
+_matrix = yaml.safe_load((REPO / "build_matrix.yaml").read_text(encoding="utf-8"))
+_repository = _matrix["project"]["url"]
+# A project without an address yet has example.org in its place; no page leads there.
+_has_address = "://example.org/" not in f"{_repository}/"
+
 html_theme = "pydata_sphinx_theme"
 html_title = "lltm"
 html_static_path = ["_static"]
@@ -62,21 +67,20 @@ html_js_files = ["messages.js", "site.js"]
 html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "lltm", "image_light": "_static/icon.svg", "image_dark": "_static/icon.svg"},
-    "use_edit_page_button": True,
+    "use_edit_page_button": _has_address,
     "show_prev_next": True,
     "navigation_with_keys": False,
     "header_links_before_dropdown": 7,
-    "secondary_sidebar_items": ["page-toc", "edit-this-page"],
+    "secondary_sidebar_items": ["page-toc", *(["edit-this-page"] if _has_address else [])],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "search_bar_text": "Search, for example: undefined symbol",
+    "search_bar_text": "Search, or paste an error",
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-_matrix = yaml.safe_load((REPO / "build_matrix.yaml").read_text(encoding="utf-8"))
 html_context = {
     "default_mode": "auto",
-    "edit_page_url_template": _matrix["project"]["url"] + "/edit/main/docs/{{ file_name }}",
+    "edit_page_url_template": _repository + "/edit/main/docs/{{ file_name }}",
     "edit_page_provider_name": "the repository",
 }
 # Where the site is published in versions, each in a folder of its own beside versions.json.

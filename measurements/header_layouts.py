@@ -4,7 +4,7 @@
 
 Each URL is that of a wheel of torch for Linux x86-64. Only its headers are fetched, in one range
 of bytes, and the file that puts a layout into every binary of the ATen lane is compiled with
-them. The program prints a row of torchship/doctor/layouts.py for each wheel. It needs g++.
+them. The program prints a row of torchship/judge/layouts.py for each wheel. It needs g++.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[1]
 sys.path.append(str(REPO))
 
-from torchship.doctor.binary import read_binary  # noqa: E402
-from torchship.doctor.layouts import FIELDS  # noqa: E402
+from torchship.judge.binary import read_binary  # noqa: E402
+from torchship.judge.layouts import FIELDS  # noqa: E402
 
 INCLUDE = REPO / "torchship" / "include"
 HEADERS = "torch/include/"

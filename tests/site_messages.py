@@ -153,7 +153,11 @@ THREADS = (
 
 #: Words, not messages, and the folder or page that comes first.
 WORDS = {
-    "undefined symbol": "fails/",
+    "undefined symbol": "fails/troubleshooting.html",
+    "no kernel image": "fails/codes/td405.html",
+    "stable abi": "ship/stable-abi.html",
+    "Docker": "start/containers.html",
+    "blackwell": "fails/faq.html",
     "torchvision": "fails/packages.html",
     "flash-attn": "fails/packages.html",
     "bitsandbytes": "fails/packages.html",

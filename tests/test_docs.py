@@ -232,8 +232,8 @@ def options(page: str, heading: str) -> set[str]:
 
 def test_commands_page_lists_every_option_of_the_package() -> None:
     from lltm_conda._project import PROJECT
-    from lltm_conda.engine.doctor import command
     from lltm_conda.engine.runtime import build_command, command_line
+    from torchship.doctor import command
 
     page = (REPO / "docs" / "use" / "commands.md").read_text()
     parsers = {

@@ -16,9 +16,9 @@ from processes import Forks
 
 import lltm_conda
 from lltm_conda._project import PROJECT
-from lltm_conda.engine import builder, doctor
+from lltm_conda.engine import builder, judge
 from lltm_conda.engine.builder import BuildError, BuildRequest, glue_for, plan
-from lltm_conda.engine.doctor import cache, find_torch, probe_runtime
+from lltm_conda.engine.judge import cache, find_torch, probe_runtime
 from lltm_conda.engine.runtime import local_build
 from lltm_conda.engine.runtime.loader import BinariesCudaError, BinariesImportError, Loader
 
@@ -225,11 +225,11 @@ def test_binaries_of_one_project_are_not_those_of_another() -> None:
     loaded = lltm_conda.loader.loaded()
     assert loaded is not None
     runtime = probe_runtime(gpu=False, project=OTHER)
-    cause = doctor.judge_file(loaded.glue.path, runtime).cause
+    cause = judge.judge_file(loaded.glue.path, runtime).cause
     assert cause is not None
     assert (cause.dimension, cause.observed) == ("package", "package lltm")
     # Judged for nobody, as by a program that asks about any file, they fit.
-    assert doctor.judge_file(loaded.glue.path, probe_runtime(gpu=False)).accepted
+    assert judge.judge_file(loaded.glue.path, probe_runtime(gpu=False)).accepted
 
 
 def test_every_project_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

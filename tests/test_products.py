@@ -15,6 +15,7 @@ from tool_wheels import (  # noqa: E402
     FOLDERS,
     build_wheel,
     commands_of,
+    copy_distribution,
     copy_tracked,
     metadata_of,
 )
@@ -28,8 +29,10 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, zipfile.ZipFil
     prebuilt.mkdir()
     (prebuilt / "glue-none.so").touch()  # to pack, instead of compiling
     built = {}
-    for package, folder in {**FOLDERS, "lltm_conda": "."}.items():
-        source = copy_tracked(folder, work / package / "source")
+    for package in (*FOLDERS, "lltm_conda"):
+        tree = work / package / "source"
+        is_own = package == "lltm_conda"
+        source = copy_tracked(".", tree) if is_own else copy_distribution(package, tree)
         wheel = build_wheel(source, work / package / "out", LLTM_CONDA_PREBUILT=str(prebuilt))
         built[package] = zipfile.ZipFile(wheel)
     return built

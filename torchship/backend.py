@@ -22,7 +22,7 @@ from pathlib import Path
 from setuptools.build_meta import _BuildMetaBackend
 from setuptools.errors import SetupError
 
-from .doctor import TorchNotFoundError, find_torch
+from .judge import TorchNotFoundError, find_torch
 from .setuptools_build import prebuilt_variable, read_project, run_setup
 
 #: What a frontend hands on: a string for each option, or a list if the option was given again.

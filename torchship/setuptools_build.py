@@ -27,8 +27,8 @@ from .builder.sources import (
     git_commit,
     source_epoch,
 )
-from .doctor import TorchNotFoundError, find_torch
-from .doctor.project import Project
+from .judge import TorchNotFoundError, find_torch
+from .judge.project import Project
 from .readme import links_for_an_index
 
 _ENGINE = Path(__file__).resolve().parent

@@ -2,7 +2,7 @@
 
     python docs/_ext/code_pages.py
 
-The codes are those of torchship/doctor/codes.py, the words those of meanings.json, the messages
+The codes are those of torchship/judge/codes.py, the words those of meanings.json, the messages
 those of messages.py. tests/torchship/doctor/test_compat_docs.py compares what is written with them.
 """
 
@@ -15,7 +15,8 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(DOCS.parent))
 
-from torchship.doctor import codes, meaning, messages  # noqa: E402  # the checkout is the path
+from torchship.doctor import meaning, messages  # noqa: E402  # the checkout is the path
+from torchship.judge import codes  # noqa: E402  # the checkout is the path
 
 FOLDER = DOCS / "fails" / "codes"
 INDEX = DOCS / "fails" / "messages.md"

@@ -13,7 +13,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[1]
 sys.path.append(str(DOCS.parent))
 
-from torchship.doctor.layouts import FIELDS, LAYOUTS  # noqa: E402
+from torchship.judge.layouts import FIELDS, LAYOUTS  # noqa: E402
 from torchship.release import matrix as build_matrix  # noqa: E402
 from torchship.release.generated import Part, filled  # noqa: E402
 from torchship.release.support_table import row  # noqa: E402

@@ -24,12 +24,17 @@ document.addEventListener("DOMContentLoaded", () => {
 });
 
 // A message that torch-doctor knows comes first among the results, with whatever paths and symbols
-// it holds: Sphinx's own search wants every word of it in one page.
+// it holds, and so does the page of a topic: Sphinx's own search wants every word in one page.
 document.addEventListener("DOMContentLoaded", () => {
   const results = document.querySelector("#search-results");
   const question = new URLSearchParams(window.location.search).get("q");
   if (!results || !question) return;
-  const known = KNOWN_MESSAGES.filter((entry) => new RegExp(entry.pattern, "m").test(question));
+  const messages = KNOWN_MESSAGES.filter((entry) => new RegExp(entry.pattern, "m").test(question));
+  const topics = KNOWN_TOPICS.filter((entry) =>
+    new RegExp(`^(${entry.pattern})$`, "i").test(question.trim()),
+  );
+  const [heading, known] =
+    topics.length > 0 ? ["Start here", topics] : ["This message means", messages];
   const pages = new Map(known.map((entry) => [entry.page, entry]));
   if (pages.size === 0) return;
   const list = document.createElement("ul");
@@ -42,9 +47,11 @@ document.addEventListener("DOMContentLoaded", () => {
     item.append(link);
     list.append(item);
   }
-  const heading = document.createElement("h2");
-  heading.textContent = "This message means";
-  results.before(heading, list);
+  const title = document.createElement("h2");
+  title.textContent = heading;
+  results.before(title, list);
+  // With an answer above it, Sphinx's "did not match any documents" would say the opposite.
+  results.classList.add("below-an-answer");
 });
 
 // What scrolls sideways on a narrow screen must be in reach of the keyboard.

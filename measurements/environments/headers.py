@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from measurements import storage
-from torchship.doctor import records
-from torchship.doctor.project import Record
-from torchship.doctor.records import BinaryRecord, Runtime
+from torchship.judge import records
+from torchship.judge.project import Record
+from torchship.judge.records import BinaryRecord, Runtime
 
 PATH = storage.RESULTS / "reported_headers.json.xz"
 #: What no verdict of these cases rests on: fixes, the op of a client, other files of a package.

@@ -32,7 +32,7 @@ from measurements.environments.make_environments import (  # noqa: E402
     make_base,
 )
 from measurements.environments.outcomes import Outcome  # noqa: E402
-from torchship.doctor import judge  # noqa: E402
+from torchship.judge import judge  # noqa: E402
 
 PROGRAM = Path(__file__).with_name("record_headers.py")
 COMMAND = "python measurements/environments/make_headers.py"

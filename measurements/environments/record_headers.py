@@ -14,9 +14,9 @@ from pathlib import Path
 sys.path.append(sys.argv[1])
 
 from measurements.environments.headers import encode
-from torchship.doctor import judgement
 from torchship.doctor.command import main
-from torchship.doctor.records import BinaryRecord, Runtime, Verdict
+from torchship.judge import judgement
+from torchship.judge.records import BinaryRecord, Runtime, Verdict
 
 _judge = judgement.judge
 _last: dict[str, dict[str, object]] = {}

@@ -39,8 +39,9 @@ from measurements.foreign_table.table import Cell, Column, ForeignTable, Object 
 from measurements.foreign_table.tasks import Outcome, run_tasks  # noqa: E402
 from measurements.foreign_table.torch_symbols import write_symbols  # noqa: E402
 from measurements.foreign_table.wheels import Sample, damage, fetch, is_vouched  # noqa: E402
-from torchship.doctor import find_torch, judge_file, probe_runtime  # noqa: E402
-from torchship.doctor.records import UNKNOWN, Runtime  # noqa: E402
+from torchship.doctor import judge_file  # noqa: E402
+from torchship.judge import find_torch, probe_runtime  # noqa: E402
+from torchship.judge.records import UNKNOWN, Runtime  # noqa: E402
 
 TORCHES = (
     "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0+cpu", "2.13.0",

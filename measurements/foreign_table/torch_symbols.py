@@ -10,9 +10,9 @@ from pathlib import Path
 
 from measurements.foreign_table.installs import exported, symbols, torch_in
 from measurements.foreign_table.wheels import fetch
-from torchship.doctor import layouts
-from torchship.doctor.binary import is_torch_symbol, symbol_flavour
-from torchship.doctor.records import dotted
+from torchship.judge import layouts
+from torchship.judge.binary import is_torch_symbol, symbol_flavour
+from torchship.judge.records import dotted
 from torchship.porting.counterparts import SHIMS
 
 # PyPI's wheels of older minors have the old C++ ABI. Other builds of these minors have the

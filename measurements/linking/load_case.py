@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torchship.doctor.process import Opening
+    from torchship.judge.process import Opening
 
 
 def judge(folder: Path) -> dict[str, object]:
-    from torchship.doctor import linking
-    from torchship.doctor.binary import read_binary
-    from torchship.doctor.budget import Budget
-    from torchship.doctor.linker import settings_here
-    from torchship.doctor.torch_probe import release
+    from torchship.judge import linking
+    from torchship.judge.binary import read_binary
+    from torchship.judge.budget import Budget
+    from torchship.judge.linker import settings_here
+    from torchship.judge.torch_probe import release
 
     torch = release("2.13.0", (2, 13))._replace(root=folder / "torch")
     program = Path(sys.executable)

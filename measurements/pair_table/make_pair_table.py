@@ -31,9 +31,10 @@ from measurements.foreign_table.tasks import Task, run_tasks  # noqa: E402
 from measurements.pair_table import table  # noqa: E402
 from measurements.pair_table.table import Pair, PairTable  # noqa: E402
 from torchship.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
-from torchship.doctor import find_torch, judge_file, probe_runtime, read_binary  # noqa: E402
-from torchship.doctor.layouts import LAYOUTS  # noqa: E402
-from torchship.doctor.records import GlueName, dotted  # noqa: E402
+from torchship.doctor import judge_file  # noqa: E402
+from torchship.judge import find_torch, probe_runtime, read_binary  # noqa: E402
+from torchship.judge.layouts import LAYOUTS  # noqa: E402
+from torchship.judge.records import GlueName, dotted  # noqa: E402
 from torchship.release.matrix import load_settings  # noqa: E402
 
 PROJECT = load_settings().project

@@ -12,7 +12,7 @@ from pathlib import Path
 from shared_objects import GLUE_RECORD, shared_object
 
 from measurements.reader import elf_structures as elf
-from torchship.doctor import layouts
+from torchship.judge import layouts
 
 #: What any file of 1 MB may cost, and the time that a file of any size may take.
 SECONDS = 1.0

@@ -27,8 +27,9 @@ from measurements.reader.hostile_files import (
     Image,
     many_symbols,
 )
-from torchship.doctor import Runtime, find_torch, judge_file, probe_runtime
+from torchship.doctor import judge_file
 from torchship.doctor.command import main as doctor
+from torchship.judge import Runtime, find_torch, probe_runtime
 
 SECONDS_ENVIRONMENT = 20.0
 SECONDS_WHEEL = 30.0

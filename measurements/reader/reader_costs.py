@@ -47,8 +47,9 @@ from measurements.reader.hostile_packages import (  # noqa: E402
     Bound,
     Cases,
 )
-from torchship.doctor import judge_file, probe_runtime, read_binary  # noqa: E402
-from torchship.doctor.elf import Elf, ElfError  # noqa: E402
+from torchship.doctor import judge_file  # noqa: E402
+from torchship.judge import probe_runtime, read_binary  # noqa: E402
+from torchship.judge.elf import Elf, ElfError  # noqa: E402
 
 RESULTS = storage.RESULTS / "reader.json"
 

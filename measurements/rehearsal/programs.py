@@ -1,293 +1,180 @@
-"""The stand-ins of other people's programs, each with the command lines that it takes."""
+"""The stand-ins of programs, each a function that takes the words behind its name.
+
+    python -m measurements.rehearsal.programs NAME WORD ...
+
+A program says what the real one would refuse, and ends with 2.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
-import re
+import os
 import shutil
-import subprocess
 import sys
-import venv
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from .forge import DIGEST, REPOSITORY, RUN, SIGNER, TOKEN, Release
-from .machine import Answer, Call, Refused, run_real
-from .stand_ins import Places, World, stand_in
+from .forge import REPOSITORY, RUN_ID, TOKEN, Forge, Refused, need
 
-REQUIREMENTS = "torchship/release/requirements"
-OF_THE_BOT = "github-actions@users.noreply.github.com"
+#: Stands for the digest of an image.
+DIGEST = "sha256:" + "e" * 64
 
 
-# Programs that are real, but called in known ways alone.
+def docker(words: Sequence[str]) -> int:
+    """`docker buildx imagetools inspect`: the same digest for every image."""
+    if tuple(words[:3]) != ("buildx", "imagetools", "inspect"):
+        raise Refused(f"docker {' '.join(words)}: is no command that this stand-in knows")
+    print(DIGEST)
+    return 0
 
 
-@stand_in(
-    "git init --quiet --initial-branch=gh-pages <folder>",
-    "git reset --quiet --hard FETCH_HEAD",
-    "git fetch --quiet --depth=1 origin gh-pages",
-    "git add --all",
-    f"git -c user.name=github-actions -c user.email={OF_THE_BOT} "
-    "commit --quiet --allow-empty --message <message>",
-)
-def use_git(call: Call, places: Places, world: World) -> Answer:
-    """The real git, with a repository in a folder here as GitHub's."""
-    return run_real(call, "git", call.arguments)
+def gh(words: Sequence[str]) -> int:
+    """GitHub's own program: releases, artefacts and signatures, kept in the forge."""
+    if os.environ.get("GH_TOKEN") != TOKEN:
+        raise Refused("gh: GH_TOKEN is not the token of the workflow")
+    options = _gh_parser().parse_args(words)
+    forge, permissions = _world()
+    run: Callable[[argparse.Namespace, Forge, dict[str, str]], int] = options.run
+    return run(options, forge, permissions)
 
 
-@stand_in("git config --global --add safe.directory <folder>")
-def trust_the_checkout(call: Call, places: Places, world: World) -> Answer:
-    """The real git; the folder must be the checkout."""
-    if Path(places["folder"]) != call.machine.workspace:
-        raise Refused(f"{call}: the checkout is in {call.machine.workspace}")
-    return run_real(call, "git", call.arguments)
+def cibuildwheel(words: Sequence[str]) -> int:
+    """`python -m cibuildwheel`: an empty file in the place of a wheel."""
+    folder = Path(words[words.index("--output-dir") + 1])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "stand_in-0-py3-none-any.whl").touch()
+    return 0
 
 
-@stand_in("git remote add origin <url>")
-def add_origin(call: Call, places: Places, world: World) -> Answer:
-    """The real git; the address must be this repository's."""
-    if places["url"] != f"{world.forge.server.as_uri()}/{REPOSITORY}":
-        raise Refused(f"{call}: there is no such repository")
-    return run_real(call, "git", call.arguments)
+def pass_tests(words: Sequence[str]) -> int:
+    """Tests that pass."""
+    return 0
 
 
-@stand_in("git push origin gh-pages")
-def push_pages(call: Call, places: Places, world: World) -> Answer:
-    """The real git; the job needs the right to push, and a login."""
-    call.needs_permission("contents", "write")
-    if not call.machine.has_git_login:
-        raise Refused(f"{call}: git has no login; run gh auth setup-git before")
-    return run_real(call, "git", call.arguments)
+def build_site(words: Sequence[str]) -> int:
+    """`scripts/docs.sh`: a site of two pages."""
+    for name in ("index.html", "start/index.html"):
+        page = Path("build", "site", name)
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(name)
+    return 0
 
 
-@stand_in(
-    "sha256sum --check --strict --ignore-missing SHA256SUMS",
-    "sha256sum -- <files...>",
-    "sha256sum <files...>",
-)
-def hash_files(call: Call, places: Places, world: World) -> Answer:
-    """The real sha256sum."""
-    return run_real(call, "sha256sum", call.arguments)
+def _world() -> tuple[Forge, dict[str, str]]:
+    world = json.loads(os.environ["REHEARSAL"])
+    return Forge(Path(world["forge"]), world["ref"]), world["permissions"]
 
 
-# The registry of images.
+def _gh_parser() -> argparse.ArgumentParser:
+    """The commands of gh that this stand-in knows."""
+    parser = argparse.ArgumentParser(prog="gh")
+    topics = parser.add_subparsers(required=True)
+
+    auth = topics.add_parser("auth").add_subparsers(required=True)
+    auth.add_parser("setup-git").set_defaults(run=lambda *_: 0)
+
+    download = topics.add_parser("run").add_subparsers(required=True).add_parser("download")
+    download.add_argument("id")
+    download.add_argument("--name", action="append", required=True)
+    download.add_argument("--dir", type=Path, required=True)
+    download.set_defaults(run=_download_artefacts)
+
+    release = topics.add_parser("release").add_subparsers(required=True)
+    create = release.add_parser("create")
+    create.add_argument("tag")
+    create.add_argument("files", nargs="+", type=Path)
+    create.add_argument("--draft", action="store_true")
+    create.add_argument("--verify-tag", action="store_true")
+    create.add_argument("--title", required=True)
+    create.add_argument("--notes-file", type=Path, required=True)
+    create.set_defaults(run=_create_release)
+    fetch = release.add_parser("download")
+    fetch.add_argument("tag")
+    fetch.add_argument("--dir", type=Path, required=True)
+    fetch.set_defaults(run=_download_release)
+
+    verify = topics.add_parser("attestation").add_subparsers(required=True).add_parser("verify")
+    verify.add_argument("file", type=Path)
+    verify.add_argument("--repo", required=True)
+    verify.add_argument("--source-ref", required=True)
+    verify.add_argument("--signer-workflow", required=True)
+    verify.set_defaults(run=_verify)
+    return parser
 
 
-@stand_in("docker buildx imagetools inspect <image> --format {{.Manifest.Digest}}")
-def resolve_image(call: Call, places: Places, world: World) -> Answer:
-    """The digest of the image that cibuildwheel takes, too."""
-    if places["image"] != world.forge.image:
-        raise Refused(f"{call}: the image of a release is {world.forge.image}")
-    return Answer(output=f"{DIGEST}\n")
+def _download_artefacts(
+    options: argparse.Namespace, forge: Forge, permissions: dict[str, str]
+) -> int:
+    need(permissions, "actions", "read", "gh run download")
+    if options.id != RUN_ID:
+        raise Refused(f"gh run download: {options.id!r} is not this run, {RUN_ID}")
+    for name in options.name:
+        if not (forge.artefacts / name).is_dir():
+            raise Refused(f"gh run download: the run has no artefact {name}")
+        shutil.copytree(forge.artefacts / name, options.dir / name)
+    return 0
 
 
-# GitHub.
+def _create_release(options: argparse.Namespace, forge: Forge, permissions: dict[str, str]) -> int:
+    need(permissions, "contents", "write", "gh release create")
+    if forge.ref != f"refs/tags/{options.tag}":
+        raise Refused(f"gh release create: there is no tag {options.tag!r}")
+    folder = forge.release(options.tag)
+    if folder.exists():
+        raise Refused(f"gh release create: {options.tag} is there already")
+    about = {"title": options.title, "notes": options.notes_file.read_text(encoding="utf-8")}
+    folder.mkdir(parents=True)
+    for path in options.files:
+        if not path.is_file() or (folder / path.name).exists():
+            raise Refused(f"gh release create: {path} is no file, or there are two of its name")
+        shutil.copy(path, folder)
+    folder.with_suffix(".json").write_text(json.dumps(about))
+    return 0
 
 
-def _log_in(call: Call) -> None:
-    call.needs_variable("GH_TOKEN", TOKEN)
+def _download_release(
+    options: argparse.Namespace, forge: Forge, permissions: dict[str, str]
+) -> int:
+    need(permissions, "contents", "read", "gh release download")
+    folder = forge.release(options.tag)
+    if not folder.is_dir():
+        raise Refused(f"gh release download: there is no release {options.tag!r}")
+    shutil.copytree(folder, options.dir, dirs_exist_ok=True)
+    return 0
 
 
-def _log_in_for_repository(call: Call) -> None:
-    _log_in(call)
-    call.needs_variable("GH_REPO", REPOSITORY)
+def _verify(options: argparse.Namespace, forge: Forge, permissions: dict[str, str]) -> int:
+    signer = f"{REPOSITORY}/.github/workflows/release.yml"
+    if (options.repo, options.signer_workflow) != (REPOSITORY, signer):
+        raise Refused(f"gh attestation verify: what signs is {signer} of {REPOSITORY}")
+    if not forge.is_signed(options.file, options.source_ref):
+        print(f"{options.file} is not signed for {options.source_ref}", file=sys.stderr)
+        return 1
+    return 0
 
 
-@stand_in("gh auth setup-git")
-def log_git_in(call: Call, places: Places, world: World) -> None:
-    """Remembers that git has a login."""
-    _log_in(call)
-    call.machine.has_git_login = True
+Program = Callable[[Sequence[str]], int]
+
+#: By the names on PATH; as modules of Python; and as scripts of a repository, which take long.
+PROGRAMS: Mapping[str, Program] = {"docker": docker, "gh": gh}
+MODULES: Mapping[str, Program] = {"cibuildwheel": cibuildwheel}
+SCRIPTS: Mapping[str, Program] = {
+    ".ci/run": pass_tests,
+    "scripts/docs.sh": build_site,
+    "scripts/new_torch.sh": pass_tests,
+    "scripts/test.sh": pass_tests,
+}
 
 
-@stand_in("gh run download <run> --name release --name signature --dir <folder>")
-def download_artefacts(call: Call, places: Places, world: World) -> None:
-    """The artefacts of this run, each in a folder of its name."""
-    _log_in_for_repository(call)
-    call.needs_permission("actions", "read")
-    if places["run"] != RUN:
-        raise Refused(f"{call}: this run is {RUN}")
-    for name in ("release", "signature"):
-        if name not in world.forge.artefacts:
-            raise Refused(f"{call}: the run has no artefact {name}")
-        shutil.copytree(world.forge.artefacts[name], call.folder / places["folder"] / name)
+def main(arguments: Sequence[str]) -> int:
+    name, *words = arguments
+    try:
+        return {**PROGRAMS, **MODULES, **SCRIPTS}[name](words)
+    except Refused as refusal:
+        print(f"refused: {refusal}", file=sys.stderr)
+        return 2
 
 
-@stand_in(
-    "gh release create <tag> --draft --verify-tag --title <title> --notes-file <notes> <files...>"
-)
-def create_release(call: Call, places: Places, world: World) -> None:
-    """A draft with these files; there must be such a tag, and no such release."""
-    _log_in_for_repository(call)
-    call.needs_permission("contents", "write")
-    tag = places["tag"]
-    if tag != world.occasion.tag:
-        raise Refused(f"{call}: there is no tag {tag!r}")
-    if tag in world.forge.releases:
-        raise Refused(f"{call}: the release {tag} is there already")
-    kept = world.forge.folder / "assets" / tag
-    kept.mkdir(parents=True)
-    assets: dict[str, Path] = {}
-    for name in places.several:
-        path = call.folder / name
-        if not path.is_file() or path.name in assets:
-            raise Refused(f"{call}: {name} is no file, or there are two of this name")
-        assets[path.name] = Path(shutil.copy(path, kept))
-    world.forge.releases[tag] = Release(
-        tag=tag,
-        title=places["title"],
-        notes=(call.folder / places["notes"]).read_text(encoding="utf-8"),
-        is_draft=True,
-        assets=assets,
-    )
-
-
-@stand_in("gh release download <tag> --dir <folder>")
-def download_release(call: Call, places: Places, world: World) -> None:
-    """All files of a release."""
-    _log_in_for_repository(call)
-    release = world.forge.releases.get(places["tag"])
-    if release is None or release.tag != world.occasion.tag:
-        raise Refused(f"{call}: the release that was published is {world.occasion.tag}")
-    folder = call.folder / places["folder"]
-    folder.mkdir(exist_ok=True)
-    for name, path in release.assets.items():
-        shutil.copy(path, folder / name)
-
-
-@stand_in(
-    "gh attestation verify <file> --repo <repository> --source-ref <ref> "
-    "--signer-workflow <workflow>"
-)
-def verify_attestation(call: Call, places: Places, world: World) -> Answer:
-    """Whether the release workflow of this repository signed the file's bytes for the tag."""
-    _log_in(call)
-    requested = (places["repository"], places["ref"], places["workflow"])
-    if requested != (REPOSITORY, world.occasion.ref, SIGNER):
-        raise Refused(f"{call}: what counts is {REPOSITORY}, {world.occasion.ref}, {SIGNER}")
-    statements = world.forge.statements_on(call.folder / places["file"])
-    is_signed = any((s.signer, s.ref) == (SIGNER, places["ref"]) for s in statements)
-    if is_signed:
-        return Answer()
-    return Answer(code=1, output=f"no attestation of {places['file']} was found\n")
-
-
-# Python, its environments, and what is installed into them.
-
-
-def _make_environment(call: Call, folder: str, programs: tuple[str, ...]) -> None:
-    for name in programs:
-        call.machine.provide(f"{folder}/bin/{name}")
-    call.machine.environments[folder] = set()
-
-
-@stand_in("python -m venv <folder>")
-def make_environment(call: Call, places: Places, world: World) -> None:
-    """An environment with a stand-in of its python."""
-    _make_environment(call, places["folder"], ("python",))
-    call.machine.environments[places["folder"]].add("pip")
-
-
-@stand_in("python -m venv --without-pip <folder>")
-def make_bare_environment(call: Call, places: Places, world: World) -> None:
-    """An environment without pip."""
-    _make_environment(call, places["folder"], ("python",))
-
-
-def _check_locked(call: Call, name: str) -> Path:
-    """The path of requirements, each of which is pinned by hashes."""
-    path = call.folder / name
-    if not path.is_file():
-        raise Refused(f"{call}: there is no {name}")
-    pins = re.findall(r"^[\w.-]+(?:\[[\w,-]+\])?==", path.read_text(), re.MULTILINE)
-    if not pins or path.read_text().count("--hash=sha256:") < len(pins):
-        raise Refused(f"{call}: {name} does not pin everything by hashes")
-    return path
-
-
-@stand_in("python -m pip install --quiet --require-hashes -r <requirements>")
-def install_for_machine(call: Call, places: Places, world: World) -> None:
-    """Remembers that the machine's python has these requirements."""
-    path = _check_locked(call, places["requirements"])
-    call.machine.environments.setdefault("python", set()).add(path.stem)
-
-
-@stand_in(
-    "python -m pip install --quiet --dry-run --no-deps --report <report> torch",
-)
-def look_up_torch(call: Call, places: Places, world: World) -> None:
-    """The newest torch, as pip reports it."""
-    install = [{"metadata": {"name": "torch", "version": world.forge.newest_torch}}]
-    (call.folder / places["report"]).write_text(json.dumps({"install": install}))
-
-
-@stand_in(
-    "python -m pip install --quiet --dry-run --no-deps --pre --index-url <index> "
-    "--report <report> torch",
-)
-def look_up_nightly(call: Call, places: Places, world: World) -> None:
-    """The newest nightly of torch, which is in an index of its own."""
-    if places["index"] != world.forge.nightly_index:
-        raise Refused(f"{call}: nightlies are in {world.forge.nightly_index}")
-    install = [{"metadata": {"name": "torch", "version": world.forge.nightly_torch}}]
-    (call.folder / places["report"]).write_text(json.dumps({"install": install}))
-
-
-@stand_in("build/sbom/bin/python -m pip install --quiet --require-hashes -r <requirements>")
-def install_cyclonedx(call: Call, places: Places, world: World) -> None:
-    """The program cyclonedx-py, if its requirements are named."""
-    path = _check_locked(call, places["requirements"])
-    if path.relative_to(call.folder).as_posix() != f"{REQUIREMENTS}/sbom.txt":
-        raise Refused(f"{call}: cyclonedx-py is in {REQUIREMENTS}/sbom.txt")
-    call.machine.provide("build/sbom/bin/cyclonedx-py")
-
-
-@stand_in("build/tools/bin/uv pip install --quiet --no-deps --python <python> <wheels...>")
-def install_wheels(call: Call, places: Places, world: World) -> None:
-    """Remembers the wheels that an environment has."""
-    environment = Path(places["python"]).parents[1].as_posix()
-    if environment not in call.machine.environments:
-        raise Refused(f"{call}: there is no environment {environment}")
-    for name in places.several:
-        path = call.folder / name
-        if path.suffix != ".whl" or not path.is_file():
-            raise Refused(f"{call}: {name} is no wheel")
-        call.machine.environments[environment].add(path.name.partition("-")[0])
-        call.machine.wheels.setdefault(environment, []).append(path)
-
-
-@stand_in(
-    "build/sbom/bin/cyclonedx-py environment --output-reproducible --output-file <file> <python>"
-)
-def list_components(call: Call, places: Places, world: World) -> None:
-    """The names of what was installed; in a whole release, the real cyclonedx-py lists them."""
-    environment = Path(places["python"]).parents[1].as_posix()
-    if environment not in call.machine.environments:
-        raise Refused(f"{call}: there is no environment {environment}")
-    if world.cyclonedx is not None:
-        _list_really(call, world.cyclonedx, environment, call.folder / places["file"])
-        return
-    components = [{"name": name} for name in sorted(call.machine.environments[environment])]
-    document = {"bomFormat": "CycloneDX", "components": components}
-    (call.folder / places["file"]).write_text(json.dumps(document))
-
-
-def _list_really(call: Call, cyclonedx: Path, environment: str, file: Path) -> None:
-    """Lists an environment with the wheels of the stand-in, or this one for the tool's own."""
-    options = ["environment", "--output-reproducible", "--output-file", str(file)]
-    with TemporaryDirectory() as folder:
-        python = sys.executable
-        if wheels := call.machine.wheels.get(environment):
-            venv.create(folder, symlinks=True)
-            python = f"{folder}/bin/python"
-            uv = str(Path(sys.executable).with_name("uv"))
-            install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", python]
-            _run_checked([*install, *map(str, wheels)], call)
-        _run_checked([str(cyclonedx), *options, python], call)
-
-
-def _run_checked(command: list[str], call: Call) -> None:
-    """Runs a real program for a call. Raises Refused with what it says if it fails."""
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode:
-        raise Refused(f"{call}: {result.stdout}{result.stderr}")
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

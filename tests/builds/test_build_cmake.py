@@ -22,7 +22,7 @@ from lltm_conda.engine.builder import (
 )
 from lltm_conda.engine.builder.request import FIRST_STABLE
 from lltm_conda.engine.builder.sources import INCLUDE
-from lltm_conda.engine.doctor import find_torch
+from lltm_conda.engine.judge import find_torch
 
 PREFIX = torch.utils.cmake_prefix_path
 QUICK = ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DCMAKE_CUDA_FLAGS_DEBUG=-O0")

@@ -14,7 +14,7 @@ from lltm_conda.engine.builder import (
     CudaToolkit,
     find_cuda_toolkit,
 )
-from lltm_conda.engine.doctor import read_binary
+from lltm_conda.engine.judge import read_binary
 
 BUILD = """
 import os, sys

@@ -14,7 +14,7 @@ import pytest
 from build_places import Place, environment, run
 
 from lltm_conda.engine.builder.sources import NOT_PACKED
-from lltm_conda.engine.doctor import read_binary
+from lltm_conda.engine.judge import read_binary
 
 BACKEND = "import setuptools.build_meta as b, sys; print(b.build_sdist(sys.argv[1]))"
 

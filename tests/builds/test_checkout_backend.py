@@ -87,9 +87,9 @@ def test_a_change_of_torchship_counts_at_once_in_an_editable_install(tmp_path: P
     options = ("--no-build-isolation", "--no-deps", "-e", ".")
     variables = {"LLTM_CONDA_PREBUILT": str(INSTALLED[0].parent)}
     place.pip("install", *options, cwd=tree, **variables).good()
-    with (tree / "torchship" / "doctor" / "text.py").open("a") as module:
+    with (tree / "torchship" / "judge" / "text.py").open("a") as module:
         module.write("CHANGED = 'it counts'\n")
-    code = "from lltm_conda.engine.doctor import text; print(text.__file__, text.CHANGED)"
+    code = "from lltm_conda.engine.judge import text; print(text.__file__, text.CHANGED)"
     env = environment(LLTM_CONDA_LOAD="0")
     output = run(place.python, "-c", code, cwd=tmp_path, env=env).good()
-    assert output == f"{tree}/torchship/doctor/text.py it counts\n"
+    assert output == f"{tree}/torchship/judge/text.py it counts\n"

@@ -13,8 +13,8 @@ import torch
 import lltm_conda
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
-from lltm_conda.engine.doctor import find_torch, probe_runtime
-from lltm_conda.engine.doctor.cache import find_binaries
+from lltm_conda.engine.judge import find_torch, probe_runtime
+from lltm_conda.engine.judge.cache import find_binaries
 from lltm_conda.engine.runtime import local_build
 
 ROUNDS = 40

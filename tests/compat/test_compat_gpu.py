@@ -17,8 +17,8 @@ import pytest
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import find_cuda_toolkit
-from lltm_conda.engine.doctor import driver_probe, fatbin, faults, probe_runtime, read_binary
-from lltm_conda.engine.doctor.elf import Elf
+from lltm_conda.engine.judge import driver_probe, fatbin, faults, probe_runtime, read_binary
+from lltm_conda.engine.judge.elf import Elf
 
 pytestmark = pytest.mark.cuda
 

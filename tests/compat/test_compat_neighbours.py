@@ -14,10 +14,11 @@ from small_clients import HELPERS, REPO, build, build_namesake, glues
 
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import cxx_standard
-from lltm_conda.engine.doctor import judge_file, probe_runtime
-from lltm_conda.engine.doctor.elf import Elf
-from lltm_conda.engine.doctor.records import GlueName, file_name
-from lltm_conda.engine.doctor.torch_probe import find_torch
+from lltm_conda.engine.judge import probe_runtime
+from lltm_conda.engine.judge.elf import Elf
+from lltm_conda.engine.judge.records import GlueName, file_name
+from lltm_conda.engine.judge.torch_probe import find_torch
+from torchship.doctor import judge_file
 
 ORDERS = [("lltm", "tiny"), ("tiny", "lltm")]
 TORCH = Path(torch.__file__).parent

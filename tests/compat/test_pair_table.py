@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lltm_conda.engine.doctor.layouts import LAYOUTS
-from lltm_conda.engine.doctor.records import dotted
+from lltm_conda.engine.judge.layouts import LAYOUTS
+from lltm_conda.engine.judge.records import dotted
 from measurements.pair_table import table as pair_table
 from measurements.pair_table.table import PairTable
 

@@ -16,7 +16,7 @@ REPO = Path(__file__).resolve().parents[2]
 VARIABLES = (REPO / "project.env").read_text(encoding="utf-8")
 PACKAGE = re.findall(r'^PROJECT_PACKAGE="(.*)"$', VARIABLES, re.MULTILINE)[0]
 PROJECT = importlib.import_module(f"{PACKAGE}._project").PROJECT
-read_binary = importlib.import_module(f"{PACKAGE}.engine.doctor").read_binary
+read_binary = importlib.import_module(f"{PACKAGE}.engine.judge").read_binary
 BINARIES = sorted((PROJECT.folder / "lib").glob("*.so"))
 
 
@@ -48,7 +48,7 @@ def test_a_binary_says_whose_it_is_and_needs_no_python(path: Path) -> None:
 
 
 def test_the_checker_needs_no_torch(tmp_path: Path) -> None:
-    code = f"import sys; sys.modules['torch'] = None; import {PACKAGE}.engine.doctor"
+    code = f"import sys; sys.modules['torch'] = None; import {PACKAGE}.engine.judge"
     python(code, tmp_path, **{PROJECT.variable("LOAD"): "0"})
 
 

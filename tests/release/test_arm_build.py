@@ -14,8 +14,8 @@ from checkout import SETTINGS
 from release_places import REPO
 
 from torchship.builder import BuildRequest, execute, plan
-from torchship.doctor import find_torch
-from torchship.doctor.checks.cuda import runs_on
+from torchship.judge import find_torch
+from torchship.judge.checks.cuda import runs_on
 from torchship.release.cells import all_cells, required
 from torchship.release.settings import native_platform
 

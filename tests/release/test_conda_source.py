@@ -7,8 +7,8 @@ import sys
 import pytest
 from checkout import SETTINGS
 
-from torchship.doctor.binary import read_binary
-from torchship.doctor.records import dotted
+from torchship.judge.binary import read_binary
+from torchship.judge.records import dotted
 from torchship.release import conda_commands
 from torchship.release.cells import all_cells, render, select
 from torchship.release.conda_stubs import link_torch

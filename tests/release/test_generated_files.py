@@ -155,7 +155,6 @@ def test_environment_yml_takes_from_pip_only_what_conda_forge_lacks() -> None:
         "kubernetes-validate",
         "playwright",
         "torch-abi-audit",
-        "variantlib",
     }
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from release_places import REPO
 
-from torchship.doctor.checks.cuda import runs_on
+from torchship.judge.checks.cuda import runs_on
 
 GPU_ROW = re.compile(r"^\| ([^|]+) \| (\d+)\.(\d) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 

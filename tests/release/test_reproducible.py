@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from lltm_conda._project import PROJECT
 from torchship.builder import BuildRequest, execute, glue_for, plan
-from torchship.doctor.torch_probe import find_torch
+from torchship.judge.torch_probe import find_torch
 
 out, alias = map(Path, sys.argv[1:])
 found = find_torch()

@@ -11,88 +11,85 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from checkout import SETTINGS
-from rich.console import Console
-
-import lltm_conda
+from package_indexes import account, serve_index
+from release_places import REPO
 
 for name in ("pypiserver", "rattler", "twine"):
     pytest.importorskip(name)
 
-import pypiserver  # noqa: E402
 import rattler  # noqa: E402
 
-from measurements.rehearsal import actions  # noqa: E402
-from measurements.rehearsal.forge import Forge, Occasion  # noqa: E402
-from measurements.rehearsal.prebuilt import Order, load_platforms  # noqa: E402
-from measurements.rehearsal.rehearsal import Rehearsed, Theatre, read_workflows  # noqa: E402
-from measurements.rehearsal.source import Source  # noqa: E402
-from measurements.rehearsal.true_files import TrueFiles  # noqa: E402
-from torchship.release import take_back, upload  # noqa: E402
-from torchship.release.cells import all_cells  # noqa: E402
-from torchship.release.schema import FIRST  # noqa: E402
+from measurements.rehearsal.rehearsal import Rehearsed, Theatre  # noqa: E402
+from measurements.rehearsal.source import IDENTITY, Source  # noqa: E402
 
 pytestmark = pytest.mark.rehearsal
 
 OLD = "0.1.9"  # made for the rehearsal
 NEW = "0.2.0"
-LIBRARY = Path(lltm_conda.__file__).parent / "lib"
+#: The files that say the version, and the line of each.
+VERSION_FILES = {
+    "lltm_conda/_version.py": '__version__ = "{}"',
+    "torchship/doctor/_version.py": '__version__ = "{}"',
+    "recipe/recipe.yaml": '  version: "{}"',
+    "CITATION.cff": "version: {}",
+}
+#: The section of the changelog that is not released yet.
+IN_DEVELOPMENT = r"^## \[.+\] - in development$"
 
 
-class QuietIndex(WSGIRequestHandler):
-    def log_message(self, *_: object) -> None: ...
+def environment(**more: str) -> dict[str, str]:
+    dropped = ("LLTM_", "PYTHON", "PIP_", "UV_", "TWINE_")
+    return {k: v for k, v in os.environ.items() if not k.startswith(dropped)} | more
 
 
-class QuietChannel(SimpleHTTPRequestHandler):
-    def do_GET(self) -> None:
-        del self.headers["If-Modified-Since"]  # rattler takes no "304 Not Modified" for shards
-        super().do_GET()
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@contextmanager
-def serve_index(folder: Path) -> Iterator[str]:
-    """An empty package index that takes uploads."""
-    folder.mkdir()
-    app = pypiserver.app(roots=[folder], authenticate=[], password_file=".", disable_fallback=True)
-    with make_server("127.0.0.1", 0, app, handler_class=QuietIndex) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+def run(*command: object, cwd: Path, **variables: str) -> str:
+    words = [str(word) for word in command]
+    result = subprocess.run(
+        words, cwd=cwd, env=environment(**variables), capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
-@contextmanager
-def serve_folder(folder: Path) -> Iterator[str]:
-    folder.mkdir()
-    handler = partial(QuietChannel, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+def tag_version(source: Source, version: str, date: str) -> None:
+    """Raises the version, cuts the changelog, commits and tags, as docs/ship/publish.md has it."""
+    for file, line in VERSION_FILES.items():
+        path = source.root / file
+        pattern = re.escape(line.format("VERSION")).replace("VERSION", r"[0-9.]+")
+        new = line.format(version)
+        text, count = re.subn(rf"^{pattern}", new, path.read_text(), flags=re.MULTILINE)
+        assert count == 1, f"{file}: has {count} lines like {line!r}"
+        path.write_text(text)
+    changelog = source.root / "CHANGELOG.md"
+    text = changelog.read_text(encoding="utf-8")
+    section = f"## [{version}] - {date}"
+    text, count = re.subn(IN_DEVELOPMENT, section, text, count=1, flags=re.MULTILINE)
+    if not count:
+        text = text.replace("## [", f"{section}\n\n- A fix.\n\n## [", 1)
+    changelog.write_text(text, encoding="utf-8")
+    source.run("scripts/build_all.sh", "--write-generated")
+    source.commit(f"Release {version}")
+    source.git(*IDENTITY, "tag", f"v{version}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Released:
     """Two versions that are out, the second by the workflows, and where users find them."""
 
-    folder: Path
-    forge: Forge
-    files: TrueFiles
+    theatre: Theatre
     rehearsals: list[Rehearsed]
     index: str
     public: Path
-    channel: str
+
+    @property
+    def channel(self) -> str:
+        return (self.public / "channel").as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -103,113 +100,54 @@ def base_channel() -> str:
 
 
 @pytest.fixture(scope="module")
-def cyclonedx(tmp_path_factory) -> Path | None:
-    """The program that lists components, as release.yml installs it; None without an index."""
-    folder = tmp_path_factory.mktemp("sbom")
-    python = folder / "env" / "bin" / "python"
-    requirements = SETTINGS.repo / "torchship" / "release" / "requirements" / "sbom.txt"
-    run(sys.executable, "-m", "venv", folder / "env", cwd=folder)
-    install = [python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", requirements]
-    index = {k: v for k, v in os.environ.items() if k.startswith("PIP_")}
-    result = subprocess.run([*map(str, install)], env=environment(**index), capture_output=True)
-    return None if result.returncode else python.with_name("cyclonedx-py")
-
-
-@pytest.fixture(scope="module")
-def released(tmp_path_factory, base_channel: str, cyclonedx: Path | None) -> Iterator[Released]:
-    if not (LIBRARY / "glue-stable210.so").is_file():
-        pytest.skip("the installed package has no stable glue: install it beside torch >= 2.10")
+def released(tmp_path_factory, base_channel: str) -> Iterator[Released]:
     folder = tmp_path_factory.mktemp("release")
-    with (
-        serve_index(folder / "index") as index,
-        serve_folder(folder / "public") as public,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setattr(upload, "find_placeholders", lambda root: ())
-        source = Source.clone(folder / "lltm", aten="2.4")
-        release_by_hand(source, folder, index, base_channel)
-        commit = source.release(NEW, "2026-12-01")
-        theatre = make_theatre(source, folder / "new", commit, base_channel)
-        theatre.cyclonedx = cyclonedx
-        forge = theatre.make_forge()
-        forge.index_url = f"{index}/"
-        rehearsals = [
-            theatre.play(read_workflows()[file], occasion, forge)
-            for file, occasion in release_occasions(forge)
-        ]
-        files = theatre.prebuilt
-        assert isinstance(files, TrueFiles)
-        if all(not rehearsed.wrong for rehearsed in rehearsals):
-            hand_out(files, forge.artefacts["dist"], folder / "public")
+    source = Source.clone(REPO, folder / "lltm")
+    source.keep_cells()
+    theatre = Theatre(source, folder / "theatre")
+    with serve_index(folder / "index") as index:
+        tag_version(source, OLD, "2026-11-01")
+        machine = Source.clone(source.root, folder / "machine")
+        hand_out(machine, folder / "public", base_channel)
+        uploaded = account(index)
+        run("scripts/build_all.sh", "--upload", "pypi", cwd=machine.root, **uploaded)
+        tag_version(source, NEW, "2026-12-01")
+        rehearsals = list(theatre.play_all(["release.yml", "docs.yml", "publish.yml"]))
+        files = sorted(theatre.forge("").index.iterdir())
+        twine = [sys.executable, "-m", "twine", "upload", "--non-interactive"]
+        run(*twine, *files, cwd=folder, **uploaded)
+        machine.git("fetch", "--quiet", "--tags", "origin")
+        machine.git("checkout", "--quiet", f"v{NEW}")
+        hand_out(machine, folder / "public", base_channel)
         yield Released(
-            folder=folder,
-            forge=forge,
-            files=files,
-            rehearsals=rehearsals,
-            index=index,
-            public=folder / "public",
-            channel=f"{public}/channel",
+            theatre=theatre, rehearsals=rehearsals, index=index, public=folder / "public"
         )
 
 
-def release_occasions(forge: Forge) -> list[tuple[str, Occasion]]:
-    """The tag is pushed; the site follows; a person publishes the draft."""
-    ref = f"refs/tags/v{NEW}"
-    return [
-        (file, Occasion(title=file, file=file, event=event, ref=ref))
-        for file, event in (
-            ("release.yml", "push"),
-            ("docs.yml", "push"),
-            ("publish.yml", "release"),
-        )
-    ]
-
-
-def make_theatre(source: Source, folder: Path, commit: str, base_channel: str) -> Theatre:
-    theatre = Theatre(folder, source.root)
-    settings = load_platforms(source.root)
-    theatre.prebuilt = TrueFiles(
-        folder / "prebuilt",
-        settings,
-        commit,
-        source=source,
-        binaries=LIBRARY,
-        base_channel=base_channel,
-    )
-    return theatre
-
-
-def release_by_hand(source: Source, folder: Path, index: str, base_channel: str) -> None:
-    """An older version, on one machine: built, joined, uploaded."""
-    commit = source.release(OLD, "2026-11-01")
-    files = make_theatre(source, folder / "old", commit, base_channel).prebuilt
-    assert isinstance(files, TrueFiles)
-    cells = tuple(c.name for c in all_cells(files.settings[FIRST].matrix) if not c.optional)
-    root = folder / "old" / "machine"
-    files.deliver(Order(platform=FIRST, cells=cells, has_tools=True, image=""), root / "shard")
-    files.join([root / "shard"], FIRST, root)
-    wheels = [*(root / "dist").glob("*.whl"), *(root / "dist").glob("simple/torch*/*.whl")]
-    actions.upload(wheels, f"{index}/")
-    hand_out(files, root / "dist", folder / "public")
-
-
-def hand_out(files: TrueFiles, dist: Path, public: Path) -> None:
-    """Step 7 of docs/ship/publish.md: `--upload ./public`."""
-    settings = files.settings_for(dist)
-    assert upload.upload(str(public), settings, Console(quiet=True), dry_run=False) == 0
+def hand_out(machine: Source, public: Path, base_channel: str) -> None:
+    """Builds on one machine, and fills a folder for a web server."""
+    run("scripts/build_all.sh", "--channel", base_channel, cwd=machine.root)
+    run("scripts/build_all.sh", "--upload", public, cwd=machine.root)
 
 
 def test_the_workflows_make_the_release(released: Released) -> None:
-    assert [sentence for r in released.rehearsals for sentence in r.wrong] == []
-    release = released.forge.releases[f"v{NEW}"]
-    assert f"## [{NEW}] - 2026-12-01" in release.notes
+    assert [problem for r in released.rehearsals for problem in r.report.problems] == []
+    about = released.theatre.forge("").folder / "releases" / f"v{NEW}.json"
+    assert f"## [{NEW}] - 2026-12-01" in json.loads(about.read_text())["notes"]
 
 
-def test_the_components_are_listed_by_cyclonedx(released: Released, cyclonedx: Path | None) -> None:
-    if cyclonedx is None:
-        pytest.skip("no package index is in reach, from which cyclonedx-py could be installed")
-    assets = released.forge.releases[f"v{NEW}"].assets
-    document = json.loads(assets["sbom-installed.cdx.json"].read_text())
+def test_every_file_of_the_release_is_in_its_list_of_hashes(released: Released) -> None:
+    folder = released.theatre.forge("").release(f"v{NEW}")
+    lines = (folder / "SHA256SUMS").read_text().splitlines()
+    listed = {line.split(maxsplit=1)[1] for line in lines}
+    names = {path.name for path in folder.iterdir()}
+    assert names - listed == {"SHA256SUMS", "SHA256SUMS.sigstore.json", "NOTES.md"} & names
+    run("sha256sum", "--check", "--ignore-missing", "--strict", "SHA256SUMS", cwd=folder)
+
+
+def test_the_components_are_listed_by_cyclonedx(released: Released) -> None:
+    folder = released.theatre.forge("").release(f"v{NEW}")
+    document = json.loads((folder / "sbom-installed.cdx.json").read_text())
     components = {component["name"]: component for component in document["components"]}
     assert components["lltm"]["version"] == NEW
     assert document["metadata"]["tools"]
@@ -219,24 +157,12 @@ def test_the_version_is_raised_wherever_it_stands(released: Released) -> None:
     """Each file that said the version before, and says no other thing by that number."""
     names = ["recipe", "feedstock", "CITATION.cff", "*_version.py", "*.toml"]
     grep = ["git", "grep", "-h", "-i", r"^ *_*version_* *[:=]", "--", *names]
-    lines = released.files.source.run(*grep, ":!torchship/templates", ":!tests").splitlines()
+    lines = released.theatre.source.run(*grep, ":!torchship/templates", ":!tests").splitlines()
     versions = {word for line in lines for word in re.findall(r"\d+\.\d+\.\d+", line)}
     assert versions == {NEW}
 
 
 # What users see who install by name, on a fresh machine.
-
-
-def environment(**more: str) -> dict[str, str]:
-    dropped = ("LLTM_", "PYTHON", "PIP_", "UV_")
-    return {k: v for k, v in os.environ.items() if not k.startswith(dropped)} | more
-
-
-def run(*command: object, cwd: Path) -> str:
-    words = [str(word) for word in command]
-    result = subprocess.run(words, cwd=cwd, env=environment(), capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
 
 
 def judged_version(python: Path, cwd: Path) -> str:
@@ -327,8 +253,8 @@ def test_conda_installs_upgrades_downgrades_and_removes_by_name(
 def test_a_yanked_release_reaches_nobody_who_installs_by_name(
     released: Released, base_channel: str, tmp_path: Path
 ) -> None:
-    settings = released.files.settings_for(released.public)
-    take_back.yank(NEW, released.public, settings, Console(quiet=True), reason="a rehearsal")
+    yank = ["--yank", NEW, "--folder", released.public, "--reason", "a rehearsal"]
+    run("scripts/build_all.sh", *yank, cwd=released.theatre.source.root)
     channels = [released.channel, base_channel]
     assert change_prefix(tmp_path / "prefix", channels, "lltm")["lltm"] == OLD
     page = (released.public / "simple" / "lltm" / "index.html").read_text()

@@ -1,255 +1,185 @@
-"""Every step of every workflow is run here, on every occasion: measurements/rehearsal."""
+"""The rehearsal runs the steps of workflows as GitHub would, and says what goes wrong."""
 
 from __future__ import annotations
 
-import copy
-from argparse import ArgumentParser
-from collections.abc import Mapping
-from dataclasses import replace
+import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
-
-pytest.importorskip("rattler")
-pytest.importorskip("twine")
-
-import shutil
-
 from release_places import REPO
 
-from measurements import storage
-from measurements.rehearsal import actions, stand_ins
-from measurements.rehearsal.expressions import (
-    ExpressionError,
-    Scope,
-    evaluate,
-    fill_in,
-)
-from measurements.rehearsal.faults import KINDS, Kind, inject
-from measurements.rehearsal.forge import Occasion
-from measurements.rehearsal.mutations import Change, Mutator
-from measurements.rehearsal.occasions import occasions
-from measurements.rehearsal.rehearsal import WORKFLOWS, Rehearsed, Theatre
-from measurements.rehearsal.workflow import (
-    Workflow,
-    WorkflowError,
-    load_document,
-    order_of,
-    parse_document,
-    read_workflow,
-)
-from torchship.release import conda_worker
-from torchship.release.manifest import parse as parse_manifest
+from measurements.rehearsal import actions, programs
+from measurements.rehearsal.expressions import ExpressionError, Scope, evaluate, fill_in
+from measurements.rehearsal.occasions import MAIN, Occasion, occasions_of
+from measurements.rehearsal.rehearsal import Rehearsed, Theatre
+from measurements.rehearsal.source import IDENTITY, Source
+from measurements.rehearsal.workflow import Workflow, WorkflowError, order_of, parse_document
 
 if shutil.which("jq") is None:
     pytest.skip("jq is not on this machine; GitHub's have it", allow_module_level=True)
 
-OCCASIONS = occasions("v0.1.0")
-#: Those that only `.ci/run` rehearses: the releases that go wrong, and the try of one.
-SLOW = [o for o in OCCASIONS if o.file == "release.yml" and (o.failing or not o.tag)]
-RESULTS = storage.RESULTS / "rehearsal.json"
+CHECKOUT = {"uses": "actions/checkout@0", "with": {"persist-credentials": False}}
 
 
-@pytest.fixture(scope="session")
-def theatre(tmp_path_factory) -> Theatre:
-    return Theatre(tmp_path_factory.mktemp("theatre"))
+def parse(jobs: dict[str, dict[str, object]], events: object = None) -> Workflow:
+    read = {"permissions": {"contents": "read"}, "runs-on": "ubuntu-24.04", "steps": []}
+    whole = {name: {**read, **job} for name, job in jobs.items()}
+    return parse_document("test.yml", {"on": events or {"push": None}, "jobs": whole})
 
 
-@pytest.fixture(scope="session")
-def rehearsals(theatre) -> dict[str, Rehearsed]:
-    """What was rehearsed so far, by the titles of the occasions."""
-    return {}
+@pytest.fixture
+def theatre(tmp_path: Path) -> Theatre:
+    """A repository with one file."""
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "words").write_text("of the commit")
+    for command in (
+        ["init", "--quiet"],
+        ["add", "--all"],
+        [*IDENTITY, "commit", "--quiet", "--message", "First"],
+    ):
+        subprocess.run(["git", "-C", str(root), *command], check=True)
+    return Theatre(Source.clone(root, tmp_path / "source"), tmp_path / "folder")
 
 
-def marked(value: object, title: str, *, is_slow: bool) -> object:
-    return pytest.param(value, id=title, marks=[pytest.mark.slow] if is_slow else [])
+def play(theatre: Theatre, jobs: dict[str, dict[str, object]], occasion: str = MAIN) -> Rehearsed:
+    return theatre.play(parse(jobs), Occasion("push", occasion))
 
 
-@pytest.mark.parametrize("occasion", [marked(o, o.title, is_slow=o in SLOW) for o in OCCASIONS])
-def test_a_workflow_does_what_others_count_on(
-    theatre: Theatre, rehearsals: dict[str, Rehearsed], occasion: Occasion
-) -> None:
-    rehearsed = theatre.rehearse(read_workflow(WORKFLOWS / occasion.file), occasion)
-    rehearsals[occasion.title] = rehearsed
-    assert rehearsed.wrong == []
+def test_a_step_runs_unchanged_in_a_clean_clone(theatre: Theatre) -> None:
+    (theatre.source.root / "words").write_text("not committed")
+    script = 'test "$(cat words)" = "of the commit"\ntest -z "$(git status --porcelain)"'
+    report = play(theatre, {"job": {"steps": [CHECKOUT, {"run": script}]}}).report
+    assert report.problems == []
+    assert report.steps == [("job", 1), ("job", 2)]
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        marked(file, file, is_slow=file == "release.yml")
-        for file in sorted({occasion.file for occasion in OCCASIONS})
-    ],
-)
-def test_every_step_is_executed_on_some_occasion(
-    theatre: Theatre, rehearsals: dict[str, Rehearsed], file: str
-) -> None:
-    workflow = read_workflow(WORKFLOWS / file)
-    steps = {(job.name, step.number) for job in workflow.jobs.values() for step in job.steps}
-    for occasion in (occasion for occasion in OCCASIONS if occasion.file == file):
-        if not steps:
-            break
-        if occasion.title not in rehearsals:
-            rehearsals[occasion.title] = theatre.rehearse(workflow, occasion)
-        steps -= {*rehearsals[occasion.title].report.steps}
-    assert steps == set()
+def test_a_step_that_fails_is_shown_with_its_last_words(theatre: Theatre) -> None:
+    steps = [{"run": "echo the reason\nfalse\necho never"}, {"run": "echo later"}]
+    report = play(theatre, {"job": {"steps": steps}, "after": {"needs": "job"}}).report
+    assert report.results == {"job": "failure", "after": "skipped"}
+    (problem,) = report.problems
+    assert problem.startswith("job: step 1: exit code 1") and problem.endswith("the reason")
 
 
-def test_continuous_integration_runs_every_step_by_stand_ins() -> None:
-    cases = [
-        case
-        for test in (
-            test_a_workflow_does_what_others_count_on,
-            test_every_step_is_executed_on_some_occasion,
-        )
-        for mark in test.pytestmark  # type: ignore[attr-defined]
-        for case in mark.args[1]
-    ]
-    assert {mark.name for case in cases for mark in case.marks} == {"slow"}
-    assert "scripts/test.sh --slow" in (REPO / ".ci" / "run").read_text(encoding="utf-8")
-
-
-def test_every_workflow_has_an_occasion() -> None:
-    assert {path.name for path in WORKFLOWS.glob("*.yml")} == {o.file for o in OCCASIONS}
-
-
-def changed(file: str, job: str, number: int, old: str, new: str) -> Workflow:
-    """A workflow with another text in the script of a step."""
-    document = copy.deepcopy(load_document(WORKFLOWS / file))
-    step = document["jobs"][job]["steps"][number - 1]  # type: ignore[index]
-    assert old in step["run"]
-    step["run"] = step["run"].replace(old, new)
-    return parse_document(file, document)
-
-
-def build_optional_cells(theatre: Theatre, workflow: Workflow) -> list[str]:
-    """The problems of the job that builds the optional cells of a release."""
-    jobs = {name: workflow.jobs[name] for name in ("shards", "optional")}
-    return theatre.rehearse(replace(workflow, jobs=jobs), theatre.occasions[-2]).report.problems
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("PYTHONPATH=.", "PYTHONPATH=scripts:."),
-        ("torchship.release.conda_worker", "release.conda_worker"),
-        ("install build/torch", """install '{"prefix": "build/torch"}'"""),
-    ],
-    ids=["path", "module", "JSON"],
-)
-def test_a_dead_call_for_the_optional_cells_is_found(theatre: Theatre, old: str, new: str) -> None:
-    """For three days none of them could be built, and `continue-on-error` hid it."""
-    workflow = changed("release.yml", "optional", 3, old, new)
-    assert "conda_worker" in build_optional_cells(theatre, workflow)[0]
-
-
-def test_the_optional_cells_are_built_without_a_problem(theatre: Theatre) -> None:
-    assert build_optional_cells(theatre, read_workflow(WORKFLOWS / "release.yml")) == []
-
-
-def test_a_program_that_no_longer_understands_a_workflow_is_found(
-    theatre: Theatre, monkeypatch
-) -> None:
-    """As when the worker took one argument in JSON, and the workflow stayed as it was."""
-
-    def make_parser() -> ArgumentParser:
-        parser = ArgumentParser(prog="conda_worker")
-        parser.add_argument("function")
-        parser.add_argument("arguments")
-        return parser
-
-    monkeypatch.setattr(conda_worker, "make_parser", make_parser)
-    problems = build_optional_cells(theatre, read_workflow(WORKFLOWS / "release.yml"))
-    assert "unrecognized arguments" in problems[0]
-
-
-def stored_changes() -> list[Mapping[str, object]]:
-    document = storage.load(RESULTS)
-    assert isinstance(document, dict)
-    return list(document["changes"])
-
-
-def test_nine_of_ten_stored_changes_were_found() -> None:
-    changes = stored_changes()
-    assert len(changes) >= 10
-    assert sum(bool(change["found"]) for change in changes) >= 0.9 * len(changes)
-
-
-@pytest.mark.rehearsal
-def test_the_stored_changes_are_found_again(theatre: Theatre) -> None:
-    """By `python measurements/rehearse.py --prove 10`, which draws them."""
-    mutator = Mutator(theatre)
-    verdicts = []
-    for stored in stored_changes():
-        path = tuple(stored["path"])
-        change = Change(stored["file"], path, stored["start"], stored["old"], stored["new"])
-        verdicts.append(mutator.try_change(change))
-    is_found = [verdict is not None and verdict.is_found for verdict in verdicts]
-    assert sum(is_found) >= 0.9 * len(is_found)
-
-
-@pytest.mark.rehearsal
-def test_a_pull_request_really_builds_a_cell(theatre: Theatre) -> None:
-    """Its steps, with the release tool itself: no stand-in but of the actions."""
-    workflow = read_workflow(WORKFLOWS / "pull-request.yml")
-    jobs = {name: workflow.jobs[name] for name in ("cells", "cell")}
-    rehearsed, forge = theatre.build_really(replace(workflow, jobs=jobs), "stable210-cpu")
-    assert rehearsed.report.results == {"cells": "success", "cell": "success"}, rehearsed.report
-    report = forge.artefacts["report-stable210-cpu"]
-    made = parse_manifest(report / "dist" / "manifest.json").cells["stable210-cpu"]
-    assert made.state == "done"
-    assert {run.kind for run in made.runs if run.ran} >= {"venv", "conda"}
-
-
-@pytest.mark.rehearsal
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_fault_between_the_jobs_is_refused(theatre: Theatre, kind: Kind) -> None:
-    workflows = {path.name: read_workflow(path) for path in WORKFLOWS.glob("*.yml")}
-    outcome = inject(kind, 7, theatre, workflows)
-    assert outcome.wrong == ""
-
-
-def test_the_stored_rehearsal_was_right_and_every_fault_refused() -> None:
-    document = storage.load(RESULTS)
-    assert isinstance(document, dict)
-    assert document["wrong"] == 0
-    assert {fault["fault"] for fault in document["faults"]} == {kind.name for kind in KINDS}
-    titles = {(record["file"], record["occasion"]) for record in document["occasions"]}
-    assert titles == {(occasion.file, occasion.title) for occasion in OCCASIONS}
-
-
-def test_a_change_of_a_comment_is_none(theatre: Theatre) -> None:
-    """Only what changes what is executed is drawn."""
-    path = ("jobs", "pages", "steps", 1, "run")
-    document = load_document(WORKFLOWS / "docs.yml")
-    script = document["jobs"]["pages"]["steps"][1]["run"]  # type: ignore[index]
-    change = Change("docs.yml", path, script.index("visitor"), "visitor", "")
-    assert Mutator(theatre).try_change(change) is None
-
-
-def test_every_action_of_a_workflow_has_a_stand_in() -> None:
-    used = {
-        step.uses
-        for occasion in OCCASIONS
-        for job in read_workflow(WORKFLOWS / occasion.file).jobs.values()
-        for step in job.steps
-        if step.uses
+def test_outputs_and_artefacts_reach_the_next_job(theatre: Theatre) -> None:
+    kept = {"name": "kept", "path": "made"}
+    first = {
+        "outputs": {"list": "${{ steps.one.outputs.list }}"},
+        "steps": [
+            {
+                "id": "one",
+                "run": "echo 'list={\"n\": [1, 2]}' >>$GITHUB_OUTPUT\nmkdir made\necho x >made/f",
+            },
+            {"uses": "actions/upload-artifact@0", "with": kept},
+        ],
     }
-    assert used == actions.ACTIONS.keys()
+    second = {
+        "needs": "first",
+        "strategy": {"matrix": "${{ fromJSON(needs.first.outputs.list) }}"},
+        "steps": [
+            {"uses": "actions/download-artifact@0", "with": kept},
+            {"run": 'test "$(cat made/f)" = x && test $N -gt 0', "env": {"N": "${{ matrix.n }}"}},
+        ],
+    }
+    report = play(theatre, {"first": first, "second": second}).report
+    assert report.problems == []
+    assert report.steps.count(("second", 2)) == 2
+
+
+def test_an_empty_matrix_fails_as_on_github(theatre: Theatre) -> None:
+    empty = {"strategy": {"matrix": "${{ fromJSON('{\"include\": []}') }}"}}
+    report = play(theatre, {"job": empty}).report
+    assert "its matrix is empty" in report.problems[0]
+
+
+def test_what_may_fail_is_no_problem(theatre: Theatre) -> None:
+    jobs = {
+        "optional": {"continue-on-error": True, "steps": [{"run": "false"}]},
+        "after": {"needs": "optional"},
+    }
+    report = play(theatre, jobs).report
+    assert report.results == {"optional": "failure", "after": "success"}
+    assert report.problems == []
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        ({"uses": "actions/checkout@0"}, "persist-credentials: false"),
+        ({"uses": "actions/checkout@0", "with": {"persist-credential": False}}, "takes no"),
+        ({"uses": "somebody/else@0"}, "nothing stands for this action"),
+        (
+            {"uses": "actions/download-artifact@0", "with": {"name": "x", "path": "x"}},
+            "there is no artefact x",
+        ),
+        ({"run": "gh release download v1 --dir x"}, "GH_TOKEN"),
+        (
+            {
+                "run": "gh release create v1 --title t --notes-file n f",
+                "env": {"GH_TOKEN": "${{ github.token }}"},
+            },
+            "no permission `contents: write`",
+        ),
+        ({"run": "docker run image"}, "no command that this stand-in knows"),
+    ],
+)
+def test_what_github_would_refuse_is_a_problem(theatre: Theatre, step, problem: str) -> None:
+    (found,) = play(theatre, {"job": {"steps": [step]}}).report.problems
+    assert problem in found
+
+
+def test_only_what_was_signed_for_the_tag_is_verified(theatre: Theatre) -> None:
+    sign = {
+        "permissions": {"id-token": "write", "attestations": "write"},
+        "steps": [
+            {"run": "echo x >file"},
+            {"uses": "actions/attest-build-provenance@0", "with": {"subject-path": "file"}},
+        ],
+    }
+    verify = (
+        "gh attestation verify file --repo owner/project --source-ref $REF "
+        "--signer-workflow owner/project/.github/workflows/release.yml"
+    )
+    token = {"GH_TOKEN": "${{ github.token }}", "REF": "${{ github.ref }}"}
+    steps = [{"run": "echo x >file"}, {"run": verify, "env": token}]
+    workflow = {"sign": sign, "verify": {"needs": "sign", "steps": steps}}
+    assert play(theatre, workflow, "refs/tags/v1").report.problems == []
+    (problem,) = play(theatre, {"verify": {"steps": steps}}, "refs/tags/v2").report.problems
+    assert "file is not signed for refs/tags/v2" in problem
+
+
+@pytest.mark.parametrize(
+    ("events", "occasions"),
+    [
+        ({"pull_request": None, "push": {"branches": ["main"]}}, ["pull_request", "push"]),
+        ({"push": {"tags": ["v*"]}, "workflow_dispatch": None}, ["workflow_dispatch", "push v1"]),
+        ({"push": {"branches": ["main"], "tags": ["v*"]}}, ["push", "push v1"]),
+        ({"release": {"types": ["published"]}}, ["release v1"]),
+        ({"schedule": [{"cron": "17 4 * * 1"}]}, ["schedule"]),
+    ],
+)
+def test_each_event_of_a_workflow_is_an_occasion(events, occasions) -> None:
+    found = occasions_of(parse({}, events), "v1")
+    assert [f"{o.event} {o.tag}".strip() for o in found] == occasions
 
 
 def test_every_stand_in_says_what_it_does() -> None:
-    purposes = [entry.purpose for entry in stand_ins.registered()]
-    purposes += [action.purpose for action in actions.ACTIONS.values()]
-    assert all(purposes)
+    functions = [action.perform for action in actions.ACTIONS.values()]
+    functions += [*programs.PROGRAMS.values(), *programs.SCRIPTS.values()]
+    assert all(function.__doc__ for function in functions)
 
 
-def test_the_scripts_that_stand_ins_replace_are_there() -> None:
-    programs = {entry.program for entry in stand_ins.registered()}
-    ours = [program for program in programs if program.startswith((".ci/", "scripts/"))]
-    assert ours and all((REPO / program).is_file() for program in ours)
+def test_every_action_of_this_repository_has_a_stand_in() -> None:
+    theatre = Theatre.__new__(Theatre)
+    theatre.source = Source(REPO)
+    steps = [s for w in theatre.workflows() for job in w.jobs.values() for s in job.steps]
+    assert {step.uses for step in steps if step.uses} == actions.ACTIONS.keys()
 
 
-# The runner itself.
+# Expressions, and the YAML of a workflow.
 
 SCOPE = Scope(
     {"github": {"ref": "refs/tags/v1", "ref_type": "tag"}, "matrix": {"n": 2, "flag": True}},
@@ -285,11 +215,6 @@ def test_an_expression_that_means_nothing_is_refused(expression: str) -> None:
         evaluate(expression, SCOPE)
 
 
-def parse(jobs: dict[str, dict[str, object]]) -> Workflow:
-    whole = {name: {"runs-on": "ubuntu-24.04", "steps": [], **job} for name, job in jobs.items()}
-    return parse_document("test.yml", {"on": {"push": None}, "jobs": whole})
-
-
 def test_a_job_that_nothing_waits_for_comes_last() -> None:
     workflow = parse({"early": {}, "late": {}, "last": {"needs": "early"}})
     assert [job.name for job in order_of(workflow.jobs)] == ["early", "last", "late"]
@@ -313,3 +238,34 @@ def test_a_workflow_that_the_runner_does_not_understand_is_refused(jobs) -> None
 def test_jobs_that_wait_for_each_other_are_refused() -> None:
     with pytest.raises(WorkflowError, match="wait for each other"):
         order_of(parse({"one": {"needs": "two"}, "two": {"needs": "one"}}).jobs)
+
+
+# This repository's own workflows.
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> Theatre:
+    folder = tmp_path_factory.mktemp("own")
+    return Theatre(Source.clone(REPO, folder / "source"), folder / "theatre")
+
+
+@pytest.mark.slow
+def test_the_pages_of_every_version_are_shown(own: Theatre) -> None:
+    rehearsals = list(own.play_all(["docs.yml"]))
+    assert [problem for r in rehearsals for problem in r.report.problems] == []
+    repository = own.forge("").server / "owner" / "project"
+    listed = subprocess.run(
+        ["git", "-C", str(repository), "show", "gh-pages:versions.json"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    versions = [entry["version"] for entry in json.loads(listed.stdout)]
+    assert versions == ["dev", own.source.version]
+
+
+@pytest.mark.rehearsal
+def test_the_workflows_of_pull_requests_and_weeks_succeed(own: Theatre) -> None:
+    own.source.keep_cells()
+    for rehearsed in own.play_all(["pull-request.yml", "weekly.yml"]):
+        assert rehearsed.report.problems == [], rehearsed

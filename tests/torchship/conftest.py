@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from small_clients import CLIENTS, BuiltOnce, glues
 from small_clients import build as build_client
-from tool_wheels import FOLDERS, WheelOf, build_wheel, copy_tracked
+from tool_wheels import WheelOf, build_wheel, copy_distribution
 
-from torchship.doctor import torch_probe
-from torchship.doctor.project import Project
+from torchship.judge import torch_probe
+from torchship.judge.project import Project
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def wheel_of(tmp_path_factory: pytest.TempPathFactory) -> WheelOf:
     def build(package: str) -> zipfile.ZipFile:
         if package not in wheels:
             work = tmp_path_factory.mktemp(package)
-            source = copy_tracked(FOLDERS[package], work / "source")
+            source = copy_distribution(package, work / "source")
             wheels[package] = build_wheel(source, work / "out")
         return zipfile.ZipFile(wheels[package])
 

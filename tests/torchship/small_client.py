@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchship.doctor.project import Project
+from torchship.judge.project import Project
 
 PROJECT = Project(
     distribution="tiny-client",

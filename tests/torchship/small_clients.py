@@ -14,9 +14,9 @@ from typing import Protocol
 
 from torchship.builder import BuildRequest, execute, fitting_request, plan
 from torchship.builder.request import FIRST_STABLE
-from torchship.doctor.project import Project
-from torchship.doctor.records import GlueName
-from torchship.doctor.torch_probe import find_torch
+from torchship.judge.project import Project
+from torchship.judge.records import GlueName
+from torchship.judge.torch_probe import find_torch
 from torchship.runtime.loader import BinariesCudaError, BinariesImportError, Loader
 
 HELPERS = Path(__file__).resolve().parent
@@ -102,7 +102,7 @@ def build(name: str, root: Path, *, only: str = "") -> Project:
 
 
 #: The parts of torchship that the engine of a wheel has.
-ENGINE = ("builder", "doctor", "include", "runtime")
+ENGINE = ("builder", "include", "judge", "runtime")
 
 
 def copy_with_engine(package: Path, target: Path) -> Path:

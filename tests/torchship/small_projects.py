@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchship.builder import BuildRequest, execute, plan
 from torchship.builder.options import FILE_NAME
-from torchship.doctor.project import Project
+from torchship.judge.project import Project
 from torchship.release.build_schema import Build
 from torchship.release.generated import build_options
 

@@ -1,4 +1,4 @@
-"""The command `torchship`: its commands, exit codes, where it finds a project, and completion."""
+"""The command `torchship`: its commands, exit codes, and where it finds a project."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def test_no_command_loads_more_than_it_needs() -> None:
         assert process.stdout.startswith(f"usage: torchship {command.name}")
 
 
-@pytest.mark.parametrize(
-    "name", ["list", "release", "merge", "verify", "upload", "yank", "hotfix", "recipe"]
-)
+@pytest.mark.parametrize("name", ["list", "release", "merge", "verify", "upload", "yank", "recipe"])
 def test_a_command_means_what_its_option_of_build_all_means(name: str) -> None:
     (command,) = (one for one in COMMANDS if one.name == name)
     pairs = {
@@ -76,7 +74,6 @@ def test_a_command_means_what_its_option_of_build_all_means(name: str) -> None:
             ["0.2.0", "--folder", "public", "--reason", "wrong"],
             ["--yank", "0.2.0", "--folder", "public", "--reason", "wrong"],
         ),
-        "hotfix": (["f.json", "--folder", "public"], ["--hotfix", "f.json", "--folder", "public"]),
         "recipe": (["stable210-cpu"], ["--recipe", "stable210-cpu"]),
     }
     own, of_build_all = pairs[name]
@@ -85,52 +82,9 @@ def test_a_command_means_what_its_option_of_build_all_means(name: str) -> None:
     assert options != Options()
 
 
-@pytest.fixture
-def bash() -> str:
-    path = shutil.which("bash")
-    assert path is not None
-    return path
-
-
-def completed(bash: str, *words: str, cwd: Path = REPO) -> set[str]:
-    """What bash offers for the last of these words."""
-    script = torchship("completion", "bash").stdout
-    typed = " ".join(f"'{word}'" for word in ("torchship", *words))
-    program = f"{script}\nCOMP_WORDS=({typed}) COMP_CWORD={len(words)}\n_torchship\n"
-    program += 'printf "%s\\n" "${COMPREPLY[@]}"'
-    process = subprocess.run(
-        [bash, "-u", "-c", program], cwd=cwd, capture_output=True, text=True, check=True
-    )
-    assert process.stderr == ""
-    return set(process.stdout.split())
-
-
-def test_bash_completes_commands_options_and_files(bash: str, tmp_path: Path) -> None:
-    assert completed(bash, "") >= {command.name for command in COMMANDS}
-    assert completed(bash, "re") == {"release", "recipe"}
-    assert completed(bash, "list", "--j") == {"--json"}
-    assert completed(bash, "completion", "z") == {"zsh"}
-    (tmp_path / "one.whl").touch()
-    assert completed(bash, "audit", "o", cwd=tmp_path) == {"one.whl"}
-    assert completed(bash, "no-such-command", "") == set()
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command_and_option(shell: str) -> None:
-    script = torchship("completion", shell).stdout
-    names = {command.name for command in COMMANDS}
-    for command in COMMANDS:
-        actions = parser_of(command)._actions
-        names |= {name for action in actions for name in action.option_strings if name[1] == "-"}
-    spelled = {f"-l {name[2:]} " if shell == "fish" and name[0] == "-" else name for name in names}
-    assert {name for name in spelled if name not in script} == set()
-    if program := shutil.which(shell):
-        subprocess.run([program, "-n"], input=script, text=True, check=True)
-
-
 PROJECT_RECORD = """
 from pathlib import Path
-from .engine.doctor.project import Project
+from .engine.judge.project import Project
 PROJECT = Project(
     distribution="bare-client", package="bare_client", namespace="bare", prefix="BARE",
     operator="gram", version="0.1", folder=Path(__file__).parent,

@@ -26,12 +26,22 @@ from torchship.doctor._version import __version__
 #: What a distribution's metadata holds, or what makes it; torchship has torch-doctor's within it.
 METADATA = {"LICENSE", "README.md", "pyproject.toml"}
 NOT_IN_PACKAGE = METADATA | {f"doctor/{name}" for name in METADATA}
+#: The top of the package that only the distribution torch-doctor has.
+TOP = {"__init__.py", "__main__.py"}
 
 
-@pytest.mark.parametrize("package", FOLDERS)
-def test_a_wheel_holds_its_whole_folder(package: str, wheel_of: WheelOf) -> None:
-    names = tracked(FOLDERS[package]) - NOT_IN_PACKAGE
-    assert installed_files(wheel_of(package)) == {f"{package}/{name}" for name in names}
+def test_the_wheel_of_torchship_holds_its_whole_folder(wheel_of: WheelOf) -> None:
+    names = tracked("torchship") - NOT_IN_PACKAGE
+    names -= {f"doctor/torch_doctor/{name}" for name in TOP}
+    assert installed_files(wheel_of("torchship")) == {f"torchship/{name}" for name in names}
+
+
+def test_the_wheel_of_torch_doctor_holds_the_doctor_and_the_judge(wheel_of: WheelOf) -> None:
+    doctor = tracked("torchship/doctor") - METADATA - {f"torch_doctor/{name}" for name in TOP}
+    expected = {f"torch_doctor/{name}" for name in TOP}
+    expected |= {f"torch_doctor/doctor/{name}" for name in doctor}
+    expected |= {f"torch_doctor/judge/{name}" for name in tracked("torchship/judge")}
+    assert installed_files(wheel_of("torch_doctor")) == expected
 
 
 @pytest.mark.parametrize("package", FOLDERS)

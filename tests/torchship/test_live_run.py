@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from torchship.doctor.project import NOBODY, Project
+from torchship.judge.project import NOBODY, Project
 from torchship.runtime import live_run
 from torchship.runtime.live_process import has_passed, has_run_nowhere, live_run_text
 from torchship.runtime.live_run import DeviceResult, Parts, difference, served_devices

@@ -17,6 +17,8 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 FOLDERS = {"torchship": "torchship", "torch_doctor": "torchship/doctor"}
+#: What a distribution holds beside its folder.
+BESIDE = {"torch_doctor": "torchship/judge"}
 WheelOf = Callable[[str], zipfile.ZipFile]
 
 
@@ -35,6 +37,13 @@ def copy_tracked(folder: str, target: Path) -> Path:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPO / folder / name, target / name)
     return target
+
+
+def copy_distribution(package: str, tree: Path) -> Path:
+    """The folder of a distribution in a copy of what it is made of."""
+    for folder in filter(None, (FOLDERS[package], BESIDE.get(package))):
+        copy_tracked(folder, tree / folder)
+    return tree / FOLDERS[package]
 
 
 def build_wheel(source: Path, out: Path, **variables: str) -> Path:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from ..doctor.project import Project
+from ..judge.project import Project
 from .programs import BuildError
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ..doctor.records import dotted
+from ..judge.records import dotted
 from .programs import BuildError, output_of
 
 # Part of the error if no nvcc is found. The caller appends one more remedy.

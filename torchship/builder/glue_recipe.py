@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..doctor.records import GlueName, TorchInstall, dotted
+from ..judge.records import GlueName, TorchInstall, dotted
 from .cuda_flags import clang_flags
 from .cuda_libraries import cuda_link_inputs
 from .cuda_toolkit import CudaToolkit

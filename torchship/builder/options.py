@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..doctor.project import Project
+from ..judge.project import Project
 from .programs import BuildError
 
 #: The file's name in the package.

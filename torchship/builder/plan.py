@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..doctor.records import RECORD_SECTION, GlueName, KernelsName, file_name
+from ..judge.records import RECORD_SECTION, GlueName, KernelsName, file_name
 from .glue_recipe import glue_recipe
 from .options import project_file
 from .programs import BuildError

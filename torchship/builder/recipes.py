@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from ..doctor.records import KernelsName
+from ..judge.records import KernelsName
 from .cuda_flags import clang_flags
 from .cuda_libraries import cuda_link_inputs
 from .cuda_toolkit import (

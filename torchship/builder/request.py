@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ..doctor.project import Project
-from ..doctor.records import GlueName, TorchInstall
+from ..judge.project import Project
+from ..judge.records import GlueName, TorchInstall
 from .cuda_toolkit import (
     NO_NVCC,
     ClangToolkit,

@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from ..doctor import cache as places
-from ..doctor.project import Project
+from ..judge import cache as places
+from ..judge.project import Project
 from .options import FILE_NAME, project_file, read_options
 from .programs import BuildError, output_of
 
@@ -23,7 +23,7 @@ CUDA_SUFFIXES = (".cu",)
 #: The suffixes of the files that sources include.
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl", ".ipp", ".tpp")
 #: The parts of torchship that no client's package holds, since run time does not need them.
-NOT_PACKED = ("command", "porting", "project", "release", "templates")
+NOT_PACKED = ("command", "doctor", "porting", "project", "release", "templates")
 
 
 def source_root(package: Path = _PACKAGE) -> Path:

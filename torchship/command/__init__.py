@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..doctor._version import __version__
-from ..doctor.render import print_to_the_end
+from ..judge.render import print_to_the_end
 from ..release import ReleaseError
 
 _TORCHSHIP = __package__.rpartition(".")[0]
@@ -53,13 +53,11 @@ COMMANDS = (
     _of_release("verify", "release, and try the fat wheel with every torch and Python"),
     _of_release("upload", "publish what is in dist"),
     _of_release("yank", "make pip and conda pass over a version that went wrong"),
-    _of_release("hotfix", "correct what a channel says of packages that are out"),
     _of_release("recipe", "build a conda package from source, with recipe/ alone"),
     _of_release("generate", "write the files that follow from the matrix"),
     _own("audit", "say which users a wheel will serve", "command.audit"),
     _own("doctor", "check every torch extension of this environment", "command.doctor"),
     _own("port", "list what a port of an extension to the stable ABI has to do", "porting.command"),
-    _own("completion", "print the completion for a shell", "command.completion"),
 )
 
 

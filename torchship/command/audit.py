@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from ..doctor import audit
-from ..doctor.project import NOBODY
+from ..judge.project import NOBODY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

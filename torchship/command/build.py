@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..builder import BuildError, execute, fitting_request, plan
 from ..builder.client import read_project
-from ..doctor import TorchNotFoundError, find_torch
-from ..doctor.render import print_json
+from ..judge import TorchNotFoundError, find_torch
+from ..judge.render import print_json
 from ..release.options import add_project
 from ..release.root import find_root
 

@@ -3,7 +3,7 @@
 import argparse
 
 from ..doctor import command
-from ..doctor.project import NOBODY
+from ..judge.project import NOBODY
 
 add_arguments = command.add_arguments
 

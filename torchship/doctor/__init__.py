@@ -1,27 +1,7 @@
-"""Will this shared object work in this Python, with this torch, on this machine?
+"""Which torch extensions of an environment work, and if one does not: why, and what to do.
 
-`judge_file(path, probe_runtime())` gives a `Verdict` for any torch extension. It does not
-load the extension, and needs the standard library alone; see docs/fails/compat.md.
+`judge_file` judges an extension as part of the package that owns it; what is true of the file
+alone, the package `judge` says. Begin reading at `command.py`.
 """
 
-from .binary import read_binary as read_binary
-from .judgement import judge as judge
-from .judgement import judge_file as judge_file
-from .records import BinaryRecord as BinaryRecord
-from .records import BuildRecord as BuildRecord
-from .records import Device as Device
-from .records import Driver as Driver
-from .records import Environment as Environment
-from .records import Finding as Finding
-from .records import GlueName as GlueName
-from .records import KernelsName as KernelsName
-from .records import NameFormatError as NameFormatError
-from .records import Runtime as Runtime
-from .records import TorchInstall as TorchInstall
-from .records import VariantName as VariantName
-from .records import Verdict as Verdict
-from .runtime_probe import probe_runtime as probe_runtime
-from .selection import Selection as Selection
-from .selection import select as select
-from .torch_probe import TorchNotFoundError as TorchNotFoundError
-from .torch_probe import find_torch as find_torch
+from .judging import judge_file as judge_file

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from . import codes
-from .cures import BY_HAND, in_words
+from ..judge import codes
+from ..judge.cures import BY_HAND, in_words
+from ..judge.project import Record
+from ..judge.records import REJECTED, Finding
+from ..judge.text import printable, read_regular
 from .owner import normal
-from .project import Record
-from .records import REJECTED, Finding
 from .report import REMARK, WORKS, Row, notice
 from .targets import UsageError
-from .text import printable, read_regular
 
 _MAX_FILE = 1 << 20
 _EXAMPLE = "torchaudio TD110 waits for the release of next week"

@@ -6,17 +6,26 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from . import judge_file, probe_runtime, render
-from .binary import needs_torch_or_cuda, original_name, read_binary
-from .budget import Budget, BudgetSpentError
-from .checks.cuda import binary_cuda
-from .checks.libraries import LIBRARIES_OF_DRIVER
-from .layouts import LAYOUTS
+from ..judge import probe_runtime, render
+from ..judge.binary import needs_torch_or_cuda, original_name, read_binary
+from ..judge.budget import Budget, BudgetSpentError
+from ..judge.checks.cuda import binary_cuda
+from ..judge.checks.libraries import LIBRARIES_OF_DRIVER
+from ..judge.layouts import LAYOUTS
+from ..judge.project import Project, Record
+from ..judge.records import (
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    GlueName,
+    Runtime,
+    dotted,
+    parse_file_name,
+)
+from ..judge.text import printable, some
+from ..judge.torch_probe import release
+from . import judge_file
 from .owner import admits, find_owner, shared_objects
-from .project import Project, Record
-from .records import REJECTED, UNKNOWN, BinaryRecord, GlueName, Runtime, dotted, parse_file_name
-from .text import printable, some
-from .torch_probe import release
 from .wheels import WheelError, requirements_on_torch, unpack_file
 
 _OF_TORCH = ("torch version", "C++ ABI", "torch symbols")

@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from . import codes, fixes
+from ..judge import codes, fixes
+from ..judge.records import REJECTED, Finding, Runtime, TorchInstall
+from ..judge.text import printable, read_regular
 from .owner import normal
 from .packages import Package
-from .records import REJECTED, Finding, Runtime, TorchInstall
 from .report import FAILS, Row, notice
-from .text import printable, read_regular
 
 _FIRST_TORCH = (2, 5)
 _VARIABLE = "TORCH_DEVICE_BACKEND_AUTOLOAD"

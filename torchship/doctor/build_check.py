@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from . import codes, cures, faults, fixes, interpreter, render
-from .checks.cuda import runs_on
-from .cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
-from .project import Record
-from .records import (
+from ..judge import codes, cures, faults, fixes, interpreter, render
+from ..judge.checks.cuda import runs_on
+from ..judge.cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
+from ..judge.project import Record
+from ..judge.records import (
     NOTE,
     OK,
     REJECTED,
@@ -32,7 +32,7 @@ from .records import (
     dotted,
     parse_version,
 )
-from .text import list_names, printable, read_regular, some
+from ..judge.text import list_names, printable, read_regular, some
 
 _SECONDS_OF_PROGRAM = 30
 _MAX_OUTPUT = 1 << 20

@@ -9,14 +9,14 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from . import codes, cures, fixes
-from .budget import Budget, BudgetSpentError
-from .judgement import judge_file
+from ..judge import codes, cures, fixes
+from ..judge.budget import Budget, BudgetSpentError
+from ..judge.judgement import judge_file
+from ..judge.project import Record
+from ..judge.records import NOTE, REJECTED, Finding, Runtime, TorchInstall, parse_version
+from ..judge.text import is_file, list_names, printable, read_regular, some
 from .owner import is_shared_object_name
-from .project import Record
-from .records import NOTE, REJECTED, Finding, Runtime, TorchInstall, parse_version
 from .report import Row, notice
-from .text import is_file, list_names, printable, read_regular, some
 
 _MAX_FOLDERS = 2000
 _MAX_FILES = 300

@@ -14,14 +14,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import cures, judge_file, remote, render
-from .binary import needs_torch_or_cuda, read_binary
-from .budget import Budget, BudgetSpentError
-from .cures import NO_CURE, Cure, command_alone, quoted
-from .layouts import LAYOUTS, difference
-from .owner import admits, find_owner, names_torch, paired_releases, shared_objects
-from .project import NOBODY, Record
-from .records import (
+from ..judge import cures, render
+from ..judge.binary import needs_torch_or_cuda, read_binary
+from ..judge.budget import Budget, BudgetSpentError
+from ..judge.cures import NO_CURE, Cure, command_alone, quoted
+from ..judge.layouts import LAYOUTS, difference
+from ..judge.named_torch import names_torch
+from ..judge.project import NOBODY, Record
+from ..judge.python_tags import FIRST_WITH_ABI3T
+from ..judge.records import (
     BinaryRecord,
     GlueName,
     KernelsName,
@@ -32,9 +33,10 @@ from .records import (
     parse_file_name,
     parse_version,
 )
+from ..judge.text import list_names, printable
+from . import judge_file, remote
+from .owner import admits, find_owner, paired_releases, shared_objects
 from .remote import Client
-from .text import list_names, printable
-from .wheel_tags import FIRST_WITH_ABI3T
 from .wheels import (
     RemoteError,
     WheelError,

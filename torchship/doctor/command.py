@@ -13,34 +13,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..judge import codes, find_torch, interpreter, probe_runtime, render
+from ..judge.binary import needs_torch_or_cuda, read_binary, unread
+from ..judge.budget import Budget, BudgetSpentError
+from ..judge.fixes import ours
+from ..judge.judgement import cannot_be_told
+from ..judge.layouts import LAYOUTS
+from ..judge.project import NOBODY, Project
+from ..judge.records import NOTE, BinaryRecord, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from ..judge.torch_probe import TorchNotFoundError, other_installs, release
 from . import (
     allowances,
     backends,
     caches,
-    codes,
-    find_torch,
-    interpreter,
     judge_file,
     meaning,
     packages,
-    probe_runtime,
-    render,
+    pythons,
     report,
     torch_loading,
 )
-from .binary import needs_torch_or_cuda, read_binary, unread
-from .budget import Budget, BudgetSpentError
 from .families import families, of_other_cudas
-from .fixes import ours
-from .interpreter import InterpreterError
-from .judgement import cannot_be_told
-from .layouts import LAYOUTS
 from .owner import find_owner, normal
-from .project import NOBODY, Project
-from .records import NOTE, BinaryRecord, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from .pythons import InterpreterError
 from .spares import pass_over_spares
 from .targets import UsageError, exists, find_files, find_wheels, is_installed, site_folders
-from .torch_probe import TorchNotFoundError, other_installs, release
 
 #: Processor time of a report; SECURITY.md promises 20 s for an environment of 200 extensions.
 _SECONDS = 16.0
@@ -181,13 +178,13 @@ def run(options: argparse.Namespace, project: Project) -> int:
 def _python(named: str | None, project: Project) -> interpreter.Interpreter | None:
     """The Python to judge; None for this one. Raises InterpreterError."""
     if named is not None:
-        return interpreter.ask(named)
+        return pythons.ask(named)
     is_alone = not project.package and Path(sys.argv[0]).name.startswith("torch-doctor")
     if not is_alone or _has_torch():
         return None
     # `uvx torch-doctor` runs in an environment of its own, which is not the one that is meant.
-    active = interpreter.active_python(os.environ, sys.prefix)
-    return None if active is None else interpreter.ask(active)
+    active = pythons.active_python(os.environ, sys.prefix)
+    return None if active is None else pythons.ask(active)
 
 
 def _message(what: list[str]) -> str:

@@ -9,11 +9,11 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from . import codes, cures, faults, fixes, interpreter
-from .binary import read_binary
+from ..judge import codes, cures, faults, fixes, interpreter
+from ..judge.binary import read_binary
+from ..judge.records import REJECTED, BinaryRecord, Finding, Runtime, dotted, parse_version
+from ..judge.text import is_file, printable, read_regular
 from .owner import find_owner
-from .records import REJECTED, BinaryRecord, Finding, Runtime, dotted, parse_version
-from .text import is_file, printable, read_regular
 
 _MAX_SOURCE = 1 << 18
 _MAX_SOURCES = 20

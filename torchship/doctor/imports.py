@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from .text import is_file, read_regular
+from ..judge.text import is_file, read_regular
 
 _MAX_MODULES = 300
 _MAX_SOURCE = 1 << 20

@@ -12,18 +12,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from . import codes, interpreter, messages
-from .binary import is_symbol_of_torch, symbol_flavour
-from .codes import Code
-from .cures import quoted
+from ..judge import codes
+from ..judge.binary import is_symbol_of_torch, symbol_flavour
+from ..judge.codes import Code
+from ..judge.cures import quoted
+from ..judge.elf import Elf, ElfError
+from ..judge.layouts import LAYOUTS, symbol_range
+from ..judge.project import Record
+from ..judge.records import NOWHERE, TorchInstall, dotted
+from ..judge.text import is_file, list_names, printable, read_table
+from . import messages, pythons
 from .demangle import qualified_name
-from .elf import Elf, ElfError
-from .layouts import LAYOUTS, symbol_range
 from .owner import find_owner
-from .project import Record
-from .records import NOWHERE, TorchInstall, dotted
 from .targets import files_named
-from .text import is_file, list_names, printable, read_table
 
 _MEANINGS = "meanings.json"
 _MAX_SHOWN = 300
@@ -43,7 +44,7 @@ class Meaning(Record):
 
 def meaning_of(code: str) -> Meaning:
     """What is written about a code. Raises KeyError for one that does not exist."""
-    entry = read_table(_MEANINGS)[code]
+    entry = read_table(__package__, _MEANINGS)[code]
     return Meaning(codes.ALL[code], entry["why"], entry["fix"], entry.get("fault"))
 
 
@@ -113,7 +114,7 @@ def _pythons_elsewhere(lines: Iterable[str]) -> Iterator[str]:
     """The Pythons of other environments whose packages the lines name, that of the first line
     first; none if that line is of the judged environment."""
     for prefix, site in (place for line in lines for place in messages.sites_in(line)):
-        python = interpreter.python_elsewhere(prefix, site)
+        python = pythons.python_elsewhere(prefix, site)
         if python is None:
             return
         yield python

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from . import codes
-from .codes import Code
-from .project import Record
+from ..judge import codes
+from ..judge.codes import Code
+from ..judge.project import Record
 
 #: Of a message or a log: more is cut.
 MAX_INPUT = 1 << 20

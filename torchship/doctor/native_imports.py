@@ -13,11 +13,12 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from . import interpreter
-from .elf import Elf, ElfError
+from ..judge import interpreter
+from ..judge.elf import Elf, ElfError
+from ..judge.records import BinaryRecord, TorchInstall
+from ..judge.text import is_file
+from . import pythons
 from .imports import surely_imported
-from .records import BinaryRecord, TorchInstall
-from .text import is_file
 
 _MAX_RODATA = 64 << 20
 _MAX_HELPERS = 50
@@ -37,7 +38,7 @@ def absent_imports(binary: BinaryRecord, torch: TorchInstall | None) -> tuple[st
         return ("import numpy",)
     if not any(name.startswith(_IMPORTING) for name in binary.python_symbols):
         return ()
-    missing = [name for name in interpreter.missing_modules() if name not in binary.modules]
+    missing = [name for name in pythons.missing_modules() if name not in binary.modules]
     named = next((name for name in missing if _is_named(name, texts)), None)
     name = named or next(_imported_by_helpers(binary.path, texts, missing), None)
     return (f"import {name}",) if name else ()

@@ -8,14 +8,14 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from . import codes, fixes
+from ..judge import codes, fixes
+from ..judge.interpreter import search_path
+from ..judge.project import Record
+from ..judge.records import REJECTED, Finding, Runtime
+from ..judge.text import is_file, printable, read_regular
 from .imports import surely_imported
-from .interpreter import search_path
 from .owner import metadata_lines, normal
-from .project import Record
-from .records import REJECTED, Finding, Runtime
 from .requirements import installed_metadata, requirements_here
-from .text import is_file, printable, read_regular
 
 _MAX_SOURCE = 1 << 20
 #: The modules of distributions that are named otherwise.

@@ -19,10 +19,19 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
-from . import interpreter
-from .project import Record
-from .records import NOTHING, BinaryRecord, Owner, parse_minor, parse_version
-from .text import is_file, list_names, parse_json, printable, read_json, read_regular, read_table
+from ..judge import interpreter
+from ..judge.named_torch import Minor
+from ..judge.project import Record
+from ..judge.records import NOTHING, Owner, parse_minor, parse_version
+from ..judge.text import (
+    is_file,
+    list_names,
+    parse_json,
+    printable,
+    read_json,
+    read_regular,
+    read_table,
+)
 from .wheel_tags import wheel_tags
 
 _PAIRS = "pairs.json"
@@ -48,7 +57,6 @@ _MAX_NAMES_BESIDE = 50_000
 _MAX_VERSION_FILE = 1 << 16
 SITE_NAMES = ("site-packages", "dist-packages")
 _OBJECT_SUFFIXES = (".so", ".dylib", ".pyd", ".dll")
-Minor = tuple[int, int]
 #: More minors of torch 1 and 2 than there will be; (0, 0) stands for older torch, (9, 0) for newer.
 _MINORS = [(0, 0), *((major, minor) for major in (1, 2) for minor in range(100)), (9, 0)]
 _SIGNS = {
@@ -149,11 +157,6 @@ def _installed_by_conda(places: list[tuple[Path, Path]]) -> tuple[Path, Path]:
     if installer == b"conda":
         return next((pair for pair in places if pair[0].suffix == ".json"), places[0])
     return places[0]
-
-
-def built_for(binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
-    """The torch minors that the file's path or owner names, each with its source in words."""
-    return (*_named_in(binary.path), *(binary.owner.built_for if binary.owner else ()))
 
 
 def distributions(folder: Path) -> Mapping[Path, list[Path]]:
@@ -473,24 +476,6 @@ def _admits(sign: str, version: tuple[int, ...], minor: Minor) -> bool:
     return bool(_SIGNS[sign](minor, bound))
 
 
-def names_torch(path: Path) -> bool:
-    """Whether a file's path names the torch that it was built for."""
-    return any(_named_in(path))
-
-
-def _named_in(path: Path) -> Iterator[tuple[Minor, str]]:
-    """The torch minor that a path names, as `libx_torch29-cpu.so` and `torch-2.9/lib/x.so` do."""
-    in_name = re.search(r"torch[_-]?(\d)[._]?(\d{1,2})(?!\d)", path.name)
-    if in_name:
-        yield (int(in_name[1]), int(in_name[2])), f"its name {printable(path.name)}"
-        return
-    for folder in path.parts[-3:-1]:
-        in_folder = re.fullmatch(r"(?:py)?torch[_-]?(\d)\.(\d{1,9})[\w.+]*", folder)
-        if in_folder:
-            yield (int(in_folder[1]), int(in_folder[2])), f"its folder {printable(folder)}"
-            return
-
-
 def _named_by_files(folders: set[Path]) -> Iterator[tuple[Minor, str]]:
     """The torch minors that a `*version*.py` or a `cpp_lib.json` beside the binaries names."""
     version = re.compile(r"""\b(?:py)?torch(?:_version)?["']?\s*[:=]\s*["'](\d+\.\d+)""")
@@ -536,12 +521,12 @@ def _with_sdists() -> frozenset[str]:
     The builds of flash-attn and others like it import packages that their metadata does not name,
     and take hours, so no test has carried out a command that compiles them.
     """
-    names = read_table(_PAIRS).get("sdists", ())
+    names = read_table(__package__, _PAIRS).get("sdists", ())
     return frozenset(name for name in names if isinstance(name, str))
 
 
 @cache
 def _pairs() -> Mapping[str, Mapping[Minor, str]]:
     """The releases of each distribution that go with each torch minor, the best one first."""
-    rows = read_table(_PAIRS).get("releases", {})
+    rows = read_table(__package__, _PAIRS).get("releases", {})
     return {n: {parse_minor(key) or (0, 0): row[key] for key in row} for n, row in rows.items()}

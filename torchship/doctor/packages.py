@@ -8,9 +8,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from . import codes, cures, fixes
-from .binary import read_binary
-from .checks.cuda import runs_on
+from ..judge import codes, cures, fixes
+from ..judge.binary import read_binary
+from ..judge.checks.cuda import runs_on
+from ..judge.project import Record
+from ..judge.python_tags import fits_python
+from ..judge.records import (
+    NOTE,
+    NOWHERE,
+    REJECTED,
+    BinaryRecord,
+    Finding,
+    Runtime,
+    TorchInstall,
+    dotted,
+    parse_version,
+)
+from ..judge.text import is_file, list_names, printable, read_regular, some
 from .families import families
 from .import_faults import find_other_cuda, find_shadow
 from .needed_modules import broken_requirements, finding_of
@@ -24,21 +38,8 @@ from .owner import (
     normal,
     torch_requirements,
 )
-from .project import Record
-from .records import (
-    NOTE,
-    NOWHERE,
-    REJECTED,
-    BinaryRecord,
-    Finding,
-    Runtime,
-    TorchInstall,
-    dotted,
-    parse_version,
-)
 from .report import CANNOT_BE_TOLD, FAILS, Row, notice
-from .text import is_file, list_names, printable, read_regular, some
-from .wheel_tags import fits_python, wheel_tags
+from .wheel_tags import wheel_tags
 
 _MAX_RECORD = 8 << 20
 _MAX_FILES = 50_000

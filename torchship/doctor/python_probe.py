@@ -1,4 +1,4 @@
-"""Tells the facts of the Python that runs this file, as JSON after a mark; see interpreter.py.
+"""Tells the facts of the Python that runs this file, as JSON after a mark; see pythons.py.
 
 It runs by itself in the Python that is judged, which may be as old as 3.7: no newer syntax, and
 no import of this package. It imports no torch.

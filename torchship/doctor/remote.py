@@ -16,7 +16,7 @@ import urllib.request
 from html.parser import HTMLParser
 from http.client import HTTPException
 
-from .text import printable
+from ..judge.text import printable
 from .wheels import RemoteError, check_directory
 
 _SECONDS_OF_ANSWER = 30

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import codes, interpreter, render
+from ..judge import codes, interpreter, render
+from ..judge.project import Record
+from ..judge.records import NOTE, NOWHERE, UNKNOWN, Finding, Runtime, TorchInstall, Verdict, dotted
+from ..judge.text import printable
 from .meaning import Diagnosis, meaning_of
 from .owner import find_owner
-from .project import Record
-from .records import NOTE, NOWHERE, UNKNOWN, Finding, Runtime, TorchInstall, Verdict, dotted
-from .text import printable
 
 WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
 STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}

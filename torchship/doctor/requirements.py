@@ -14,11 +14,11 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from .budget import Budget
-from .interpreter import search_path
+from ..judge.budget import Budget
+from ..judge.interpreter import search_path
+from ..judge.records import BinaryRecord, Neighbour, Runtime, parse_version
+from ..judge.text import list_names, printable, read_regular
 from .owner import distributions, metadata_of, normal, required_by
-from .records import BinaryRecord, Neighbour, Runtime, parse_version
-from .text import list_names, printable, read_regular
 
 _MAX_DEPTH = 3
 _MAX_REQUIREMENTS = 300

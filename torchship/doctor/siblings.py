@@ -10,12 +10,12 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from .binary import read_binary
-from .budget import Budget
-from .layouts import LAYOUTS, minors_with
-from .owner import Minor, names_torch
-from .records import BinaryRecord
-from .text import some
+from ..judge.binary import read_binary
+from ..judge.budget import Budget
+from ..judge.layouts import LAYOUTS, minors_with
+from ..judge.named_torch import Minor, names_torch
+from ..judge.records import BinaryRecord
+from ..judge.text import some
 
 _MAX_SIBLINGS = 32
 

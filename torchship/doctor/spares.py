@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from .records import GlueName, KernelsName, parse_file_name
+from ..judge.records import GlueName, KernelsName, parse_file_name
 from .report import FAILS, REMARK, WORKS, Row
 
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import interpreter
+from ..judge import interpreter
+from ..judge.records import TorchInstall
+from ..judge.text import list_names, printable
 from .owner import distributions, find_owner, normal, shared_objects
-from .records import TorchInstall
-from .text import list_names, printable
 
 #: The names of torch's own packages and of the binary packages that PyPI's torch requires.
 _TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)

@@ -13,14 +13,13 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from . import codes, cures, faults, fixes, interpreter, linking
-from .binary import read_binary
-from .budget import BudgetSpentError
-from .cures import Cure
-from .linker import Settings, settings_here
-from .needed_modules import broken_requirements, finding_of
-from .process import Opening
-from .records import (
+from ..judge import codes, cures, faults, fixes, interpreter, linking
+from ..judge.binary import read_binary
+from ..judge.budget import BudgetSpentError
+from ..judge.cures import Cure
+from ..judge.linker import Settings, settings_here
+from ..judge.process import Opening
+from ..judge.records import (
     NOTE,
     NOWHERE,
     OK,
@@ -32,8 +31,9 @@ from .records import (
     TorchInstall,
     Verdict,
 )
-from .text import is_file, printable, read_regular, some
-from .torch_probe import dist_info
+from ..judge.text import is_file, printable, read_regular, some
+from ..judge.torch_probe import dist_info
+from .needed_modules import broken_requirements, finding_of
 from .torch_wheels import WheelFault, absent_wheel, faults_of_wheels
 
 _MAX_RECORD = 8 << 20
@@ -83,7 +83,7 @@ def _hidden_here(torch: TorchInstall, runtime: Runtime) -> Finding | None:
 
 def _problems(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> list[Finding]:
     """The findings on a torch that is damaged, or built for another Python."""
-    from .checks import torch_abi
+    from ..judge.checks import torch_abi
 
     extension = binary._replace(kind="extension")
     finding = torch_abi.check_installed_torch(extension, runtime)

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from .project import Record
-from .records import TorchInstall
-from .text import list_names, read_regular
-from .torch_probe import dist_info
+from ..judge.project import Record
+from ..judge.records import TorchInstall
+from ..judge.text import list_names, read_regular
+from ..judge.torch_probe import dist_info
 
 _MAX_METADATA = 1 << 20
 _MAX_RECORD = 4 << 20

@@ -9,10 +9,10 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from .budget import Budget, BudgetSpentError
+from ..judge.budget import Budget, BudgetSpentError
+from ..judge.project import Record
+from ..judge.text import is_file, list_names, printable
 from .owner import is_shared_object_name, torch_requirements
-from .project import Record
-from .text import is_file, list_names, printable
 
 _MAX_UNPACKED = 2_000_000_000
 _MAX_MEMBERS = 100_000

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..doctor.text import printable, some
+from ..judge.text import printable, some
 from .counterparts import Status
 from .report import Place, Report, Row, read_folder
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from ..doctor.text import read_regular
+from ..judge.text import read_regular
 from .counterparts import (
     FIRST_DISPATCHER,
     HEADERS,

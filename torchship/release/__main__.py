@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ..doctor.records import GlueName
 from . import ReleaseError, generated
 from .cells import by_platform
 from .conda_steps import build_recipe
@@ -20,12 +19,10 @@ from .options import Options, make_parser, read_options
 from .processes import signals_interrupt
 from .root import MATRIX_NAME, find_root
 from .run import Release, base_channel
-from .schema import Matrix, pair
 from .settings import PLATFORM_VARIABLE, Settings, make_settings, native_platform
 from .shell import explain, is_disk_full
-from .take_back import hotfix, yank
+from .take_back import yank
 from .upload import upload
-from .variants import write_variants
 from .verify_full import verify_built
 
 # No emoji: `:x:` in a path or in a compiler's message stays what it is.
@@ -33,11 +30,10 @@ console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, e
 
 # The options of a build that the other commands take, too.
 HONOURED = {
-    "--merge": ("--variants",),
+    "--merge": (),
     "--upload": ("--dry-run", "SELECTOR"),
     "--recipe": ("SELECTOR",),
     "--yank": (),
-    "--hotfix": (),
     "--write-generated": (),
     "--list": ("--dry-run", "SELECTOR"),
 }
@@ -89,12 +85,9 @@ def run(options: Options, root: Path) -> int:
         return 0
     generated.check(settings)
     if options.merge:
-        code = merge(options.merge, console, settings)
-        if options.variants:
-            write_variants(settings, console)
-        return code
-    if options.yank or options.hotfix:
-        take_back(options, settings)
+        return merge(options.merge, console, settings)
+    if options.yank is not None:
+        take_back(options.yank, options, settings)
         return 0
     codes = []
     for platform, selectors in _groups(options, default, root).items():
@@ -106,21 +99,17 @@ def run(options: Options, root: Path) -> int:
     return max(codes)
 
 
-def take_back(options: Options, settings: Settings) -> None:
-    """Carries out `--yank` and `--hotfix`. Raises ReleaseError."""
-    name = "--yank" if options.yank else "--hotfix"
+def take_back(version: str, options: Options, settings: Settings) -> None:
+    """Carries out `--yank`. Raises ReleaseError."""
     if options.folder is None:
-        raise ReleaseError(f"{name} needs --folder DIR; name what --upload DIR has filled")
+        raise ReleaseError("--yank needs --folder DIR; name what --upload DIR has filled")
     if not options.folder.is_dir():
         raise ReleaseError(
             f"--folder: {options.folder} is no folder; name what --upload has filled"
         )
-    if options.hotfix:
-        hotfix(options.hotfix, options.folder, settings, console)
-    elif options.yank and options.reason and options.reason.strip():
-        yank(options.yank, options.folder, settings, console, reason=options.reason)
-    else:
+    if not options.reason or not options.reason.strip():
         raise ReleaseError("--yank needs --reason TEXT; say in a sentence what went wrong")
+    yank(version, options.folder, settings, console, reason=options.reason)
 
 
 def check_options(options: Options) -> None:
@@ -142,11 +131,6 @@ def check_options(options: Options) -> None:
     if options.for_programs and not options.list_cells:
         name = "--json" if options.json else "--github"
         raise ReleaseError(f"{name} belongs to --list; add it, or leave out {name}")
-    if options.variants and options.shard is not None:
-        raise ReleaseError(
-            "--variants does nothing with --shard, as one shard has not all variants; "
-            "give it to --merge"
-        )
     _check_commands(options)
 
 
@@ -157,16 +141,10 @@ def _check_commands(options: Options) -> None:
         "--upload": options.upload is not None,
         "--recipe": options.recipe is not None,
         "--yank": options.yank is not None,
-        "--hotfix": options.hotfix is not None,
         "--write-generated": options.write_generated,
         "--list": options.list_cells,
     }
     named = [name for name, is_named in commands.items() if is_named]
-    if options.variants and options.upload is not None:
-        raise ReleaseError(
-            "--upload takes no wheel variants, as no index that it knows serves them (PEP 825 is a "
-            "draft); leave out --variants"
-        )
     if len(named) > 1:
         raise ReleaseError(
             f"{' and '.join(named)} are commands of their own; run one after the other"
@@ -175,7 +153,6 @@ def _check_commands(options: Options) -> None:
         "--dry-run": options.dry_run,
         "--shard": options.shard is not None,
         "--verify": options.verify != "one",
-        "--variants": options.variants,
         "SELECTOR": bool(options.selectors),
     }
     for name in named:
@@ -187,24 +164,12 @@ def _check_commands(options: Options) -> None:
 def _groups(options: Options, default: str, root: Path) -> dict[str, list[str]]:
     """The selectors by the platform that they are for."""
     selectors = list(options.selectors)
-    if options.variants and not selectors:
-        selectors = [_stable_cells(load(root / MATRIX_NAME))]
     if os.environ.get(PLATFORM_VARIABLE):
         return {default: selectors}
     if not selectors and options.list_cells and not options.for_programs:
         selectors = ["all"]
     groups = by_platform(selectors, load(root / MATRIX_NAME), default)
     return groups or {default: []}
-
-
-def _stable_cells(matrix: Matrix) -> str:
-    """The selector of the cells of the stable glue."""
-    if not matrix.stable.devices:
-        raise ReleaseError(
-            f"--variants packs the cells of the stable glue, and {MATRIX_NAME} has no devices "
-            "under `stable:`; name devices there, or leave out --variants"
-        )
-    return f"{GlueName('stable', pair(matrix.stable.target))}-*"
 
 
 def run_for_platform(selectors: Sequence[str], options: Options, settings: Settings) -> int:
@@ -239,8 +204,6 @@ def run_for_platform(selectors: Sequence[str], options: Options, settings: Setti
     code = release.run()
     if options.verify == "full":
         code = max(code, verify_built(settings, console, jobs, options.python))
-    if options.variants:
-        write_variants(settings, console)
     return code
 
 

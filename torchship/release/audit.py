@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import zstandard
 
 from ..builder.cuda_libraries import CUDA_LIBRARIES
-from ..doctor.binary import read_binary
-from ..doctor.elf import Elf
-from ..doctor.fatbin import codes
-from ..doctor.records import RECORD_SECTION, BinaryRecord, dotted, parse_version
+from ..judge.binary import read_binary
+from ..judge.elf import Elf
+from ..judge.fatbin import codes
+from ..judge.records import RECORD_SECTION, BinaryRecord, dotted, parse_version
 from . import ReleaseError
 from .cells import Cell
 from .emulation import ldd_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..builder import BuildRequest, ClangToolkit, CudaToolkit, HostCompiler, execute, plan
-from ..doctor.torch_probe import find_torch
+from ..judge.torch_probe import find_torch
 from . import ReleaseError, emulation
 from .cells import arch_list
 from .paths import fresh

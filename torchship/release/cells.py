@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..builder import cxx_standard
-from ..doctor.records import GlueName, VariantName
+from ..judge.records import GlueName, VariantName
 from . import ReleaseError
 from .schema import FIRST, Kernels, Matrix, Torch, machine_of, pair
 from .settings import ORIGIN
@@ -181,8 +181,9 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
     """The cells that the selectors name, in the order of `cells`; without selectors, all cells.
 
     A selector is a name, a pattern such as `aten*-cu12`, `newest` or `oldest` (the ATen
-    cells of the newest or oldest torch minor that has any), `host` (the cell that the
-    argument `host` names), or `all`. Raises ReleaseError for a selector that names no cell.
+    cells of the newest or oldest torch minor that has any; the stable cells if none has),
+    `host` (the cell that the argument `host` names), or `all`. Raises ReleaseError for a
+    selector that names no cell.
     """
     if not selectors:
         return list(cells)
@@ -197,10 +198,11 @@ def select(cells: Sequence[Cell], selectors: Sequence[str], host: str = "") -> l
 
 def _names_of(selector: str, cells: Sequence[Cell], host: str) -> list[str]:
     """The names of the cells that one selector names."""
-    minors = sorted({cell.variant.glue.torch for cell in cells if not cell.stable})
-    if selector in ("newest", "oldest") and minors:
-        minor = minors[-1] if selector == "newest" else minors[0]
-        return [c.name for c in cells if not c.stable and c.variant.glue.torch == minor]
+    if selector in ("newest", "oldest"):
+        aten = [cell for cell in cells if not cell.stable] or list(cells)
+        minors = [cell.variant.glue.torch for cell in aten]
+        minor = max(minors) if selector == "newest" else min(minors)
+        return [cell.name for cell in aten if cell.variant.glue.torch == minor]
     pattern = {"host": host, "all": "*"}.get(selector, selector)
     return [c.name for c in cells if any(fnmatch.fnmatch(name, pattern) for name in c.names)]
 

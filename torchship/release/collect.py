@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..builder.sources import source_date
-from ..doctor.binary import read_binary
-from ..doctor.driver_probe import probe_devices
+from ..judge.binary import read_binary
+from ..judge.driver_probe import probe_devices
 from .cells import Cell, all_cells
 from .host import Host
 from .manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manifest, Run, State, ToolEntry

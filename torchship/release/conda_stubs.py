@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ..doctor.torch_probe import find_torch
+from ..judge.torch_probe import find_torch
 from .schema import FIRST, Matrix, pair, subdir_of
 
 FIRST_SUBDIR = subdir_of(FIRST)

@@ -20,18 +20,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ..doctor.binary import read_binary
-from ..doctor.records import dotted
+from ..judge.binary import read_binary
+from ..judge.records import dotted
 from . import ReleaseError
 from .bootstrap import build_channel
-from .channel_patches import write_patches
 from .conda_contents import contents
 from .conda_format import write_package
 from .matrix import load_settings
 from .paths import publish
 from .settings import Settings
 from .store import source_epoch
-from .taken_back import read_taken_back
+from .taken_back import leave_out, read_taken_back
 
 if TYPE_CHECKING:
     from rattler import GenericVirtualPackage, RepoDataRecord
@@ -76,7 +75,7 @@ def build(
 
 
 def index(channel: Path, packages: Sequence[Path], settings: Settings) -> None:
-    """Puts packages into a channel on disk and indexes it, with what was taken back of it."""
+    """Puts packages into a channel on disk and indexes it, without yanked versions."""
     from rattler.index import index_fs
 
     for package in packages:
@@ -85,8 +84,12 @@ def index(channel: Path, packages: Sequence[Path], settings: Settings) -> None:
         publish(package, channel / subdir / package.name)
     (channel / "noarch").mkdir(parents=True, exist_ok=True)
     # `force`, because a package that was built again keeps its name and needs a new entry.
-    patches = write_patches(channel, read_taken_back(channel.parent), settings)
-    asyncio.run(index_fs(channel, force=True, repodata_patch=patches))
+    yanked = leave_out(
+        channel,
+        f"{settings.project.distribution}-yanked-versions",
+        read_taken_back(channel.parent).yanked,
+    )
+    asyncio.run(index_fs(channel, force=True, repodata_patch=yanked))
 
 
 def test(package: Path, *, channels: Sequence[str]) -> None:

@@ -114,7 +114,7 @@ def project_record(matrix: Matrix) -> str:
 from pathlib import Path
 
 from ._version import __version__
-from .engine.doctor.project import Project
+from .engine.judge.project import Project
 
 PROJECT = Project(
     distribution="{project.distribution}",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..builder import BuildError, HostCompiler, find_host_compiler, glue_for
-from ..doctor.records import GlueName, TorchInstall
-from ..doctor.torch_probe import TorchNotFoundError, find_torch
+from ..judge.records import GlueName, TorchInstall
+from ..judge.torch_probe import TorchNotFoundError, find_torch
 from . import ReleaseError, emulation
 from .cells import Cell, all_cells, select
 from .environments import python_facts

@@ -4,18 +4,17 @@ Users of an artefact trust the hashes in the manifest. So a run sets a damaged m
 aside and uses no part of it.
 """
 
-import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import AfterValidator, Field, ValidationError
 
-from ..doctor.records import GlueName
+from ..judge.records import GlueName
 from . import ReleaseError
 from .paths import write_atomically
 from .schema import Strict
@@ -241,21 +240,6 @@ def of_shards(folders: Iterable[Path]) -> dict[Path, Manifest]:
                     "build every shard from the same commit"
                 )
     return shards
-
-
-def check_hashes(packed: Mapping[str, bytes], shards: Iterable[Manifest]) -> None:
-    """Raises ReleaseError if the shards' manifests have other hashes than a `packed` binary."""
-    hashes = {
-        (name, binary.sha256) for manifest in shards for name, binary in manifest.binaries.items()
-    }
-    for path, data in sorted(packed.items()):
-        name = Path(path).name
-        sha256 = hashlib.sha256(data).hexdigest()
-        if (name, sha256) not in hashes:
-            raise ReleaseError(
-                f"{name}: no manifest has the hash of the packed binary ({sha256}); "
-                "build the shards again"
-            )
 
 
 def read_or_set_aside(path: Path, warn: Callable[[str], None]) -> Manifest | None:

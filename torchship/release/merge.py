@@ -18,19 +18,17 @@ from .manifest import (
     HostFacts,
     Manifest,
     ToolEntry,
-    check_hashes,
     of_shards,
     write,
 )
 from .pack_steps import make_fat_wheel, write_index
 from .paths import publish, replace_wheel
-from .provenance import files_of_commit
+from .provenance import files_of_commit, result_problems
 from .run import only_run
 from .settings import Settings
-from .shards import check_shards, describe_binaries, unpack_binaries
 from .shell import Log
 from .store import relative
-from .wheels import read_wheel
+from .wheels import read_wheel, unpack_binaries
 
 # The states of a cell from the best to the worst: the shard that came furthest counts.
 RANK = {"done": 0, "partial": 1, "failed": 2, "skipped": 3}
@@ -82,14 +80,11 @@ def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
                 required=required(settings.matrix),
                 limit=settings.matrix.project.wheel_limit,
             )
-            wheel = read_wheel(fat)
-            check_hashes(wheel.binaries, shards.manifests.values())
-            binaries = describe_binaries(wheel)
-            _check_packages(shards, log)
             for folder, manifest in shards.manifests.items():
                 _publish(folder, manifest, shards.entries_of(folder), log)
             final = replace_wheel(fat, settings.dist, any_version=True)
-        manifest = _join(shards, final, binaries, settings)
+            manifest = _join(shards, final, settings)
+            _check_result(manifest, log)
         write_index(settings.index)
         write(manifest, settings.manifest)
     if files_of_commit(manifest.commit, settings.repo) is None:
@@ -117,7 +112,7 @@ def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
 
 def _read_shards(folders: Sequence[Path], settings: Settings) -> Shards:
     manifests = of_shards(folders)
-    check_shards(manifests, settings)
+    _refuse_clashes(manifests)
     origin: dict[str, Path] = {}
     for cell in all_cells(settings.matrix):
         candidates = [
@@ -135,18 +130,35 @@ def _rank(entry: CellEntry) -> tuple[int, int]:
     return RANK[entry.state], files.count(None)
 
 
-def _check_packages(shards: Shards, log: Log) -> None:
-    """Raises ReleaseError if a conda package holds other files than the wheel of its cell."""
-    for name, cell in shards.cells.items():
+def _refuse_clashes(shards: Mapping[Path, Manifest]) -> None:
+    """Raises ReleaseError if two shards have a file of one path with other bytes."""
+    origin: dict[str, tuple[Path, str]] = {}
+    for folder, manifest in shards.items():
+        for artefact in manifest.artefacts:
+            if artefact.kind == "fat":
+                continue  # a merge makes its own
+            other, sha256 = origin.setdefault(artefact.path, (folder, artefact.sha256))
+            if sha256 != artefact.sha256:
+                raise ReleaseError(
+                    f"{artefact.path} in {folder} is another file than that in {other}; "
+                    "build these shards again, from one commit"
+                )
+
+
+def _check_result(manifest: Manifest, log: Log) -> None:
+    """Raises ReleaseError if a merged file holds what its commit, or its cell, does not have."""
+    dist = log.settings.dist
+    if problems := [*result_problems(manifest, log.settings, kinds={"fat", "thin"})]:
+        raise ReleaseError("\n".join([*problems, "build the shards again, from one commit"]))
+    for cell in manifest.cells.values():
         if cell.wheel and cell.conda:
-            folder = shards.origin[name]
             with TemporaryDirectory() as unpacked:
-                wheel = folder / cell.wheel
+                wheel = dist / cell.wheel
                 binaries = unpack_binaries(read_wheel(wheel), Path(unpacked))
-                check_package(log, folder / cell.conda, binaries, wheel=wheel)
+                check_package(log, dist / cell.conda, binaries, wheel=wheel)
 
 
-def _join(shards: Shards, fat: Path, binaries: dict[str, Binary], settings: Settings) -> Manifest:
+def _join(shards: Shards, fat: Path, settings: Settings) -> Manifest:
     """The manifest of the joined folder, whose fat wheel is `fat`."""
     manifests = list(shards.manifests.values())
     first = manifests[0]
@@ -160,6 +172,11 @@ def _join(shards: Shards, fat: Path, binaries: dict[str, Binary], settings: Sett
         for artefact in manifest.artefacts
         if artefact.kind == "sdist"
     }
+    binaries: dict[str, Binary] = {}
+    for name, cell in cells.items():
+        if cell.packed:
+            own = shards.manifests[shards.origin[name]].binaries
+            binaries |= {file: own[file] for file in cell.binaries if file in own}
     hosts: dict[str, HostFacts] = {}
     for manifest in manifests:
         hosts |= manifest.hosts
@@ -178,7 +195,7 @@ def _join(shards: Shards, fat: Path, binaries: dict[str, Binary], settings: Sett
         optional=[cell.name for cell in every_cell if cell.optional],
         cells=cells,
         tools=tools,
-        binaries=binaries,
+        binaries=dict(sorted(binaries.items())),
         artefacts=artefacts(
             cells, settings.dist, sdists=sorted(sdists), fat_wheels=[fat], tools=tools
         ),

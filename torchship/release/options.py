@@ -21,12 +21,7 @@ _VERIFY = (
 )
 _PYTHON = "only this interpreter; its results are added to the stored results"
 _RECIPE = "build a variant from source with recipe/ alone (by conda build if installed), and stop"
-_VARIANTS = (
-    "also write dist/variants, an index of wheel variants (PEP 825, experimental), from the stable "
-    "glue's wheels; without SELECTOR, only its cells are built"
-)
 _YANK = "make pip and conda pass over a version"
-_HOTFIX = "make a channel say of its packages what FILE says"
 _TARGETS = "pypi, testpypi, anaconda:OWNER, a folder"
 
 
@@ -45,12 +40,10 @@ class Options(NamedTuple):
     shard: str | None = None
     merge: tuple[Path, ...] = ()
     verify: str = "one"
-    variants: bool = False
     python: tuple[Path, ...] = ()
     upload: str | None = None
     recipe: str | None = None
     yank: str | None = None
-    hotfix: Path | None = None
     folder: Path | None = None
     reason: str | None = None
     write_generated: bool = False
@@ -68,7 +61,7 @@ def read_options(parsed: argparse.Namespace) -> Options:
     for name in ("merge", "python"):
         if name in values:
             values[name] = _to_paths(f"--{name}", values[name])
-    for name in ("project", "hotfix", "folder"):
+    for name in ("project", "folder"):
         if values.get(name) is not None:
             (values[name],) = _to_paths(f"--{name}", [values[name]])
     return Options(**values)
@@ -105,12 +98,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--verify", choices=("one", "full"), default="one", help=_VERIFY)
     _add_python(parser, when="with --verify full: ")
-    _add_variants(parser)
     parser.add_argument("--upload", metavar="TARGET", help=f"publish dist/ and stop: {_TARGETS}")
     parser.add_argument("--recipe", metavar="VARIANT", help=_RECIPE)
     parser.add_argument("--yank", metavar="VERSION", help=f"{_YANK}, and stop")
-    parser.add_argument("--hotfix", metavar="FILE", help=f"{_HOTFIX}, and stop")
-    _add_folder(parser, when="with --yank and --hotfix: ")
+    _add_folder(parser, when="with --yank: ")
     _add_reason(parser, when="with --yank: ")
     parser.add_argument(
         "--write-generated",
@@ -169,10 +160,6 @@ def _add_python(parser: argparse.ArgumentParser, *, when: str = "") -> None:
     )
 
 
-def _add_variants(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--variants", action="store_true", help=_VARIANTS)
-
-
 def _add_folder(parser: argparse.ArgumentParser, *, when: str = "") -> None:
     parser.add_argument("--folder", metavar="DIR", help=f"{when}what --upload DIR has filled")
 
@@ -188,7 +175,6 @@ def add_release(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     _add_selectors(parser)
     _add_run(parser)
-    _add_variants(parser)
 
 
 def add_list(parser: argparse.ArgumentParser) -> None:
@@ -201,7 +187,6 @@ def add_list(parser: argparse.ArgumentParser) -> None:
 def add_merge(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     parser.add_argument("merge", nargs="+", metavar="DIR", help="the dist folder of a shard")
-    _add_variants(parser)
 
 
 def add_verify(parser: argparse.ArgumentParser) -> None:
@@ -221,12 +206,6 @@ def add_yank(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("yank", metavar="VERSION", help="the version that nobody should get")
     _add_folder(parser)
     _add_reason(parser)
-
-
-def add_hotfix(parser: argparse.ArgumentParser) -> None:
-    add_project(parser)
-    parser.add_argument("hotfix", metavar="FILE", help="JSON: fields by patterns of file names")
-    _add_folder(parser)
 
 
 def add_recipe(parser: argparse.ArgumentParser) -> None:

@@ -291,8 +291,7 @@ def check_binaries(wheel: Wheel, binaries: Mapping[str, bytes], package: str) ->
 def write_index(root: Path, yanked: Mapping[str, str] | None = None) -> None:
     """Writes the index page of `root`, and the page of each project's folder in `root`.
 
-    `yanked` has the reasons of the versions that pip must pass over (PEP 592). The page of a
-    project also has the descriptions of its wheel variants.
+    `yanked` has the reasons of the versions that pip must pass over (PEP 592).
     """
     reasons = yanked or {}
     root.mkdir(parents=True, exist_ok=True)
@@ -303,8 +302,6 @@ def write_index(root: Path, yanked: Mapping[str, str] | None = None) -> None:
         for wheel in sorted(project.glob("*.whl")):
             reason = reasons.get(Version(wheel.name.split("-")[1]).public)
             links.append(_link(wheel.name, _target(wheel), reason))
-        for description in sorted(project.glob("*-variants.json")):
-            links.append(_link(description.name, _target(description)))
         _write_page(project, links)
 
 

@@ -541,8 +541,8 @@ class Plan:
 
     def add_tool(self, tool: Tool) -> None:
         """Adds the wheel of a tool, its one file, its conda packages, and their runs."""
-        folder = self.settings.repo / tool.folder
-        files = tuple(path for path in self.inputs.package if path.is_relative_to(folder))
+        folders = [self.settings.repo / name for name in (tool.folder, *tool.packs)]
+        files = tuple(p for p in self.inputs.package if any(map(p.is_relative_to, folders)))
         pack = PackTool(
             name=f"pure/{tool.name}", tool=tool, files=files, epoch=self.epoch, inputs=files
         )

@@ -1,7 +1,8 @@
-"""Checks where packages come from: the source distribution from a commit, wheels from the source
-distribution.
+"""Checks where the files of a release come from: the source distribution from a commit, wheels from
+the source distribution.
 
-Git names a file by a hash of its bytes, so nothing is unpacked or checked out to compare it.
+It is asked once, of the result of a build or of a merge. Git names a file by a hash of its bytes,
+so nothing is unpacked or checked out to compare it.
 """
 
 import hashlib
@@ -9,13 +10,15 @@ import json
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path, PurePosixPath
 
-from ..doctor.project import Project
+from ..judge.project import Project
 from . import ReleaseError
+from .manifest import Manifest
+from .settings import Settings
 from .shell import output_of
-from .wheels import Wheel
+from .wheels import Wheel, commits, read_wheel
 
 # What setuptools adds to the files of a commit, apart from its folder NAME.egg-info.
 GENERATED_METADATA = "PKG-INFO"
@@ -28,6 +31,48 @@ ENGINE = "torchship"
 ENGINE_IN_PACKAGE = "engine"
 # The metadata of a wheel that setuptools writes, besides the folder of licences.
 WHEEL_METADATA = {"METADATA", "WHEEL", "top_level.txt", "LICENSE"}
+
+
+def result_problems(manifest: Manifest, settings: Settings, *, kinds: Set[str]) -> Iterator[str]:
+    """Finds what the source distribution and the wheels in `dist` hold that they should not.
+
+    `kinds` has the kinds of wheels to look at: `fat`, `thin`. With changes that are not committed,
+    the source distribution is compared with no commit; such files are never uploaded.
+    """
+    sdists = [artefact.path for artefact in manifest.artefacts if artefact.kind == "sdist"]
+    if len(sdists) != 1:
+        yield f"there are {len(sdists)} source distributions, needs one to compare wheels with"
+        return
+    sources = read_sdist(settings.dist / sdists[0], settings.project)
+    committed = files_of_commit(manifest.commit, settings.repo) if manifest.clean else None
+    for problem in sdist_problems(sources, manifest.commit, settings.project, committed):
+        yield f"{sdists[0]}: it {problem}"
+    for artefact in manifest.artefacts:
+        if artefact.kind in kinds & {"fat", "thin"}:
+            wheel = read_wheel(settings.dist / artefact.path)
+            names = {name for cell in artefact.cells for name in manifest.cells[cell].binaries}
+            for problem in (
+                *binary_problems(wheel, names, manifest, settings.project),
+                *wheel_problems(wheel, sources, settings.project),
+            ):
+                yield f"{artefact.path}: it {problem}"
+
+
+def binary_problems(
+    wheel: Wheel, names: Set[str], manifest: Manifest, project: Project
+) -> Iterator[str]:
+    """Finds what a wheel holds instead of the binaries of these names, as the manifest has them."""
+    expected = {f"{project.package}/lib/{name}" for name in names}
+    problems = [f"lacks {path}" for path in sorted(expected - wheel.binaries.keys())]
+    for path, data in sorted(wheel.binaries.items()):
+        entry = manifest.binaries.get(PurePosixPath(path).name)
+        if path not in expected or entry is None:
+            problems.append(f"holds {path}, which no cell of the manifest made")
+        elif hashlib.sha256(data).hexdigest() != entry.sha256:
+            problems.append(f"holds another {path} than the manifest says")
+    yield from problems
+    if not problems and wheel.binaries and (found := commits(wheel)) != [manifest.commit]:
+        yield f"holds binaries of commit {', '.join(found)}, the manifest says {manifest.commit}"
 
 
 def read_sdist(path: Path, project: Project) -> dict[str, bytes]:

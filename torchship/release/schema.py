@@ -9,7 +9,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, StringConstraints
 
 from ..builder import cxx_standard
-from ..doctor.records import parse_minor
+from ..judge.records import parse_minor
 from .build_schema import STRICT, Build, Identifier
 
 Minor = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
@@ -204,13 +204,15 @@ class Torch(Strict):
 class Tool(Strict):
     """A pure Python distribution of the checkout, released beside the project.
 
-    `folder` holds its pyproject.toml. `run` has the command lines that must succeed where it
+    `folder` holds its pyproject.toml, and `packs` names the folders that it packs beside its own.
+    `run` has the command lines that must succeed where it
     is installed. With `zipapp`, it is also one file, which runs the same. Each of `extras` is
     also a conda package, which requires what the extra requires; its values are such lines.
     """
 
     distribution: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$")]
     folder: str
+    packs: list[str] = []
     run: list[str] = Field(min_length=1)
     zipapp: bool = False
     extras: dict[str, list[str]] = {}

@@ -9,7 +9,7 @@ import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..doctor.project import Project
+from ..judge.project import Project
 from . import ReleaseError
 from .root import MATRIX_NAME
 from .schema import Matrix, machine_of, subdir_of
@@ -148,11 +148,6 @@ class Settings:
     @property
     def thin_wheels(self) -> Path:
         return self.index / self.project.distribution
-
-    @property
-    def variant_index(self) -> Path:
-        """The index of wheel variants, which `--variants` writes."""
-        return self.dist / "variants"
 
     @property
     def cell_logs(self) -> Path:

@@ -14,7 +14,7 @@ from typing import IO
 from urllib.parse import unquote
 
 from ..builder import BuildError
-from ..doctor.project import Project
+from ..judge.project import Project
 from . import ReleaseError
 from .settings import Settings
 

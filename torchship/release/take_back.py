@@ -1,9 +1,7 @@
-"""Takes a release back: yanks a version of a folder, or corrects the metadata in its channel."""
+"""Takes a release back: yanks a version of a folder."""
 
-import fnmatch
 from pathlib import Path
 
-from packaging.version import Version
 from rich.console import Console
 
 from . import ReleaseError, conda_commands
@@ -11,7 +9,7 @@ from .conda_steps import run_worker
 from .pack_steps import write_index
 from .settings import Settings
 from .shell import Log
-from .taken_back import Fix, read_fixes, read_taken_back, write_taken_back
+from .taken_back import TakenBack, read_taken_back, version_of, write_taken_back
 
 PYPI = "https://pypi.org/manage/project/{}/releases/"
 
@@ -28,9 +26,8 @@ def yank(version: str, folder: Path, settings: Settings, console: Console, *, re
         raise ReleaseError(
             f"{folder}: has nothing of version {version}; it has {', '.join(versions) or 'nothing'}"
         )
-    taken_back = read_taken_back(folder)
-    yanked = {**taken_back.yanked, version: reason}
-    write_taken_back(taken_back.model_copy(update={"yanked": yanked}), folder)
+    yanked = {**read_taken_back(folder).yanked, version: reason}
+    write_taken_back(TakenBack(yanked=yanked), folder)
     index(folder, settings)
     console.print(f"yanked {version} in {folder}: {len(names)} files", markup=False)
     project = settings.project.distribution
@@ -44,27 +41,6 @@ def yank(version: str, folder: Path, settings: Settings, console: Console, *, re
     )
 
 
-def hotfix(file: Path, folder: Path, settings: Settings, console: Console) -> None:
-    """Makes the channel of a folder say of packages what a file says of them.
-
-    Raises ReleaseError if a pattern of the file fits no package.
-    """
-    fixes: dict[str, Fix] = read_fixes(file)
-    packages = [path.name for path in folder.glob("channel/*/*.conda")]
-    for pattern in fixes:
-        if not fnmatch.filter(packages, pattern):
-            raise ReleaseError(
-                f"{file}: {pattern} fits no package of {folder}/channel; it has "
-                f"{', '.join(sorted(packages)) or 'none'}"
-            )
-    taken_back = read_taken_back(folder)
-    update = {"fixes": {**taken_back.fixes, **fixes}}
-    write_taken_back(taken_back.model_copy(update=update), folder)
-    index(folder, settings)
-    fixed = {name for pattern in fixes for name in fnmatch.filter(packages, pattern)}
-    console.print(f"fixed in {folder}/channel: {', '.join(sorted(fixed))}", markup=False)
-
-
 def index(folder: Path, settings: Settings) -> None:
     """Indexes the channel and the wheels of a folder anew, with what was taken back."""
     if (folder / "simple").is_dir():
@@ -76,11 +52,4 @@ def index(folder: Path, settings: Settings) -> None:
 
 def _file_names(folder: Path) -> list[str]:
     paths = [*folder.glob("simple/*/*.whl"), *folder.glob("channel/*/*.conda")]
-    return sorted(path.name for path in paths if "-repodata-patches-" not in path.name)
-
-
-def version_of(file: str) -> str:
-    """The public version in the name of a wheel or of a conda package."""
-    if file.endswith(".conda"):
-        return file.rsplit("-", 2)[1]
-    return Version(file.split("-")[1]).public
+    return sorted(path.name for path in paths if "-yanked-versions-" not in path.name)

@@ -1,61 +1,28 @@
-"""What was taken back of a folder that a web server shows: yanked versions, corrected metadata.
+"""What was taken back of a folder that a web server shows: yanked versions.
 
 The folder keeps it in `taken-back.json`, so that each later upload indexes the folder like this,
 too. No file is removed and none is changed: who has pinned one still gets it.
 """
 
-import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from packaging.version import Version
 from pydantic import Field, ValidationError
 
 from . import ReleaseError
+from .conda_format import write_package
 from .paths import write_atomically
 from .schema import Strict
 
 NAME = "taken-back.json"
-#: The requirement that no package meets, by which conda-build marks a revoked package.
-REVOKED = "package_has_been_revoked"
-
-
-class Fix(Strict):
-    """The metadata that a conda package should have had; None leaves what it has."""
-
-    depends: list[str] | None = None
-    constrains: list[str] | None = None
 
 
 class TakenBack(Strict):
-    """The reasons of yanked versions, and fixes by patterns of file names of conda packages."""
+    """The reasons of yanked versions."""
 
     yanked: dict[str, str] = Field(default_factory=dict)
-    fixes: dict[str, Fix] = Field(default_factory=dict)
-
-    def patches_of(self, packages: Mapping[str, "Facts"]) -> dict[str, dict[str, Sequence[str]]]:
-        """What the index is to say instead of what packages say of themselves, by file name."""
-        patches: dict[str, dict[str, Sequence[str]]] = {}
-        for name, facts in packages.items():
-            patch: dict[str, Sequence[str]] = {}
-            for fix in self._fixes_of(name):
-                patch |= fix.model_dump(exclude_none=True)
-            if facts.version in self.yanked:
-                patch["depends"] = [*patch.get("depends", facts.depends), REVOKED]
-            if patch:
-                patches[name] = patch
-        return patches
-
-    def _fixes_of(self, name: str) -> Iterator[Fix]:
-        for pattern, fix in self.fixes.items():
-            if fnmatch.fnmatchcase(name, pattern):
-                yield fix
-
-
-class Facts(Strict):
-    """What a conda package says of itself."""
-
-    version: str
-    depends: list[str]
 
 
 def read_taken_back(folder: Path) -> TakenBack:
@@ -63,38 +30,58 @@ def read_taken_back(folder: Path) -> TakenBack:
     path = folder / NAME
     if not path.exists():
         return TakenBack()
-    return _parse(path, TakenBack)
+    try:
+        return TakenBack.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError) as error:
+        first = str(error).splitlines()[1:3] or [str(error)]
+        raise ReleaseError(
+            f"{path}: says nothing that can be applied ({' '.join(map(str.strip, first))}); "
+            "see docs/ship/take-back.md for its form"
+        ) from error
 
 
 def write_taken_back(taken_back: TakenBack, folder: Path) -> None:
-    write_atomically(folder / NAME, taken_back.model_dump_json(indent=1, exclude_none=True) + "\n")
+    write_atomically(folder / NAME, taken_back.model_dump_json(indent=1) + "\n")
 
 
-def read_fixes(path: Path) -> dict[str, Fix]:
-    """The fixes of a file: `{"my-op-0.1.0-*": {"depends": [...]}}`. Raises ReleaseError."""
-
-    class Fixes(Strict):
-        fixes: dict[str, Fix]
-
-    try:
-        content = path.read_text(encoding="utf-8")
-        return Fixes.model_validate_json('{"fixes": ' + content + "}").fixes
-    except OSError as error:
-        raise ReleaseError(f"{path}: cannot be read ({error.strerror}); name a file") from error
-    except (UnicodeDecodeError, ValidationError) as error:
-        raise _unreadable(path, error) from error
+def version_of(file: str) -> str:
+    """The public version in the name of a wheel or of a conda package."""
+    if file.endswith(".conda"):
+        return file.rsplit("-", 2)[1]
+    return Version(file.split("-")[1]).public
 
 
-def _parse(path: Path, model: type[TakenBack]) -> TakenBack:
-    try:
-        return model.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
-        raise _unreadable(path, error) from error
+def leave_out(channel: Path, package: str, yanked: dict[str, str]) -> str | None:
+    """Writes what makes an index of a channel leave the yanked versions out.
 
-
-def _unreadable(path: Path, error: Exception) -> ReleaseError:
-    first = str(error).splitlines()[1:3] or [str(error)]
-    return ReleaseError(
-        f"{path}: says nothing that can be applied ({' '.join(map(str.strip, first))}); "
-        "see docs/ship/take-back.md for its form"
-    )
+    rattler reads it from a conda package of the name `package` in `channel/noarch`, as
+    conda-forge's own patches are. Returns the name of its file; None if nothing is yanked.
+    """
+    path = channel / "noarch" / f"{package}-1-0.conda"
+    path.unlink(missing_ok=True)
+    names = {
+        subdir: sorted(p.name for p in subdir.glob("*.conda") if version_of(p.name) in yanked)
+        for subdir in sorted({file.parent for file in channel.glob("*/*.conda")})
+    }
+    if not any(names.values()):
+        return None
+    index = {"name": package, "version": "1", "build": "0", "build_number": 0}
+    documents: dict[str, object] = {
+        f"{subdir.name}/patch_instructions.json": {
+            "patch_instructions_version": 1,
+            "packages": {},
+            "packages.conda": {},
+            "revoke": [],
+            "remove": files,
+        }
+        for subdir, files in names.items()
+    }
+    documents["info/index.json"] = {**index, "subdir": "noarch", "depends": []}
+    documents["info/paths.json"] = {"paths": [], "paths_version": 1}
+    with TemporaryDirectory(prefix="yanked-") as folder:
+        for name, document in documents.items():
+            file = Path(folder, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        write_package(path, Path(folder), epoch=0)
+    return path.name

@@ -53,7 +53,7 @@ sys.exit({function}())
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackTool(Task):
-    """Builds the wheel of a tool out of a copy of its folder, the same bytes each time."""
+    """Builds the wheel of a tool out of a copy of its files, the same bytes each time."""
 
     tool: Tool
     files: tuple[Path, ...]
@@ -62,14 +62,13 @@ class PackTool(Task):
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
         work = settings.temporary / "tool" / self.tool.name
-        folder = settings.repo / self.tool.folder
         stage = fresh(work / "source")
         for path in self.files:
-            target = stage / path.relative_to(folder)
+            target = stage / path.relative_to(settings.repo)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
         out = fresh(work / "out")
-        run_build(context, "--wheel", stage, out)
+        run_build(context, "--wheel", stage / self.tool.folder, out)
         (built,) = out.glob("*.whl")
         final = read_wheel(built).write(fresh(work / "final"), epoch=self.epoch)
         target = settings.dist / wheel_path(self.tool, settings)

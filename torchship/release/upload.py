@@ -15,21 +15,16 @@ from rich.console import Console
 from ..project.placeholders import find_placeholders
 from . import ReleaseError
 from .cells import required
-from .collect import TOOL_KINDS
 from .conda_steps import index_package
 from .manifest import Artefact, Kind, Manifest, parse, wrong_files
 from .pack_steps import write_index
 from .paths import publish
-from .provenance import files_of_commit, read_sdist, sdist_problems, wheel_problems
+from .provenance import result_problems
 from .schema import FIRST
 from .settings import Settings
-from .shards import conda_pattern, fat_wheel_problems, is_at
 from .shell import Log
 from .store import digest
-from .take_back import version_of
-from .taken_back import read_taken_back
-from .tools import paths_of
-from .wheels import is_of_variants, read_wheel
+from .taken_back import read_taken_back, version_of
 
 TARGETS = "pypi, testpypi, anaconda:OWNER, or a folder (./public)"
 # The kinds of artefacts for each target.
@@ -57,7 +52,6 @@ def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) 
     name, owner = _parse_target(target, settings)
     manifest = parse(settings.manifest)
     artefacts = _choose(name, manifest, console)
-    _refuse_variants(target, artefacts)
     if refusals := [*_refusals(name, manifest, artefacts, settings)]:
         raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
     published = _published_at(target, name, manifest, artefacts)
@@ -94,7 +88,7 @@ def _parse_target(target: str, settings: Settings) -> tuple[str, str]:
     """
     if "/" in target or target.startswith("."):
         folder = Path(target).resolve()
-        own = [p.resolve() for p in (settings.repo, settings.dist, settings.variant_index)]
+        own = [p.resolve() for p in (settings.repo, settings.dist)]
         if folder in own or folder == Path(folder.anchor):
             raise ReleaseError(f"--upload: {target!r} is {folder}; name a folder for this alone")
         return "folder", ""
@@ -123,17 +117,6 @@ def _choose(name: str, manifest: Manifest, console: Console) -> list[Artefact]:
             console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
         artefacts = [artefact for artefact in artefacts if artefact.kind not in CONDA_KINDS]
     return artefacts
-
-
-def _refuse_variants(target: str, artefacts: Sequence[Artefact]) -> None:
-    """Raises ReleaseError if an artefact is a wheel variant, which `--variants` never lists."""
-    names = [artefact.path for artefact in artefacts if is_of_variants(Path(artefact.path).name)]
-    if names:
-        raise ReleaseError(
-            f"{target}: refused, as {', '.join(names)} is of wheel variants (PEP 825, a draft), "
-            "which no index takes that --upload knows; serve dist/variants yourself, and leave it "
-            "out of the manifest"
-        )
 
 
 def _published_at(
@@ -196,7 +179,8 @@ def _refuse_old_index(folder: Path, version: str) -> None:
     Those of this version may be there without: an upload that was killed has left them.
     """
     for index in sorted(folder.glob("channel/*/repodata.json")):
-        listed = json.loads(index.read_text(encoding="utf-8")).get("packages.conda", {})
+        document = json.loads(index.read_text(encoding="utf-8"))
+        listed = {*document.get("packages.conda", {}), *document.get("removed", [])}
         names = [path.name for path in index.parent.glob("*.conda") if path.name not in listed]
         if lacks := sorted(name for name in names if version_of(name) != version):
             raise ReleaseError(
@@ -296,14 +280,6 @@ def _refusals_of_tools(manifest: Manifest, settings: Settings) -> Iterator[str]:
 def _refusals_of_files(artefacts: Sequence[Artefact], settings: Settings) -> Iterator[str]:
     for problem in wrong_files(artefacts, settings.dist):
         yield f"{problem}; build again"
-    pattern = conda_pattern(settings)
-    for artefact in artefacts:
-        if artefact.kind == "conda" and not is_at(artefact.path, pattern):
-            yield f"{artefact.path} is no package of this version and platform, {pattern}"
-    tool_paths = {path for tool in settings.matrix.tools for path in paths_of(tool, settings)}
-    for artefact in artefacts:
-        if artefact.kind in TOOL_KINDS.values() and artefact.path not in tool_paths:
-            yield f"{artefact.path} is no file of a tool of this version"
 
 
 def _refusals_of_sources(manifest: Manifest) -> Iterator[str]:
@@ -341,26 +317,9 @@ def _refusals_of_pypi(
             yield f"{artefact.path}: PyPI takes no local version (what follows the +)"
         if artefact.kind == "fat" and "manylinux" not in artefact.path:
             yield f"{artefact.path}: PyPI takes no wheel with a plain linux tag"
-    yield from _refusals_of_contents(manifest, settings)
-
-
-def _refusals_of_contents(manifest: Manifest, settings: Settings) -> Iterator[str]:
-    """The faults of the fat wheel and of the source distribution, as far as they are there."""
-    sources: dict[str, bytes] = {}
-    for artefact in manifest.artefacts:
-        if artefact.kind != "sdist" or wrong_files([artefact], settings.dist):
-            continue
-        sources = read_sdist(settings.dist / artefact.path, settings.project)
-        committed = files_of_commit(manifest.commit, settings.repo)
-        for problem in sdist_problems(sources, manifest.commit, settings.project, committed):
-            yield f"{artefact.path}: it {problem}; build again"
-    if manifest.fat and not wrong_files([manifest.fat], settings.dist):
-        wheel = read_wheel(settings.dist / manifest.fat.path)
-        problems = list(fat_wheel_problems(wheel, manifest, settings))
-        if sources:
-            problems += wheel_problems(wheel, sources, settings.project)
-        for problem in problems:
-            yield f"{manifest.fat.path}: it {problem}; build again"
+    if not wrong_files(artefacts, settings.dist):
+        for problem in result_problems(manifest, settings, kinds={"fat"}):
+            yield f"{problem}; build again"
 
 
 def _command(name: str, owner: str) -> list[str]:

@@ -4,7 +4,6 @@ import base64
 import csv
 import hashlib
 import json
-import re
 import struct
 import time
 import zlib
@@ -17,7 +16,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from ..doctor.binary import read_binary
+from ..judge.binary import read_binary
 from . import ReleaseError
 
 # What a file that is no wheel, or a damaged one, raises while it is read.
@@ -32,16 +31,6 @@ UNREADABLE = (
     struct.error,
     zlib.error,
 )
-
-
-# A build number begins with a digit and a tag of Python does not, so that a name with one part too
-# many at its end has the label of a variant there.
-_VARIANT_WHEEL = re.compile(r"[^-]+-[^-]+(-\d[^-]*)?-\D[^-]*-[^-]+-[^-]+-[^-]+\.whl")
-
-
-def is_of_variants(name: str) -> bool:
-    """Whether a file's name is that of a wheel variant (PEP 825), or of their description."""
-    return name.endswith("-variants.json") or _VARIANT_WHEEL.fullmatch(name) is not None
 
 
 class Wheel(NamedTuple):
@@ -154,6 +143,16 @@ def commits(wheel: Wheel) -> list[str]:
         )
     facts = (json.loads(record.text) for record in records if record)
     return sorted({str(fact.get("git_commit", "unknown")) for fact in facts})
+
+
+def unpack_binaries(wheel: Wheel, folder: Path) -> list[Path]:
+    """Writes the binaries of a wheel into a folder; returns their paths, sorted by name."""
+    paths = []
+    for name, data in sorted(wheel.binaries.items()):
+        path = folder / Path(name).name
+        path.write_bytes(data)
+        paths.append(path)
+    return paths
 
 
 def join(wheels: Mapping[str, Path], *, local: str | None, platform: str) -> Wheel:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from ..doctor.project import Project
+from ..judge.project import Project
 
 #: By the type of device: torch's dispatch key.
 _KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}

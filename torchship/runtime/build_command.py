@@ -6,9 +6,9 @@ import sys
 from contextlib import suppress
 
 from ..builder import BuildError
-from ..doctor import cache, find_torch, judge_file, probe_runtime, render, select
-from ..doctor.project import Project
-from ..doctor.torch_probe import TorchNotFoundError
+from ..judge import cache, find_torch, judge_file, probe_runtime, render, select
+from ..judge.project import Project
+from ..judge.torch_probe import TorchNotFoundError
 from .local_build import SETTINGS, build, readable_files
 
 

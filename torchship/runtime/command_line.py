@@ -5,9 +5,10 @@ import io
 import sys
 from pathlib import Path
 
-from ..doctor import command, judge_file, probe_runtime, render
-from ..doctor.project import Project
+from ..judge import judge_file, probe_runtime, render
+from ..judge.project import Project
 from . import build_command
+from .other_doctor import run_doctor
 from .report import explain_variant, print_verdicts, report
 
 
@@ -21,14 +22,14 @@ def main(project: Project, arguments: list[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a path may not be UTF-8
     parser = make_parser(project)
+    if arguments[:1] == ["doctor"]:
+        return run_doctor(project, arguments[1:])
     options = parser.parse_args(arguments)
     if options.command is None:
         return render.print_to_the_end(lambda: _report(project, options))
     if arguments[0] != options.command:
         parser.error(f"the options of {options.command} follow it: {arguments[0]} stands before")
-    if options.command == "build":
-        return render.print_to_the_end(lambda: build_command.run(project, options))
-    return command.main(project, arguments[1:])
+    return render.print_to_the_end(lambda: build_command.run(project, options))
 
 
 def make_parser(project: Project) -> argparse.ArgumentParser:
@@ -55,8 +56,8 @@ def make_parser(project: Project) -> argparse.ArgumentParser:
     _add_command(
         commands, "build", build_command.make_parser(project), "compile what fits this torch"
     )
-    _add_command(
-        commands, "doctor", command.make_parser(project), "check every package's torch extensions"
+    commands.add_parser(
+        "doctor", help="check every package's torch extensions, with torch-doctor", add_help=False
     )
     return parser
 

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from contextlib import suppress
 
-from ..doctor.project import Project
-from ..doctor.render import shorten, table
+from ..judge.project import Project
+from ..judge.render import shorten, table
 from .live_run import LiveResult
 
 _SECONDS = 600

@@ -12,7 +12,7 @@ from .loader import BinariesCudaError, Loader
 if TYPE_CHECKING:
     import torch
 
-    from ..doctor.project import Project
+    from ..judge.project import Project
 
 #: The largest accepted relative differences by dtype: far above rounding errors, far below a
 #: wrong op's. Other dtypes, integers and bool, must be equal.

@@ -21,13 +21,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..doctor import codes, faults, fixes
-from ..doctor.binary import read_binary
-from ..doctor.cache import find_binaries
-from ..doctor.cures import BY_HAND, in_words
-from ..doctor.judgement import judge, judge_file
-from ..doctor.project import Project, Record
-from ..doctor.records import (
+from ..judge import codes, faults, fixes
+from ..judge.binary import read_binary
+from ..judge.cache import find_binaries
+from ..judge.cures import BY_HAND, in_words
+from ..judge.judgement import judge, judge_file
+from ..judge.project import Project, Record
+from ..judge.records import (
     OK,
     REJECTED,
     BinaryRecord,
@@ -38,10 +38,10 @@ from ..doctor.records import (
     Verdict,
     variant_of,
 )
-from ..doctor.runtime_probe import environment, mapped_files, runtime_of
-from ..doctor.selection import Selection, select
-from ..doctor.text import printable, read_regular
-from ..doctor.torch_probe import TorchNotFoundError, from_module
+from ..judge.runtime_probe import environment, mapped_files, runtime_of
+from ..judge.selection import Selection, select
+from ..judge.text import printable, read_regular
+from ..judge.torch_probe import TorchNotFoundError, from_module
 
 if TYPE_CHECKING:
     import torch
@@ -192,7 +192,7 @@ class Loader:
             paths, runtime = self._resume(paths, runtime)
         selection = self.choose(paths, runtime, self._setting("VARIANT"))
         if selection.glue is None or not selection.complete:
-            from ..doctor.explain import explain  # only a failure needs it
+            from ..judge.explain import explain  # only a failure needs it
 
             cause = explain(selection, runtime, paths, distrusted)
             raise self._refused(selection, cause)
@@ -239,7 +239,7 @@ class Loader:
         is_cuda_torch = runtime.torch is not None and runtime.torch.cuda is not None
         if not is_cuda_torch or not self.project.has_cuda:
             return None
-        from ..doctor.explain import no_cuda
+        from ..judge.explain import no_cuda
 
         return no_cuda(selection, runtime)
 
@@ -277,7 +277,7 @@ class Loader:
         is_newer_cuda = verdict.cause and verdict.cause.dimension == "CUDA build of torch"
         if is_newer_cuda and not runtime.gpu_probed:
             # Kernels for a newer CUDA than torch's may work, so ask how new the driver is.
-            from ..doctor.driver_probe import probe_driver
+            from ..judge.driver_probe import probe_driver
 
             runtime = runtime._replace(gpu_probed=True, driver=probe_driver())
             verdict = judge_file(verdict.binary, runtime, light=True)
@@ -504,7 +504,7 @@ class Loader:
         """Why the op cannot compute on this CUDA device; None if no cause is found."""
         import torch
 
-        from ..doctor.driver_probe import probe_driver
+        from ..judge.driver_probe import probe_driver
 
         if not self.project.has_cuda:
             return None  # on CUDA devices, the project's operators call only torch

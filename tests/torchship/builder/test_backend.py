@@ -11,7 +11,7 @@ import pytest
 from new_projects import make
 from processes import clean_environment
 
-from torchship.doctor import find_torch
+from torchship.judge import find_torch
 from torchship.setuptools_build import SetupError, read_project
 
 CALL = """

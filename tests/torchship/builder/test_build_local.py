@@ -19,9 +19,9 @@ from small_clients import project_of
 
 from torchship.builder import BuildError
 from torchship.builder.signals import exit_on_signals
-from torchship.doctor import cache, find_torch
-from torchship.doctor.cache import source_hash
-from torchship.doctor.project import Project
+from torchship.judge import cache, find_torch
+from torchship.judge.cache import source_hash
+from torchship.judge.project import Project
 from torchship.runtime import local_build
 
 

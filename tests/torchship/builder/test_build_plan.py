@@ -18,14 +18,14 @@ from small_clients import REPO
 
 from torchship.builder import BuildError, BuildRequest, Step, execute, plan
 from torchship.builder import execute as execute_package
-from torchship.doctor import find_torch, read_binary
+from torchship.judge import find_torch, read_binary
 
 PRINT_PLAN = f"""
 import sys
 from pathlib import Path, PosixPath
 from torchship.builder import fitting_request, plan
 from torchship.doctor import find_torch
-from torchship.doctor.project import Project
+from torchship.judge.project import Project
 PROJECT = {PROJECT!r}
 for step in plan(fitting_request(PROJECT, find_torch(), Path("out"), {{"PATH": sys.argv[1]}})):
     print(step)

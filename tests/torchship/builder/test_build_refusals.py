@@ -19,7 +19,7 @@ from torchship.builder import (
     plan,
 )
 from torchship.builder.cuda_toolkit import parse_architectures
-from torchship.doctor import TorchInstall
+from torchship.judge import TorchInstall
 
 
 def a_torch(root: Path, version: str = "2.13.0", cuda: str | None = None) -> TorchInstall:

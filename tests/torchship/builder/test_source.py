@@ -16,7 +16,7 @@ from new_projects import commit, make
 from processes import clean_environment
 
 from torchship.builder.sources import git_commit, source_date
-from torchship.doctor.project import Project
+from torchship.judge.project import Project
 
 BACKEND = """
 import sys

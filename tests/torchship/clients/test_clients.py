@@ -16,10 +16,11 @@ from processes import Forks
 from small_clients import CLIENTS, PYTHONPATH, build_namesake, glues, requests
 
 from torchship.builder import plan
-from torchship.doctor import judge_file, probe_runtime
-from torchship.doctor.elf import Elf
-from torchship.doctor.project import Project
-from torchship.doctor.records import GlueName, file_name
+from torchship.doctor import judge_file
+from torchship.judge import probe_runtime
+from torchship.judge.elf import Elf
+from torchship.judge.project import Project
+from torchship.judge.records import GlueName, file_name
 
 # The glue of every door is compiled here, and ATen's headers take most of the time.
 pytestmark = pytest.mark.slow

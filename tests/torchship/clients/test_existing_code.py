@@ -17,10 +17,11 @@ import pytest
 from small_clients import FOLDER, PYTHONPATH, project_of
 
 from torchship.builder import BuildError, BuildRequest, execute, fitting_request, plan
-from torchship.doctor import find_torch, judge_file, probe_runtime
-from torchship.doctor.binary import read_binary
-from torchship.doctor.project import Project
-from torchship.doctor.records import NOWHERE
+from torchship.doctor import judge_file
+from torchship.judge import find_torch, probe_runtime
+from torchship.judge.binary import read_binary
+from torchship.judge.project import Project
+from torchship.judge.records import NOWHERE
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shared_objects import GLUE_RECORD, shared_object
 
-from torchship.doctor import layouts
+from torchship.judge import layouts
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from typing import Any
 from shared_objects import GLUE_RECORD, KERNELS_RECORD
 from small_client import PROJECT
 
-from torchship.doctor import BinaryRecord, BuildRecord, Runtime, TorchInstall, layouts
+from torchship.judge import BinaryRecord, BuildRecord, Runtime, TorchInstall, layouts
 
 
 def make_torch(version: str = "2.13.0+cpu", **facts: object) -> TorchInstall:

@@ -6,7 +6,7 @@ import made_facts
 import small_client
 from small_clients import TORCHSHIP
 
-from torchship.doctor import Runtime, TorchInstall
+from torchship.judge import Runtime, TorchInstall
 
 PROJECT = small_client.PROJECT._replace(folder=TORCHSHIP / "templates" / "rms_norm" / "own_op")
 

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from shared_objects import fake_torch, shared_object
 
-from torchship.doctor.cures import Kind
+from torchship.judge.cures import Kind
 
 REPO = Path(__file__).resolve().parents[3]
 SITE = Path(sysconfig.get_path("purelib"))
@@ -27,8 +27,9 @@ Test = TypeVar("Test", bound=Callable[..., None])
 PROBE = textwrap.dedent(
     """
     import json, sys
-    from torchship.doctor import judge_file, probe_runtime
-    from torchship.doctor.records import Device, Driver
+    from torchship.doctor import judge_file
+    from torchship.judge import probe_runtime
+    from torchship.judge.records import Device, Driver
     runtime = probe_runtime(gpu=False)
     if len(sys.argv) > 2:
         capability = tuple(map(int, sys.argv[2].split(".")))

@@ -11,10 +11,10 @@ import pytest
 from made_facts import make_cuda, make_glue, make_torch
 from shipped_facts import PROJECT, make_runtime
 
-from torchship.doctor import judge, read_binary
-from torchship.doctor.records import Driver, Environment, Runtime
-from torchship.doctor.runtime_probe import l4t
-from torchship.doctor.support import load
+from torchship.judge import judge, read_binary
+from torchship.judge.records import Driver, Environment, Runtime
+from torchship.judge.runtime_probe import l4t
+from torchship.judge.support import load
 
 ARM, X86 = "linux-aarch64", "linux-x86_64"
 

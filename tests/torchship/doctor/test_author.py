@@ -15,18 +15,13 @@ from shared_objects import GLUE_RECORD, shared_object
 from small_client import PROJECT
 
 from measurements.reader.hostile_files import many_symbols
-from torchship.doctor import (
-    audit,
-    find_torch,
-    judge_file,
-    layouts,
-    probe_runtime,
-)
-from torchship.doctor.binary import read_binary
-from torchship.doctor.checks.cuda import binary_cuda
+from torchship.doctor import audit, judge_file
 from torchship.doctor.command import main as doctor
-from torchship.doctor.records import REJECTED, UNKNOWN, Runtime, Verdict
 from torchship.extension import FOLDER
+from torchship.judge import find_torch, layouts, probe_runtime
+from torchship.judge.binary import read_binary
+from torchship.judge.checks.cuda import binary_cuda
+from torchship.judge.records import REJECTED, UNKNOWN, Runtime, Verdict
 
 REPO = Path(__file__).resolve().parents[3]
 

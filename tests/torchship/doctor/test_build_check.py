@@ -13,10 +13,11 @@ import pytest
 from made_facts import make_runtime, make_torch
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.doctor import Runtime, build_check, codes, cures
+from torchship.doctor import build_check
 from torchship.doctor.build_check import Machine, check_build
 from torchship.doctor.command import main
-from torchship.doctor.records import NOTE, OK, REJECTED, Device, Finding
+from torchship.judge import Runtime, codes, cures
+from torchship.judge.records import NOTE, OK, REJECTED, Device, Finding
 
 GUARD = """
 #if defined(__cplusplus) && __cplusplus < 202002L

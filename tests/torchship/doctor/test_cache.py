@@ -13,8 +13,8 @@ from sick_environment import carries_out
 from small_client import PROJECT
 from small_clients import PYTHONPATH
 
-from torchship.doctor import cache, cures
-from torchship.doctor.cache import CacheError
+from torchship.judge import cache, cures
+from torchship.judge.cache import CacheError
 
 
 @pytest.fixture(autouse=True)
@@ -218,7 +218,7 @@ def test_a_lock_ends_with_its_process() -> None:
     """Also where every process has the same number, as the first of a container has."""
     cache.make(PROJECT, cache.root(PROJECT))
     code = (
-        "from small_client import PROJECT\nfrom torchship.doctor import cache\n"
+        "from small_client import PROJECT\nfrom torchship.judge import cache\n"
         "with cache.locked(PROJECT):\n    print('held', flush=True)\n    input()"
     )
     command = [sys.executable, "-c", code]

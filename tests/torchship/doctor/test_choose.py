@@ -14,9 +14,10 @@ from made_facts import make_runtime, make_torch
 from shared_objects import fake_torch, shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.doctor import choose, cures, probe_runtime, remote
+from torchship.doctor import choose, remote
 from torchship.doctor.command import main
 from torchship.doctor.wheels import WheelError, WheelName
+from torchship.judge import cures, probe_runtime
 
 ADD = "_ZN2at6Tensor3addEv"
 ONLY_OLD = "_ZN2at10only_in_29Ev"

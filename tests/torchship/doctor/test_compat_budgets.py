@@ -44,19 +44,12 @@ from measurements.reader.hostile_packages import (
     zipped,
 )
 from measurements.reader.reader_costs import cost_of
-from torchship.doctor import (
-    Runtime,
-    command,
-    find_torch,
-    interpreter,
-    judge_file,
-    owner,
-    probe_runtime,
-)
+from torchship.doctor import command, judge_file, owner
 from torchship.doctor.command import main as doctor
-from torchship.doctor.records import UNKNOWN
-from torchship.doctor.text import read_json, read_regular
-from torchship.doctor.torch_probe import TorchNotFoundError
+from torchship.judge import Runtime, find_torch, interpreter, probe_runtime
+from torchship.judge.records import UNKNOWN
+from torchship.judge.text import read_json, read_regular
+from torchship.judge.torch_probe import TorchNotFoundError
 
 
 @pytest.fixture
@@ -425,7 +418,7 @@ def test_6_a_closed_folder_on_the_path_is_no_crash(tmp_path: Path, public_folder
     closed.chmod(0)
     program = (
         "import sys; from torchship.doctor.command import main;"
-        "from torchship.doctor.project import NOBODY; sys.exit(main(NOBODY, ['--json']))"
+        "from torchship.judge.project import NOBODY; sys.exit(main(NOBODY, ['--json']))"
     )
     repository = Path(__file__).resolve().parents[3]
     run = subprocess.run(
@@ -534,7 +527,7 @@ def test_7_a_musllinux_wheel_that_needs_glibc_is_a_problem(
 
 
 def owner_floors(path: Path) -> dict[str, tuple[int, ...]]:
-    from torchship.doctor import read_binary
+    from torchship.judge import read_binary
 
     return dict(read_binary(path).floors)
 

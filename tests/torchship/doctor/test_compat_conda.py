@@ -12,11 +12,11 @@ import pytest
 from made_facts import make_runtime, make_torch
 from small_client import PROJECT
 
-from torchship.doctor import Environment, fixes
-from torchship.doctor.explain import describe_copy, package_problems
-from torchship.doctor.project import Project
-from torchship.doctor.runtime_probe import environment
-from torchship.doctor.torch_probe import TorchNotFoundError, find_torch
+from torchship.judge import Environment, fixes
+from torchship.judge.explain import describe_copy, package_problems
+from torchship.judge.project import Project
+from torchship.judge.runtime_probe import environment
+from torchship.judge.torch_probe import TorchNotFoundError, find_torch
 
 ONCE = (
     "pip uninstall tiny-client   (again, until nothing is left), "

@@ -10,8 +10,8 @@ import troubleshooting_page
 from measurements.foreign_table import interpreter_table
 from measurements.foreign_table import table as foreign_table
 from measurements.foreign_table.causes import real_cause
-from torchship import doctor
-from torchship.doctor import faults
+from torchship import judge
+from torchship.judge import faults
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -68,10 +68,10 @@ def test_every_public_name_is_documented_and_exists() -> None:
     page = (REPO / "docs" / "fails" / "compat.md").read_text()
     for name in ("read_binary", "find_torch", "probe_runtime", "judge", "judge_file", "select"):
         assert f"`{name}(" in page
-        assert callable(getattr(doctor, name))
+        assert callable(getattr(judge, name))
     for name in ("VariantName", "GlueName", "KernelsName", "BinaryRecord", "Runtime", "Verdict"):
         assert f"`{name}`" in page
-        assert isinstance(getattr(doctor, name), type)
+        assert isinstance(getattr(judge, name), type)
 
 
 def test_the_tables_are_up_to_date() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shared_objects import shared_object
 
-from torchship.doctor.elf import Elf, ElfError
+from torchship.judge.elf import Elf, ElfError
 
 
 def output(*command: str) -> str:

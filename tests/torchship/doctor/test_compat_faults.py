@@ -28,18 +28,18 @@ from small_clients import FOLDER, glues, project_of
 
 from torchship.builder import BuildError, BuildRequest, execute, plan
 from torchship.builder.cuda_toolkit import parse_architectures
-from torchship.doctor import (
+from torchship.doctor import judge_file
+from torchship.judge import (
     Finding,
     TorchInstall,
     Verdict,
     faults,
     find_torch,
-    judge_file,
     probe_runtime,
     torch_probe,
 )
-from torchship.doctor.elf import Elf
-from torchship.doctor.records import REJECTED
+from torchship.judge.elf import Elf
+from torchship.judge.records import REJECTED
 
 REPO = Path(__file__).resolve().parents[3]
 

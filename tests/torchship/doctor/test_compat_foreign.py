@@ -11,16 +11,11 @@ import pytest
 from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import (
-    find_torch,
-    judge_file,
-    linker,
-    linking,
-    probe_runtime,
-    read_binary,
-)
-from torchship.doctor.owner import built_for, find_owner
-from torchship.doctor.records import UNKNOWN, Runtime, Verdict
+from torchship.doctor import judge_file
+from torchship.doctor.owner import find_owner
+from torchship.judge import find_torch, linker, linking, probe_runtime, read_binary
+from torchship.judge.named_torch import built_for
+from torchship.judge.records import UNKNOWN, Runtime, Verdict
 
 SYMBOL = "_ZN2at6Tensor3addEv"
 

@@ -29,19 +29,19 @@ from measurements.reader.hostile_files import (
     structured,
 )
 from measurements.reader.reader_costs import cost_of, exercise, mutations
-from torchship.doctor import (
+from torchship.doctor import judge_file
+from torchship.judge import (
     BinaryRecord,
     codes,
     fatbin,
     find_torch,
-    judge_file,
     probe_runtime,
     read_binary,
     render,
 )
-from torchship.doctor.elf import Elf, ElfError
-from torchship.doctor.records import UNKNOWN
-from torchship.doctor.text import printable
+from torchship.judge.elf import Elf, ElfError
+from torchship.judge.records import UNKNOWN
+from torchship.judge.text import printable
 
 
 def read_safely(path: Path) -> BinaryRecord:

@@ -16,7 +16,7 @@ from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
 from small_client import PROJECT
 
 from torchship.builder.sources import kernel_abi
-from torchship.doctor import (
+from torchship.judge import (
     BinaryRecord,
     Device,
     Driver,
@@ -27,10 +27,10 @@ from torchship.doctor import (
     faults,
     judge,
 )
-from torchship.doctor.checks.cuda import driver_cuda, runs_on
-from torchship.doctor.checks.libraries import cuda_major
-from torchship.doctor.layouts import LAYOUTS
-from torchship.doctor.records import NOTE, OK, REJECTED, UNKNOWN, Owner
+from torchship.judge.checks.cuda import driver_cuda, runs_on
+from torchship.judge.checks.libraries import cuda_major
+from torchship.judge.layouts import LAYOUTS
+from torchship.judge.records import NOTE, OK, REJECTED, UNKNOWN, Owner
 
 
 def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:

@@ -10,9 +10,10 @@ from made_facts import make_runtime
 from shared_objects import shared_object
 
 from torchship.builder.sources import INCLUDE
-from torchship.doctor import find_torch, judge_file, layouts, read_binary
-from torchship.doctor.records import UNKNOWN
-from torchship.doctor.torch_probe import release
+from torchship.doctor import judge_file
+from torchship.judge import find_torch, layouts, read_binary
+from torchship.judge.records import UNKNOWN
+from torchship.judge.torch_probe import release
 
 SINCE_213 = "_ZN5torch8autograd4Node17release_resourcesEv"
 UNTIL_26 = "_ZN3c106DeviceC1ERKSs"

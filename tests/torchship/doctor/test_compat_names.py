@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchship.doctor.records import (
+from torchship.judge.records import (
     GlueName,
     KernelsName,
     NameFormatError,

@@ -14,21 +14,21 @@ import pytest
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, gpu_object, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import (
+from torchship.doctor import judge_file
+from torchship.judge import (
     Device,
     TorchNotFoundError,
     driver_probe,
     explain,
     find_torch,
-    judge_file,
     linking,
     probe_runtime,
     read_binary,
     runtime_probe,
     torch_probe,
 )
-from torchship.doctor.binary import is_torch_symbol, symbol_flavour
-from torchship.doctor.records import REJECTED
+from torchship.judge.binary import is_torch_symbol, symbol_flavour
+from torchship.judge.records import REJECTED
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -73,7 +73,7 @@ def test_the_torch_of_an_interpreter_is_none_of_the_current_folder(
 
 def test_finding_torch_does_not_import_it(torch_root: Path) -> None:
     code = (
-        "import sys; from torchship.doctor import find_torch; "
+        "import sys; from torchship.judge import find_torch; "
         f"t = find_torch({str(torch_root)!r}); "
         "print(t.version, 'torch' in sys.modules)"
     )

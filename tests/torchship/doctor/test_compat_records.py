@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from torchship.doctor.project import Record
-from torchship.doctor.records import OK, Finding
+from torchship.judge.project import Record
+from torchship.judge.records import OK, Finding
 
 REPO = Path(__file__).resolve().parents[3]
 
 WRONG_CALLS = """
-from torchship.doctor.records import OK, Finding
+from torchship.judge.records import OK, Finding
 
 Finding("torch version", OK, "2.9", "torch 2.9")
 Finding(dimension="torch version", status=OK, observed="2.9")

@@ -9,7 +9,7 @@ import pytest
 from made_facts import make_aten, make_binary, make_cuda, make_glue, make_runtime, make_torch
 from shared_objects import KERNELS_RECORD
 
-from torchship.doctor import (
+from torchship.judge import (
     BinaryRecord,
     GlueName,
     KernelsName,
@@ -20,8 +20,8 @@ from torchship.doctor import (
     judge,
     select,
 )
-from torchship.doctor.records import file_name, parse_file_name
-from torchship.doctor.selection import Selection, glue_preference
+from torchship.judge.records import file_name, parse_file_name
+from torchship.judge.selection import Selection, glue_preference
 
 GLUES = ["stable210", *(f"aten2{m}-abi{a}" for m in range(4, 10) for a in (0, 1) if a or m < 7)]
 PATHS = [

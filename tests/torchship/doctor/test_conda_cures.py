@@ -22,7 +22,7 @@ from shared_objects import fake_torch, shared_object
 from sick_environment import REPO, carries_out
 from small_client import PROJECT
 
-from torchship.doctor import BinaryRecord, Environment, cures, fixes
+from torchship.judge import BinaryRecord, Environment, cures, fixes
 
 pytest.importorskip("rattler")
 
@@ -39,7 +39,8 @@ prefix, path = Path(sys.argv[1]), Path(sys.argv[2])
 sys.prefix = sys.base_prefix = str(prefix)
 site = str(next(prefix.glob("lib/python3.*/site-packages")))
 sys.path[:] = [site, *(entry for entry in sys.path if "site-packages" not in entry)]
-from torchship.doctor import judge_file, probe_runtime
+from torchship.doctor import judge_file
+from torchship.judge import probe_runtime
 cause = judge_file(prefix / path, probe_runtime(gpu=False)).cause
 fix = cause.fix if cause else None
 print(json.dumps({

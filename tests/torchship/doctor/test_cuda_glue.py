@@ -9,7 +9,7 @@ from made_facts import make_aten, make_binary, make_runtime, make_torch
 from shared_objects import GLUE_RECORD
 from small_client import PROJECT
 
-from torchship.doctor import (
+from torchship.judge import (
     BinaryRecord,
     BuildRecord,
     GlueName,
@@ -22,9 +22,9 @@ from torchship.doctor import (
     layouts,
     select,
 )
-from torchship.doctor.explain import no_cuda
-from torchship.doctor.records import Device, Driver, RecordError, file_name, parse_file_name
-from torchship.doctor.selection import Selection, glue_preference
+from torchship.judge.explain import no_cuda
+from torchship.judge.records import Device, Driver, RecordError, file_name, parse_file_name
+from torchship.judge.selection import Selection, glue_preference
 
 CLIENT = PROJECT._replace(kernels=(), has_cuda_glue=True, is_stable=False)
 PATHS = [

@@ -16,9 +16,10 @@ import pytest
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import judge_file, probe_runtime
-from torchship.doctor.records import UNKNOWN
-from torchship.doctor.torch_probe import release
+from torchship.doctor import judge_file
+from torchship.judge import probe_runtime
+from torchship.judge.records import UNKNOWN
+from torchship.judge.torch_probe import release
 
 Doctor = Callable[..., subprocess.CompletedProcess[str]]
 SYMBOL = "_ZN2at6Tensor3addEv"
@@ -56,7 +57,7 @@ def doctor(site: Path) -> Doctor:
     def run(*arguments: str, nobody: bool = False) -> subprocess.CompletedProcess[str]:
         code = (
             "import sys; from torchship.doctor.command import main;"
-            "from torchship.doctor.project import NOBODY;"
+            "from torchship.judge.project import NOBODY;"
             "code = main(NOBODY, sys.argv[1:]); assert 'torch' not in sys.modules; sys.exit(code)"
         )
         root = nobody and os.geteuid() == 0
@@ -282,7 +283,7 @@ def test_two_hundred_extensions_take_at_most_twenty_seconds(doctor: Doctor, site
 def test_a_pipe_that_closes_early_is_no_error(site: Path) -> None:
     code = f"import sys; sys.path[:0] = ['{site}', '{REPO}']; " + (
         "from torchship.doctor.command import main;"
-        "from torchship.doctor.project import NOBODY;"
+        "from torchship.judge.project import NOBODY;"
         "sys.exit(main(NOBODY, ['--json']))"
     )
     command = f"'{sys.executable}' -S -c \"{code}\" | true"

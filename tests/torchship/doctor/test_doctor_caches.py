@@ -13,11 +13,12 @@ from environments import add_torch, make_environment, run_doctor
 from shared_objects import shared_object
 from sick_environment import carries_out
 
-from torchship.doctor import caches, codes, cures
-from torchship.doctor.binary import unread
-from torchship.doctor.budget import Budget
-from torchship.doctor.records import Runtime, Verdict
-from torchship.doctor.torch_probe import release
+from torchship.doctor import caches
+from torchship.judge import codes, cures
+from torchship.judge.binary import unread
+from torchship.judge.budget import Budget
+from torchship.judge.records import Runtime, Verdict
+from torchship.judge.torch_probe import release
 
 VERSION = f"py{sys.version_info[0]}{sys.version_info[1]}"
 

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from torchship.doctor import codes
+from torchship.judge import codes
 
 REPO = Path(__file__).resolve().parents[3]
 

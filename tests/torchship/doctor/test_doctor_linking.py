@@ -19,20 +19,14 @@ from sick_environment import SickEnvironment, carries_out
 
 import torchship
 from measurements.linking import cases, draw_linking
-from torchship.doctor import checks, cures, find_torch, judge_file, probe_runtime
-from torchship.doctor.checks import loading
-from torchship.doctor.linker_facts import facts_of
-from torchship.doctor.records import (
-    NOTE,
-    REJECTED,
-    BinaryRecord,
-    Finding,
-    LinkFault,
-    Runtime,
-)
+from torchship.doctor import judge_file
 from torchship.doctor.torch_loading import judge_torch
-from torchship.doctor.torch_probe import read_install
 from torchship.doctor.torch_wheels import absent_wheel
+from torchship.judge import checks, cures, find_torch, probe_runtime
+from torchship.judge.checks import loading
+from torchship.judge.linker_facts import facts_of
+from torchship.judge.records import NOTE, REJECTED, BinaryRecord, Finding, LinkFault, Runtime
+from torchship.judge.torch_probe import read_install
 
 ENGINE = Path(torchship.__file__).parent
 DEBIAN_PYTHON = Path("/usr/bin/python3")
@@ -40,8 +34,9 @@ DEBIAN_PYTHON = Path("/usr/bin/python3")
 JUDGE = """
 import json, sys
 from pathlib import Path
-from engine.doctor import find_torch, judge_file, probe_runtime
+from engine.doctor import judge_file
 from engine.doctor.torch_loading import judge_torch
+from engine.judge import find_torch, probe_runtime
 torch = find_torch(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1] else None
 runtime = probe_runtime(torch, gpu=False)
 verdict = judge_file(Path(sys.argv[2]), runtime) if len(sys.argv) > 2 else judge_torch(runtime)

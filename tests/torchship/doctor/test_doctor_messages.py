@@ -22,9 +22,10 @@ from environments import (
 )
 from shared_objects import shared_object
 
-from torchship.doctor import codes, meaning, messages
+from torchship.doctor import meaning, messages
 from torchship.doctor.demangle import qualified_name
-from torchship.doctor.torch_probe import release
+from torchship.judge import codes
+from torchship.judge.torch_probe import release
 
 sys.path.insert(0, str(REPO / "docs" / "_ext"))
 import code_pages

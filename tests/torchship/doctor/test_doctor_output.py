@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from environments import ABSENT, SYMBOL, add_extension, add_torch, make_environment, run_doctor
 
-from torchship.doctor import codes, cures
-from torchship.doctor.records import REJECTED, Finding, Runtime
 from torchship.doctor.report import Report, notice, print_github, print_markdown, print_text
+from torchship.judge import codes, cures
+from torchship.judge.records import REJECTED, Finding, Runtime
 
 
 @pytest.fixture(scope="module")
@@ -198,9 +198,11 @@ def test_an_allow_list_that_is_missing_is_bad_usage(environment: Path) -> None:
 
 
 def test_the_sources_alone_run_under_any_name(tmp_path: Path) -> None:
-    source = Path(__file__).parents[3] / "torchship" / "doctor"
-    shutil.copytree(source, tmp_path / "any_name", ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-S", "-m", "any_name", "--json", "--python", "/usr"]
+    source = Path(__file__).parents[3] / "torchship"
+    for part in ("doctor", "judge"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source / part, tmp_path / "any_name" / part, ignore=ignored)
+    command = [sys.executable, "-S", "-m", "any_name.doctor", "--json", "--python", "/usr"]
     process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout)["extensions"] == []

@@ -18,12 +18,13 @@ from environments import (
 from made_facts import make_runtime, make_torch
 from shared_objects import gpu_object, shared_object
 
-from torchship.doctor import codes, packages, probe_runtime
-from torchship.doctor.binary import read_binary
-from torchship.doctor.checks.miscompiled import check_miscompiled
-from torchship.doctor.records import Device, Owner, Runtime
-from torchship.doctor.torch_probe import read_install
-from torchship.doctor.wheel_tags import fits_python
+from torchship.doctor import packages
+from torchship.judge import codes, probe_runtime
+from torchship.judge.binary import read_binary
+from torchship.judge.checks.miscompiled import check_miscompiled
+from torchship.judge.python_tags import fits_python
+from torchship.judge.records import Device, Owner, Runtime
+from torchship.judge.torch_probe import read_install
 
 
 @pytest.fixture

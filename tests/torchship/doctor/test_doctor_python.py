@@ -21,7 +21,7 @@ from environments import (
     run_doctor,
 )
 
-from torchship.doctor import interpreter
+from torchship.doctor import pythons
 
 PROBE = REPO / "torchship" / "doctor" / "python_probe.py"
 
@@ -80,14 +80,14 @@ def test_the_probe_is_valid_for_python_3_7() -> None:
 def test_what_the_environment_prints_and_leaves_running_does_not_disturb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interpreter, "_SECONDS", 4.0)  # which the child outlives
+    monkeypatch.setattr(pythons, "_SECONDS", 4.0)  # which the child outlives
     site = make_environment(tmp_path / "env")
     add_torch(site)
     child = "subprocess.Popen(['sleep', '60'], start_new_session=False)"
     noise = "print('torch-doctor-probe:{\"executable\": 1}', flush=True)"
     (site / "hostile.pth").write_text(f"import subprocess; {child}; {noise}\n")
     before = time.monotonic()
-    assert interpreter.ask(str(tmp_path / "env")).torch == site / "torch"
+    assert pythons.ask(str(tmp_path / "env")).torch == site / "torch"
     assert time.monotonic() - before < 30
 
 
@@ -98,12 +98,12 @@ def test_what_the_environment_prints_and_leaves_running_does_not_disturb(
 def test_an_environment_that_hangs_or_floods_is_given_up(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interpreter, "_SECONDS", 1.0)
+    monkeypatch.setattr(pythons, "_SECONDS", 1.0)
     site = make_environment(tmp_path / "env")
     (site / "hostile.pth").write_text(line + "\n")
     before = time.monotonic()
-    with pytest.raises(interpreter.InterpreterError, match="--python"):
-        interpreter.ask(str(tmp_path / "env"))
+    with pytest.raises(pythons.InterpreterError, match="--python"):
+        pythons.ask(str(tmp_path / "env"))
     assert time.monotonic() - before < 10
 
 
@@ -122,7 +122,7 @@ def test_the_folder_in_which_the_doctor_runs_is_not_searched(tmp_path: Path) -> 
     here = Path.cwd()
     os.chdir(tmp_path)
     try:
-        assert interpreter.ask(str(tmp_path / "env")).torch is None
+        assert pythons.ask(str(tmp_path / "env")).torch is None
     finally:
         os.chdir(here)
 
@@ -133,9 +133,9 @@ def test_an_active_environment_is_found_but_not_the_doctors_own(tmp_path: Path) 
     path = f"{tmp_path}/own/bin:{tmp_path}/env/bin"
     own = str(tmp_path / "own")
     expected = str(tmp_path / "env" / "bin" / "python")
-    assert interpreter.active_python({"VIRTUAL_ENV": str(tmp_path / "env")}, own) == expected
-    assert interpreter.active_python({"VIRTUAL_ENV": own, "PATH": path}, own) == expected
-    assert interpreter.active_python({"PATH": f"{tmp_path}/own/bin"}, own) is None
+    assert pythons.active_python({"VIRTUAL_ENV": str(tmp_path / "env")}, own) == expected
+    assert pythons.active_python({"VIRTUAL_ENV": own, "PATH": path}, own) == expected
+    assert pythons.active_python({"PATH": f"{tmp_path}/own/bin"}, own) is None
 
 
 @pytest.mark.parametrize(("name", "torch"), [("torch-doctor", "2.9.1"), ("other", None)])

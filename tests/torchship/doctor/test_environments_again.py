@@ -15,7 +15,7 @@ from measurements.environments import outcomes
 from measurements.environments.cases import Case, read
 from measurements.environments.environment import Environment
 from measurements.environments.linked_base import link_base
-from torchship.doctor.torch_probe import find_torch
+from torchship.judge.torch_probe import find_torch
 
 STORED = {outcome.name: outcome for outcome in outcomes.load().outcomes}
 #: Cases that compile operators are left out: torch's headers take half a minute each.

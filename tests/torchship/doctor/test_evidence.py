@@ -11,18 +11,11 @@ import pytest
 from made_facts import make_runtime
 from shared_objects import fake_torch, shared_object
 
-from torchship.doctor import (
-    TorchNotFoundError,
-    Verdict,
-    codes,
-    faults,
-    judge,
-    judge_file,
-    probe_runtime,
-)
+from torchship.doctor import judge_file
 from torchship.doctor.owner import _index
-from torchship.doctor.records import BinaryRecord, Owner
-from torchship.doctor.torch_probe import TorchShadowedError, find_torch, read_install
+from torchship.judge import TorchNotFoundError, Verdict, codes, faults, judge, probe_runtime
+from torchship.judge.records import BinaryRecord, Owner
+from torchship.judge.torch_probe import TorchShadowedError, find_torch, read_install
 
 ADD = "_ZN2at6Tensor3addEv"
 #: A symbol of torch 2.13 and every later measured one, which have one class layout.

@@ -10,7 +10,7 @@ import pytest
 from made_facts import make_cuda, make_torch
 from shipped_facts import PROJECT, make_runtime
 
-from torchship.doctor import (
+from torchship.judge import (
     BinaryRecord,
     Environment,
     Runtime,
@@ -20,7 +20,7 @@ from torchship.doctor import (
     judge,
     support,
 )
-from torchship.doctor.records import Device, Driver, Owner
+from torchship.judge.records import Device, Driver, Owner
 
 PIP = Environment("pip")
 CONDA = Environment("conda")

@@ -11,7 +11,7 @@ import pytest
 from environments import SYMBOL, add_extension, add_torch, make_environment, run_doctor
 from sick_environment import REPO, carries_out
 
-from torchship.doctor import codes, cures
+from torchship.judge import codes, cures
 
 SAFE_PATH = "export PYTHONSAFEPATH=1"
 

@@ -22,10 +22,11 @@ from made_facts import make_runtime, make_torch
 from shared_objects import shared_object
 from sick_environment import carries_out
 
-from torchship.doctor import codes, cures, judge_file, mounts
-from torchship.doctor.elf import Elf, ElfError
+from torchship.doctor import judge_file
 from torchship.doctor.families import families, of_other_cudas
 from torchship.doctor.imports import surely_imported
+from torchship.judge import codes, cures, mounts
+from torchship.judge.elf import Elf, ElfError
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ import pytest
 from environments import add_extension, add_torch, make_environment, run_doctor
 from shared_objects import shared_object
 
-from torchship.doctor import fixes, interpreter, python_probe, system_packages
-from torchship.doctor.binary import read_binary
+from torchship.doctor import python_probe, pythons
 from torchship.doctor.native_imports import absent_imports
+from torchship.judge import fixes, interpreter, system_packages
+from torchship.judge.binary import read_binary
 
 SOURCE = """
 #include <Python.h>
@@ -92,7 +93,7 @@ def test_a_helper_of_its_package_that_imports_what_is_missing_counts(tmp_path: P
 def test_a_text_that_only_holds_the_name_is_no_import(
     tmp_path: Path, constant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interpreter, "missing_modules", lambda: ("sqlite3", "_C"))
+    monkeypatch.setattr(pythons, "missing_modules", lambda: ("sqlite3", "_C"))
     path = make_module(tmp_path, constant)
     assert absent_imports(read_binary(path), None) == ()
 
@@ -100,7 +101,7 @@ def test_a_text_that_only_holds_the_name_is_no_import(
 def test_a_module_that_imports_nothing_needs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interpreter, "missing_modules", lambda: ("sqlite3",))
+    monkeypatch.setattr(pythons, "missing_modules", lambda: ("sqlite3",))
     source = SOURCE.replace("PyImport_ImportModule", "PyUnicode_FromString")
     path = make_module(tmp_path, "sqlite3", source=source)
     assert absent_imports(read_binary(path), None) == ()
@@ -110,7 +111,7 @@ def test_a_name_that_is_the_end_of_another_text_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A linker keeps one text for both."""
-    monkeypatch.setattr(interpreter, "missing_modules", lambda: ("sqlite3",))
+    monkeypatch.setattr(pythons, "missing_modules", lambda: ("sqlite3",))
     path = make_module(tmp_path, "this needs sqlite3")
     assert absent_imports(read_binary(path), None) == ("import sqlite3",)
 
@@ -118,9 +119,9 @@ def test_a_name_that_is_the_end_of_another_text_is_found(
 @pytest.mark.parametrize("module", ["_bz2", "_ctypes", "_lzma", "_sqlite3", "_ssl", "zlib"])
 def test_the_probe_tells_the_modules_that_a_build_lacks(tmp_path: Path, module: str) -> None:
     site = make_environment(tmp_path / "env")
-    before = interpreter.ask(str(tmp_path / "env")).missing_modules
+    before = pythons.ask(str(tmp_path / "env")).missing_modules
     take_away(site, module)
-    after = interpreter.ask(str(tmp_path / "env")).missing_modules
+    after = pythons.ask(str(tmp_path / "env")).missing_modules
     users = {name for name, part in python_probe.OPTIONAL_MODULES.items() if part == module}
     assert {*after} - {*before} == {module, *users}
 

@@ -12,10 +12,11 @@ from made_facts import make_runtime, make_torch
 from shared_objects import ERROR_NEW, fake_torch, shared_object
 from sick_environment import REPO, SickEnvironment, carries_out
 
-from torchship.doctor import codes, cures, judge_file
+from torchship.doctor import judge_file
 from torchship.doctor.meaning import Diagnosis, diagnose
-from torchship.doctor.records import NOWHERE, Finding, TorchInstall
-from torchship.doctor.torch_probe import find_torch
+from torchship.judge import codes, cures
+from torchship.judge.records import NOWHERE, Finding, TorchInstall
+from torchship.judge.torch_probe import find_torch
 
 ADD = "_ZN2at6Tensor3addEv"
 ABSENT = "_ZN2at6absentEv"

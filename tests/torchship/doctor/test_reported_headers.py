@@ -6,7 +6,7 @@ import pytest
 
 from measurements.environments import outcomes
 from measurements.environments.headers import Headers, load
-from torchship.doctor import judge
+from torchship.judge import judge
 
 HEADERS = load()
 

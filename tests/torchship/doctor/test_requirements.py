@@ -9,8 +9,8 @@ from made_facts import make_runtime, make_torch
 from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.doctor import cures
 from torchship.doctor.requirements import holds
+from torchship.judge import cures
 
 ADD = "_ZN2at6Tensor3addEv"
 OPENS = "import ctypes, pathlib\nctypes.CDLL(str(pathlib.Path('libcudnn.so.9')))\n"

@@ -13,8 +13,8 @@ from made_facts import make_runtime
 from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.doctor import BinaryRecord, Environment, cures, fixes, system_packages
-from torchship.doctor.records import Owner
+from torchship.judge import BinaryRecord, Environment, cures, fixes, system_packages
+from torchship.judge.records import Owner
 
 ADD = "_ZN2at6Tensor3addEv"
 

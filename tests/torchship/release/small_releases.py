@@ -184,7 +184,12 @@ def make_release(
         describe_artefact(dist, path.relative_to(dist).as_posix(), kind, ["stable210-cpu"])
         for kind, path in (("fat", fat), ("thin", thin), ("conda", conda))
     ]
-    cells = {"stable210-cpu": CellEntry(state="done", torch="2.13.0", wheel=artefacts[1].path)}
+    sdist = make_sdist(dist / f"{shape.name}-{VERSION}.tar.gz", shape=shape)
+    artefacts.append(describe_artefact(dist, sdist.name, "sdist"))
+    cell = CellEntry(
+        state="done", torch="2.13.0", wheel=artefacts[1].path, binaries=sorted(objects)
+    )
+    cells = {"stable210-cpu": cell}
     binaries = {name: describe_binary(data) for name, data in objects.items()}
     clean = make_clean_manifest(cells, artefacts, shape=shape)
     manifest = clean.model_copy(update={"binaries": binaries, **changes})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shared_objects import ERROR_NEW, ERROR_OLD, GLUE_RECORD, KERNELS_RECORD, shared_object
 
-from torchship.doctor.binary import read_binary
+from torchship.judge.binary import read_binary
 from torchship.release.audit import gates, too_new
 from torchship.release.cells import all_cells
 

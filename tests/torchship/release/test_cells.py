@@ -9,7 +9,7 @@ import pytest
 from packaging.version import Version
 
 from torchship.builder import HostCompiler
-from torchship.doctor.records import TorchInstall, VariantName
+from torchship.judge.records import TorchInstall, VariantName
 from torchship.release import ReleaseError
 from torchship.release.cells import all_cells, required, select
 from torchship.release.host import Host, host_cell, obstacle
@@ -70,6 +70,12 @@ def test_optional_is_what_no_torch_on_pypi_loads(matrix) -> None:
     ]
     assert not flavours & {(c.torch_minor, c.cxx11_abi) for c in optional}
     assert len(required(matrix)) == len(all_cells(matrix)) - len(optional) == 15
+
+
+@pytest.mark.parametrize("selector", ["newest", "oldest"])
+def test_without_aten_cells_the_newest_and_the_oldest_are_the_stable_ones(matrix, selector) -> None:
+    stable = [c for c in all_cells(matrix) if c.stable]
+    assert select(stable, [selector]) == stable
 
 
 def test_a_pattern_selects_in_the_matrix_order(matrix) -> None:

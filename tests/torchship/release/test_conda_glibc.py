@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from torchship.doctor.binary import read_binary
-from torchship.doctor.records import dotted
+from torchship.judge.binary import read_binary
+from torchship.judge.records import dotted
 from torchship.release import conda_commands
 from torchship.release.bootstrap import sysroot as bootstrap_sysroot
 from torchship.release.conda_stubs import write_channel

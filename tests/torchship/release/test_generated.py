@@ -71,7 +71,7 @@ def run_python(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, env=env, cwd=checkout, capture_output=True, text=True)
 
 
-OLD_RECORD = "from .engine.doctor.project import Project\nProject(old=1)\n"
+OLD_RECORD = "from .engine.judge.project import Project\nProject(old=1)\n"
 
 
 @pytest.mark.parametrize("record", [None, OLD_RECORD])
@@ -113,7 +113,7 @@ def test_an_import_of_the_tool_has_no_effect(checkout) -> None:
 def test_the_record_in_the_package_is_that_of_the_tool(matrix) -> None:
     namespace: dict[str, object] = {}
     record = project_record(matrix).replace("from ._version import __version__", "")
-    record = record.replace("from .engine.doctor", "from torchship.doctor")
+    record = record.replace("from .engine.judge", "from torchship.judge")
     exec(record, namespace | {"__version__": PROJECT.version, "__file__": "x"}, namespace)
     expected = make_project(matrix, CHECKOUT)
     assert namespace["PROJECT"]._replace(folder=expected.folder) == expected

@@ -131,7 +131,6 @@ def test_the_hash_of_a_binary_is_that_of_the_packed_one(
     binaries = parse(dist / "manifest.json").binaries
     data = objects["kernels-cpu.so"]
     assert binaries["kernels-cpu.so"].sha256 == hashlib.sha256(data).hexdigest()
-    assert binaries["kernels-cpu.so"].record == record_of("kernels-cpu.so")
 
 
 def test_a_binary_that_no_manifest_knows_is_refused(
@@ -139,7 +138,9 @@ def test_a_binary_that_no_manifest_knows_is_refused(
 ) -> None:
     wrong = {name: describe_binary(b"other") for name in ("glue-stable210.so", "kernels-cpu.so")}
     make_manifest(tmp_path / "0", matrix, {"stable210-cpu": "done"}, objects, binaries=wrong)
-    with pytest.raises(ReleaseError, match="no manifest has the hash"):
+    with pytest.raises(
+        ReleaseError, match=r"holds another tiny_client/lib/.* than the manifest says"
+    ):
         merge([tmp_path / "0"], console, own_settings)
     assert not (dist / "manifest.json").exists()
 

@@ -1,4 +1,4 @@
-"""A release that went wrong is taken back: yanked, or its metadata corrected; no file changes."""
+"""A release that went wrong is taken back: yanked; no file changes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from machines import machine
@@ -15,14 +16,17 @@ from small_wheels import make_wheel
 
 pytest.importorskip("rattler")
 
-from torchship.release import ReleaseError, conda_commands, take_back
+from torchship.release import ReleaseError, conda_commands, take_back, upload
 from torchship.release.__main__ import main
 from torchship.release.conda_format import write_package
 from torchship.release.pack_steps import write_index
 from torchship.release.schema import Tool
 from torchship.release.store import digest
-from torchship.release.take_back import hotfix, yank
-from torchship.release.taken_back import NAME, REVOKED
+from torchship.release.take_back import yank
+from torchship.release.taken_back import NAME
+
+if TYPE_CHECKING:
+    import rattler
 
 OLD = "0.1.0"
 NEW = "0.2.0"
@@ -57,17 +61,11 @@ def public(tmp_path, monkeypatch, conda_worker) -> Path:
     return folder
 
 
-def index_of(public: Path) -> dict[str, dict[str, object]]:
-    repodata = json.loads((public / "channel" / "linux-64" / "repodata.json").read_text())
-    packages: dict[str, dict[str, object]] = repodata["packages.conda"]
-    return packages
-
-
-def solve(public: Path, *specs: str) -> dict[str, str]:
-    """The versions that a solver takes, by name."""
+def solve_records(public: Path, *specs: str) -> list[rattler.RepoDataRecord]:
+    """The packages that a solver takes."""
     import rattler
 
-    records = asyncio.run(
+    return asyncio.run(
         rattler.solve(
             sources=[rattler.Channel((public / "channel").as_uri())],
             specs=list(specs),
@@ -76,6 +74,11 @@ def solve(public: Path, *specs: str) -> dict[str, str]:
             virtual_packages=machine(),
         )
     )
+
+
+def solve(public: Path, *specs: str) -> dict[str, str]:
+    """The versions that a solver takes, by name."""
+    records = solve_records(public, *specs)
     return {record.name.normalized: str(record.version) for record in records}
 
 
@@ -89,10 +92,27 @@ def test_solvers_pass_over_a_yanked_version(public, settings, console) -> None:
     assert solve(public, "tiny-client")["tiny-client"] == NEW
     yank(NEW, public, settings, console, reason="wrong gradients")
     assert solve(public, "tiny-client")["tiny-client"] == OLD
-    assert index_of(public)["tiny-client-0.2.0-cpu_0.conda"]["depends"] == [
-        "pytorch >=2.10",
-        REVOKED,
-    ]
+
+
+def test_a_yanked_package_still_installs_by_its_address(
+    public, settings, console, tmp_path
+) -> None:
+    """As from a lock file."""
+    import rattler
+
+    record = next(r for r in solve_records(public, "tiny-client") if str(r.version) == NEW)
+    yank(NEW, public, settings, console, reason="wrong gradients")
+    prefix = tmp_path / "prefix"
+    asyncio.run(
+        rattler.install(
+            records=[record],
+            target_prefix=str(prefix),
+            cache_dir=tmp_path / "packages",
+            show_progress=False,
+        )
+    )
+    (installed,) = prefix.glob("conda-meta/*.json")
+    assert json.loads(installed.read_text())["version"] == NEW
 
 
 def test_pip_passes_over_a_yanked_version_unless_it_is_pinned(public, settings, console) -> None:
@@ -127,35 +147,18 @@ def test_a_version_that_is_not_there_is_not_yanked(public, settings, console) ->
     assert not (public / NAME).exists()
 
 
-def write_fixes(folder: Path, **fixes: object) -> Path:
-    path = folder / "fixes.json"
-    path.write_text(json.dumps(fixes))
-    return path
-
-
-@pytest.fixture
-def bound(tmp_path) -> Path:
-    """The fix of packages that forgot an upper bound."""
-    fix = {"depends": ["pytorch >=2.10,<2.15"]}
-    return write_fixes(tmp_path, **{"tiny-client-0.[12].0-*": fix})
-
-
-def test_solvers_see_the_corrected_metadata(public, settings, console, bound) -> None:
-    assert solve(public, "tiny-client") == {"tiny-client": NEW, "pytorch": "2.15.0"}
-    hotfix(bound, public, settings, console)
-    assert solve(public, "tiny-client") == {"tiny-client": NEW, "pytorch": "2.13.0"}
-    assert "tiny-client-0.1.0-cpu_0.conda, tiny-client-0.2.0-cpu_0.conda" in console.export_text()
-
-
-def test_a_later_upload_keeps_what_was_taken_back(
-    public, settings, console, bound, conda_worker
-) -> None:
-    hotfix(bound, public, settings, console)
+def test_a_later_upload_keeps_what_was_taken_back(public, settings, console, conda_worker) -> None:
     yank(NEW, public, settings, console, reason="wrong gradients")
     conda_worker(conda_commands.index(public / "channel", []))
-    packages = index_of(public)
-    assert packages["tiny-client-0.1.0-cpu_0.conda"]["depends"] == ["pytorch >=2.10,<2.15"]
-    assert packages["tiny-client-0.2.0-cpu_0.conda"]["depends"] == ["pytorch >=2.10,<2.15", REVOKED]
+    assert solve(public, "tiny-client")["tiny-client"] == OLD
+
+
+def test_an_upload_after_a_yank_finds_the_index_whole(public, settings, console) -> None:
+    yank(NEW, public, settings, console, reason="wrong gradients")
+    upload._refuse_old_index(public, "0.3.0")
+    make_package(public / "channel", "tiny-client", "0.2.5", [])
+    with pytest.raises(ReleaseError, match=r"lacks tiny-client-0\.2\.5"):
+        upload._refuse_old_index(public, "0.3.0")
 
 
 def test_an_upload_takes_back_what_is_deleted_from_the_list(
@@ -165,22 +168,6 @@ def test_an_upload_takes_back_what_is_deleted_from_the_list(
     (public / NAME).unlink()
     conda_worker(conda_commands.index(public / "channel", []))
     assert solve(public, "tiny-client")["tiny-client"] == NEW
-
-
-@pytest.mark.parametrize(
-    ("fixes", "sentence"),
-    [
-        ({"tiny-client-9.9.9-*": {"depends": []}}, "tiny-client-9.9.9-* fits no package"),
-        ({"tiny-client-0.1.0-*": {"license": "MIT"}}, "says nothing that can be applied"),
-        ({"tiny-client-0.1.0-*": {"depends": "pytorch"}}, "says nothing that can be applied"),
-    ],
-)
-def test_a_fix_that_fixes_nothing_is_refused(
-    public, settings, console, tmp_path, fixes, sentence
-) -> None:
-    with pytest.raises(ReleaseError, match=sentence.replace("*", r"\*")):
-        hotfix(write_fixes(tmp_path, **fixes), public, settings, console)
-    assert not (public / NAME).exists()
 
 
 def test_a_list_that_cannot_be_read_stops_the_command(public, settings, console) -> None:
@@ -196,8 +183,8 @@ def test_a_list_that_cannot_be_read_stops_the_command(public, settings, console)
         (["--yank", NEW, "--folder", "."], "--yank needs --reason TEXT"),
         (["--yank", NEW, "--folder", ".", "--reason", " "], "--yank needs --reason TEXT"),
         (["--yank", "", "--folder", "."], "--yank: got an empty text"),
-        (["--hotfix", "f.json", "--folder", "nowhere"], "nowhere is no folder"),
-        (["--yank", NEW, "--hotfix", "f.json"], "are commands of their own"),
+        (["--yank", NEW, "--folder", "nowhere", "--reason", "r"], "nowhere is no folder"),
+        (["--yank", NEW, "--write-generated"], "are commands of their own"),
         (["--yank", NEW, "--dry-run"], "--yank does nothing with --dry-run"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_field_counts_with_all_that_it_holds_not_with_its_name_alone(world) ->
     assert world.runs == ["a"]
 
 
-@pytest.mark.parametrize("edited", ["torchship/release/wheels.py", "torchship/doctor/elf.py"])
+@pytest.mark.parametrize("edited", ["torchship/release/wheels.py", "torchship/judge/elf.py"])
 def test_changed_code_is_done_again(world, monkeypatch, edited) -> None:
     """The tool's code, and the engine's, which it calls."""
     assert REPO / edited in store.code()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from package_indexes import account, pip_install, serve_index
 from rich.console import Console
-from small_releases import MANYLINUX, make_release, small_objects
+from small_releases import MANYLINUX, describe_artefact, make_release, small_objects
 from small_wheels import SMALL, make_sdist, make_wheel
 
 from torchship.project.placeholders import find_placeholders
@@ -26,6 +26,8 @@ from torchship.release.upload import upload
 from torchship.release.wheels import read_wheel
 
 pytest.importorskip("twine")
+
+SDIST = "tiny_client-0.1.0.tar.gz"
 
 pytestmark = pytest.mark.usefixtures("no_placeholders")
 
@@ -71,7 +73,7 @@ def console() -> Console:
 def test_a_whole_wheel_reaches_the_repository(dist, repository, own_settings) -> None:
     manifest = make_release(dist)
     assert upload("pypi", own_settings, console(), dry_run=False) == 0
-    assert repository == [manifest.fat.path]
+    assert repository == [manifest.fat.path, SDIST]
 
 
 def test_pip_installs_by_name_what_was_uploaded(dist, tmp_path, monkeypatch, own_settings) -> None:
@@ -90,7 +92,7 @@ def test_what_no_torch_on_pypi_loads_stops_no_upload(dist, repository, own_setti
     optional = {"missing": {"aten24-abi1-cpu": "no such torch"}, "optional": ["aten24-abi1-cpu"]}
     manifest = make_release(dist, **optional)
     assert upload("pypi", own_settings, console(), dry_run=False) == 0
-    assert repository == [manifest.fat.path]
+    assert repository == [manifest.fat.path, SDIST]
 
 
 def test_a_dry_run_checks_and_uploads_nothing(dist, repository, own_settings) -> None:
@@ -208,11 +210,11 @@ def test_a_variable_leads_no_upload_to_an_index_that_was_not_asked(
 
 
 def with_sdist(dist: Path, files: dict[str, bytes]) -> None:
-    """Adds a source distribution to a release, with these files besides its own."""
+    """Replaces the source distribution of a release; the manifest has its hash."""
     manifest = parse(dist / "manifest.json")
-    path = make_sdist(dist / "tiny_client-0.1.0.tar.gz", files)
-    sdist = Artefact(path=path.name, kind="sdist", sha256=digest(path), size=path.stat().st_size)
-    artefacts = [*manifest.artefacts, sdist]
+    make_sdist(dist / SDIST, files)
+    others = [artefact for artefact in manifest.artefacts if artefact.kind != "sdist"]
+    artefacts = [*others, describe_artefact(dist, SDIST, "sdist")]
     write(manifest.model_copy(update={"artefacts": artefacts}), dist / "manifest.json")
 
 
@@ -304,7 +306,7 @@ def test_a_failed_optional_cell_stops_no_upload(dist, repository, own_settings) 
         manifest.model_copy(update={"cells": cells, "optional": optional}), dist / "manifest.json"
     )
     assert upload("pypi", own_settings, console(), dry_run=False) == 0
-    assert repository == [manifest.fat.path]
+    assert repository == [manifest.fat.path, SDIST]
 
 
 # Anaconda.

@@ -19,7 +19,7 @@ from shared_objects import KERNELS_RECORD, shared_object
 from small_client import PROJECT
 from small_wheels import EPOCH, TAG, make_wheel
 
-from torchship.doctor.binary import read_binary
+from torchship.judge.binary import read_binary
 from torchship.release import ReleaseError, pack_steps
 from torchship.release.pack_steps import (
     check_binaries,

@@ -15,7 +15,7 @@ from made_facts import make_glue, make_runtime, make_torch
 from processes import clean_environment
 from shared_objects import fake_torch, shared_object
 
-from torchship.doctor import faults, judge, render
+from torchship.judge import faults, judge, render
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Copy = Callable[..., Path]

@@ -17,15 +17,7 @@ from shared_objects import KERNELS_RECORD, shared_object
 from small_client import PROJECT
 from small_clients import loader_of
 
-from torchship.doctor import (
-    BinaryRecord,
-    Driver,
-    Finding,
-    Verdict,
-    driver_probe,
-    faults,
-    find_torch,
-)
+from torchship.judge import BinaryRecord, Driver, Finding, Verdict, driver_probe, faults, find_torch
 from torchship.runtime.loader import BinariesCudaError, describe
 
 #: Of kernels that the package's glue takes.
@@ -111,13 +103,11 @@ def test_an_import_that_succeeds_imports_no_code_for_failures(
 ) -> None:
     if find_torch().cuda is not None:
         pytest.skip("a package without CUDA kernels explains that beside a CUDA build of torch")
-    code = (
-        "import sys, tiny_client; print([name for name in sys.modules if 'engine.doctor' in name])"
-    )
+    code = "import sys, tiny_client; print([name for name in sys.modules if '.engine.' in name])"
     names = run_code(package_copy(), code).stdout
-    assert "doctor.judgement" in names
+    assert "judge.judgement" in names
     for unwanted in ("explain", "render", "driver_probe", "linking", "fatbin"):
-        assert f"doctor.{unwanted}'" not in names
+        assert f"judge.{unwanted}'" not in names
 
 
 def test_an_import_without_operators_for_autocast_imports_no_code_for_it(

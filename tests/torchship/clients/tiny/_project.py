@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ._version import __version__
-from .engine.doctor.project import Project
+from .engine.judge.project import Project
 
 PROJECT = Project(
     distribution="tiny-client",

@@ -11,17 +11,7 @@ from . import interpreter
 from .checks.cuda import driver_cuda
 from .cures import Cure
 from .project import Record
-from .records import (
-    NOTE,
-    OK,
-    REJECTED,
-    UNKNOWN,
-    Finding,
-    Runtime,
-    TorchInstall,
-    Verdict,
-    dotted,
-)
+from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, TorchInstall, Verdict, dotted
 from .selection import Selection
 from .text import printable
 

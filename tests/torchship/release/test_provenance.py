@@ -1,4 +1,4 @@
-"""`--merge` reads what it merges: a manifest that says something else is refused."""
+"""What a merge makes holds the files of one commit, and nothing else."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 from shared_objects import shared_object
 from small_checkout import SETTINGS
-from small_releases import describe_artefact, make_manifest, record_of
+from small_releases import COMMIT, make_manifest, record_of
 from small_wheels import EPOCH, make_sdist, make_wheel
 
 from torchship.release import ReleaseError, provenance
-from torchship.release.cells import all_cells
 from torchship.release.manifest import parse
 from torchship.release.merge import merge
 from torchship.release.provenance import (
@@ -107,44 +106,14 @@ def test_a_shard_as_a_run_leaves_it_is_merged(shard, try_merge, console) -> None
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"git_commit": "d" * 40}, f"its record has git_commit {'d' * 40}"),
-        ({"version": "9.9.9"}, "its record has version 9.9.9"),
-        ({"name": "cuda13"}, "its record says kernels cuda13"),
-        (None, "carries no build record"),
+        ({"git_commit": "d" * 40}, f"holds binaries of commit {COMMIT}, {'d' * 40}"),
+        (None, "has no build record"),
     ],
 )
-def test_a_binary_that_is_not_what_its_manifest_says_is_refused(
-    changes, reason, shard, try_merge, tmp_path
-) -> None:
+def test_a_binary_of_another_commit_is_refused(changes, reason, shard, try_merge, tmp_path) -> None:
     record = None if changes is None else record_of(CPU, **changes)
     replace_binary(shard, shared_object(tmp_path / "x" / CPU, record=record).read_bytes())
     with pytest.raises(ReleaseError, match=reason):
-        try_merge(shard)
-
-
-def test_what_is_no_binary_is_refused(shard, try_merge) -> None:
-    replace_binary(shard, b"forged")
-    with pytest.raises(ReleaseError, match=CPU):
-        try_merge(shard)
-
-
-def test_cells_that_share_one_wheel_are_refused(matrix, shard, try_merge) -> None:
-    """Fifteen forged cells would make a wheel that calls itself whole."""
-    entry = parse(shard / "manifest.json").cells[CELL].model_dump()
-    cells = {cell.name: entry for cell in all_cells(matrix)}
-    forge(shard, cells=cells)
-    with pytest.raises(ReleaseError, match=r"aten24-abi0-cpu: .* holds glue-stable210\.so"):
-        try_merge(shard)
-
-
-def test_a_conda_package_that_no_cell_made_is_refused(shard, try_merge) -> None:
-    package = shard / "channel" / "linux-64" / "evil-1-0.conda"
-    package.parent.mkdir(parents=True)
-    package.write_bytes(b"evil")
-    extra = describe_artefact(shard, package.relative_to(shard).as_posix(), "conda", [CELL])
-    manifest = json.loads((shard / "manifest.json").read_text())
-    forge(shard, artefacts=[*manifest["artefacts"], extra.model_dump()])
-    with pytest.raises(ReleaseError, match=r"evil-1-0\.conda belongs to no cell"):
         try_merge(shard)
 
 
@@ -254,7 +223,7 @@ def test_what_is_no_commit_here_is_known_to_be_none(commit, checkout) -> None:
 def test_a_shard_without_a_source_distribution_is_refused(shard, try_merge) -> None:
     manifest = json.loads((shard / "manifest.json").read_text())
     forge(shard, artefacts=[a for a in manifest["artefacts"] if a["kind"] != "sdist"])
-    with pytest.raises(ReleaseError, match="has 0 source distributions, needs one"):
+    with pytest.raises(ReleaseError, match="there are 0 source distributions, needs one"):
         try_merge(shard)
 
 
@@ -312,7 +281,6 @@ def test_a_source_distribution_that_unpacks_to_more_than_the_limit_is_refused(
             r"holds tiny_client-0\.1\.0\.data/scripts/pip",
         ),
         ({"tiny_client/engine/evil.py": b""}, {}, r"holds tiny_client/engine/evil\.py"),
-        ({"tiny_client/lib/libevil.so.1": b""}, {}, r"holds .*libevil\.so\.1"),
         ({}, {"entry_points.txt": b"[console_scripts]"}, r"entry_points\.txt in its metadata"),
     ],
 )
@@ -327,11 +295,11 @@ def test_a_wheel_with_a_file_that_is_not_in_the_source_distribution_is_refused(
 
 def test_a_wheel_holds_the_engine_and_the_sources_of_the_source_distribution() -> None:
     sources = {
-        "torchship/doctor/x.py": b"x",
+        "torchship/judge/x.py": b"x",
         "csrc/ops/x.cpp": b"x",
         "tiny_client.egg-info/entry_points.txt": b"e",
     }
-    files = {"tiny_client/engine/doctor/x.py": b"x", "tiny_client/csrc/ops/x.cpp": b"x"}
+    files = {"tiny_client/engine/judge/x.py": b"x", "tiny_client/csrc/ops/x.cpp": b"x"}
     info = {"METADATA": b"", "WHEEL": b"", "licenses/LICENSE": b"", "entry_points.txt": b"e"}
     wheel = Wheel("tiny_client", "0.1.0", "py3-none-any", files, info)
     assert list(wheel_problems(wheel, sources, SETTINGS.project)) == []
@@ -340,11 +308,11 @@ def test_a_wheel_holds_the_engine_and_the_sources_of_the_source_distribution() -
 def test_sources_that_name_the_engine_get_that_of_this_tool() -> None:
     """The repository of a client holds no copy of the engine."""
     engine = Path(provenance.__file__).parents[1]
-    content = (engine / "doctor" / "elf.py").read_bytes()
-    files = {"tiny_client/engine/doctor/elf.py": content, "tiny_client/engine/doctor/text.py": b"x"}
+    content = (engine / "judge" / "elf.py").read_bytes()
+    files = {"tiny_client/engine/judge/elf.py": content, "tiny_client/engine/judge/text.py": b"x"}
     wheel = Wheel("tiny_client", "0.1.0", "py3-none-any", files, {})
     (problem,) = wheel_problems(wheel, {}, SETTINGS.project)
-    assert "another tiny_client/engine/doctor/text.py" in problem
+    assert "another tiny_client/engine/judge/text.py" in problem
 
 
 # Cells that failed after they were packed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import codes, cures, faults, fixes, support
+from ..python_tags import FIRST_WITH_ABI3T, fits_python
 from ..records import (
     NOTE,
     OK,
@@ -17,10 +18,11 @@ from ..records import (
     dotted,
 )
 from ..text import printable, some
-from ..wheel_tags import FIRST_WITH_ABI3T, fits_python
 
 #: How the tags of modules for other implementations than CPython start.
 _OTHER_IMPLEMENTATIONS = ("pypy", "graalpy", "graalpython", "cp3")
+#: The one package that is no part of Python and for whose import an object is searched.
+_NUMPY = "numpy"
 STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py", "import ")
 
 
@@ -226,9 +228,7 @@ def _any_python(interpreter: str) -> Finding:
 
 
 def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Finding:
-    from ..python_probe import OPTIONAL_MODULES  # an import of the package does not need it
-
-    if package in OPTIONAL_MODULES:
+    if package != _NUMPY:
         return _missing_of_standard_library(binary, package)
     return Finding(
         dimension="python",

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 from .. import codes, faults, fixes
 from ..layouts import FATAL_TO_REGISTER, LAYOUTS, difference, layout_of, minors_with
-from ..owner import Minor, built_for
+from ..named_torch import Minor, built_for
 from ..records import (
     NOTE,
     OK,

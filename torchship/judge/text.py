@@ -92,14 +92,14 @@ def read_json(path: Path, limit: int = _MAX_JSON) -> dict[str, Any]:
     return {}
 
 
-def read_table(name: str) -> dict[str, Any]:
-    """The object in the JSON file of this name beside this module, in a zip archive too.
+def read_table(package: str, name: str) -> dict[str, Any]:
+    """The object in the JSON file of this name in a package, in a zip archive too.
 
     Raises OSError if the file is missing: a verdict without its tables would be wrong.
     """
     import pkgutil  # here, since an import of the package reads no table
 
-    content = pkgutil.get_data(__package__, name)
+    content = pkgutil.get_data(package, name)
     return parse_json(content or b"")
 
 

@@ -115,5 +115,5 @@ def symbol_range(name: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
 @cache
 def _ranges() -> Mapping[str, tuple[tuple[int, int], tuple[int, int]]]:
     """The first and the last minor that have each symbol of `SYMBOLS`, by the symbol."""
-    rows = read_table(SYMBOLS).get("ranges", ())
+    rows = read_table(__package__, SYMBOLS).get("ranges", ())
     return {name: ((2, first), (2, last)) for first, last, names in rows for name in names}

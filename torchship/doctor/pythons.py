@@ -1,15 +1,10 @@
-"""The Python whose environment is judged: this one, or another that is asked for its facts.
-
-A process of the doctor judges for one Python. It says which with `judge_for`, before it judges
-anything; by default it is the Python that runs the doctor.
-"""
+"""Asks a Python for its facts, and finds the one whose environment is to be judged."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import site
 import subprocess
 import sys
 import threading
@@ -19,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .elf import MAGIC
-from .project import Record
-from .text import printable, read_regular
+from ..judge import interpreter
+from ..judge.text import printable
+from . import python_probe
 
 #: Where a prefix has its interpreter.
 _IN_PREFIX = ("bin/python", "bin/python3", "python.exe", "Scripts/python.exe")
@@ -38,90 +33,19 @@ class InterpreterError(LookupError):
         super().__init__(printable(message))
 
 
-class Interpreter(Record, kw_only=True):
-    """The facts of a Python, as it would run in its environment."""
-
-    executable: str
-    prefix: str
-    base_prefix: str
-    path: tuple[str, ...]  #: `sys.path` without the folder of the script
-    sites: tuple[str, ...]  #: the folders whose `.pth` files it executes when it starts
-    version: tuple[int, int, int]
-    implementation: str
-    free_threaded: bool
-    machine: str
-    #: Its C library as `confstr` tells it, such as `glibc 2.36`; None where there is no glibc.
-    libc: str | None
-    libstdcxx: Path | None  #: the file that it loads as libstdc++; None if not looked for or absent
-    torch: Path | None  #: the folder of the torch that it imports; None if not looked for or absent
-    #: The modules of the standard library that its build lacks; see python_probe.py.
-    missing_modules: tuple[str, ...] = ()
-
-
-_judged: Interpreter | None = None
-
-
-def judged() -> Interpreter | None:
-    """The Python that is judged; None for the one that runs the doctor."""
-    return _judged
-
-
-def judge_for(interpreter: Interpreter | None) -> None:
-    """Judge the environment of this Python from now on; None for the one that runs the doctor."""
-    global _judged
-    _judged = interpreter
-
-
-def search_path() -> tuple[str, ...]:
-    """The `sys.path` of the judged Python."""
-    return _judged.path if _judged else tuple(sys.path)
-
-
-def prefixes() -> tuple[str, str]:
-    """The prefix of the judged Python, and that of the Python that its venv was made with."""
-    return (_judged.prefix, _judged.base_prefix) if _judged else (sys.prefix, sys.base_prefix)
-
-
-def own_folders() -> tuple[str, ...]:
-    """The folders whose files the judged Python executes when it starts, and its prefix, which
-    holds conda's metadata."""
-    if _judged is not None:
-        return (_judged.prefix, *_judged.sites)
-    user = (site.getusersitepackages(),) if site.ENABLE_USER_SITE else ()
-    return (sys.prefix, *site.getsitepackages(), *user)
-
-
 def missing_modules() -> tuple[str, ...]:
     """The modules of the standard library that the judged Python lacks."""
-    return _judged.missing_modules if _judged else _missing_here(tuple(sys.path))
+    judged = interpreter.judged()
+    return judged.missing_modules if judged else _missing_here(tuple(sys.path))
 
 
 @cache
 def _missing_here(_path: tuple[str, ...]) -> tuple[str, ...]:
     """Those that the Python of the doctor lacks while `sys.path` is this one."""
-    from . import python_probe
-
     return tuple(python_probe.missing_modules())
 
 
-def executable() -> str:
-    """The file of the judged Python."""
-    return _judged.executable if _judged else sys.executable
-
-
-def program() -> Path:
-    """The program that runs as the judged Python.
-
-    `sys.executable` may name a script that starts it, as under an emulator.
-    """
-    path = Path(executable())
-    with suppress(OSError):
-        if _judged is None and read_regular(path.resolve(), len(MAGIC)) != MAGIC:
-            return Path("/proc/self/exe").readlink()
-    return path
-
-
-def ask(python: str) -> Interpreter:
+def ask(python: str) -> interpreter.Interpreter:
     """Run a Python for its facts.
 
     Args:
@@ -200,13 +124,13 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _interpreter(facts: Mapping[str, Any]) -> Interpreter:
+def _interpreter(facts: Mapping[str, Any]) -> interpreter.Interpreter:
     """The record of the probe's answer. Raises KeyError, TypeError or ValueError."""
     major, minor, patch = map(int, facts["version"])
     path = tuple(str(entry) for entry in facts["path"][:_MAX_ENTRIES])
     torch = facts["torch"]
     libstdcxx = facts["libstdcxx"]
-    return Interpreter(
+    return interpreter.Interpreter(
         executable=str(facts["executable"]),
         prefix=str(facts["prefix"]),
         base_prefix=str(facts["base_prefix"]),
@@ -246,7 +170,7 @@ def active_python(environ: Mapping[str, str], own_prefix: str) -> str | None:
 def python_elsewhere(prefix: str, site: str) -> str | None:
     """The Python of another environment than the judged one, by its prefix and the folder of its
     packages; None if they are the judged one's, or if there is none."""
-    known = (*prefixes()[:1], *search_path())
+    known = (*interpreter.prefixes()[:1], *interpreter.search_path())
     if any(_is_same(entry, place) for entry in filter(None, known) for place in (prefix, site)):
         return None
     for name in ("bin/python", "bin/python3"):

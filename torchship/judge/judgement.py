@@ -12,6 +12,7 @@ from .binary import read_binary
 from .elf import ElfBoundError, ElfError
 from .fixes import ours
 from .layouts import surely_lacks
+from .project import Record
 from .records import (
     NOWHERE,
     UNKNOWN,
@@ -52,7 +53,7 @@ def judge_file(
     light: bool = False,
     budget: Budget | None = None,
 ) -> Verdict:
-    """Judge a shared object of any package: a file, or the `BinaryRecord` that was read from it.
+    """Judge a shared object of any package by itself: a file, or the `BinaryRecord` of it.
 
     Symbols and libraries are looked up only if no cheaper dimension has rejected the
     object. For an object of another package, only the file, platform and package count as
@@ -64,20 +65,24 @@ def judge_file(
     if not isinstance(binary, BinaryRecord):
         binary = read_binary(binary, light=light)
     if light and ours(binary, runtime):
-        return _judge_ours(binary, runtime, None, light=True)
+        return judge_ours(binary, runtime, None, light=True)
     # An import of the package judges only the package's own files.
-    from . import mounts, torch_loading
+    from . import mounts
     from .budget import Budget, BudgetSpentError
 
     binary = binary._replace(noexec=mounts.forbidding_mount(binary.path))
     budget = Budget.for_file(binary.size, outer=budget)
     try:
         budget.check_time()
-        if runtime.torch_import is None and not light:
-            runtime = runtime._replace(torch_import=torch_loading.check_import(runtime))
         if ours(binary, runtime):
-            return _judge_ours(binary, runtime, budget, light=light)
-        return _judge_of_others(binary, runtime, budget)
+            return judge_ours(binary, runtime, budget, light=light)
+        verdict = without_links(binary, runtime)
+        if verdict is not None:
+            return verdict
+        try:
+            return judge(binary, look_up_links(binary, runtime, budget).runtime)
+        except UnreadTorchError as error:
+            return beside_unread(binary, runtime, error)
     except BudgetSpentError as error:
         return cannot_be_told(binary, str(error))
 
@@ -95,16 +100,23 @@ def cannot_be_told(binary: BinaryRecord, cost: str) -> Verdict:
     return Verdict(binary, (unknown,))
 
 
-def _judge_beside_unread(
-    binary: BinaryRecord, runtime: Runtime, torch: TorchInstall, error: ElfError | OSError
-) -> Verdict:
+class UnreadTorchError(RuntimeError):
+    """A library of torch cannot be read; the cause says why."""
+
+    def __init__(self, torch: TorchInstall, cause: ElfError | OSError) -> None:
+        super().__init__(str(cause))
+        self.torch = torch
+        self.cause = cause
+
+
+def beside_unread(binary: BinaryRecord, runtime: Runtime, error: UnreadTorchError) -> Verdict:
     """The verdict where a library of torch cannot be read."""
-    if isinstance(error, ElfBoundError):
+    if isinstance(error.cause, ElfBoundError):
         return cannot_be_told(binary, f"reading a library of torch with {error}")
-    return judge(binary, _damaged(runtime, torch, error))
+    return judge(binary, _damaged(runtime, error.torch, error.cause))
 
 
-def _judge_ours(
+def judge_ours(
     binary: BinaryRecord, runtime: Runtime, budget: Budget | None, *, light: bool
 ) -> Verdict:
     """Judge an object of the project. Raises BudgetSpentError."""
@@ -119,7 +131,7 @@ def _judge_ours(
         try:
             missing = torch_probe.missing_symbols(binary, runtime.torch, budget)
         except (ElfError, OSError) as error:
-            return _judge_beside_unread(binary, runtime, runtime.torch, error)
+            return beside_unread(binary, runtime, UnreadTorchError(runtime.torch, error))
         facts = facts._replace(missing_symbols={**facts.missing_symbols, key: missing})
     unsure = any(f.status == UNKNOWN and f.dimension == "libraries" for f in verdict.findings)
     if key not in runtime.missing_libraries and (unsure or not light):
@@ -130,46 +142,39 @@ def _judge_ours(
     return verdict if facts is runtime else judge(binary, facts)
 
 
-def _judge_of_others(binary: BinaryRecord, runtime: Runtime, budget: Budget) -> Verdict:
-    """Judge an object as part of the distribution that owns it, with the libraries of its
-    package that load with it: each of them once, whether they form a chain or a ring.
-    Raises BudgetSpentError."""
-    verdict, libraries = _judge_one_of_others(binary, runtime, None, budget)
-    for path in libraries:
-        if not verdict.accepted:
-            break
-        budget.check_time()
-        library = read_binary(path)
-        budget.add_file(library.size)
-        below, _ = _judge_one_of_others(library, runtime, binary.path, budget)
-        if below.cause is not None:
-            why = f"{below.binary.file}, which it needs: {below.cause.why}"
-            verdict = Verdict(verdict.binary, (*verdict.findings, below.cause._replace(why=why)))
-    return verdict
+class Linked(Record, kw_only=True):
+    """What the dynamic linker would do with an object."""
+
+    runtime: Runtime  #: with the facts that were looked up
+    missing_libraries: tuple[str, ...]
+    siblings: list[Path]  #: the libraries of its package that load with it
 
 
-def _judge_one_of_others(
-    binary: BinaryRecord, runtime: Runtime, opened: Path | None, budget: Budget
-) -> tuple[Verdict, list[Path]]:
-    """The verdict on one object alone, and the libraries of its package that load with it.
-
-    `opened` is the object that needs this one; None for the one that is opened itself. Raises
-    BudgetSpentError.
-    """
-    from . import linking, native_imports, owner, requirements, siblings
-
-    torch = runtime.torch
-    sites = [torch.root.parent] if torch is not None else []
-    binary = binary._replace(owner=binary.owner or owner.find_owner(binary.path, sites))
-    binary = binary._replace(of_siblings=siblings.minors_of_build(binary, budget))
+def without_links(binary: BinaryRecord, runtime: Runtime) -> Verdict | None:
+    """The verdict for which no symbol of an object of another package need be looked up, or of
+    which none can be; None where they are to be."""
     # Before its symbols are looked up, this verdict is only to stop at what cannot be linked.
     verdict = judge(binary, runtime)
     if verdict.rejection and verdict.rejection.dimension in ("file", "platform", "package"):
-        return verdict, []
+        return verdict
     if binary.too_large:
-        return verdict, []
-    if torch is not None and torch.root == NOWHERE:
-        return _judge_by_version(binary, runtime), []
+        return verdict
+    if runtime.torch is not None and runtime.torch.root == NOWHERE:
+        return _judge_by_version(binary, runtime)
+    return None
+
+
+def look_up_links(
+    binary: BinaryRecord, runtime: Runtime, budget: Budget, opened: Path | None = None
+) -> Linked:
+    """The facts of an object that is linked as part of the distribution that owns it.
+
+    `opened` is the object that needs this one; None for the one that is opened itself. Raises
+    BudgetSpentError and UnreadTorchError.
+    """
+    from . import linking
+
+    torch = runtime.torch
     whole = torch if torch is not None and not torch.problems else None
     links = linking.link(binary, whole, budget, opened=opened)
     if links.libstdcxx is not None:
@@ -180,7 +185,7 @@ def _judge_one_of_others(
         try:
             of_torch = torch_probe.missing_symbols(binary, whole, budget)
         except (ElfError, OSError) as error:
-            return _judge_beside_unread(binary, runtime, whole, error), []
+            raise UnreadTorchError(whole, error) from None
         if links.missing_libraries:
             # Symbols of a missing GPU library say nothing about torch's version.
             device = re.compile(r"cuda|CUDA|hip|HIP|xpu|XPU")
@@ -191,16 +196,13 @@ def _judge_one_of_others(
         in_torch = {name for fault in unlinked for name in fault.names}
         unresolved = tuple(name for name in unresolved if name not in in_torch)
         faults = (*unlinked, *_of_libraries(links.faults, whole, budget))
-    unresolved += native_imports.absent_imports(binary, whole)
-    if links.missing_libraries:
-        binary = requirements.look_around(binary, links.missing_libraries, runtime, budget)
     key = str(binary.path)
     facts = runtime._replace(
         missing_symbols={**runtime.missing_symbols, key: unresolved},
         missing_libraries={**runtime.missing_libraries, key: links.missing_libraries},
         link_faults={**runtime.link_faults, key: faults},
     )
-    return judge(binary, facts), links.siblings
+    return Linked(runtime=facts, missing_libraries=links.missing_libraries, siblings=links.siblings)
 
 
 def _unlinked(

@@ -1,0 +1,93 @@
+"""Makes environments whose torch can be imported, quickly, and packages to look at in them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from environments import SYMBOL, add_package, make_environment
+from shared_objects import fake_torch, shared_object
+
+from torchship.doctor.looking.look import Extension, Subject, look
+from torchship.doctor.looking.processes import Python
+from torchship.doctor.looking.seen import Looked
+
+#: A module that Python makes out of C, with a name to be filled in.
+MODULE = """
+#include <Python.h>
+%s
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "%s"};
+PyMODINIT_FUNC PyInit_%s(void) { %s return PyModule_Create(&module); }
+"""
+
+_TORCH = """
+import ctypes, os
+from .version import __version__
+_lib = os.path.join(os.path.dirname(__file__), "lib")
+for _name in ("libc10.so", "libtorch_cpu.so"):
+    ctypes.CDLL(os.path.join(_lib, _name))
+class ops:
+    @staticmethod
+    def load_library(path):
+        try:
+            ctypes.CDLL(path)
+        except OSError as error:
+            raise OSError(f"Could not load this library: {path}") from error
+"""
+
+
+class LookedEnvironment:
+    """A virtual environment with a small torch, which loads its libraries as the real one does."""
+
+    def __init__(self, prefix: Path, python: str = sys.executable) -> None:
+        self.prefix = prefix
+        self.site = make_environment(prefix, python)
+        self.python = prefix / "bin" / "python"
+        self.torch = fake_torch(self.site, exports=[SYMBOL])
+        (self.torch / "__init__.py").write_text(_TORCH)
+        self.folder = prefix / "here"
+        self.folder.mkdir()
+
+    def add(self, name: str, source: str, **files: str) -> Path:
+        """A package with this source; returns its folder."""
+        contents = {f"{name}/__init__.py": source}
+        contents.update({f"{name}/{file}.py": text for file, text in files.items()})
+        add_package(self.site, name, contents)
+        return self.site / name
+
+    def add_module(
+        self, place: Path, *, needs: str = "", code: str = "", libraries: tuple[Path, ...] = ()
+    ) -> Path:
+        """A module in C at a path such as `pkg/_C.so`, which needs a symbol of torch or another."""
+        import sysconfig
+
+        stem = place.name.partition(".")[0]
+        declared = f'extern char needed __asm__("{needs}"); void *use = &needed;' if needs else ""
+        source = place.with_suffix(".module.c")
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(MODULE % (declared, stem, stem, code))
+        flags = [str(source), f"-I{sysconfig.get_path('include')}"]
+        if needs:
+            libraries = (*libraries, self.torch / "lib" / "libtorch_cpu.so")
+        return shared_object(place, flags=flags, libraries=libraries)
+
+    def look(
+        self, *subjects: Subject | str, seconds: float = 20.0, jobs: int = 2, **variables: str
+    ) -> Looked:
+        """Look at packages, from a folder that is empty unless a test fills it."""
+        named = [Subject(module=one) if isinstance(one, str) else one for one in subjects]
+        environ = {"PATH": "/usr/bin:/bin", "HOME": str(self.prefix), **variables}
+        python = Python(
+            executable=str(self.python),
+            seconds=seconds,
+            jobs=jobs,
+            folder=self.folder,
+            environ=environ,
+        )
+        return look(named, python)
+
+
+def subject(name: str, *extensions: Path, kind: str = "module") -> Subject:
+    """A package with these extensions."""
+    of_kind = [Extension(path, kind) for path in extensions]  # type: ignore[arg-type]
+    return Subject(module=name, extensions=tuple(of_kind))

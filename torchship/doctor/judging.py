@@ -1,0 +1,93 @@
+"""Judges an object as part of its package: with its metadata, and with its libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..judge import mounts
+from ..judge.binary import read_binary
+from ..judge.budget import Budget, BudgetSpentError
+from ..judge.fixes import ours
+from ..judge.judgement import (
+    UnreadTorchError,
+    beside_unread,
+    cannot_be_told,
+    judge,
+    judge_ours,
+    look_up_links,
+    without_links,
+)
+from ..judge.records import BinaryRecord, Runtime, Verdict
+from . import native_imports, owner, requirements, siblings, torch_loading
+
+
+def judge_file(
+    binary: BinaryRecord | Path | str, runtime: Runtime, *, budget: Budget | None = None
+) -> Verdict:
+    """Judge a shared object of any package: a file, or the `BinaryRecord` that was read from it.
+
+    Unlike `judge.judge_file`, it asks the metadata of the package for which torch it was built,
+    and judges the libraries of the package that load with the object. `budget` is that of a whole
+    run, and the file has one of its own; if either is spent, the verdict is that nothing can be
+    told.
+    """
+    if not isinstance(binary, BinaryRecord):
+        binary = read_binary(binary)
+    binary = binary._replace(noexec=mounts.forbidding_mount(binary.path))
+    budget = Budget.for_file(binary.size, outer=budget)
+    try:
+        budget.check_time()
+        if runtime.torch_import is None:
+            runtime = runtime._replace(torch_import=torch_loading.check_import(runtime))
+        if ours(binary, runtime):
+            return judge_ours(binary, runtime, budget, light=False)
+        return _judge_with_libraries(binary, runtime, budget)
+    except BudgetSpentError as error:
+        return cannot_be_told(binary, str(error))
+
+
+def _judge_with_libraries(binary: BinaryRecord, runtime: Runtime, budget: Budget) -> Verdict:
+    """Judge an object as part of the distribution that owns it, with the libraries of its
+    package that load with it: each of them once, whether they form a chain or a ring.
+    Raises BudgetSpentError."""
+    verdict, libraries = _judge_one(binary, runtime, None, budget)
+    for path in libraries:
+        if not verdict.accepted:
+            break
+        budget.check_time()
+        library = read_binary(path)
+        budget.add_file(library.size)
+        below, _ = _judge_one(library, runtime, binary.path, budget)
+        if below.cause is not None:
+            why = f"{below.binary.file}, which it needs: {below.cause.why}"
+            verdict = Verdict(verdict.binary, (*verdict.findings, below.cause._replace(why=why)))
+    return verdict
+
+
+def _judge_one(
+    binary: BinaryRecord, runtime: Runtime, opened: Path | None, budget: Budget
+) -> tuple[Verdict, list[Path]]:
+    """The verdict on one object alone, and the libraries of its package that load with it.
+
+    `opened` is the object that needs this one; None for the one that is opened itself. Raises
+    BudgetSpentError.
+    """
+    torch = runtime.torch
+    sites = [torch.root.parent] if torch is not None else []
+    binary = binary._replace(owner=binary.owner or owner.find_owner(binary.path, sites))
+    binary = binary._replace(of_siblings=siblings.minors_of_build(binary, budget))
+    verdict = without_links(binary, runtime)
+    if verdict is not None:
+        return verdict, []
+    try:
+        linked = look_up_links(binary, runtime, budget, opened)
+    except UnreadTorchError as error:
+        return beside_unread(binary, runtime, error), []
+    if linked.missing_libraries:
+        binary = requirements.look_around(binary, linked.missing_libraries, runtime, budget)
+    key = str(binary.path)
+    symbols = linked.runtime.missing_symbols
+    whole = torch if torch is not None and not torch.problems else None
+    absent = native_imports.absent_imports(binary, whole)
+    facts = linked.runtime._replace(missing_symbols={**symbols, key: (*symbols[key], *absent)})
+    return judge(binary, facts), linked.siblings

@@ -1,0 +1,7 @@
+"""`python -m torch_doctor`."""
+
+import sys
+
+from .doctor.command import main
+
+sys.exit(main())
