@@ -154,8 +154,7 @@ def plan_init(
     stops = find_stops(
         root, both, meta=meta, build=build, facts=facts, is_for_cuda_alone=is_for_cuda_alone
     )
-    oldest = "2.4" if facts.uses_aten else "2.10"
-    pyproject = _pyproject(root, meta, report, requires=[f"torch>={oldest}", *build.requires])
+    pyproject = _pyproject(root, meta, report)
     return Plan(
         files={
             MATRIX: _file(matrix),
@@ -266,7 +265,7 @@ def _with_glue(minor: str, devices: Sequence[str]) -> str:
     return re.sub(r"    aten: .*\n", "", minor) + f"    aten: [{own}]\n"
 
 
-def _pyproject(root: Path, meta: Metadata, report: Report, *, requires: Sequence[str]) -> str:
+def _pyproject(root: Path, meta: Metadata, report: Report) -> str:
     path = root / PYPROJECT
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     for name in table_names(old):
@@ -275,7 +274,7 @@ def _pyproject(root: Path, meta: Metadata, report: Report, *, requires: Sequence
             report.needless(f"table {name}", PYPROJECT, why)
         elif not name.startswith(_TABLES):
             report.carried(f"table {name}", PYPROJECT, f"{PYPROJECT}: as it was")
-    own = "\n".join(project_toml(meta, requires)) + "\n"
+    own = "\n".join(project_toml(meta)) + "\n"
     return "\n".join([own, *kept_tables(old, _TABLES)])
 
 

@@ -316,8 +316,8 @@ def project_yaml(meta: Metadata, namespace: str, operator: str) -> str:
     )
 
 
-def project_toml(meta: Metadata, requires: Sequence[str]) -> Iterator[str]:
-    """`[build-system]`, and `[project]` with its tables; `requires` has what the matrix says."""
+def project_toml(meta: Metadata) -> Iterator[str]:
+    """`[build-system]`, and `[project]` with its tables."""
     build = ["setuptools>=77", "ninja", *meta.build_requires]
     yield "# vendor/torchship.json names the torchship that builds this project."
     yield "[build-system]"
@@ -329,6 +329,8 @@ def project_toml(meta: Metadata, requires: Sequence[str]) -> Iterator[str]:
     yield "[project]"
     yield f'name = "{meta.distribution}"  #= "{{distribution}}"'
     yield f'version = "{meta.version}"  #= "{{version}}"'
+    # A wheel requires the torch that its binaries serve, so this list is the build's to make.
+    yield 'dynamic = ["dependencies"]'
     yield f'description = {json.dumps(meta.summary, ensure_ascii=False)}  #= "{{summary}}"'
     if meta.readme:
         yield f'readme = "{meta.readme}"'
@@ -342,7 +344,6 @@ def project_toml(meta: Metadata, requires: Sequence[str]) -> Iterator[str]:
         yield f"keywords = {json.dumps(meta.keywords)}"
     if meta.classifiers:
         yield f"classifiers = {json.dumps(meta.classifiers, indent=2)}"
-    yield f"dependencies = {json.dumps(list(requires))}  #= {{requirements}}"
     yield ""
     yield "[project.urls]"
     yield f'Repository = "{meta.url}"  #= "{{url}}"'

@@ -31,8 +31,8 @@ from .settings import (
 SUPPORT_PAGE = Path("docs/numbers/support.md")
 PYPROJECT = Path("pyproject.toml")
 # A line whose value follows from the template after `#=`: `{KEY}` of `project:`, `{version}`,
-# `{pythons}`, `{default_torch}`, or what follows from `build:`: `{requirements}`,
-# `{conda_requirements}`, `{cuda_run}` and `{cuda_host}`.
+# `{pythons}`, `{default_torch}`, or what follows from `build:`: `{conda_requirements}`,
+# `{cuda_run}` and `{cuda_host}`.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -147,7 +147,6 @@ def named(content: str, matrix: Matrix, version: str) -> str:
         "version": version,
         "pythons": f">={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}",
         "default_torch": matrix.package.default_torch,
-        "requirements": _toml_list([f"torch>={matrix.minors()[0]}", *build.pip_requirements]),
         "conda_requirements": build.conda_requirements,
         "cuda_run": build.cuda_packages,
         "cuda_host": cuda_headers(matrix),
@@ -163,16 +162,13 @@ def cuda_headers(matrix: Matrix) -> list[str]:
     return [f"{package}-dev" for package in dict.fromkeys(packages)]
 
 
-def _toml_list(values: list[str]) -> str:
-    return f"[{', '.join(json.dumps(value) for value in values)}]"
-
-
 def support(matrix: Matrix) -> str:
     others = [matrix.on(name) for name in matrix.platforms if name != matrix.platform]
     facts = {
         "variants": [cell.name for cell in all_cells(matrix)],
         "torch_min": matrix.minors()[0],
         "torch_max": matrix.minors()[-1],
+        "requires": [f"torch>={matrix.minors()[0]}", *matrix.build.pip_requirements],
         "torch_default": matrix.torch[matrix.package.default_torch].release,
         "python_min": min(matrix.package.pythons, key=Version),
         "channel": matrix.project.channel,

@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
-from ....judge.project import Project
 from ._version import __version__
+from .engine.judge.project import Project
 
 PROJECT = Project(
     distribution="own-op",
