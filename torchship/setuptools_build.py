@@ -6,6 +6,7 @@
 import json
 import os
 import shutil
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -78,6 +79,8 @@ def run_setup(root: Path, *, is_binary: bool = True) -> None:
     ]
     setup(
         distclass=ClientDistribution,
+        # A list of copied files would stand above the error of a build that fails.
+        script_args=["--quiet", *sys.argv[1:]],
         packages=list(dict.fromkeys(packages)),
         package_dir={
             f"{package}.engine": os.path.relpath(_ENGINE, root),

@@ -60,6 +60,7 @@ def _expected(stage: Path) -> dict[str, str]:
         ) from error
     try:
         settings = make_settings(load(stage / _MATRIX), stage)
-        return {str(path): text for path, text in generated.expected(settings).items()}
+        files = {str(path): text for path, text in generated.expected(settings).items()}
+        return {**files, **generated.right_workflows(settings.matrix)}
     except ReleaseError as error:
         raise ProjectError(f"the generated files cannot be made: {error}") from error

@@ -31,7 +31,7 @@ console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, e
 # The options of a build that the other commands take, too.
 HONOURED = {
     "--merge": (),
-    "--upload": ("--dry-run", "SELECTOR"),
+    "--upload": ("--dry-run", "--allow-partial", "SELECTOR"),
     "--recipe": ("SELECTOR",),
     "--yank": (),
     "--write-generated": (),
@@ -151,6 +151,7 @@ def _check_commands(options: Options) -> None:
         )
     used = {
         "--dry-run": options.dry_run,
+        "--allow-partial": options.allow_partial,
         "--shard": options.shard is not None,
         "--verify": options.verify != "one",
         "SELECTOR": bool(options.selectors),
@@ -174,7 +175,13 @@ def _groups(options: Options, default: str, root: Path) -> dict[str, list[str]]:
 
 def run_for_platform(selectors: Sequence[str], options: Options, settings: Settings) -> int:
     if options.upload:
-        return upload(options.upload, settings, console, dry_run=options.dry_run)
+        return upload(
+            options.upload,
+            settings,
+            console,
+            dry_run=options.dry_run,
+            allow_partial=options.allow_partial,
+        )
     if options.recipe:
         channel = base_channel(options.channel, console, settings)
         build_recipe(options.recipe, channel, console, settings)

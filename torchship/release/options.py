@@ -34,6 +34,7 @@ class Options(NamedTuple):
     json: bool = False
     github: bool = False
     dry_run: bool = False
+    allow_partial: bool = False
     channel: str = "auto"
     jobs: int = 0
     verbose: bool = False
@@ -130,6 +131,11 @@ def _add_listing(parser: argparse.ArgumentParser, *, when: str = "") -> None:
     )
 
 
+def _add_allow_partial(parser: argparse.ArgumentParser) -> None:
+    text = "with --upload: let the index of TWINE_REPOSITORY_URL take a partial wheel"
+    parser.add_argument("--allow-partial", action="store_true", help=text)
+
+
 def _add_dry_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and stop")
 
@@ -199,6 +205,7 @@ def add_upload(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     parser.add_argument("upload", metavar="TARGET", help=_TARGETS)
     _add_dry_run(parser)
+    _add_allow_partial(parser)
 
 
 def add_yank(parser: argparse.ArgumentParser) -> None:
