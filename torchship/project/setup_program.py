@@ -7,6 +7,7 @@ torchship, and no newer Python than 3.7. No command of setuptools is run but egg
 the data files.
 """
 
+import builtins
 import json
 import os
 import pathlib
@@ -26,7 +27,7 @@ def main():
     seen = {"error": "", "unknown": []}
     try:
         _stand_in_skbuild()
-        _stand_in_torch(machine == "cuda")
+        _stand_in_at_import(machine == "cuda")
         distribution = _distribution(seen)
         seen["extensions"] = [_extension(each) for each in distribution.ext_modules or []]
         seen["metadata"] = _metadata(distribution, seen["unknown"])
@@ -49,13 +50,31 @@ def _stand_in_skbuild():
     sys.modules["skbuild"].setup = setup
 
 
+def _stand_in_at_import(has_cuda):
+    """Changes torch as soon as something has imported it, since the import takes seconds."""
+    real = builtins.__import__
+    depth = []
+
+    def imported(name, *arguments, **named):
+        if name.partition(".")[0] != "torch" or depth:
+            return real(name, *arguments, **named)
+        depth.append(name)  # for good, once torch is there
+        try:
+            module = real(name, *arguments, **named)
+        except BaseException:
+            depth.clear()
+            raise
+        _stand_in_torch(has_cuda)
+        return module
+
+    builtins.__import__ = imported
+
+
 def _stand_in_torch(has_cuda):
     """Makes torch say what it says on a machine with or without CUDA."""
-    try:
-        import torch
-        from torch.utils import cpp_extension
-    except ImportError:
-        return  # setup.py will say so if it needs torch
+    import torch
+    from torch.utils import cpp_extension
+
     properties = types.SimpleNamespace(
         major=9, minor=0, name="stand-in", total_memory=80 << 30, multi_processor_count=132
     )

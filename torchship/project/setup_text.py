@@ -27,6 +27,8 @@ def read_setup(root: Path) -> Both:
         for keyword in ("name", "version", "install_requires")
         if setup.is_computed(keyword)
     )
+    if setup.is_computed("ext_modules") and not every:
+        unknown = (*unknown, "ext_modules of setup()")
     seen = Seen(place="setup.py", extensions=every, metadata=setup.metadata(), unknown=unknown)
     host = tuple(_without_cuda(each) for each in every if not each.is_cuda or is_choice)
     without = replace(seen, extensions=host)

@@ -112,7 +112,8 @@ class Module {
   // The schema that follows from the function, with these names and defaults.
   template <typename Function>
   static c10::FunctionSchema named(const char* name, const std::vector<arg>& arguments) {
-    auto schema = c10::detail::inferFunctionSchemaFromFunctor<Function>();
+    const auto inferred_schema = c10::detail::inferFunctionSchemaFromFunctor<Function>();
+    const c10::FunctionSchema& schema = *inferred_schema;
     TORCH_CHECK(
         schema.arguments().size() == arguments.size(),
         "module.def(\"", name, "\") names ", arguments.size(), " arguments by py::arg, and the "
