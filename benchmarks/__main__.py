@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import constants, plot, report, schema, session, sizes, speed_page, targets
+from . import plot, report, schema, session, sizes, speed_page, targets
 from .compare import OURS
 from .contender import DTYPES
 from .schema import Size
@@ -33,12 +33,12 @@ def parser() -> argparse.ArgumentParser:
     cell.set_defaults(what="cell")
 
     layer = commands.add_parser("layer", parents=[shared], help="whole sequences")
-    layer.add_argument("--protocol", choices=("split", "stream", "graph", "kernels"))
+    layer.add_argument("--protocol", choices=("split", "stream", "graph"))
     layer.set_defaults(what="layer")
 
     grid = commands.add_parser("grid", parents=[shared], help="the fixed grid, with results")
     grid.add_argument("what", nargs="?", choices=("cell", "layer"), default="cell")
-    grid.add_argument("--protocol", choices=("tutorial", "split", "stream"))
+    grid.set_defaults(protocol=None)
 
     drawn = commands.add_parser("random", parents=[measuring], help="random layers or steps")
     drawn.set_defaults(protocol=None)
@@ -47,10 +47,6 @@ def parser() -> argparse.ArgumentParser:
     add("--count", type=int, default=300, help="the number of draws (default 300)")
     add("--again", type=int, default=3, help="repeats of a draw where ours is slower (default 3)")
     add("--dtype", nargs="+", choices=tuple(DTYPES), dest="dtypes", help="of --sizes, or of draws")
-
-    costs = commands.add_parser("constants", help="the times of a step's parts on this GPU")
-    costs.add_argument("--seed", type=int, default=0)
-    costs.add_argument("--count", type=int, default=200, help="most steps per family (default 200)")
 
     imported = commands.add_parser("import", parents=[stored], help="the time of the import")
     imported.add_argument("--rounds", type=int, default=20)
@@ -188,9 +184,7 @@ def _draws(arguments: argparse.Namespace) -> list[Draw]:
 
 
 def _show(arguments: argparse.Namespace, console: Console) -> None:
-    if arguments.command == "constants":
-        constants.show(arguments.seed, arguments.count, console)
-    elif arguments.command == "speed-page":
+    if arguments.command == "speed-page":
         speed_page.write_page()
         console.print(f"wrote {speed_page.PAGE}", highlight=False)
     elif arguments.command == "show":

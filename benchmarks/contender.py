@@ -16,7 +16,6 @@ State = tuple[Tensor, ...]
 DTYPES = {
     "float32": torch.float32,
     "tf32": torch.float32,
-    "float64": torch.float64,
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }

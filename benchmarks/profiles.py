@@ -32,20 +32,17 @@ LOOP_STEPS = 256
 class Launch(NamedTuple):
     name: str
     us: float
-    start: float
-    """Microseconds since the host began the call."""
 
 
 def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
-    """The times of the kernels of a step or a sequence, for forward and for backward."""
+    """The times of the kernels of a step, for forward and for backward."""
     size = request.size
     device = torch.cuda.current_device()
     row = size.batch * size.state * request.dtype.itemsize
     # The sets of inputs of a step take turns. Together, their pointwise parts move at least
-    # four times the bytes of the L2 cache, unless that needs more than 32 sets. A sequence
-    # has one set.
+    # four times the bytes of the L2 cache, unless that needs more than 32 sets.
     cache_size = torch.cuda.get_device_properties(device).L2_cache_size
-    count = 1 if size.steps > 1 else max(1, min(32, -(-4 * cache_size // (6 * row))))
+    count = max(1, min(32, -(-4 * cache_size // (6 * row))))
     inputs = [make_inputs(size, request.dtype, "cuda", 100 + i) for i in range(count)]
     sets = [Calls(cell, one_set) for one_set in inputs]
     kept: list[tuple[Tensor, ...]] = []
@@ -55,8 +52,6 @@ def kernels(cell: Cell, request: Request) -> dict[str, Measured]:
         "forward": _launches(lambda i: kept.append(sets[i % count].forward())),
         "backward": _launches(lambda i: sets[i % count].backward(kept.pop(0))),
     }
-    if size.steps > 1:
-        return {metric: of_layer(calls) for metric, calls in launches.items()}
     # The pointwise part must move these bytes: forward reads (z, c) and writes (h', c'),
     # backward reads (z, c', gh, gc) and writes (dz, dc). Our kernels that also join h and x
     # move more.
@@ -85,16 +80,11 @@ def _launches(step: Callable[[int], object]) -> list[list[Launch]]:
             step(i)
             torch.cuda.synchronize()
         events = sorted(profiler.events(), key=lambda e: e.time_range.start)
-        on_device = [event for event in events if event.device_type.name == "CUDA"]
-        begun = events[0].time_range.start
         calls.append(
             [
-                Launch(
-                    name=event.name,
-                    us=event.time_range.elapsed_us(),
-                    start=float(event.time_range.start - begun),
-                )
-                for event in on_device
+                Launch(event.name, event.time_range.elapsed_us())
+                for event in events
+                if event.device_type.name == "CUDA"
             ]
         )
     return calls
@@ -118,33 +108,11 @@ def of_step(calls: list[list[Launch]], bytes_moved: int) -> Measured:
     return Measured("us", [total(lambda _: True)], detail, [launch.name for launch in calls[-1]])
 
 
-def of_layer(calls: list[list[Launch]]) -> Measured:
-    """The time from the first kernel's start to the last one's end, and the busy part of that time.
-
-    Times are per call, not per step. The profiler slows the host, which lengthens the waits.
-    """
-    spans = [call[-1].start + call[-1].us - call[0].start for call in calls]
-    busy = median(sum(launch.us for launch in call) for call in calls)
-    detail = {
-        "launches": median(float(len(call)) for call in calls),
-        "before_us": median(call[0].start for call in calls),
-        "busy_us": busy,
-        "waits_us": median(spans) - busy,
-    }
-    return Measured("us a call", [spans], detail, [launch.name for launch in calls[-1]])
-
-
 def memory(cell: Cell, request: Request) -> dict[str, Measured]:
-    size = request.size
-    dtype = request.dtype
-    loop = make_inputs(replace(size, steps=LOOP_STEPS), dtype, request.device, seed=4)
+    sequence = replace(request.size, steps=LOOP_STEPS)
+    loop = make_inputs(sequence, request.dtype, request.device, seed=4)
     peak = float(peak_of_loop(cell, loop))
-    saved = float(saved_for_backward(cell, make_inputs(size, dtype, request.device, seed=3)))
-    rows = saved / (size.batch * size.state * dtype.itemsize)
-    return {
-        "peak of training loop": Measured("bytes", [[peak]], {"steps": float(LOOP_STEPS)}),
-        "saved per step": Measured("bytes", [[saved]], {"rows of B*S": rows}),
-    }
+    return {"peak of training loop": Measured("bytes", [[peak]], {"steps": float(LOOP_STEPS)})}
 
 
 def training_loop(cell: Cell, x: Tensor, state: State) -> None:
@@ -176,25 +144,6 @@ def peak_of_loop(cell: Cell, inputs: Inputs) -> int:
         peak = max(accumulate(change.nbytes() for change in in_order))
     cell.module.zero_grad(set_to_none=True)
     return peak
-
-
-def saved_for_backward(cell: Cell, inputs: Inputs) -> int:
-    """Bytes that one step keeps for backward beyond its inputs, parameters and outputs.
-
-    The function counts the storages that autograd packs. A tensor that an op keeps elsewhere,
-    for example in an attribute of its context, shows only in the peak of the loop.
-    """
-    calls = Calls(cell, inputs)
-    packed: dict[int, Tensor] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        packed[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        outputs = calls.forward()
-    excluded = {t.untyped_storage().data_ptr() for t in (*calls.leaves, *outputs)}
-    return sum(t.untyped_storage().nbytes() for key, t in packed.items() if key not in excluded)
 
 
 PROFILES = {"memory": memory, "kernels": kernels}

@@ -50,14 +50,10 @@ case $device in
     part layer-cuda "${timed[@]}" --deadline 45
     part layer-cuda-stream "${timed[@]}" --protocol stream --deadline 45
     part layer-cuda-graph "${timed[@]}" --protocol graph --deadline 40
-    part layer-cuda-kernels "${layer[@]}" --protocol kernels --deadline 30
     part grid-layer-cuda grid "${layer[@]}" --seconds 0.1 --rounds 5 --deadline 420
-    part grid-cuda-compile grid --device cuda --seconds 0.15 --rounds 7 --deadline 150 \
-      --contenders compile ours
     ;;
   cpu)
     part grid-cpu grid --seconds 0.3 --rounds 7 --deadline 420 "${cell[@]}" ours-again
-    part grid-cpu-compile grid --seconds 0.3 --rounds 7 --deadline 1200 --contenders compile ours
     part layer-cpu layer --seconds 1 --rounds 7 --contenders lstm ours-loop ours ours-again
     part layer-cpu-2 layer --threads 2 --seconds 1 --rounds 7 --contenders lstm ours ours-again
     part cell-cpu-memory cell --protocol memory --sizes 16,32,128 "${cell[@]}"

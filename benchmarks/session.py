@@ -34,10 +34,8 @@ WRONG = "WRONG RESULT"
 """How a skip's reason begins if the contender failed the check; the exit status is then 1."""
 PEERS = {"layer": "lstm", "step": "lstmcell"}
 """The contender that `random` measures beside ours by default."""
-PROGRAM = f"""\
-import sys
+PROGRAM = """\
 from time import perf_counter
-sys.path.append({str(machine.ROOT)!r})
 start = perf_counter()
 import torch
 middle = perf_counter()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import yaml
 
 DOCS = Path(__file__).resolve().parent
 REPO = DOCS.parent
-sys.path[:0] = [str(DOCS / "_ext"), str(REPO)]
 os.environ["LLTM_CONDA_LOAD"] = "0"  # the docstrings need no binary
 
-import inventories  # noqa: E402
+from docs._ext import inventories  # noqa: E402
 
 project = author = "lltm"
 copyright = "the lltm developers, BSD-3-Clause"
@@ -28,9 +26,9 @@ extensions = [
     "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
-    "docs_site",
-    "plain_pages",
-    "site_search",
+    "docs._ext.docs_site",
+    "docs._ext.plain_pages",
+    "docs._ext.site_search",
 ]
 exclude_patterns = ["_ext", "_static"]
 suppress_warnings = [

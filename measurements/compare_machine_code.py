@@ -1,6 +1,6 @@
 """Says in what the machine code of two builds differs.
 
-    python measurements/compare_machine_code.py OLD NEW [--renamed OLD=NEW ...]
+    python -m measurements.compare_machine_code OLD NEW [--renamed OLD=NEW ...]
 
 OLD and NEW are two shared objects, or two folders of object files, which have the names of their
 functions. GPU code is compared kernel by kernel, by the instructions that cuobjdump prints, for

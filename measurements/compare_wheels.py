@@ -1,6 +1,6 @@
 """Measures two builds of lltm in turn on one GPU: what does the new one lose?
 
-    python measurements/compare_wheels.py --old DIR --new DIR --only-changed-plans --json FILE
+    python -m measurements.compare_wheels --old DIR --new DIR --only-changed-plans --json FILE
 
 DIR is a folder with an installed lltm (`pip install --no-deps --target DIR WHEEL`). Each build runs
 in a process of its own, and so does torch's own module beside each. In every round all four run
@@ -38,18 +38,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))  # last: the installed lltm_conda must come before the checkout's
+import torch
 
-import torch  # noqa: E402
-
-from benchmarks import baselines, machine, session, sizes  # noqa: E402
-from benchmarks.check import check  # noqa: E402
-from benchmarks.compare import OURS, SLOWER  # noqa: E402
-from benchmarks.contender import DTYPES, Builder, Calls, Request, make_inputs  # noqa: E402
-from benchmarks.schema import Size, paired_ratio  # noqa: E402
-from benchmarks.timing import calibrate, split, stopwatch, tutorial  # noqa: E402
-from measurements import storage  # noqa: E402
+from benchmarks import baselines, machine, session, sizes
+from benchmarks.check import check
+from benchmarks.compare import OURS, SLOWER
+from benchmarks.contender import DTYPES, Builder, Calls, Request, make_inputs
+from benchmarks.schema import Size, paired_ratio
+from benchmarks.timing import calibrate, split, stopwatch, tutorial
+from measurements import storage
 
 if TYPE_CHECKING:
     from benchmarks.timing import Run, Samples
@@ -258,8 +255,10 @@ class WorkerProcess:
     """A worker for the build that is installed in `site`."""
 
     def __init__(self, site: Path) -> None:
-        command = [sys.executable, str(Path(__file__).resolve()), "--worker"]
-        env = {**os.environ, "PYTHONPATH": str(site.resolve()), "PYTHONSAFEPATH": "1"}
+        command = [sys.executable, "-m", "measurements.compare_wheels", "--worker"]
+        # The build comes before the checkout, whose sources have no binaries.
+        path = os.pathsep.join((str(site.resolve()), str(machine.ROOT)))
+        env = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, text=True)
 
@@ -518,7 +517,7 @@ def compare(arguments: argparse.Namespace, pair: Pair, found: Comparisons) -> No
 def write(path: Path, arguments: argparse.Namespace, facts: object, found: Comparisons) -> None:
     """Writes the results, one line a pass."""
     document = {
-        "command": "python measurements/compare_wheels.py " + arguments.shown,
+        "command": "python -m measurements.compare_wheels " + arguments.shown,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "builds": facts,
         "seconds": SECONDS,

@@ -1,30 +1,27 @@
-"""Draws the stored tables of pairs, foreign objects and costs into their pages of docs/numbers.
+"""Draws the stored tables of pairs, foreign objects and environments into docs/numbers.
 
-python measurements/draw_tables.py
+python -m measurements.draw_tables
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import NamedTuple
+
+from measurements import storage
+from measurements.environments import cases as reported_cases
+from measurements.environments import drawing, outcomes
+from measurements.foreign_table import interpreter_table
+from measurements.foreign_table import table as foreign_table
+from measurements.foreign_table.table import Cell, ForeignTable
+from measurements.pair_table import table as pair_table
+from measurements.pair_table.table import PairTable
+from torchship.release.generated import Part, filled
+from torchship.release.support_table import row
 
 REPO = Path(__file__).resolve().parents[1]
-sys.path.append(str(REPO))
-
-from measurements import storage  # noqa: E402
-from measurements.environments import cases as reported_cases  # noqa: E402
-from measurements.environments import drawing, outcomes  # noqa: E402
-from measurements.foreign_table import interpreter_table  # noqa: E402
-from measurements.foreign_table import table as foreign_table  # noqa: E402
-from measurements.foreign_table.table import Cell, ForeignTable  # noqa: E402
-from measurements.pair_table import table as pair_table  # noqa: E402
-from measurements.pair_table.table import PairTable  # noqa: E402
-from torchship.release.generated import Part, filled  # noqa: E402
-from torchship.release.support_table import row  # noqa: E402
 
 PAGES = REPO / "docs" / "numbers"
 #: The name under which files that were damaged on purpose are stored beside distributions.
@@ -168,49 +165,6 @@ def draw_foreign(table: ForeignTable) -> str:
     return "\n".join(lines)
 
 
-def draw_costs(path: Path) -> str:
-    """The worst case of every group of hostile files, and the bounds that are promised."""
-    stored = storage.load(path)
-    assert isinstance(stored, dict)
-    groups: dict[str, list[CostOfCase]] = defaultdict(list)
-    for case in stored["cases"]:
-        groups[case["group"]].append(CostOfCase(*case.values()))
-    lines = [
-        "Each case was checked in a process of its own. A row names the case of its group that "
-        "took most of the promised time, and the largest growth of a process.",
-        "",
-        row("hostile", "cases", "processor time", "the slowest", "memory", "promised"),
-        "|---" * 6 + "|",
-        *(row(name, *cells_of_costs(cases)) for name, cases in groups.items()),
-        "",
-        f"Measured by `{stored['command']}` ({stored['machine']}, Python {stored['python']}); "
-        f"every case is in `{file_name(path)}`.",
-    ]
-    return "\n".join(lines)
-
-
-class CostOfCase(NamedTuple):
-    """A stored case, as reader_costs.py writes it."""
-
-    group: str
-    name: str
-    seconds: float
-    megabytes: float
-    most_seconds: float
-    most_megabytes: float | None
-
-
-def cells_of_costs(cases: list[CostOfCase]) -> Iterator[str]:
-    slowest = max(cases, key=lambda case: case.seconds / case.most_seconds)
-    count = sum(int(case.name.split()[0]) for case in cases if case.name.endswith("mutations"))
-    yield f"{count or len(cases):,}"
-    yield f"{slowest.seconds:.3f} s"
-    yield slowest.name
-    yield f"{max(case.megabytes for case in cases):.0f} MB"
-    memory = "" if slowest.most_megabytes is None else f", {slowest.most_megabytes:g} MB"
-    yield f"{slowest.most_seconds:g} s{memory}"
-
-
 def percent(part: int, whole: int) -> str:
     return f"{100 * part / max(1, whole):.1f} %"
 
@@ -224,7 +178,6 @@ def pages() -> Iterator[tuple[Path, str]]:
             "interpreter-table": interpreter_table.draw(interpreter_table.load()),
             "reported-table": drawing.draw(outcomes.load(), reported_cases.read()),
         },
-        "check-costs": {"cost-table": draw_costs(storage.RESULTS / "reader.json")},
     }
     for name, parts in tables.items():
         page = PAGES / f"{name}.md"

@@ -1,6 +1,6 @@
 """Runs the tests that need a GPU, the sanitizers and a soak, and writes the results as JSON.
 
-    python3 measurements/gpu_suite.py --out measurements/results/gpu [--wheel FILE]
+    python3 -m measurements.gpu_suite --out measurements/results/gpu [--wheel FILE]
         [--parts PART ...] [-- PYTEST ARGUMENT ...]
 
 The script needs an NVIDIA GPU; a CUDA build of torch, pytest, hypothesis and cffi in the
@@ -187,7 +187,7 @@ class Suite:
         print(*lines[-12:], f"-- {part.name}: exit code {run.returncode}", sep="\n", flush=True)
         outcome = judge(lines, self._shown(part.command), run.returncode, seconds)
         document: dict[str, object] = asdict(outcome)
-        if part.name == "soak":  # this part prints its findings as JSON
+        if part.name == "soak":  # the test prints its findings as JSON
             findings = [line for line in lines if line.startswith("{")]
             document["found"] = json.loads(findings[-1]) if findings else None
         self._store(part.name, outcome, document)
@@ -248,8 +248,8 @@ def main() -> int:
         with ThreadPoolExecutor(len(possible)) as pool:  # a single part leaves the GPU mostly idle
             list(pool.map(suite.run, parts))
         if "soak" in arguments.parts:
-            soak = [*python, "measurements/layer_soak.py", "--calls", "10000"]
-            suite.run(Part("soak", soak, timeout=240))
+            pytest = [*python, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"]
+            suite.run(Part("soak", [*pytest, "-m", "cuda and slow", SOAK_TEST], timeout=240))
     passed = sum(suite.passed.values())
     print(f"{passed} passed, {len(suite.passed) - passed} failed")
     return 0 if all(suite.passed.values()) else 1

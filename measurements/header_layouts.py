@@ -1,6 +1,6 @@
 """Measures the class layouts of a torch from the headers in its wheel, without its libraries.
 
-    python measurements/header_layouts.py URL [URL ...]
+    python -m measurements.header_layouts URL [URL ...]
 
 Each URL is that of a wheel of torch for Linux x86-64. Only its headers are fetched, in one range
 of bytes, and the file that puts a layout into every binary of the ATen lane is compiled with
@@ -13,17 +13,15 @@ import argparse
 import io
 import re
 import subprocess
-import sys
 import tempfile
 import urllib.request
 import zipfile
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[1]
-sys.path.append(str(REPO))
+from torchship.judge.binary import read_binary
+from torchship.judge.layouts import FIELDS
 
-from torchship.judge.binary import read_binary  # noqa: E402
-from torchship.judge.layouts import FIELDS  # noqa: E402
+REPO = Path(__file__).resolve().parents[1]
 
 INCLUDE = REPO / "torchship" / "include"
 HEADERS = "torch/include/"

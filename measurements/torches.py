@@ -1,6 +1,6 @@
 """Runs the tests of the op with several versions of torch, one after the other.
 
-    python measurements/torches.py [TORCH[@PYTHON] ...]
+    python -m measurements.torches [TORCH[@PYTHON] ...]
 
 TORCH is a minor of build_matrix.yaml or a full version. PYTHON is by default the oldest
 Python on this machine for which that torch has a wheel. For each TORCH, the script checks out
@@ -28,14 +28,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))
+from measurements.storage import RESULTS
+from torchship.release import ReleaseError
+from torchship.release.environments import interpreter
+from torchship.release.matrix import load_settings
+from torchship.release.shell import output_of
 
-from measurements.storage import RESULTS  # noqa: E402
-from torchship.release import ReleaseError  # noqa: E402
-from torchship.release.environments import interpreter  # noqa: E402
-from torchship.release.matrix import load_settings  # noqa: E402
-from torchship.release.shell import output_of  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 WORK = ROOT / "build" / "torches"
 # The first and the last torch with ATen glue, and three torches that the stable glue serves.

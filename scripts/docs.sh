@@ -49,9 +49,10 @@ if [[ $(cat "$env/.complete" 2>/dev/null) != "$wanted" ]]; then
   echo "$wanted" >"$env/.complete"
 fi
 
+# -m puts this folder on the path, where docs/conf.py finds docs._ext and torchship.
 # A failed build leaves the old site, since the new one replaces it only at the end.
 rm -rf build/site.new
-"$env/bin/sphinx-build" --quiet --fail-on-warning --keep-going -b html \
+"$env/bin/python" -m sphinx --quiet --fail-on-warning --keep-going -b html \
   -d build/site-cache docs build/site.new
 rm -rf build/site
 mv build/site.new build/site

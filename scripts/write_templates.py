@@ -4,25 +4,23 @@ The matrix of a template is ours with the template's `project:`; recipe, licence
 ours under the template's names. What a project generates from its matrix is stored ready, so that
 `torchship new` needs no package. Needs the packages of the release tool:
 
-    PYTHONPATH=. build/tools/bin/python scripts/write_templates.py
+    build/tools/bin/python -m scripts.write_templates
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPO))
+from torchship.project.render import FRAME, TEMPLATES, Names
+from torchship.release import generated
+from torchship.release.matrix import load
+from torchship.release.settings import make_settings
 
-from torchship.project.render import FRAME, TEMPLATES, Names  # noqa: E402
-from torchship.release import generated  # noqa: E402
-from torchship.release.matrix import load  # noqa: E402
-from torchship.release.settings import make_settings  # noqa: E402
+REPO = Path(__file__).resolve().parents[1]
 
 OPERATORS = {"rms_norm": "rms_norm", "aten": "affine"}
 # What differs between templates; all else that is generated is the same in all.

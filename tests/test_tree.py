@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -38,17 +39,38 @@ def module_of(path: Path) -> str:
     return ".".join(part for part in parts if part not in ("__init__", "scripts"))
 
 
-def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """Everything imported, under TYPE_CHECKING and inside functions too: the absolute dotted name
-    (of a `from` import: with the name that it takes) and the line."""
+class Import(NamedTuple):
+    """One name that a file imports."""
+
+    module: str  #: absolute and dotted; of a `from` import with the name that it takes
+    line: int
+    level: int  #: the dots of a relative import
+
+
+@functools.cache
+def imports(path: Path) -> tuple[Import, ...]:
+    """Everything that a file imports, under TYPE_CHECKING and inside functions too."""
     package = [*module_of(path).split("."), *(["__init__"] * (path.name == "__init__.py"))][:-1]
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            found += [Import(alias.name, node.lineno, level=0) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             start = [*base, *([node.module] if node.module else [])]
-            yield from ((".".join([*start, alias.name]), node.lineno) for alias in node.names)
+            names = [".".join([*start, alias.name]) for alias in node.names]
+            found += [Import(name, node.lineno, node.level) for name in names]
+    return tuple(found)
+
+
+def top_imports(paths: Iterable[Path], *packages: str) -> list[str]:
+    """Where these files import from one of these packages."""
+    return [
+        f"{name_of(path)}:{one.line} imports {one.module}"
+        for path in paths
+        for one in imports(path)
+        if one.module.split(".")[0] in packages
+    ]
 
 
 def imported_modules(paths: list[Path]) -> dict[str, list[str]]:
@@ -57,7 +79,7 @@ def imported_modules(paths: list[Path]) -> dict[str, list[str]]:
     graph: dict[str, list[str]] = {}
     for module, path in files.items():
         imported = set()
-        for name, _ in imports(path):
+        for name in (one.module for one in imports(path)):
             while name not in files and "." in name:
                 name = name.rpartition(".")[0]
             imported |= {name} & files.keys() - {module}
@@ -79,7 +101,7 @@ def circles(graph: dict[str, list[str]]) -> list[str]:
 
 
 def test_no_imports_run_in_a_circle() -> None:
-    graph = imported_modules(python_files("lltm_conda", "torchship", "benchmarks"))
+    graph = imported_modules(python_files("lltm_conda", "torchship", "benchmarks", "measurements"))
     descriptions = circles(graph)
     assert not descriptions, "circles of imports:\n" + "\n".join(descriptions)
 
@@ -89,45 +111,19 @@ def test_a_circle_of_imports_is_shown_with_its_path() -> None:
     assert sorted(circles(graph)) == ["a -> b -> c -> a", "d -> e -> d"]
 
 
-def strangers(path: Path, allowed: tuple[str, ...]) -> list[str]:
+def strangers(paths: Iterable[Path], *allowed: str) -> list[str]:
     """Imports that are neither of the standard library nor under one of the allowed names."""
     return [
-        f"{name_of(path)}:{line} imports {module}"
-        for module, line in imports(path)
-        if module.split(".")[0] not in STDLIB
-        and not any(module == name or module.startswith(name + ".") for name in allowed)
+        f"{name_of(path)}:{one.line} imports {one.module}"
+        for path in paths
+        for one in imports(path)
+        if one.module.split(".")[0] not in STDLIB
+        and not any(f"{one.module}.".startswith(f"{name}.") for name in allowed)
     ]
 
 
 #: Never imported: `Record` shows it to type checkers alone, as Python has it from 3.11 on.
 FOR_TYPE_CHECKERS = "typing_extensions.dataclass_transform"
-
-
-#: Which parts of torchship, besides itself, a part may import; a client's package has those that
-#: name no doctor.
-PARTS = {
-    "judge": (),
-    "doctor": ("judge",),
-    "builder": ("judge",),
-    "porting": ("judge",),
-}
-
-
-@pytest.mark.parametrize(
-    ("part", "path"),
-    [(part, path) for part in PARTS for path in python_files(f"torchship/{part}")],
-    ids=lambda value: value if isinstance(value, str) else name_of(value),
-)
-def test_a_part_imports_the_standard_library_and_its_own_below_alone(part: str, path: Path) -> None:
-    if path.parent.name == "torch_doctor":  # the top of a package that holds both of them
-        pytest.skip("its imports are those of the distribution")
-    allowed = [f"torchship.{name}" for name in (part, *PARTS[part])]
-    assert strangers(path, (*allowed, FOR_TYPE_CHECKERS)) == []
-
-
-@pytest.mark.parametrize("path", python_files("lltm_conda"), ids=name_of)
-def test_package_imports_torch_and_the_standard_library_alone(path: Path) -> None:
-    assert strangers(path, ("lltm_conda", "torch")) == []
 
 
 #: The folders of torchship that no client's package has.
@@ -137,80 +133,84 @@ ENGINE = [
     for path in python_files("torchship")
     if path.relative_to(REPO / "torchship").parts[0] not in (*AUTHORS_ONLY, "__main__.py")
 ]
-
-
-@pytest.mark.parametrize("path", ENGINE, ids=name_of)
-def test_the_engine_knows_no_client_and_what_runs_the_op_alone_knows_torch(path: Path) -> None:
-    torch = ("torch",) if path.name in ("autocast.py", "loader.py", "live_run.py") else ()
-    setuptools = ("setuptools",) if path.name in ("backend.py", "setuptools_build.py") else ()
-    allowed = (
-        "torchship.builder",
-        "torchship.judge",
-        "torchship.runtime",
-        "torchship.readme",
-        "torchship.setuptools_build",
-        FOR_TYPE_CHECKERS,
-    )
-    assert strangers(path, (*allowed, *torch, *setuptools)) == []
-
-
+#: What runs the op.
+WITH_TORCH = [path for path in ENGINE if path.name in ("autocast.py", "loader.py", "live_run.py")]
+WITH_SETUPTOOLS = [path for path in ENGINE if path.name in ("backend.py", "setuptools_build.py")]
+ENGINE_IMPORTS = (
+    *("torchship.builder", "torchship.judge", "torchship.runtime"),
+    *("torchship.readme", "torchship.setuptools_build"),
+    FOR_TYPE_CHECKERS,
+)
+#: What shows the help of the release tool and makes its environment, where nothing is installed.
 LIGHT = [REPO / "torchship" / "release" / f"{name}.py" for name in ("options", "root", "start")]
+RUNTIME = REPO / "torchship" / "runtime"
+#: But the top of the distribution that holds both doctor and judge.
+DOCTOR = [path for path in python_files("torchship/doctor") if path.parent.name != "torch_doctor"]
+#: The door to `packaging`, the installed one or pip's copy.
+STANDARDS = REPO / "torchship" / "doctor" / "environment" / "standards.py"
+
+#: Who may import what beside the standard library, by the rule's name.
+ARROWS_OF_IMPORTS: dict[str, tuple[list[Path], tuple[str, ...]]] = {
+    "judge": (python_files("torchship/judge"), ("torchship.judge", FOR_TYPE_CHECKERS)),
+    "doctor": (
+        [path for path in DOCTOR if path != STANDARDS],
+        ("torchship.doctor", "torchship.judge", FOR_TYPE_CHECKERS),
+    ),
+    "standards": ([STANDARDS], ("torchship.judge", "packaging", "pip._vendor.packaging")),
+    "builder": (python_files("torchship/builder"), ("torchship.builder", "torchship.judge")),
+    "porting": (python_files("torchship/porting"), ("torchship.porting", "torchship.judge")),
+    "package": (python_files("lltm_conda"), ("lltm_conda", "torch")),
+    "engine with torch": (WITH_TORCH, (*ENGINE_IMPORTS, "torch")),
+    "engine with setuptools": (WITH_SETUPTOOLS, (*ENGINE_IMPORTS, "setuptools")),
+    "engine": (sorted({*ENGINE} - {*WITH_TORCH, *WITH_SETUPTOOLS}), ENGINE_IMPORTS),
+    "command line": ([*python_files("torchship/command"), *LIGHT], ("torchship",)),
+    "loader": (
+        [RUNTIME / "loader.py"],
+        ("torchship.judge", "torchship.runtime.autocast", "torch"),
+    ),
+    "autocast": ([RUNTIME / "autocast.py"], ("torchship.judge", "torch")),
+    # `pip install torchship` brings `packaging` alone; what follows from a matrix asks for the
+    # release tool.
+    "projects": (
+        python_files("torchship/project"),
+        ("torchship.project", "torchship.builder", "torchship.release"),
+    ),
+}
 
 
-@pytest.mark.parametrize("path", [*python_files("torchship/command"), *LIGHT], ids=name_of)
-def test_the_command_line_imports_torchship_and_the_standard_library_alone(path: Path) -> None:
-    """It shows its help, and makes the release tool's environment, where nothing is installed."""
-    assert strangers(path, ("torchship",)) == []
+@pytest.mark.parametrize("part", ARROWS_OF_IMPORTS)
+def test_imports_follow_the_arrows(part: str) -> None:
+    paths, allowed = ARROWS_OF_IMPORTS[part]
+    assert paths
+    assert strangers(paths, *allowed) == []
 
 
-def test_the_loader_does_not_know_the_builder() -> None:
-    runtime = REPO / "torchship" / "runtime"
-    allowed = ("torchship.judge", "torchship.runtime.autocast", "torch")
-    assert strangers(runtime / "loader.py", allowed) == []
-    assert strangers(runtime / "autocast.py", ("torchship.judge", "torch")) == []
-
-
-@pytest.mark.parametrize("path", python_files("torchship"), ids=name_of)
-def test_torchship_imports_itself_by_relative_names(path: Path) -> None:
+def test_torchship_imports_itself_by_relative_names() -> None:
     """A copy of torchship serves another package under that package's name."""
-    names = ("engine", "torchship")
     absolute = [
-        node.lineno
-        for node in ast.walk(ast.parse(path.read_text()))
-        if (
-            isinstance(node, ast.ImportFrom)
-            and not node.level
-            and str(node.module).startswith(names)
-        )
-        or (isinstance(node, ast.Import) and any(a.name.startswith(names) for a in node.names))
+        f"{name_of(path)}:{one.line} imports {one.module}"
+        for path in python_files("torchship")
+        for one in imports(path)
+        if not one.level and one.module.startswith(("engine", "torchship"))
     ]
     assert absolute == []
 
 
-@pytest.mark.parametrize("path", python_files("torchship/project"), ids=name_of)
-def test_the_commands_on_projects_need_no_package(path: Path) -> None:
-    """`pip install torchship` brings none; what follows from a matrix asks for the release tool."""
-    assert strangers(path, ("torchship.project", "torchship.builder", "torchship.release")) == []
-
-
-@pytest.mark.parametrize("path", python_files("torchship/release"), ids=name_of)
-def test_the_release_tool_imports_nothing_of_the_package(path: Path) -> None:
-    assert [name for name, _ in imports(path) if name.split(".")[0] == PACKAGE.name] == []
-
-
-@pytest.mark.parametrize(
-    "path", [REPO / "setup.py", *python_files("lltm_conda", "benchmarks", "examples")], ids=name_of
-)
-def test_nothing_imports_the_scripts(path: Path) -> None:
-    scripts = {path.stem for path in (REPO / "scripts").glob("*.py")} | {"scripts"}
-    assert {name.split(".")[0] for name, _ in imports(path)}.isdisjoint(scripts)
-
-
-@pytest.mark.parametrize("path", python_files("tests/torchship"), ids=name_of)
-def test_the_suite_of_torchship_imports_no_client(path: Path) -> None:
+def test_the_release_tool_and_the_suite_of_torchship_import_no_client() -> None:
     """Nor do the programs that its tests start."""
-    names = [name for name, _ in imports(path) if name.split(".")[0] == PACKAGE.name]
-    assert (names, re.findall(rf"import {PACKAGE.name}", path.read_text())) == ([], [])
+    paths = python_files("torchship/release", "tests/torchship")
+    quoting = [
+        name_of(path)
+        for path in python_files("tests/torchship")
+        if f"import {PACKAGE.name}" in path.read_text()
+    ]
+    assert (top_imports(paths, PACKAGE.name), quoting) == ([], [])
+
+
+def test_nothing_imports_the_scripts() -> None:
+    scripts = {path.stem for path in (REPO / "scripts").glob("*.py")} | {"scripts"}
+    paths = [REPO / "setup.py", *python_files("lltm_conda", "benchmarks", "examples")]
+    assert top_imports(paths, *scripts) == []
 
 
 def test_the_suite_of_torchship_names_no_client() -> None:
@@ -276,8 +276,7 @@ def test_csrc_holds_the_op_alone() -> None:
     assert {path.name for path in CSRC.iterdir()} == {"kernels", "ops", "project.h"}
 
 
-@pytest.mark.parametrize("path", NATIVE, ids=name_of)
-def test_includes_follow_the_arrows(path: Path) -> None:
+def wrong_includes(path: Path) -> list[str]:
     place = place_of(path)
     arrows = [ARROWS.get(str(home)) for home in (place, *place.parents)]
     allowed, forbidden = next(filter(None, arrows), (set(), TORCH))
@@ -285,15 +284,19 @@ def test_includes_follow_the_arrows(path: Path) -> None:
     for mark, header in INCLUDE_LINE.findall(path.read_text()):
         if mark == "<":
             if forbidden is not None and re.match(forbidden, header):
-                wrong.append(f"<{header}>")
+                wrong.append(f"{name_of(path)} includes <{header}>")
             continue
         candidates = [(folder / header).resolve() for folder in (path.parent, *HOMES)]
         target = next((candidate for candidate in candidates if candidate.is_file()), None)
         names = (*allowed, "project.h")  # the project's names: everyone
         targets = [home / name for home in HOMES for name in names]
         if target is None or not any(target.is_relative_to(one) for one in targets):
-            wrong.append(f'"{header}"')
-    assert wrong == []
+            wrong.append(f'{name_of(path)} includes "{header}"')
+    return wrong
+
+
+def test_includes_follow_the_arrows() -> None:
+    assert [wrong for path in NATIVE for wrong in wrong_includes(path)] == []
 
 
 def test_no_native_source_knows_python() -> None:
@@ -430,42 +433,9 @@ def test_scripts_can_be_executed() -> None:
     assert [name_of(path) for path in commands if not os.access(path, os.X_OK)] == []
 
 
-@pytest.mark.parametrize("path", python_files("benchmarks"), ids=name_of)
-def test_benchmarks_know_of_the_measurements_their_storage_alone(path: Path) -> None:
-    measurements = {name for name, _ in imports(path) if name.split(".")[0] == "measurements"}
-    storage = ("measurements.storage",)
-    assert [name for name in measurements if not name.startswith(storage)] == []
-
-
-def test_measurements_run_in_no_circle() -> None:
-    graph = imported_modules(python_files("benchmarks", "measurements"))
-    import_circles = circles(graph)
-    assert not import_circles, "circles of imports:\n" + "\n".join(import_circles)
-
-
-def without_body(log: str) -> list[str]:
-    """The commits of `git log` that do not say why; NULs part them, \\x01 their fields."""
-    commits = [entry.split("\x01") for entry in log.split("\0") if entry.strip()]
-    return [f"{name.strip()} {subject}" for name, subject, body in commits if not body.strip()]
-
-
-def test_commits_say_why_in_their_body() -> None:
-    """A merge says only what it merges; a shallow clone may not reach the first commit."""
-    run = subprocess.run(
-        ["git", "log", "--no-merges", "-z", "--format=%h%x01%s%x01%b", "b7fa4fb..HEAD"],
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if run.returncode:
-        pytest.skip("no git history back to b7fa4fb, after which each commit has a body")
-    assert without_body(run.stdout) == []
-
-
-def test_a_commit_without_a_body_is_named() -> None:
-    log = "a1\x01Add one\x01Because.\n\0b2\x01Add two\x01\0c3\x01Add three\x01 \n"
-    assert without_body(log) == ["b2 Add two", "c3 Add three"]
+def test_benchmarks_know_of_the_measurements_their_storage_alone() -> None:
+    known = top_imports(python_files("benchmarks"), "measurements")
+    assert [one for one in known if " imports measurements.storage" not in one] == []
 
 
 def test_every_file_says_its_topic_in_a_docstring() -> None:
@@ -473,15 +443,6 @@ def test_every_file_says_its_topic_in_a_docstring() -> None:
     python = [path for path in tracked() if path.suffix == ".py"]
     docstrings = {path: ast.get_docstring(ast.parse(path.read_text("utf-8"))) for path in python}
     assert [name_of(path) for path, docstring in docstrings.items() if not docstring] == []
-
-
-@pytest.mark.parametrize("rule", ["tuples", "torn"])
-def test_no_statement_assigns_unrelated_values_and_no_error_text_is_torn(rule: str) -> None:
-    """One statement says one thing, and all of it; measurements/count_clarity.py has the rules."""
-    program = REPO / "measurements" / "count_clarity.py"
-    command = [sys.executable, str(program), str(REPO), "--list", rule]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines() == []
 
 
 ANY_WITH_A_REASON = 20

@@ -1,18 +1,16 @@
 """The contenders that extension.py does not build: PyTorch code, torch's modules, and ours."""
 
-import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from measurements.installed import import_installed
+
 from ..contender import Builder, Cell, Request, State, Unavailable, prepared
-from ..machine import ROOT
 
 
 class PlainLLTM(nn.Module):
@@ -68,11 +66,8 @@ def compiled_cell(request: Request) -> Cell:
 
 def _ours(name: str, input_features: int, state_size: int) -> nn.Module:
     """Make a module of the installed package's class `name`, or raise :class:`Unavailable`."""
-    # `python -m benchmarks` puts the repository first on sys.path. The package there may lack
-    # binaries, so the repository moves to the end of sys.path.
-    sys.path.sort(key=lambda entry: Path(entry or ".").resolve() == ROOT)
     try:
-        kind = getattr(importlib.import_module("lltm_conda"), name)
+        kind = getattr(import_installed("lltm_conda"), name)
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise Unavailable(

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
-from canvas import Canvas, Colours
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from benchmarks import schema
 from benchmarks.compare import OURS, PASSES, groups, speedup
 from measurements.storage import RESULTS
+
+from .canvas import Canvas, Colours
 
 STATES = {"ran": ("ran", "good"), "unsupported": ("", "none")}
 """The word and the colour for a state of an environment; for others, "fails"."""

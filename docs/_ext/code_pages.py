@@ -1,22 +1,22 @@
 """Writes a page for each code of torch-doctor, and the messages of "When it fails".
 
-    python docs/_ext/code_pages.py
+    python -m docs._ext.code_pages
 
-The codes are those of torchship/judge/codes.py, the words those of meanings.json, the messages
-those of messages.py. tests/torchship/doctor/test_compat_docs.py compares what is written with them.
+The codes are those of torchship/judge/codes.py and of the rules, the words their own or those of
+meanings.json, the messages those of messages.py. tests/torchship/doctor/test_compat_docs.py
+compares what is written with them.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(DOCS.parent))
+from torchship.doctor import meaning, messages
+from torchship.judge import codes
+from torchship.judge.rules import CODES
 
-from torchship.doctor import meaning, messages  # noqa: E402  # the checkout is the path
-from torchship.judge import codes  # noqa: E402  # the checkout is the path
+DOCS = Path(__file__).resolve().parents[1]
 
 FOLDER = DOCS / "fails" / "codes"
 INDEX = DOCS / "fails" / "messages.md"
@@ -87,11 +87,11 @@ def index_of_codes() -> str:
     for digit, title in GROUPS.items():
         rows = [
             f"| [{code}]({code.lower()}.md) | {code.heading} |"
-            for code in sorted(codes.ALL.values())
+            for code in sorted(CODES.values())
             if code[2] == digit
         ]
         parts.append("\n".join([f"## {title}\n", "| code | meaning |", "|---|---|", *rows]))
-    names = "\n".join(code.lower() for code in sorted(codes.ALL))
+    names = "\n".join(code.lower() for code in sorted(CODES))
     parts.append(f"<!-- site\n```{{toctree}}\n:hidden:\n\n{names}\n```\n-->")
     return "\n\n".join(parts) + "\n"
 
@@ -108,7 +108,7 @@ def message_rows() -> str:
 
 def pages() -> dict[Path, str]:
     """The content of every file that is written."""
-    content = {FOLDER / f"{code.lower()}.md": page_of(code) for code in codes.ALL.values()}
+    content = {FOLDER / f"{code.lower()}.md": page_of(code) for code in CODES.values()}
     content[FOLDER / "index.md"] = index_of_codes()
     before, _, rest = INDEX.read_text(encoding="utf-8").partition(BEGIN)
     content[INDEX] = before + BEGIN + "\n" + message_rows() + "\n" + END + rest.partition(END)[2]

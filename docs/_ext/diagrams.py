@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from canvas import Canvas, Colours
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+
+from .canvas import Canvas, Colours
 
 QUESTIONS = (
     "system and C library",

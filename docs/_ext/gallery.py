@@ -1,6 +1,6 @@
 """Runs the pages of the gallery: what each block prints is stored below it.
 
-    python docs/_ext/gallery.py
+    python -m docs._ext.gallery
 
 Needs the installed package, and runs in the root of a checkout. torchvision.md downloads torch.
 """
@@ -12,6 +12,8 @@ import io
 import re
 import sys
 from pathlib import Path
+
+from measurements.installed import import_installed
 
 REPO = Path(__file__).resolve().parents[2]
 PAGES = sorted(page for page in (REPO / "docs" / "gallery").glob("*.md") if page.stem != "index")
@@ -35,7 +37,7 @@ def run(page: Path) -> str:
 
 if __name__ == "__main__":
     # The installed package first, then `benchmarks` of the checkout.
-    sys.path.append(str(REPO))
+    import_installed("lltm_conda")  # which the pages import
     for path in map(Path, sys.argv[1:] or PAGES):
         path.write_text(run(path), encoding="utf-8")
         print(f"ran {path.name}", file=sys.stderr)

@@ -1,22 +1,20 @@
 """Writes the tables of pages that follow from the project's data into the pages.
 
-    python docs/_ext/page_tables.py
+    python -m docs._ext.page_tables
 
 They stand in the pages, so that they can be read where no site is built.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[1]
-sys.path.append(str(DOCS.parent))
+from torchship.judge.layouts import FIELDS, LAYOUTS
+from torchship.release import matrix as build_matrix
+from torchship.release.generated import Part, filled
+from torchship.release.support_table import row
 
-from torchship.judge.layouts import FIELDS, LAYOUTS  # noqa: E402
-from torchship.release import matrix as build_matrix  # noqa: E402
-from torchship.release.generated import Part, filled  # noqa: E402
-from torchship.release.support_table import row  # noqa: E402
+DOCS = Path(__file__).resolve().parents[1]
 
 
 def layouts() -> str:

@@ -1,6 +1,6 @@
 """Draws the pictures of the site and of README from stored data, each in a light and a dark form.
 
-    python docs/_ext/pictures.py [FOLDER]
+    python -m docs._ext.pictures [FOLDER]
 
 Needs matplotlib. The text in them stays text, so that it can be read aloud, searched and tested.
 """
@@ -14,11 +14,9 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from canvas import SCHEMES, Colours
-from charts import draw_matrix, draw_speed, draw_step
-from diagrams import draw_kernels, draw_objects, draw_verdict
+from .canvas import SCHEMES, Colours
+from .charts import draw_matrix, draw_speed, draw_step
+from .diagrams import draw_kernels, draw_objects, draw_verdict
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 PICTURES: dict[str, Callable[[Colours], Figure]] = {

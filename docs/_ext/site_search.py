@@ -1,4 +1,4 @@
-"""What the site's search finds: pages but for notes and the changelog, and messages by pattern.
+"""What the site's search finds: pages but for the changelog, and messages by pattern.
 
 Sphinx's search wants every word of a question in a page, so a message with a path or a symbol of
 the reader's own finds nothing; and it ranks a word by how often a page has it, so that "docker" may
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docutils import nodes
-from message_patterns import patterns
 from sphinx.application import Sphinx
 
+from .message_patterns import patterns
+
 #: Pages that tell of the past, and would come before those that answer a question.
-UNSEARCHED = {"numbers/notes", "numbers/results", "contribute/changelog"}
+UNSEARCHED = {"numbers/results", "contribute/changelog"}
 
 
 class Topic(NamedTuple):

@@ -9,7 +9,18 @@ from pathlib import Path
 from measurements import storage
 from torchship.judge import records
 from torchship.judge.project import Record
-from torchship.judge.records import BinaryRecord, Runtime
+from torchship.judge.records import (
+    BinaryRecord,
+    BroughtIn,
+    ExecutableStack,
+    LinkFault,
+    MissingSymbolVersion,
+    NotLinked,
+    RefusedLibrary,
+    Runtime,
+    StaticTls,
+    UndefinedSymbols,
+)
 
 PATH = storage.RESULTS / "reported_headers.json.xz"
 #: What no verdict of these cases rests on: fixes, the op of a client, other files of a package.
@@ -58,9 +69,31 @@ def decode(value: object) -> object:
     if kind == "mapping":
         return {decode(key): decode(item) for key, item in content}
     name, fields = content
+    if name == "LinkFault":
+        return _link_fault(**{key: decode(item) for key, item in fields.items()})
     missing: dict[str, object] = {"libraries": {}} if name == "Owner" else {}
     record: object = getattr(records, name)(**missing, **{k: decode(v) for k, v in fields.items()})
     return record
+
+
+def _link_fault(
+    kind: str, file: Path, names: tuple[str, ...] = (), library: Path | None = None
+) -> LinkFault:
+    """A fault as it was stored when all kinds of faults had one class."""
+    place = library or file
+    if kind == "static TLS":
+        return StaticTls(file=file, needed=int(names[0]), left=int(names[1]))
+    if kind == "override":
+        return BroughtIn(file=file, variable=names[0])
+    if kind == "refused":
+        return RefusedLibrary(file=file, reason=names[0])
+    if kind == "version":
+        return MissingSymbolVersion(file=file, library=place, version=names[0])
+    if kind == "unlinked":
+        return NotLinked(file=file, library=place, names=names)
+    if kind == "symbols":
+        return UndefinedSymbols(file=file, names=names)
+    return ExecutableStack(file=file)
 
 
 def load() -> list[Headers]:

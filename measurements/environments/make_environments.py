@@ -1,6 +1,6 @@
 """Makes the reported environments, runs their code, asks the doctor, and carries out its cures.
 
-    python measurements/environments/make_environments.py [NAME ...] [--torch KEY] [--folder DIR]
+    python -m measurements.environments.make_environments [NAME ...] [--torch KEY] [--folder DIR]
 
 The program needs uv beside the Python that runs it, gcc, and for some cases root. One torch is on
 the disk at a time. Without names it makes all cases, and stores what came out in
@@ -20,13 +20,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path.append(str(REPO))
+from measurements.environments import outcomes
+from measurements.environments.cases import Case, read
+from measurements.environments.environment import Environment, Verdict
+from measurements.environments.outcomes import Outcome, Table
 
-from measurements.environments import outcomes  # noqa: E402
-from measurements.environments.cases import Case, read  # noqa: E402
-from measurements.environments.environment import Environment, Verdict  # noqa: E402
-from measurements.environments.outcomes import Outcome, Table  # noqa: E402
+REPO = Path(__file__).resolve().parents[2]
 
 #: What is installed beside nothing else, by the key that cases name.
 TORCHES = {
@@ -180,7 +179,7 @@ def store(outcome: Outcome, cases: Sequence[Case], path: Path) -> Table:
         )
     merged[outcome.name] = outcome
     table = Table(
-        command="python measurements/environments/make_environments.py",
+        command="python -m measurements.environments.make_environments",
         machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
         f"{' '.join(platform.libc_ver())}",
         outcomes=tuple(merged[case.name] for case in cases if case.name in merged),

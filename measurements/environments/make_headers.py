@@ -1,6 +1,6 @@
 """Makes the reported environments, and stores the facts that the doctor's verdicts rest on.
 
-    python measurements/environments/make_headers.py [NAME ...] [--folder DIR]
+    python -m measurements.environments.make_headers [NAME ...] [--folder DIR]
 
 Nothing is loaded, and no fix is carried out: make_environments.py does that. Of each environment
 whose stored verdict is one on an extension, the facts of this extension are stored, as far as the
@@ -17,25 +17,24 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path.append(str(REPO))
-
-from measurements import storage  # noqa: E402
-from measurements.environments import outcomes  # noqa: E402
-from measurements.environments.cases import Case, read  # noqa: E402
-from measurements.environments.environment import SECONDS_TO_LOAD, Environment  # noqa: E402
-from measurements.environments.headers import PATH, decode  # noqa: E402
-from measurements.environments.make_environments import (  # noqa: E402
+from measurements import storage
+from measurements.environments import outcomes
+from measurements.environments.cases import Case, read
+from measurements.environments.environment import SECONDS_TO_LOAD, Environment
+from measurements.environments.headers import PATH, decode
+from measurements.environments.make_environments import (
     FOLDER,
     TORCHES,
     hide,
     make_base,
 )
-from measurements.environments.outcomes import Outcome  # noqa: E402
-from torchship.judge import judge  # noqa: E402
+from measurements.environments.outcomes import Outcome
+from torchship.judge import judge
+
+REPO = Path(__file__).resolve().parents[2]
 
 PROGRAM = Path(__file__).with_name("record_headers.py")
-COMMAND = "python measurements/environments/make_headers.py"
+COMMAND = "python -m measurements.environments.make_headers"
 
 
 def record(case: Case, base: Path, folder: Path, stored: Outcome) -> dict[str, object] | None:

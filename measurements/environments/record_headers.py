@@ -14,11 +14,11 @@ from pathlib import Path
 sys.path.append(sys.argv[1])
 
 from measurements.environments.headers import encode
+from torchship.doctor import judging
 from torchship.doctor.command import main
-from torchship.judge import judgement
 from torchship.judge.records import BinaryRecord, Runtime, Verdict
 
-_judge = judgement.judge
+_judge = judging.judge
 _last: dict[str, dict[str, object]] = {}
 
 
@@ -43,7 +43,7 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
 
 
 if __name__ == "__main__":
-    judgement.judge = judge
+    judging.judge = judge
     facts = Path(sys.argv[2])
     del sys.argv[1:3]
     status = main()

@@ -1,7 +1,7 @@
 """Judges other people's shared objects beside many torches, loads them, and stores both results.
 
-    python measurements/foreign_table/make_foreign_table.py --work FOLDER [--torches 2.6.0,2.15.0]
-    python measurements/foreign_table/make_foreign_table.py --work FOLDER --symbols
+    python -m measurements.foreign_table.make_foreign_table --work FOLDER [--torches 2.6.0,2.15.0]
+    python -m measurements.foreign_table.make_foreign_table --work FOLDER --symbols
 
 The objects come from the wheels that distributions.json names; the script adds cut copies of
 one object, and files of other kinds. It needs uv, binutils, Python 3.11 and about 12 GB.
@@ -29,25 +29,22 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path.append(str(REPO))
-
-from measurements.foreign_table import table  # noqa: E402
-from measurements.foreign_table.causes import Claim, is_right_cause, without_folders  # noqa: E402
-from measurements.foreign_table.installs import exported, symbols, torch_in  # noqa: E402
-from measurements.foreign_table.table import Cell, Column, ForeignTable, Object  # noqa: E402
-from measurements.foreign_table.tasks import Outcome, run_tasks  # noqa: E402
-from measurements.foreign_table.torch_symbols import write_symbols  # noqa: E402
-from measurements.foreign_table.wheels import Sample, damage, fetch, is_vouched  # noqa: E402
-from torchship.doctor import judge_file  # noqa: E402
-from torchship.judge import find_torch, probe_runtime  # noqa: E402
-from torchship.judge.records import UNKNOWN, Runtime  # noqa: E402
+from measurements.foreign_table import table
+from measurements.foreign_table.causes import Claim, is_right_cause, without_folders
+from measurements.foreign_table.installs import exported, symbols, torch_in
+from measurements.foreign_table.table import Cell, Column, ForeignTable, Object
+from measurements.foreign_table.tasks import Outcome, run_tasks
+from measurements.foreign_table.torch_symbols import write_symbols
+from measurements.foreign_table.wheels import Sample, damage, fetch, is_vouched
+from torchship.doctor import judge_file
+from torchship.judge import find_torch, probe_runtime
+from torchship.judge.records import UNKNOWN, Runtime
 
 TORCHES = (
     "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0+cpu", "2.13.0",
     "2.14.1", "2.15.0",
 )  # fmt: skip
-COMMAND = "measurements/foreign_table/make_foreign_table.py"
+COMMAND = "python -m measurements.foreign_table.make_foreign_table"
 
 
 class Judgement(NamedTuple):
@@ -165,7 +162,7 @@ def main() -> None:
     if not options.torches:
         table.save(
             ForeignTable(
-                command=f"python {COMMAND}",
+                command=COMMAND,
                 machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
                 python=platform.python_version(),
                 objects=objects,

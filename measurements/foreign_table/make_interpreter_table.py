@@ -1,6 +1,6 @@
 """Judges and loads other people's objects under four interpreters, beside many torches.
 
-    python measurements/foreign_table/make_interpreter_table.py --work FOLDER --python PROGRAM ...
+    python -m measurements.foreign_table.make_interpreter_table --work FOLDER --python PROGRAM ...
 
 The interpreters are the one that runs this program (CPython 3.11), Debian's /usr/bin/python3 of
 the same version, which is no position-independent executable, and those that --python names, of
@@ -32,20 +32,17 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path.append(str(REPO))
-
-from measurements.foreign_table import interpreter_table  # noqa: E402
-from measurements.foreign_table.installs import torch_in  # noqa: E402
-from measurements.foreign_table.interpreter_table import (  # noqa: E402
+from measurements.foreign_table import interpreter_table
+from measurements.foreign_table.installs import torch_in
+from measurements.foreign_table.interpreter_table import (
     SEED,
     InterpreterTable,
     MissingWheel,
     Row,
 )
-from measurements.foreign_table.make_foreign_table import TORCHES  # noqa: E402
-from measurements.foreign_table.tasks import PROGRAM, Task  # noqa: E402
-from measurements.foreign_table.wheels import (  # noqa: E402
+from measurements.foreign_table.make_foreign_table import TORCHES
+from measurements.foreign_table.tasks import PROGRAM, Task
+from measurements.foreign_table.wheels import (
     Sample,
     Wheel,
     choose_objects,
@@ -54,9 +51,9 @@ from measurements.foreign_table.wheels import (  # noqa: E402
     make_sample,
     read_list,
 )
-from torchship.release.shell import CommandFailed  # noqa: E402
+from torchship.release.shell import CommandFailed
 
-COMMAND = "python measurements/foreign_table/make_interpreter_table.py"
+COMMAND = "python -m measurements.foreign_table.make_interpreter_table"
 DEBIAN = "/usr/bin/python3"
 FIRST_PYTHON = "3.11"
 """The Python of the foreign table; its wheels are in folders without a suffix."""

@@ -1,6 +1,6 @@
 """Draws random cases of linking, judges them, really loads them, and stores both results.
 
-    python measurements/linking/draw_linking.py [--cases N] [--first SEED]
+    python -m measurements.linking.draw_linking [--cases N] [--first SEED]
 
 The program needs gcc and, for interpreters linked as conda's are, patchelf. Without arguments
 it stores its result in measurements/results/linking.json.
@@ -21,11 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-REPO = Path(__file__).resolve().parents[2]
-sys.path.append(str(REPO))
+from measurements import storage
+from measurements.linking import cases
 
-from measurements import storage  # noqa: E402
-from measurements.linking import cases  # noqa: E402
+REPO = Path(__file__).resolve().parents[2]
 
 RESULTS = storage.RESULTS / "linking.json"
 PROGRAM = Path(__file__).with_name("load_case.py")
@@ -94,6 +93,7 @@ def _load(
     case: cases.Case, program: Path, folder: Path, root: Path
 ) -> dict[str, dict[str, Any]] | None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "PYTHON"))}
+    environment["PYTHONPATH"] = str(root)
     if case.library_path is not None:
         entries = (f if f.startswith("$") else str(folder / f) for f in case.library_path)
         environment["LD_LIBRARY_PATH"] = ":".join(entries)
@@ -102,7 +102,7 @@ def _load(
     if program.is_relative_to(folder):
         environment["PYTHONHOME"] = "/usr"
     answer = subprocess.run(
-        [str(program), "-S", str(PROGRAM), str(folder), str(root)],
+        [str(program), "-S", str(PROGRAM), str(folder)],
         capture_output=True,
         text=True,
         env=environment,
@@ -140,7 +140,7 @@ def main() -> int:
     print(counts)
     if options.cases is None:
         document = {
-            "command": "python measurements/linking/draw_linking.py",
+            "command": "python -m measurements.linking.draw_linking",
             "machine": f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
             "counts": counts,
             "rows": [asdict(row) for row in rows],

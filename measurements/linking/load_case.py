@@ -1,9 +1,9 @@
 """Judges and then really loads the case in a folder, and prints each as a line of JSON.
 
-    python load_case.py FOLDER ROOT
+    python load_case.py FOLDER
 
-ROOT is the folder that holds the package torchship. The process loads what the stand-in for
-`import torch` loads, then the object; nothing of the checker loads anything. If the dynamic
+PYTHONPATH names the folder that holds the package torchship. The process loads what the stand-in
+for `import torch` loads, then the object; nothing of the checker loads anything. If the dynamic
 linker kills the process, the last line is missing.
 """
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchship.judge.process import Opening
+    from torchship.judge.records import LinkFault
 
 
 def judge(folder: Path) -> dict[str, object]:
@@ -26,6 +27,7 @@ def judge(folder: Path) -> dict[str, object]:
     from torchship.judge.binary import read_binary
     from torchship.judge.budget import Budget
     from torchship.judge.linker import settings_here
+    from torchship.judge.records import MissingSymbolVersion
     from torchship.judge.torch_probe import release
 
     torch = release("2.13.0", (2, 13))._replace(root=folder / "torch")
@@ -33,11 +35,11 @@ def judge(folder: Path) -> dict[str, object]:
     imported = linking.import_torch(torch.root, settings_here(), program)
     binary = read_binary(folder / "x.so")
     links = linking.link(binary, torch, Budget.for_file(binary.size))
-    fatal = [fault for fault in links.faults if fault.kind in linking.FATAL]
+    fatal = [fault for fault in links.faults if fault.is_fatal]
     names = [*links.missing_libraries, *links.missing_symbols]
     for fault in fatal:
-        names += [*fault.names, fault.file.name]
-    misses_version = any(fault.kind == "version" for fault in fatal)
+        names += [*told_by(fault), fault.file.name]
+    misses_version = any(isinstance(fault, MissingSymbolVersion) for fault in fatal)
     if imported.failure is not None:  # then the verdict on torch is the one that counts
         names = [*names_of(imported.failure)]
         misses_version = bool(imported.failure.versions)
@@ -49,6 +51,13 @@ def judge(folder: Path) -> dict[str, object]:
     }
 
 
+def told_by(fault: LinkFault) -> Iterator[str]:
+    """What a fault tells besides its file."""
+    facts = fault._asdict()
+    yield from (facts[name] for name in ("reason", "version", "variable") if name in facts)
+    yield from facts.get("names", ())
+
+
 def names_of(failure: Opening) -> Iterator[str]:
     """What the checker names of an object that does not load."""
     yield from failure.missing
@@ -56,6 +65,8 @@ def names_of(failure: Opening) -> Iterator[str]:
         yield from (refusal.path.name, refusal.why)
     for missing in failure.versions:
         yield missing.version
+    for path in failure.forbidding:
+        yield path.name
     for symbols in failure.symbols.values():
         yield from symbols
 
@@ -81,7 +92,6 @@ def load(folder: Path) -> dict[str, object]:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    sys.path.append(sys.argv[2])
     print(json.dumps(judge(place)), flush=True)
     print(json.dumps(load(place)), flush=True)
     os._exit(0)

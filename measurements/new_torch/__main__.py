@@ -47,9 +47,9 @@ SYMBOL_TABLE = Path("torchship/judge/symbols.json")
 #: What follows from the tables: each program writes its files.
 GENERATORS = (
     ("-m", "torchship.release", "--write-generated"),
-    ("scripts/write_templates.py",),
-    ("docs/_ext/page_tables.py",),
-    ("docs/_ext/pictures.py",),
+    ("-m", "scripts.write_templates"),
+    ("-m", "docs._ext.page_tables"),
+    ("-m", "docs._ext.pictures"),
 )
 TESTS = "tests/op"
 

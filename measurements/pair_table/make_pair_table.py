@@ -1,6 +1,6 @@
 """Measures which glue works in which torch, and stores outcomes and the checker's verdicts.
 
-    python measurements/pair_table/make_pair_table.py --work FOLDER [--minors 2.4,2.9]
+    python -m measurements.pair_table.make_pair_table --work FOLDER [--minors 2.4,2.9]
 
 The script compiles a glue for each torch minor (by default all in the table of class
 layouts), and the stable glue. The checker judges every glue for every torch from the files
@@ -22,20 +22,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from measurements.foreign_table.installs import install, torch_in
+from measurements.foreign_table.tasks import Task, run_tasks
+from measurements.pair_table import table
+from measurements.pair_table.table import Pair, PairTable
+from torchship.builder import BuildError, BuildRequest, execute, plan
+from torchship.doctor import judge_file
+from torchship.judge import find_torch, probe_runtime, read_binary
+from torchship.judge.layouts import LAYOUTS
+from torchship.judge.records import GlueName, dotted
+from torchship.release.matrix import load_settings
+
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]
-sys.path.append(str(REPO))
-
-from measurements.foreign_table.installs import install, torch_in  # noqa: E402
-from measurements.foreign_table.tasks import Task, run_tasks  # noqa: E402
-from measurements.pair_table import table  # noqa: E402
-from measurements.pair_table.table import Pair, PairTable  # noqa: E402
-from torchship.builder import BuildError, BuildRequest, execute, plan  # noqa: E402
-from torchship.doctor import judge_file  # noqa: E402
-from torchship.judge import find_torch, probe_runtime, read_binary  # noqa: E402
-from torchship.judge.layouts import LAYOUTS  # noqa: E402
-from torchship.judge.records import GlueName, dotted  # noqa: E402
-from torchship.release.matrix import load_settings  # noqa: E402
 
 PROJECT = load_settings().project
 # Outcomes of load_objects.py that have another name in this table.
@@ -58,7 +57,7 @@ def make_column(folder: Path, minor: str, glues: Sequence[Path]) -> list[Pair]:
     runtime = probe_runtime(torch, gpu=False, project=load_settings().project)
     causes = [judge_file(glue, runtime).cause for glue in glues]
     tasks = [
-        Task(root=str(glue.parent), object=glue.name, beside=[str(HERE)], call=CALL)
+        Task(root=str(glue.parent), object=glue.name, beside=[str(HERE), str(REPO)], call=CALL)
         for glue in glues
     ]
     return [
@@ -123,7 +122,7 @@ def main() -> int:
     if options.minors is None:
         table.save(
             PairTable(
-                command="python measurements/pair_table/make_pair_table.py",
+                command="python -m measurements.pair_table.make_pair_table",
                 machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
                 commit=commit_of(glues[0]),
                 seconds=round(time.monotonic() - start),

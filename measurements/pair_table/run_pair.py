@@ -1,17 +1,16 @@
 """Runs one pair of the table: computes with the glue that this process has loaded beside torch.
 
-LLTM_CONDA_LOAD=0 keeps the package's loader idle, so no checker rejects the glue.
+The caller has this folder and the checkout on the path. LLTM_CONDA_LOAD=0 keeps the package's
+loader idle, so no checker rejects the glue.
 """
 
 import ctypes
 import os
-import sys
 from pathlib import Path
 
 import torch
 
 os.environ["LLTM_CONDA_LOAD"] = "0"
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 TOLERANCES = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 3e-2}
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import lltm_conda
 from benchmarks import __main__ as command
 from benchmarks import baselines, session, sizes
 from benchmarks.baselines.cells import plain_cell
 from benchmarks.contender import Cell, Request
 from benchmarks.schema import Size, read
 
+REPO = Path(__file__).resolve().parents[2]
 QUICK = ("--seconds", "0.01", "--rounds", "2")
 
 
@@ -111,6 +114,17 @@ def test_a_mistake_is_named(
 ) -> None:
     assert command.main(arguments) == 2
     assert re.search(says, capsys.readouterr().err)
+
+
+def test_ours_is_the_installed_package_though_the_sources_come_first_on_the_path() -> None:
+    program = (
+        "from measurements.installed import import_installed; "
+        "print(import_installed('lltm_conda').__file__)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPO, check=True, capture_output=True, text=True
+    )
+    assert run.stdout.strip() == lltm_conda.__file__
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -1,8 +1,7 @@
-"""The memory that a step keeps and a loop needs at its peak is counted."""
+"""The memory that a loop needs at its peak is counted."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -36,12 +35,6 @@ def keeper(rows: int) -> Cell:
         return Keep.apply(*state, module.weight)  # type: ignore[no-any-return]
 
     return Cell("lltm", module, call)
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_what_a_step_keeps_is_counted(rows: int) -> None:
-    inputs = make_inputs(SIZE, torch.float32, "cpu", 0)
-    assert profiles.saved_for_backward(keeper(rows), inputs) == rows * ROW
 
 
 def test_the_peak_of_a_loop_is_what_its_steps_keep() -> None:

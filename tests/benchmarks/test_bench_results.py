@@ -21,7 +21,9 @@ ROOT = "measurements/results"
 # A file under the root of results, in a sentence: with the root, or with the folder of a table.
 NAMED = re.compile(rf"(?:{ROOT}/)?((?:[\w-]+/)*[\w.-]+\.(?:json\.xz|json|txt))(?![\w.])")
 
-IN_FOLDER = re.compile(r"`((?:cpu|gpu|h100|h200|picked|torches)/[\w.-]+\.(?:json\.xz|json|txt))`")
+IN_FOLDER = re.compile(
+    r"`((?:builds|cpu|gpu|h100|h200|picked|torches)/[\w.-]+\.(?:json\.xz|json|txt))`"
+)
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -67,27 +69,19 @@ def test_every_result_is_named_by_a_page_or_read_by_a_program() -> None:
     assert unnamed == [], "a result that nothing shows: name it, or remove it"
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPO)))
-def test_every_result_that_a_page_names_exists(page: Path) -> None:
+def test_every_result_that_a_page_names_exists() -> None:
     stored = results()
     missing = []
-    for line in page.read_text(encoding="utf-8").splitlines():
-        for match in re.finditer(rf"`[^`]*?{ROOT}/([\w./*-]*)", line):
-            name = match[1].rstrip("/").rstrip("*").rstrip("/")
-            if not any(each.startswith(name) for each in stored):
-                missing.append(match[0])
-        for name in re.findall(
-            r"`((?:cpu|gpu|h100|h200|picked|torches)/[\w.-]+\.(?:json\.xz|json|txt))`", line
-        ):
-            if name not in stored:
-                missing.append(name)
+    for page in pages():
+        content = page.read_text(encoding="utf-8")
+        starts = (match[1] for match in re.finditer(rf"`[^`]*?{ROOT}/([\w./*-]*)", content))
+        names = {start.rstrip("*/") for start in starts} | set(IN_FOLDER.findall(content))
+        missing += [
+            f"{page.relative_to(REPO)}: {name}"
+            for name in sorted(names)
+            if not any(each.startswith(name) for each in stored)
+        ]
     assert missing == []
-
-
-def test_no_page_names_the_former_place_of_results() -> None:
-    pattern = re.compile(r"(?<!b7fa4fb:)benchmarks/(results|NOTES)\b")
-    naming = [page for page in pages() if pattern.search(page.read_text(encoding="utf-8"))]
-    assert naming == []
 
 
 def drawn_rows() -> list[tuple[str, list[str], list[str]]]:
@@ -102,17 +96,21 @@ def drawn_rows() -> list[tuple[str, list[str], list[str]]]:
     return rows
 
 
-@pytest.mark.parametrize(("name", "forward", "backward"), drawn_rows())
-def test_a_row_of_random_draws_is_what_show_prints(
-    name: str, forward: list[str], backward: list[str]
-) -> None:
+def printed_row(name: str, metric: str) -> list[str]:
+    """What `show` prints of a file's random draws in one direction."""
     report = schema.read(storage.RESULTS / name)
     peers = {ratio.peer for ratio in compare.ratios(report)} & {"lstm", "lstmcell"}
-    for metric, figures in (("forward", forward), ("backward", backward)):
-        values = [r.value for r in compare.ratios(report) if (r.peer, r.metric) == (*peers, metric)]
-        slower = sum(value < compare.SLOWER for value in values)
-        printed = [f"{statistics.median(values):.2f}", f"{min(values):.2f}", str(slower)]
-        assert figures == printed[: len(figures)]
+    values = [r.value for r in compare.ratios(report) if (r.peer, r.metric) == (*peers, metric)]
+    slower = sum(value < compare.SLOWER for value in values)
+    return [f"{statistics.median(values):.2f}", f"{min(values):.2f}", str(slower)]
+
+
+def test_rows_of_random_draws_are_what_show_prints() -> None:
+    rows = drawn_rows()
+    assert rows
+    for name, forward, backward in rows:
+        assert forward == printed_row(name, "forward")[: len(forward)], name
+        assert backward == printed_row(name, "backward")[: len(backward)], name
 
 
 def test_the_tree_is_small() -> None:
@@ -120,13 +118,13 @@ def test_the_tree_is_small() -> None:
     assert sum(path.stat().st_size for path in tracked(ROOT)) < LARGEST_RESULTS
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in results() if name.endswith(storage.PACKED)], ids=str
-)
-def test_a_packed_result_holds_four_digits_a_number_and_a_record_a_line(name: str) -> None:
-    content = lzma.decompress(results()[name].read_bytes()).decode()
-    document = json.loads(content)
-    assert storage.to_text(document) == content
+def test_packed_results_hold_four_digits_a_number_and_a_record_a_line() -> None:
+    others = []
+    for name, path in results().items():
+        if name.endswith(storage.PACKED):
+            content = lzma.decompress(path.read_bytes()).decode()
+            others += [name] * (storage.to_text(json.loads(content)) != content)
+    assert others == []
 
 
 def test_a_text_has_a_line_for_each_record() -> None:

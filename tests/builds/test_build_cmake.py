@@ -106,7 +106,7 @@ def test_program_without_python_agrees_with_aten_on_the_gpu(build: Path) -> None
     assert "all checks passed" in run(build / "examples" / "cpp" / "lltm_example", "cuda").good()
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_program_agrees_through_the_aten_door(source_tree: Path, tmp_path: Path) -> None:
     # There the dispatcher compares the C++ API's signatures with the kernels'.
     options = ("-DLLTM_DOOR=aten", "-DLLTM_CUDA=OFF", *QUICK, f"-DCMAKE_PREFIX_PATH={PREFIX}")

@@ -10,7 +10,7 @@ from build_places import Place
 from lltm_conda.engine.judge.elf import Elf
 
 # It compiles the op; test_checkout_backend.py has an editable install that takes binaries.
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.rehearsal
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def ask(cache: Path, *steps: str, **changes: str) -> Answer:
     return Answer(json.loads(line.removeprefix("ANSWER ")), output)
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_the_way_of_the_tutorial(tmp_path: Path) -> None:
     """What the documentation shows: torch's own `load` compiles our sources as they are."""
     page = (REPO / "docs" / "start" / "building" / "jit.md").read_text()

@@ -60,7 +60,7 @@ def test_the_median_and_the_range_are_taken_over_the_seeds() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_the_command_learns_and_says_so(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, str(EXAMPLES / "pause.py"), "--out", str(tmp_path)],

@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from typing import NamedTuple
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 from unittest import mock
 
 import pytest
@@ -22,10 +24,17 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lltm_conda import LLTM, LLTMLayer
 
-# Its import would freeze torch's flags for the whole process, and other tests set them.
-with mock.patch.object(torch.backends, "disable_global_flags"):
+if TYPE_CHECKING:
     from torch.testing._internal import common_modules
-    from torch.testing._internal.common_modules import ModuleErrorEnum
+
+
+@cache
+def of_torch() -> ModuleType:
+    """`common_modules`; its import takes seconds, which a run without these tests need not wait."""
+    # It would freeze torch's flags for the whole process, and other tests set them.
+    with mock.patch.object(torch.backends, "disable_global_flags"):
+        from torch.testing._internal import common_modules
+    return common_modules
 
 
 class Sample(NamedTuple):
@@ -43,8 +52,8 @@ class Sample(NamedTuple):
 
 def samples(make: type[nn.Module], dtype: torch.dtype, requires_grad: bool) -> list[Sample]:
     generate = {
-        LLTM: common_modules.module_inputs_torch_nn_LSTMCell,
-        LLTMLayer: common_modules.module_inputs_torch_nn_LSTM,
+        LLTM: of_torch().module_inputs_torch_nn_LSTMCell,
+        LLTMLayer: of_torch().module_inputs_torch_nn_LSTM,
     }[make]
     inputs = generate(None, device="cpu", dtype=dtype, requires_grad=requires_grad, training=True)
     return [
@@ -56,7 +65,7 @@ def samples(make: type[nn.Module], dtype: torch.dtype, requires_grad: bool) -> l
 
 def packed_samples(dtype: torch.dtype, requires_grad: bool) -> list[Sample]:
     """Those of GRU, whose state is one tensor, with two."""
-    inputs = common_modules.module_inputs_torch_nn_RNN_GRU(
+    inputs = of_torch().module_inputs_torch_nn_RNN_GRU(
         None,
         device="cpu",
         dtype=dtype,
@@ -70,7 +79,7 @@ def packed_samples(dtype: torch.dtype, requires_grad: bool) -> list[Sample]:
         args = sample.forward_input.args
         if isinstance(args[0], PackedSequence):
             state = () if len(args) == 1 else ((args[1], args[1].clone()),)
-            call = common_modules.FunctionInput(args[0], *state)
+            call = of_torch().FunctionInput(args[0], *state)
             packed.append(Sample(LLTMLayer, sample.constructor_input, call, None))
     return packed
 
@@ -169,7 +178,7 @@ def test_inputs_and_parameters_that_are_not_contiguous() -> None:
             for parameter in module.parameters():
                 parameter.set_(not_contiguous(parameter))
         args = tree_map(not_contiguous, sample.call.args)
-        actual = run(module, common_modules.FunctionInput(*args, **sample.call.kwargs))
+        actual = run(module, of_torch().FunctionInput(*args, **sample.call.kwargs))
         torch.testing.assert_close(actual, want)
         torch.testing.assert_close(gradients(actual, module), slopes)
 
@@ -189,21 +198,21 @@ def test_derivatives_of_parameters(check) -> None:
 
 
 ERRORS = {
-    LLTM: common_modules.module_error_inputs_torch_nn_LSTMCell,
-    LLTMLayer: common_modules.module_error_inputs_torch_nn_RNN_GRU,
+    LLTM: "module_error_inputs_torch_nn_LSTMCell",
+    LLTMLayer: "module_error_inputs_torch_nn_RNN_GRU",
 }
 
 
 @pytest.mark.parametrize("make", ERRORS, ids=lambda make: make.__name__)
 def test_what_pytorchs_modules_refuse_is_refused(make) -> None:
     options = {"device": "cpu", "dtype": torch.float32, "requires_grad": False, "training": True}
-    inputs = ERRORS[make](None, **options)
+    inputs = getattr(of_torch(), ERRORS[make])(None, **options)
     assert inputs
     for error in inputs:
         constructor = error.module_error_input.constructor_input
         if constructor.args[0] == 0:
             continue  # our modules take inputs without features
-        if error.error_on == ModuleErrorEnum.CONSTRUCTION_ERROR:
+        if error.error_on == of_torch().ModuleErrorEnum.CONSTRUCTION_ERROR:
             with pytest.raises((ValueError, TypeError)):
                 make(*constructor.args, **constructor.kwargs)
             continue

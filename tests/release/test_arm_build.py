@@ -15,7 +15,7 @@ from release_places import REPO
 
 from torchship.builder import BuildRequest, execute, plan
 from torchship.judge import find_torch
-from torchship.judge.checks.cuda import runs_on
+from torchship.judge.rules.cuda import runs_on
 from torchship.release.cells import all_cells, required
 from torchship.release.settings import native_platform
 
@@ -55,7 +55,7 @@ crosses = pytest.mark.skipif(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 @pytest.mark.skipif(NATIVE != X86, reason="the cross build is tried on x86-64")
 @crosses
 def test_the_stable_cpu_cell_is_built_here_and_runs_under_qemu(tmp_path) -> None:

@@ -22,7 +22,7 @@ FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", *INCLUDES, "-S")
 SOURCES = [p for p in (REPO / "csrc" / "kernels" / "cpu").glob("*.cpp") if "level_" not in p.name]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.rehearsal,
     pytest.mark.skipif(
         not (shutil.which(CROSS) and shutil.which(QEMU)),
         reason="no cross compiler or no qemu: run scripts/test_env.sh --cross",

@@ -129,7 +129,7 @@ def test_the_last_line_alone_tells_another_variant(scripts, tmp_path) -> None:
     assert run([chosen], tmp_path).returncode == 1
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 @pytest.mark.parametrize(("record", "passes"), [({}, True), (REFUSED["kernel table"], False)])
 def test_a_built_package_is_tested_so(matrix, tmp_path, conda_worker, record, passes) -> None:
     """The package as it is installed, beside a pytorch that calls itself a CUDA build."""

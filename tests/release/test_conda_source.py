@@ -13,7 +13,7 @@ from torchship.release import conda_commands
 from torchship.release.cells import all_cells, render, select
 from torchship.release.conda_stubs import link_torch
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.rehearsal
 
 
 def test_a_package_compiled_beside_a_pytorch_does_not_take_its_pin(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from release_places import REPO
 
-from torchship.judge.checks.cuda import runs_on
+from torchship.judge.rules.cuda import runs_on
 
 GPU_ROW = re.compile(r"^\| ([^|]+) \| (\d+)\.(\d) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
@@ -26,11 +25,11 @@ def test_the_table_of_gpus_says_what_the_checker_decides(matrix) -> None:
             assert cell.partition(":")[0] == (codes[0] if codes else "none"), (gpu, kernels)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/numbers/support.md"])
-def test_pages_say_which_cuda_pypis_torch_is_built_for(matrix, page) -> None:
+def test_pages_say_which_cuda_pypis_torch_is_built_for(matrix) -> None:
     majors = {minor: matrix.torch[minor].cuda_major for minor in matrix.minors()}
     last_12 = [minor for minor, major in majors.items() if major == 12][-1]
     first_13 = next(minor for minor, major in majors.items() if major == 13)
-    words = " ".join((REPO / page).read_text(encoding="utf-8").split())
-    assert f"torch {last_12} and older are built for CUDA 12" in words
-    assert f"torch {first_13} and newer for CUDA 13" in words
+    for page in ("README.md", "docs/numbers/support.md"):
+        words = " ".join((REPO / page).read_text(encoding="utf-8").split())
+        assert f"torch {last_12} and older are built for CUDA 12" in words, page
+        assert f"torch {first_13} and newer for CUDA 13" in words, page

@@ -53,7 +53,7 @@ def small_checkout(root: Path) -> Path:
     return root
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_a_release_is_installed_by_name_from_an_index_and_a_channel(tmp_path, conda_worker) -> None:
     """The commands of docs/ship/publish.md, in their order, from a commit to both installations."""
     if not SETTINGS.bootstrap_channel.is_dir():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,21 @@ def build(name: str, root: Path, *, only: str = "") -> Project:
     for request in requests(project, [only] if only else glues()):
         execute(plan(request), root / "work", jobs=2, log=lambda line: None)
     return project
+
+
+def linked_again(built: Sequence[BuildRequest], folder: Path, ldflags: str) -> list[Path]:
+    """The objects of what was built, linked with these LDFLAGS into binaries in `folder`."""
+    binaries = []
+    for request in built:
+        for step in plan(replace(request, env={**request.env, "LDFLAGS": ldflags})):
+            if step.output.suffix == ".so":
+                path = folder / step.output.name
+                output = str(step.output)
+                command = [str(path) if word == output else word for word in step.command]
+                assert ldflags in command and str(path) in command
+                subprocess.run(command, check=True)
+                binaries.append(path)
+    return binaries
 
 
 #: The parts of torchship that the engine of a wheel has.

@@ -250,6 +250,15 @@ def test_nvccs_flags_become_those_of_clang() -> None:
     assert clang_flags([*flags, "-Xcompiler", "-funroll-loops"]) == expected
 
 
+@pytest.mark.parametrize(("is_fused", "contraction"), [("false", "off"), ("true", "fast")])
+@pytest.mark.parametrize("flag", ["-fmad", "--fmad"])
+def test_clang_fuses_multiplications_and_additions_as_nvcc_would(
+    flag: str, is_fused: str, contraction: str
+) -> None:
+    """Else the kernels of clang would give other bits than those of nvcc."""
+    assert clang_flags([f"{flag}={is_fused}"]) == [f"-ffp-contract={contraction}"]
+
+
 def test_a_flag_without_a_counterpart_in_clang_is_refused() -> None:
     with pytest.raises(BuildError, match=r"nvcc's flag --ftemplate-backtrace-limit=0, for which"):
         clang_flags(["--ftemplate-backtrace-limit=0"])

@@ -192,7 +192,7 @@ def test_the_templates_follow_from_the_matrix() -> None:
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, cwd=REPO, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == [], "run scripts/write_templates.py"
+    assert result.stdout.split() == [], "run python -m scripts.write_templates"
 
 
 def test_the_workflows_pin_the_actions_that_ours_pin() -> None:

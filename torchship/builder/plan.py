@@ -168,7 +168,6 @@ def _record_source(request: BuildRequest, file: str, facts: Mapping[str, object]
         "git_commit": git_commit(project, request.env),
         "source_date": source_date(project, request.env),
         "compiler": str(compiler),
-        "cxx_standard": 17,
         **facts,
     }
     return (

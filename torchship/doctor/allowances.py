@@ -13,8 +13,9 @@ from ..judge import codes
 from ..judge.cures import BY_HAND, in_words
 from ..judge.project import Record
 from ..judge.records import REJECTED, Finding
+from ..judge.rules import CODES
 from ..judge.text import printable, read_regular
-from .owner import normal
+from .environment.standards import normal
 from .report import REMARK, WORKS, Row, notice
 from .targets import UsageError
 
@@ -63,7 +64,7 @@ def _parse(line: str, number: int, path: Path) -> Allowance:
             f"reason why it is allowed, e.g. {_EXAMPLE}"
         )
     subject, code, reason = parts
-    if code not in codes.ALL:
+    if code not in CODES:
         raise UsageError(
             f"{place} names the code {printable(code)[:20]!r}, which does not exist. "
             f"Name one that a report shows, e.g. {_EXAMPLE}"

@@ -6,11 +6,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from ..judge import probe_runtime, render
+from ..judge import codes, probe_runtime, render
 from ..judge.binary import needs_torch_or_cuda, original_name, read_binary
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.checks.cuda import binary_cuda
-from ..judge.checks.libraries import LIBRARIES_OF_DRIVER
 from ..judge.layouts import LAYOUTS
 from ..judge.project import Project, Record
 from ..judge.records import (
@@ -22,13 +20,28 @@ from ..judge.records import (
     dotted,
     parse_file_name,
 )
+from ..judge.rules import torch_abi
+from ..judge.rules.cuda import binary_cuda
+from ..judge.rules.libraries import LIBRARIES_OF_DRIVER
 from ..judge.text import printable, some
 from ..judge.torch_probe import release
 from . import judge_file
-from .owner import admits, find_owner, shared_objects
-from .wheels import WheelError, requirements_on_torch, unpack_file
+from .environment.built_for import torch_requirements
+from .environment.owner import find_owner, shared_objects
+from .environment.standards import admits_of_minor
+from .wheels import WheelError, core_of_wheel, unpack_file
 
-_OF_TORCH = ("torch version", "C++ ABI", "torch symbols")
+#: What keeps an object from a torch of which only the release is known.
+_OF_TORCH = frozenset(
+    {
+        codes.BUDGET_SPENT,
+        *torch_abi.TORCH_VERSION.codes,
+        *torch_abi.CXX_ABI.codes,
+        *torch_abi.TORCH_SYMBOLS.codes,
+        *torch_abi.VOUCHED.codes,
+        codes.NOT_LINKED,
+    }
+)
 _GLIBC_OF_OLD_TAG = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _LIBRARY_OF_TORCH = r"lib(torch|c10)(_(cpu|cuda|cuda_linalg|python|global_deps|hip|xpu))?\.so"
 _SECONDS = 25
@@ -75,7 +88,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
         except BudgetSpentError as error:
             print(f"{printable(wheel)} cannot be audited: it takes {error}.", file=sys.stderr)
             return 2
-        pins = requirements_on_torch(root)
+        pins = torch_requirements(core_of_wheel(root))
         problems = list(_bundled(root, wheel.name))
     problems += [problem for service in services for problem in _broken(service, wheel.name)]
     problems += _broken_requirement(services, pins)
@@ -157,7 +170,7 @@ def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int], budge
     for abi in {0, 1} if minor < (2, 7) else {1}:
         torch = release(f"{dotted(minor)}.0", minor, abi)
         verdict = judge_file(binary, runtime._replace(torch=torch), budget=budget)
-        statuses = {f.status for f in verdict.findings if f.dimension in (*_OF_TORCH, "budget")}
+        statuses = {f.status for f in verdict.findings if f.code in _OF_TORCH}
         # No files of this release are here, so its symbols may be unknown. Trust an object
         # that was built for this minor.
         vouched = minor in [m for m, _ in binary.owner.built_for] if binary.owner else False
@@ -213,7 +226,7 @@ def _bundled(root: Path, wheel: str) -> Iterator[str]:
 def _broken_requirement(services: list[Service], pins: list[str]) -> Iterator[str]:
     """The torches that the wheel's requirement admits and an object refuses. Of the glues in
     one folder, each for its own torch, one that works is enough."""
-    admitted = [dotted(m) for m in sorted(LAYOUTS) if all(admits(pin, m) for pin in pins)]
+    admitted = [dotted(m) for m in sorted(LAYOUTS) if all(admits_of_minor(pin, m) for pin in pins)]
     alternatives: dict[str, list[Service]] = {}
     for service in services:
         path = PurePosixPath(service.object)

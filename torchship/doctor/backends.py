@@ -13,8 +13,8 @@ from contextlib import suppress
 from ..judge import codes, fixes
 from ..judge.records import REJECTED, Finding, Runtime, TorchInstall
 from ..judge.text import printable, read_regular
-from .owner import normal
-from .packages import Package
+from .environment.installed import Distribution
+from .environment.standards import normal
 from .report import FAILS, Row, notice
 
 _FIRST_TORCH = (2, 5)
@@ -23,7 +23,7 @@ _MAX_ENTRY_POINTS = 1 << 16
 
 
 def failing(
-    packages: Iterable[Package],
+    packages: Iterable[Distribution],
     rows: Sequence[Row],
     runtime: Runtime,
     environ: Mapping[str, str] = os.environ,
@@ -48,7 +48,7 @@ def failing(
             )
 
 
-def _backend_of(package: Package) -> str:
+def _backend_of(package: Distribution) -> str:
     """The backend that a package enters for torch; "" if it enters none."""
     with suppress(OSError):
         content = read_regular(package.place / "entry_points.txt", _MAX_ENTRY_POINTS)

@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..judge import codes, cures, faults, fixes, interpreter, render
-from ..judge.checks.cuda import runs_on
 from ..judge.cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
 from ..judge.project import Record
 from ..judge.records import (
@@ -32,6 +31,7 @@ from ..judge.records import (
     dotted,
     parse_version,
 )
+from ..judge.rules.cuda import runs_on
 from ..judge.text import list_names, printable, read_regular, some
 
 _SECONDS_OF_PROGRAM = 30

@@ -15,7 +15,7 @@ from ..judge.judgement import judge_file
 from ..judge.project import Record
 from ..judge.records import NOTE, REJECTED, Finding, Runtime, TorchInstall, parse_version
 from ..judge.text import is_file, list_names, printable, read_regular, some
-from .owner import is_shared_object_name
+from .environment.owner import is_shared_object_name
 from .report import Row, notice
 
 _MAX_FOLDERS = 2000
@@ -24,24 +24,6 @@ _MAX_PROCESSES = 20_000
 _MAX_SOURCE = 4 << 20
 #: A build that is younger than this may be under way on another machine.
 _SECONDS_OF_A_BUILD = 3600.0
-#: The codes of files that will fail when the cache is used by this Python again. A file for another
-#: Python is not among them: caches hold the builds of several.
-_FATAL = (
-    codes.DAMAGED_FILE,
-    codes.OTHER_PLATFORM,
-    codes.MUSL,
-    codes.EXECUTION_FORBIDDEN,
-    codes.GLIBC_TOO_OLD,
-    codes.LIBSTDCXX_TOO_OLD,
-    codes.OTHER_TORCH,
-    codes.OTHER_CXX_ABI,
-    codes.TORCH_LACKS_SYMBOLS,
-    codes.LIBRARY_MISSING,
-    codes.LIBRARY_OF_TORCH_MISSING,
-    codes.CUDA_TORCH_NEEDED,
-    codes.OTHER_CUDA,
-    codes.SYMBOL_MISSING,
-)
 
 
 class Caches(Record, kw_only=True):
@@ -177,9 +159,15 @@ def _stale_builds(builds: list[Path], runtime: Runtime, budget: Budget) -> Itera
             if looked_at > _MAX_FILES:
                 return
             cause = judge_file(path, runtime._replace(package_version=""), budget=budget).cause
-            if cause is not None and cause.status == REJECTED and cause.code in _FATAL:
+            if cause is not None and cause.status == REJECTED and _is_fatal(cause):
                 yield notice(_stale_build(build, cause), path)
                 break
+
+
+def _is_fatal(cause: Finding) -> bool:
+    """Whether a file will fail when this Python uses the cache again. A file for another Python
+    will not: caches hold the builds of several."""
+    return isinstance(cause.code, codes.Code) and cause.code.is_fatal_in_cache
 
 
 def _stale_build(build: Path, cause: Finding) -> Finding:

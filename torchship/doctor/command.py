@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, find_torch, interpreter, probe_runtime, render
+from ..judge import find_torch, interpreter, probe_runtime, render
 from ..judge.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.fixes import ours
@@ -21,6 +21,7 @@ from ..judge.judgement import cannot_be_told
 from ..judge.layouts import LAYOUTS
 from ..judge.project import NOBODY, Project
 from ..judge.records import NOTE, BinaryRecord, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from ..judge.rules import CODES
 from ..judge.torch_probe import TorchNotFoundError, other_installs, release
 from . import (
     allowances,
@@ -33,8 +34,10 @@ from . import (
     report,
     torch_loading,
 )
+from .environment.installed import Distribution, installed
+from .environment.owner import find_owner
+from .environment.standards import normal
 from .families import families, of_other_cudas
-from .owner import find_owner, normal
 from .pythons import InterpreterError
 from .spares import pass_over_spares
 from .targets import UsageError, exists, find_files, find_wheels, is_installed, site_folders
@@ -198,7 +201,7 @@ def _message(what: list[str]) -> str:
         return meaning.read_message(is_asked_for=False)
     if any(exists(name) or is_installed(name) for name in what):
         return ""
-    return " ".join(what) if what[0] in codes.ALL or meaning.is_message(what) else ""
+    return " ".join(what) if what[0] in CODES or meaning.is_message(what) else ""
 
 
 def _explain(content: str, options: argparse.Namespace, project: Project) -> int:
@@ -207,7 +210,7 @@ def _explain(content: str, options: argparse.Namespace, project: Project) -> int
     Returns 0, 1 if that file does not work, or 2 if the message is not known. Raises
     TorchNotFoundError or UsageError.
     """
-    if content in codes.ALL:
+    if content in CODES:
         print("\n".join(meaning.lines_of_meaning(meaning.meaning_of(content))))
         return 0
     runtime = probe_runtime(_torch(options.torch), project=project)
@@ -260,12 +263,13 @@ def _examine(options: argparse.Namespace, project: Project) -> report.Report:
     files = list(dict.fromkeys(find_files(options.what, runtime.torch)))
     budget = _budget(len(files))
     of_torch = torch_loading.judge_torch(runtime)
-    distributions = list(packages.installed(site_folders()))
+    distributions = list(installed(site_folders()).values())
     verdicts = _judge(files, runtime, _Choice(options.what, distributions), budget)
     rows = pass_over_spares(report.row_of_verdict(verdict, runtime) for verdict in verdicts)
     if not options.what:
         rows = _opened(rows, runtime)
     notices = list(packages.notices(distributions, options.what, rows, runtime))
+    notices += packages.hidden_notices(site_folders(), options.what)
     if not options.what:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
@@ -329,9 +333,9 @@ def _budget(files: int) -> Budget:
 class _Choice:
     """Which of the files that were read are judged."""
 
-    def __init__(self, names: Sequence[str], distributions: Sequence[packages.Package]) -> None:
+    def __init__(self, names: Sequence[str], distributions: Sequence[Distribution]) -> None:
         self._names = names
-        self._of_torch = {normal(one.name) for one in distributions if one.is_of_torch}
+        self._of_torch = {normal(one.name) for one in distributions if packages.is_of_torch(one)}
 
     def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
         """Whether to judge a file: one that needs torch or CUDA, or of a package that requires

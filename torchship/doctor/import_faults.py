@@ -13,7 +13,7 @@ from ..judge import codes, cures, faults, fixes, interpreter
 from ..judge.binary import read_binary
 from ..judge.records import REJECTED, BinaryRecord, Finding, Runtime, dotted, parse_version
 from ..judge.text import is_file, printable, read_regular
-from .owner import find_owner
+from .environment.owner import find_owner
 
 _MAX_SOURCE = 1 << 18
 _MAX_SOURCES = 20

@@ -8,17 +8,11 @@ from ..judge import mounts
 from ..judge.binary import read_binary
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.fixes import ours
-from ..judge.judgement import (
-    UnreadTorchError,
-    beside_unread,
-    cannot_be_told,
-    judge,
-    judge_ours,
-    look_up_links,
-    without_links,
-)
+from ..judge.gathering import gather
+from ..judge.judgement import cannot_be_told, judge
 from ..judge.records import BinaryRecord, Runtime, Verdict
-from . import native_imports, owner, requirements, siblings, torch_loading
+from . import native_imports, requirements, siblings, torch_loading
+from .environment import owner
 
 
 def judge_file(
@@ -39,8 +33,6 @@ def judge_file(
         budget.check_time()
         if runtime.torch_import is None:
             runtime = runtime._replace(torch_import=torch_loading.check_import(runtime))
-        if ours(binary, runtime):
-            return judge_ours(binary, runtime, budget, light=False)
         return _judge_with_libraries(binary, runtime, budget)
     except BudgetSpentError as error:
         return cannot_be_told(binary, str(error))
@@ -66,28 +58,28 @@ def _judge_with_libraries(binary: BinaryRecord, runtime: Runtime, budget: Budget
 
 def _judge_one(
     binary: BinaryRecord, runtime: Runtime, opened: Path | None, budget: Budget
-) -> tuple[Verdict, list[Path]]:
+) -> tuple[Verdict, tuple[Path, ...]]:
     """The verdict on one object alone, and the libraries of its package that load with it.
 
     `opened` is the object that needs this one; None for the one that is opened itself. Raises
     BudgetSpentError.
     """
-    torch = runtime.torch
-    sites = [torch.root.parent] if torch is not None else []
-    binary = binary._replace(owner=binary.owner or owner.find_owner(binary.path, sites))
-    binary = binary._replace(of_siblings=siblings.minors_of_build(binary, budget))
-    verdict = without_links(binary, runtime)
-    if verdict is not None:
-        return verdict, []
-    try:
-        linked = look_up_links(binary, runtime, budget, opened)
-    except UnreadTorchError as error:
-        return beside_unread(binary, runtime, error), []
-    if linked.missing_libraries:
-        binary = requirements.look_around(binary, linked.missing_libraries, runtime, budget)
+    if not ours(binary, runtime):
+        binary = _with_package(binary, runtime, budget)
+    gathered = gather(binary, runtime, budget, opened=opened)
+    facts = gathered.runtime
     key = str(binary.path)
-    symbols = linked.runtime.missing_symbols
-    whole = torch if torch is not None and not torch.problems else None
-    absent = native_imports.absent_imports(binary, whole)
-    facts = linked.runtime._replace(missing_symbols={**symbols, key: (*symbols[key], *absent)})
-    return judge(binary, facts), linked.siblings
+    if key in facts.link_faults and not ours(binary, runtime):
+        if gathered.missing_libraries:
+            binary = requirements.look_around(binary, gathered.missing_libraries, runtime, budget)
+        absent = native_imports.absent_imports(binary, runtime.torch)
+        symbols = {**facts.missing_symbols, key: (*facts.missing_symbols[key], *absent)}
+        facts = facts._replace(missing_symbols=symbols)
+    return judge(binary, facts), gathered.siblings
+
+
+def _with_package(binary: BinaryRecord, runtime: Runtime, budget: Budget) -> BinaryRecord:
+    """The binary with what the package that owns it says. Raises BudgetSpentError."""
+    sites = [runtime.torch.root.parent] if runtime.torch is not None else []
+    binary = binary._replace(owner=binary.owner or owner.find_owner(binary.path, sites))
+    return binary._replace(of_siblings=siblings.minors_of_build(binary, budget))

@@ -20,10 +20,11 @@ from ..judge.elf import Elf, ElfError
 from ..judge.layouts import LAYOUTS, symbol_range
 from ..judge.project import Record
 from ..judge.records import NOWHERE, TorchInstall, dotted
+from ..judge.rules import CODES
 from ..judge.text import is_file, list_names, printable, read_table
 from . import messages, pythons
 from .demangle import qualified_name
-from .owner import find_owner
+from .environment.owner import find_owner
 from .targets import files_named
 
 _MEANINGS = "meanings.json"
@@ -44,8 +45,11 @@ class Meaning(Record):
 
 def meaning_of(code: str) -> Meaning:
     """What is written about a code. Raises KeyError for one that does not exist."""
+    known = CODES[code]
+    if known.why:
+        return Meaning(known, known.why, known.fix, known.fault)
     entry = read_table(__package__, _MEANINGS)[code]
-    return Meaning(codes.ALL[code], entry["why"], entry["fix"], entry.get("fault"))
+    return Meaning(known, entry["why"], entry["fix"], entry.get("fault"))
 
 
 def lines_of_meaning(meaning: Meaning) -> list[str]:

@@ -13,9 +13,9 @@ from ..judge.interpreter import search_path
 from ..judge.project import Record
 from ..judge.records import REJECTED, Finding, Runtime
 from ..judge.text import is_file, printable, read_regular
+from .environment.installed import Distribution, installed
 from .imports import surely_imported
-from .owner import metadata_lines, normal
-from .requirements import installed_metadata, requirements_here
+from .requirements import requirements_here
 
 _MAX_SOURCE = 1 << 20
 #: The modules of distributions that are named otherwise.
@@ -41,18 +41,18 @@ class BrokenRequirement(Record, kw_only=True):
 
 def broken_requirements(package: str, place: Path, runtime: Runtime) -> Iterator[BrokenRequirement]:
     """The requirements in the metadata `place` without which `import package` surely fails."""
-    installed = _installed_here(search_path(), runtime.torch.root if runtime.torch else None)
+    here = _installed_here(search_path(), runtime.torch.root if runtime.torch else None)
     required = {}
-    for requirement in requirements_here(place, runtime):
-        name = normal(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
-        if name != "torch":
-            required[_MODULES.get(name, name.replace("-", "_"))] = (name, requirement)
+    for need in requirements_here(place, runtime):
+        if need.name != "torch":
+            module = _MODULES.get(need.name, need.name.replace("-", "_"))
+            required[module] = (need.name, need.text)
     missing = {
         module: (name, requirement)
         for module, (name, requirement) in required.items()
-        if name not in installed and not _is_found(module)
+        if name not in here and not _is_found(module)
     }
-    present = {module: pair for module, pair in required.items() if pair[0] in installed}
+    present = {module: pair for module, pair in required.items() if pair[0] in here}
     if missing:
         for module in surely_imported(package, place.parent, missing):
             yield BrokenRequirement(requirement=missing[module][1], observed="")
@@ -64,16 +64,17 @@ def broken_requirements(package: str, place: Path, runtime: Runtime) -> Iterator
         name, requirement = present[module]
         absent = _absent_names(module, names)
         if absent:
-            version = _version(installed[name])
+            version = here[name].version or "of an unknown version"
             yield BrokenRequirement(
                 requirement=requirement, observed=f"{name} {version}, which has no {absent}"
             )
 
 
 @cache
-def _installed_here(search_path: tuple[str, ...], torch: Path | None) -> Mapping[str, Path]:
-    """The metadata of each installed distribution, by its normalized name."""
-    return installed_metadata(search_path, torch)
+def _installed_here(entries: tuple[str, ...], torch: Path | None) -> Mapping[str, Distribution]:
+    """The installed distributions, by normalized name."""
+    sites = [Path(entry) for entry in entries if entry]
+    return installed([*sites, torch.parent] if torch is not None else sites)
 
 
 def finding_of(what: str, broken: Sequence[BrokenRequirement], runtime: Runtime) -> Finding:
@@ -125,11 +126,3 @@ def _absent_names(module: str, names: frozenset[str]) -> str:
         words = {*re.findall(r"\w+", source)}
         return next((name for name in sorted(names) if name != "*" and name not in words), "")
     return ""
-
-
-def _version(place: Path) -> str:
-    with suppress(OSError):
-        for line in metadata_lines(place):
-            if line.startswith("Version: "):
-                return printable(line.removeprefix("Version: ")[:80])
-    return "of an unknown version"

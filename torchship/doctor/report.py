@@ -9,9 +9,10 @@ from pathlib import Path
 from ..judge import codes, interpreter, render
 from ..judge.project import Record
 from ..judge.records import NOTE, NOWHERE, UNKNOWN, Finding, Runtime, TorchInstall, Verdict, dotted
+from ..judge.rules import CODES
 from ..judge.text import printable
+from .environment.owner import find_owner
 from .meaning import Diagnosis, meaning_of
-from .owner import find_owner
 
 WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
 STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}
@@ -226,7 +227,7 @@ def print_github(report: Report) -> None:
 
 
 def _annotation(command: str, row: Row) -> str:
-    title = codes.ALL[row.code].heading if row.code in codes.ALL else "torch-doctor"
+    title = CODES[row.code].heading if row.code in CODES else "torch-doctor"
     message = f"{row.name}: {row.summary}"
     if row.allowed is not None:
         message += f" (allowed: {row.allowed})"

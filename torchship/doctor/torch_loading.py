@@ -31,12 +31,13 @@ from ..judge.records import (
     TorchInstall,
     Verdict,
 )
-from ..judge.text import is_file, printable, read_regular, some
+from ..judge.text import is_file, printable, some
 from ..judge.torch_probe import dist_info
+from .environment.metadata import listed_files
 from .needed_modules import broken_requirements, finding_of
 from .torch_wheels import WheelFault, absent_wheel, faults_of_wheels
 
-_MAX_RECORD = 8 << 20
+_MODULE_OF_TORCH = re.compile(r"torch/_C\.[^/]{1,200}\.so")
 _NEEDED = "a torch that can be imported"
 
 
@@ -83,7 +84,7 @@ def _hidden_here(torch: TorchInstall, runtime: Runtime) -> Finding | None:
 
 def _problems(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> list[Finding]:
     """The findings on a torch that is damaged, or built for another Python."""
-    from ..judge.checks import torch_abi
+    from ..judge.rules import torch_abi
 
     extension = binary._replace(kind="extension")
     finding = torch_abi.check_installed_torch(extension, runtime)
@@ -139,12 +140,9 @@ def _check_modules(
 
 def _module_that_is_gone(place: Path) -> str:
     """The file of the module torch._C that was installed and is not there; "" if it is."""
-    record = ""
-    with suppress(OSError):
-        record = read_regular(place / "RECORD", _MAX_RECORD).decode("utf-8", "replace")
-    modules = re.findall(r"^(torch/_C\.[^,/\n]{0,200}\.so),", record, re.MULTILINE)
-    is_there = any(is_file(place.parent / module) for module in modules)
-    return "" if is_there else next(map(printable, modules), "")
+    modules = [file for file in listed_files(place) if _MODULE_OF_TORCH.fullmatch(file.name)]
+    is_there = any(is_file(file.path) for file in modules)
+    return "" if is_there or not modules else printable(modules[0].name)
 
 
 def _damaged(torch: TorchInstall, environment: Environment, gone: str) -> Finding:
@@ -230,6 +228,8 @@ def _first_fault(failure: Opening) -> str:
         return f"{printable(refusal.path)}: {refusal.why}"
     if failure.missing:
         return f"{some(failure.missing)} cannot be found"
+    if failure.forbidding:
+        return f"{printable(failure.forbidding[0])} was linked with -z nodlopen"
     if failure.versions:
         missing = failure.versions[0]
         return (

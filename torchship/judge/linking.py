@@ -14,7 +14,18 @@ from .budget import Budget
 from .linker import Settings, head_of, settings_here
 from .process import Opening, Process
 from .project import Record
-from .records import BinaryRecord, LinkFault, TorchInstall
+from .records import (
+    BinaryRecord,
+    BroughtIn,
+    ExecutableStack,
+    ForbidsDlopen,
+    LinkFault,
+    MissingSymbolVersion,
+    RefusedLibrary,
+    StaticTls,
+    TorchInstall,
+    UndefinedSymbols,
+)
 from .text import list_names, read_regular
 
 _MAX_INIT_FILE = 1 << 20
@@ -26,9 +37,6 @@ _LIBRARIES_OF_TORCH = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
 #: The calls and the table in torch's __init__.py that name the libraries to load beforehand.
 _PRELOAD_CALL = r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"'
 _PRELOAD_ENTRY = r'"(\w+)": "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"'
-
-#: The kinds of faults with which an object never loads.
-FATAL = ("override", "refused", "version", "symbols")
 
 _exists = os.path.exists
 
@@ -84,7 +92,11 @@ def link(
         if _is_among(path, libraries) and any(map(is_torch_library, head_of(path).needed))
     ]
     # What a sibling lacks of torch, its own verdict says.
-    faults = [f for f in _faults(opening, process) if f.kind != "symbols" or f.file not in siblings]
+    faults: list[LinkFault] = [
+        fault
+        for fault in _faults(opening, process)
+        if not (isinstance(fault, UndefinedSymbols) and fault.file in siblings)
+    ]
     if not opening.succeeds:
         for variable, changed in without_variables(settings).items():
             without = import_torch(root, changed, program or interpreter.program()).process
@@ -111,7 +123,7 @@ def without_variables(settings: Settings) -> dict[str, Settings]:
     return changed
 
 
-def _overrides(variable: str, imported: TorchImport, opening: Opening) -> list[LinkFault]:
+def _overrides(variable: str, imported: TorchImport, opening: Opening) -> list[BroughtIn]:
     openings = [opening] if imported.failure is None else [opening, imported.failure]
     if variable == "LD_PRELOAD":
         files = [*imported.process.preloaded]
@@ -120,31 +132,29 @@ def _overrides(variable: str, imported: TorchImport, opening: Opening) -> list[L
         files = [refusal.path for one in openings for refusal in one.refused]
         files += [path for one in openings for path in one.by_library_path]
         files += imported.process.by_library_path
-    return [LinkFault(kind="override", file=file, names=(variable,)) for file in files[:1]]
+    return [BroughtIn(file=file, variable=variable) for file in files[:1]]
 
 
 def _faults(opening: Opening, process: Process) -> Iterator[LinkFault]:
     """What keeps an opening from loading besides its libraries and its object's symbols."""
     for refusal in opening.refused:
-        yield LinkFault(kind="refused", file=refusal.path, names=(refusal.why,))
+        yield RefusedLibrary(file=refusal.path, reason=refusal.why)
+    yield from (ForbidsDlopen(file=path) for path in opening.forbidding)
     for missing in opening.versions:
-        yield LinkFault(
-            kind="version",
-            file=missing.needed_by,
-            library=missing.library,
-            names=(missing.version,),
+        yield MissingSymbolVersion(
+            file=missing.needed_by, library=missing.library, version=missing.version
         )
     for path, names in opening.symbols.items():
         if path != opening.files[0]:
-            yield LinkFault(kind="symbols", file=path, names=names)
+            yield UndefinedSymbols(file=path, names=names)
     for path in opening.new:
         if head_of(path).executable_stack is not False and process.executable_stack is False:
-            yield LinkFault(kind="executable stack", file=path)
+            yield ExecutableStack(file=path)
     static_tls = sum(head_of(path).static_tls for path in opening.new)
     if static_tls:
         largest = max(opening.new, key=lambda path: head_of(path).static_tls)
         room = process.settings.static_tls - process.static_tls
-        yield LinkFault(kind="static TLS", file=largest, names=(str(static_tls), str(max(room, 0))))
+        yield StaticTls(file=largest, needed=static_tls, left=max(room, 0))
 
 
 def _is_among(path: Path, libraries: Mapping[str, Path]) -> bool:

@@ -33,6 +33,8 @@ NOTHING: Mapping[Any, Any] = MappingProxyType({})
 NOWHERE = Path("/dev/null/torch")
 
 OK, NOTE, REJECTED, UNKNOWN = "ok", "note", "rejected", "unknown"
+#: The status where the facts of a rule were not looked up; it does not speak against an object.
+NOT_LOOKED_AT = "not looked at"
 
 
 class NameFormatError(ValueError):
@@ -301,6 +303,7 @@ class Owner(Record, kw_only=True):
     #: distribution was installed, as pip takes it; "" if unknown or gone.
     source: str = ""
     wheel_tags: tuple[str, ...] = ()  #: of its wheel, such as `cp311-cp311-linux_x86_64`
+    is_for_another_python: bool = False  #: whether none of the tags is for the judged Python
 
 
 class Neighbour(Record, kw_only=True):
@@ -452,24 +455,74 @@ class Environment(Record):
 
 
 class LinkFault(Record, kw_only=True):
-    """What the dynamic linker minds besides missing libraries and an object's own symbols.
+    """What the dynamic linker minds besides missing libraries and an object's own symbols."""
 
-    `kind` is
-    "override" (LD_LIBRARY_PATH or LD_PRELOAD, in `names`, brings in `file`; without it all loads),
-    "refused" (`file` was found as a library and cannot be loaded, for the reason in `names`),
-    "version" (`file` needs the symbol version in `names`, which `library` lacks),
-    "symbols" (a library, `file`, needs the symbols in `names`, which nothing defines),
-    "unlinked" (`file` needs the symbols in `names`, which `library` of torch defines and `file`
-    does not name),
-    "executable stack" (`file` asks for one), or
-    "static TLS" (the object's files need so many bytes of it, and so many are left; `file` needs
-    the most).
-    """
+    file: Path  #: the file in which the fault is
 
-    kind: str
+    is_fatal = True  #: whether an object with such a fault never loads
+
+
+class BroughtIn(LinkFault, kw_only=True):
+    """A library that a variable brings in, and without which the object would load."""
+
     file: Path
-    library: Path | None = None
-    names: tuple[str, ...] = ()
+    variable: str  #: LD_LIBRARY_PATH or LD_PRELOAD
+
+
+class RefusedLibrary(LinkFault, kw_only=True):
+    """A file that was found as a library and cannot be loaded."""
+
+    file: Path
+    reason: str  #: such as "file too short"
+
+
+class ForbidsDlopen(LinkFault, kw_only=True):
+    """A file that was linked with `-z nodlopen`."""
+
+    file: Path
+
+
+class MissingSymbolVersion(LinkFault, kw_only=True):
+    """A symbol version that a library lacks."""
+
+    file: Path  #: what needs the version
+    library: Path
+    version: str
+
+
+class UndefinedSymbols(LinkFault, kw_only=True):
+    """Symbols that a library needs and that nothing defines."""
+
+    file: Path  #: the library
+    names: tuple[str, ...]
+
+
+class NotLinked(LinkFault, kw_only=True):
+    """Symbols that a library of torch defines, for a file that does not name the library."""
+
+    is_fatal = False
+
+    file: Path
+    library: Path
+    names: tuple[str, ...]
+
+
+class ExecutableStack(LinkFault, kw_only=True):
+    """A file that asks for an executable stack."""
+
+    is_fatal = False
+
+    file: Path
+
+
+class StaticTls(LinkFault, kw_only=True):
+    """Static thread-local storage, of which the object's files take some."""
+
+    is_fatal = False
+
+    file: Path  #: what needs most of it
+    needed: int  #: bytes, of all files together
+    left: int  #: bytes
 
 
 class Runtime(Record, kw_only=True):
@@ -521,10 +574,16 @@ class Runtime(Record, kw_only=True):
 
 
 class Finding(Record, kw_only=True):
-    """The result of one dimension of a verdict."""
+    """What one rule found.
 
-    dimension: str  #: what was compared, e.g. "torch version"
-    status: str  #: `OK`, `NOTE` (accepted, with a remark), `REJECTED` or `UNKNOWN` (not accepted)
+    A rule gives code, observed, needed, why and fix; its dimension and the class of the code are
+    filled in from its record.
+    """
+
+    dimension: str = ""  #: what was compared, e.g. "torch version": for people alone
+    #: `OK`, `NOTE` (accepted, with a remark), `REJECTED` or `UNKNOWN` (not accepted), or
+    #: `NOT_LOOKED_AT`
+    status: str
     observed: str  #: the value found here
     needed: str  #: the value that the binary needs
     why: str = ""  #: the reason for the status or a remark, in one sentence
@@ -549,7 +608,7 @@ class Verdict(Record):
     @property
     def accepted(self) -> bool:
         """Whether no finding is rejected or unknown."""
-        return all(finding.status in (OK, NOTE) for finding in self.findings)
+        return self.cause is None
 
     @property
     def rejection(self) -> Finding | None:

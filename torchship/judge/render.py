@@ -8,14 +8,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from . import interpreter
-from .checks.cuda import driver_cuda
 from .cures import Cure
 from .project import Record
-from .records import NOTE, OK, REJECTED, UNKNOWN, Finding, Runtime, TorchInstall, Verdict, dotted
+from .records import (
+    NOT_LOOKED_AT,
+    NOTE,
+    OK,
+    REJECTED,
+    UNKNOWN,
+    Finding,
+    Runtime,
+    TorchInstall,
+    Verdict,
+    dotted,
+)
+from .rules.cuda import driver_cuda
 from .selection import Selection
 from .text import printable
 
-MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?"}
+MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?", NOT_LOOKED_AT: "-"}
 _WIDTH = 100
 
 

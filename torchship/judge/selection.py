@@ -85,9 +85,7 @@ def glue_preference(name: GlueName, torch: TorchInstall | None) -> tuple[int, ..
     distance = abs((name.torch[0] - installed[0]) * 1000 + name.torch[1] - installed[1])
     device = _device_preference(name, torch)
     if name.lane == "stable":
-        is_served = name.torch <= installed
-        order = (0, 0, distance, -name.torch[1]) if is_served else (2, 0, distance, 0)
-        return (*order, *device)
+        return (0 if name.torch <= installed else 2, 0, distance, 0, *device)
     return (1, distance, wrong, name.torch[1], *device)
 
 

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from packaging.version import Version
 
-from ..doctor.owner import is_shared_object_name
+from ..doctor.environment.owner import is_shared_object_name
 from . import ReleaseError
 from .settings import Settings
 from .store import digest

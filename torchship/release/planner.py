@@ -38,6 +38,7 @@ from .tool_steps import (
     own_versions,
 )
 from .toolchains import ADAPTER, InstallRuntime, MakeToolkit, Toolchain
+from .tools import CARRIED
 from .verify_steps import InstallWheel, RunExample, RunFatWheel, venv_of
 
 # The bytes of an unpacked torch, which uv's cache and an environment share by hard links.
@@ -567,7 +568,12 @@ class Plan:
 
     def _zipapp(self, tool: Tool, wheel: Task, audit: Task) -> None:
         pack = PackZipapp(
-            name=f"zipapp/{tool.name}", tool=tool, wheel=wheel, epoch=self.epoch, after=(audit,)
+            name=f"zipapp/{tool.name}",
+            tool=tool,
+            wheel=wheel,
+            epoch=self.epoch,
+            carried={name: own_versions()[name] for name in CARRIED},
+            after=(audit,),
         )
         zipapp = self.add(pack, tool)
         run = RunZipapp(
@@ -587,7 +593,7 @@ class Plan:
         )
         packages = self.add(build, tool)
         for extra in ("", *tool.extras):
-            channel = self._extras_channel(tool, base) if extra else base
+            channel = self._extras_channel(tool, base)
             install = InstallNoarch(
                 name=f"noarch-prefix/{_with_extra(tool, extra)}",
                 tool=tool,
@@ -600,7 +606,7 @@ class Plan:
             self.add(install, tool)
 
     def _extras_channel(self, tool: Tool, base: BaseChannel) -> BaseChannel:
-        """A channel of what extras require, before a channel that is a folder.
+        """A channel of what tools and their extras require, before a channel that is a folder.
 
         Only a public channel is sure to have that; the bootstrap channel of this checkout or,
         with --channel, of another one lacks it.

@@ -6,7 +6,7 @@ import shutil
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import distributions
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 
 from . import ReleaseError, conda_commands
@@ -116,7 +116,8 @@ def run_tool(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InstallTool(Task):
-    """Installs the wheel of a tool, without an index or with an extra, and runs it.
+    """Installs the wheel of a tool, alone or with an extra, and runs it. An index is asked only
+    for what the wheel requires.
 
     The output is the environment's folder.
     """
@@ -136,7 +137,8 @@ class InstallTool(Task):
                 context.log, folder, env, [f"{self.tool.name}[{self.extra}] @ {wheel.as_uri()}"]
             )
         else:
-            make_venv(context.log, folder, env, ["--no-index", wheel])
+            needs = requirements(read_wheel(wheel), extra="")
+            make_venv(context.log, folder, env, [wheel] if needs else ["--no-index", wheel])
         run_tool(context.log, folder, lines_of(self.tool, self.extra))
         return [folder]
 
@@ -148,11 +150,13 @@ def lines_of(tool: Tool, extra: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PackZipapp(Task):
-    """Makes one file of a tool, which any Python can start: an archive with the wheel's files."""
+    """Makes one file of a tool, which any Python can start: an archive with the wheel's files and
+    those of what the wheel requires."""
 
     tool: Tool
     wheel: Task
     epoch: int
+    carried: Mapping[str, str]  # the versions of what a wheel may require, here
 
     def run(self, context: Context) -> Sequence[Path]:
         wheel = read_wheel(context.output(self.wheel))
@@ -161,8 +165,22 @@ class PackZipapp(Task):
         return [path]
 
 
+def carried_files(name: str) -> dict[str, bytes]:
+    """The modules and the licences of a distribution in this process's environment."""
+    one = distribution(name)
+    kept = (".py", "py.typed")
+    return {
+        str(file): Path(str(file.locate())).read_bytes()
+        for file in one.files or ()
+        if str(file).endswith(kept) or "LICENSE" in file.name
+    }
+
+
 def write_zipapp(path: Path, wheel: Wheel, command: str, *, epoch: int) -> None:
     """Writes the archive that runs a command of a wheel."""
+    files = dict(wheel.files)
+    for need in requirements(wheel, extra=""):
+        files |= carried_files(need.name)
     module, _, function = commands_of(wheel)[command].partition(":")
     oldest = str(metadata_of(wheel)["Requires-Python"]).removeprefix(">=")
     main = ZIPAPP_MAIN.format(
@@ -175,7 +193,7 @@ def write_zipapp(path: Path, wheel: Wheel, command: str, *, epoch: int) -> None:
     with replacing(path) as part:
         with part.open("wb") as file:
             file.write(b"#!/usr/bin/env python3\n")
-            write_zip(file, {**wheel.files, "__main__.py": main.encode()}, epoch=epoch)
+            write_zip(file, {**files, "__main__.py": main.encode()}, epoch=epoch)
         part.chmod(0o755)
 
 
@@ -240,6 +258,7 @@ def recipe(tool: Tool, wheel: Wheel, settings: Settings) -> str:
     # Unpacked: pip would add its own files, and programs that name the folder of the build.
     script = f'python -m zipfile -e {name} "$SP_DIR"'
     python = f"python {metadata_of(wheel)['Requires-Python']}"
+    needs = conda_requirements(requirements(wheel, extra=""))
     return json.dumps(
         {
             "schema_version": 1,
@@ -251,7 +270,7 @@ def recipe(tool: Tool, wheel: Wheel, settings: Settings) -> str:
                 "script": script,
                 "python": {"entry_points": commands},
             },
-            "requirements": {"host": [python], "run": [python]},
+            "requirements": {"host": [python], "run": [python, *needs]},
             "about": about(wheel, settings),
         },
         indent=1,

@@ -15,6 +15,8 @@ from .wheels import Wheel
 
 TAG = "py3-none-any"
 CONDA_BUILD = "py_0"
+# What a tool may require. It is pure Python, and the one file of a tool carries it.
+CARRIED = ("packaging",)
 # Selectors that do not name cells or tools, but what belongs to this machine or to the matrix.
 WHOLE = {"all", "host"}
 
@@ -75,7 +77,8 @@ def tool_wheel_problems(wheel: Wheel, tool: Tool, version: str) -> Iterator[str]
     if not metadata["Requires-Python"]:
         yield "its METADATA names no Requires-Python; add requires-python to pyproject.toml"
     for requirement in requirements(wheel, extra=""):
-        yield f"it requires {requirement}; a tool needs nothing"
+        if requirement.name not in CARRIED:
+            yield f"it requires {requirement}; a tool needs nothing but {' and '.join(CARRIED)}"
     if not any(name.endswith("LICENSE") for name in wheel.info):
         yield "it holds no licence; add license-files to pyproject.toml"
     yield from _problems_of_commands(wheel, tool)

@@ -274,8 +274,8 @@ class Loader:
             )
             return Verdict(read_binary(path, light=True), (unchecked,))
         verdict = judge_file(path, runtime, light=True)
-        is_newer_cuda = verdict.cause and verdict.cause.dimension == "CUDA build of torch"
-        if is_newer_cuda and not runtime.gpu_probed:
+        cause = verdict.cause
+        if cause and cause.code == codes.DRIVER_UNKNOWN and not runtime.gpu_probed:
             # Kernels for a newer CUDA than torch's may work, so ask how new the driver is.
             from ..judge.driver_probe import probe_driver
 

@@ -24,7 +24,7 @@ PRINT_PLAN = f"""
 import sys
 from pathlib import Path, PosixPath
 from torchship.builder import fitting_request, plan
-from torchship.doctor import find_torch
+from torchship.judge import find_torch
 from torchship.judge.project import Project
 PROJECT = {PROJECT!r}
 for step in plan(fitting_request(PROJECT, find_torch(), Path("out"), {{"PATH": sys.argv[1]}})):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +11,8 @@ from typing import NamedTuple
 import pytest
 import torch
 from processes import Forks
-from small_clients import CLIENTS, PYTHONPATH, build_namesake, glues, requests
+from small_clients import CLIENTS, PYTHONPATH, build_namesake, glues, linked_again, requests
 
-from torchship.builder import plan
 from torchship.doctor import judge_file
 from torchship.judge import probe_runtime
 from torchship.judge.elf import Elf
@@ -127,28 +124,12 @@ def test_debug_leaves_debugging_symbols(clients: dict[str, Project], name: str) 
             assert elf.section(".debug_info") is not None, path.name
 
 
-def linked_again(project: Project, folder: Path, ldflags: str) -> list[Path]:
-    """The project's objects, linked with these LDFLAGS into binaries in `folder`."""
-    binaries = []
-    for request in requests(project, glues()):
-        env = {**request.env, "LDFLAGS": ldflags}
-        for step in plan(replace(request, env=env)):
-            if step.output.suffix == ".so":
-                binaries.append(folder / step.output.name)
-                command = [
-                    str(binaries[-1]) if argument == str(step.output) else argument
-                    for argument in step.command
-                ]
-                assert ldflags in command and str(binaries[-1]) in command
-                subprocess.run(command, check=True)
-    return binaries
-
-
 def test_no_linker_flag_of_the_user_drops_what_the_checker_reads(
     clients: dict[str, Project], tmp_path: Path
 ) -> None:
     project = clients["bare"]
-    binaries = linked_again(project, tmp_path, "-Wl,--gc-sections")
+    built = requests(project, glues())
+    binaries = linked_again(built, tmp_path, "-Wl,--gc-sections")
     assert len(binaries) == len(libraries(project))
     runtime = probe_runtime(project=project, gpu=False)
     verdicts = [judge_file(path, runtime) for path in binaries]

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_clients import FOLDER, PYTHONPATH, project_of
+from small_clients import FOLDER, PYTHONPATH, linked_again, project_of
 
 from torchship.builder import BuildError, BuildRequest, execute, fitting_request, plan
 from torchship.doctor import judge_file
@@ -62,9 +62,9 @@ def project_in(root: Path) -> Project:
     )
 
 
-def request_in(root: Path, lib: str = "lib", **variables: str) -> BuildRequest:
-    env = {**os.environ, "DEBUG": "1", **variables}
-    return fitting_request(project_in(root), find_torch(), root / lib, env, log=lambda line: None)
+def request_in(root: Path) -> BuildRequest:
+    env = {**os.environ, "DEBUG": "1"}
+    return fitting_request(project_in(root), find_torch(), root / "lib", env, log=lambda line: None)
 
 
 @pytest.fixture(scope="module")
@@ -161,10 +161,10 @@ def test_a_number_outside_the_range_of_the_functions_type_is_refused(root: Path)
     )
 
 
-def test_a_statically_linked_libstdcxx_does_not_mix_with_that_of_torch(root: Path) -> None:
-    request = request_in(root, "lib-static", LDFLAGS="-static-libstdc++")
-    execute(plan(request), root / "work", jobs=2, log=lambda line: None)
-    (glue,) = (root / "lib-static").glob("*.so")
+def test_a_statically_linked_libstdcxx_does_not_mix_with_that_of_torch(
+    root: Path, tmp_path: Path
+) -> None:
+    (glue,) = linked_again([request_in(root)], tmp_path, "-static-libstdc++")
     assert "libstdc++.so.6" not in read_binary(glue).needed
     code = (
         "import torch\n"
@@ -210,18 +210,30 @@ def test_an_op_of_the_stable_lane_is_in_the_same_glue(root: Path) -> None:
     )
 
 
-def test_arguments_of_pybind11_are_refused_with_the_way_round(root: Path, tmp_path: Path) -> None:
+def test_pybind11_s_arguments_give_names_and_defaults(root: Path) -> None:
+    run(
+        root,
+        "assert 'float number=1.5' in str(ops.fill.default._schema)\n"
+        "x = torch.zeros(3)\n"
+        "ops.fill(values=x)\n"
+        "assert torch.equal(x, torch.full((3,), 1.5))\n"
+        "half, divisor = ops.halves(x)\n"
+        "assert divisor is None and torch.equal(half, x / 2)\n",
+    )
+
+
+def test_policies_of_pybind11_are_refused_with_the_way_round(root: Path, tmp_path: Path) -> None:
     request = request_in(root)
     step = next(step for step in plan(request) if step.name.startswith("compile scale.cpp"))
     source = tmp_path / "bound.cpp"
     source.write_text(
         "#include <torch/extension.h>\n"
-        "namespace py { struct arg { arg(const char*) {} }; }\n"
+        "struct keep_alive {};\n"
         "at::Tensor same(at::Tensor x) { return x; }\n"
-        'PYBIND11_MODULE(name, m) { m.def("same", &same, "help", py::arg("x")); }\n'
+        'PYBIND11_MODULE(name, m) { m.def("same", &same, "help", keep_alive()); }\n'
     )
     where = step.command.index("-MMD")
     command = [*step.command[:where], "-fsyntax-only", str(source)]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode != 0
-    assert "an operator takes no py::arg and no policies of" in process.stderr
+    assert "takes py::arg and texts, and no policies of" in process.stderr

@@ -17,7 +17,7 @@ from small_projects import write
 
 from torchship.judge.torch_probe import find_torch
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.rehearsal
 
 SOURCES = {
     # Bound as pybind11 does it, with a bundled header, a macro and a header that a program writes.

@@ -286,7 +286,7 @@ def test_every_cell_of_the_matrix_is_listed(probe: Path) -> None:
     assert re.findall(r'"cell": "([^"]+)"', listed) == [cell.name for cell in cells] != []
 
 
-@pytest.mark.parametrize("template", ["probe", "late"])
+@pytest.mark.parametrize("template", ["probe", pytest.param("late", marks=pytest.mark.rehearsal)])
 def test_its_host_cell_is_packed_installed_and_run(
     template: str, request: pytest.FixtureRequest
 ) -> None:
@@ -308,7 +308,6 @@ def test_its_command_for_tests_passes(probe: Path) -> None:
 
 @pytest.mark.network
 def test_its_whole_matrix_is_built_installed_and_run(probe: Path) -> None:
-    """measurements/results/new_project.json.xz stores what it leaves in dist/manifest.json."""
     run(probe / "scripts" / "build_all.sh", cwd=probe, PYTHON=sys.executable)
     manifest = json.loads((probe / "dist" / "manifest.json").read_text(encoding="utf-8"))
     assert {cell["state"] for cell in manifest["cells"].values()} <= {"done", "skipped"}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 
 REPO = Path(__file__).resolve().parents[3]
@@ -64,6 +65,7 @@ def run_doctor(
     *arguments: str, text: str | None = None, cwd: Path = REPO, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """torch-doctor out of the checkout, in a process that has no torch and finds no GPU."""
+    path = variables.pop("PYTHONPATH", str(REPO))
     return subprocess.run(
         [sys.executable, "-S", "-m", "torchship.doctor", *arguments],
         capture_output=True,
@@ -74,7 +76,7 @@ def run_doctor(
         env={
             "PATH": os.environ["PATH"],
             "HOME": "/nonexistent",
-            "PYTHONPATH": str(REPO),
+            "PYTHONPATH": f"{path}:{packaging_alone()}",
             **variables,
         },
         timeout=120,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
+from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 
 from torchship.judge.cures import Kind
@@ -48,8 +49,13 @@ PROBE = textwrap.dedent(
 )
 
 
-def carries_out(*_kinds: Kind) -> Callable[[Test], Test]:
-    """Says which kinds of cures a test carries out; `test_cures.py` reads it from the source."""
+#: The kinds of cures that some test carries out, of the test modules imported so far.
+CARRIED_OUT: set[str] = set()
+
+
+def carries_out(*kinds: Kind) -> Callable[[Test], Test]:
+    """Says which kinds of cures a test carries out."""
+    CARRIED_OUT.update(kind.id for kind in kinds)
     return lambda test: test
 
 
@@ -180,7 +186,7 @@ class SickEnvironment:
         (self.folder / "probe.py").write_text(PROBE)
         words = " ".join(arguments)
         command = f"python probe.py '{self.site / path}' {words}"
-        output = self.type(command, PYTHONPATH=str(REPO))
+        output = self.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}")
         return Judged(**json.loads(output.splitlines()[-1]))
 
     def is_cured(self, path: str | Path, kind: Kind, *arguments: str) -> Judged:

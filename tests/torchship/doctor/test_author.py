@@ -11,17 +11,17 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hostile_files import many_symbols
 from shared_objects import GLUE_RECORD, shared_object
 from small_client import PROJECT
 
-from measurements.reader.hostile_files import many_symbols
 from torchship.doctor import audit, judge_file
 from torchship.doctor.command import main as doctor
 from torchship.extension import FOLDER
 from torchship.judge import find_torch, layouts, probe_runtime
 from torchship.judge.binary import read_binary
-from torchship.judge.checks.cuda import binary_cuda
 from torchship.judge.records import REJECTED, UNKNOWN, Runtime, Verdict
+from torchship.judge.rules.cuda import binary_cuda
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -69,7 +69,8 @@ def run(*command: str | Path, cwd: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel that is not ours, built with setuptools and torch's CppExtension."""
+    """A wheel that is not ours, built with setuptools and torch's CppExtension: ATen's headers take
+    most of the time of these tests."""
     folder = tmp_path_factory.mktemp("setuptools")
     (folder / "theirs").mkdir()
     (folder / "theirs" / "__init__.py").touch()
@@ -110,6 +111,7 @@ def status(verdict: Verdict, dimension: str) -> str | None:
     return next((f.status for f in verdict.findings if f.dimension == dimension), None)
 
 
+@pytest.mark.slow
 def test_the_line_for_setuptools_records_package_torch_and_layout(aten: Path) -> None:
     binary = read_binary(aten)
     torch = find_torch()
@@ -133,7 +135,7 @@ def test_the_line_for_cmake_records_the_target_of_the_stable_abi(stable: Path) -
     assert read_binary(stable).layout is None
 
 
-@pytest.mark.parametrize("name", ["aten", "stable"])
+@pytest.mark.parametrize("name", [pytest.param("aten", marks=pytest.mark.slow), "stable"])
 def test_a_recorded_extension_is_accepted_and_works(
     name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -144,12 +146,14 @@ def test_a_recorded_extension_is_accepted_and_works(
     run(sys.executable, "-c", code, cwd=path.parent)
 
 
+@pytest.mark.slow
 def test_a_recorded_extension_is_judged_by_its_record_as_ours_is(aten: Path, stable: Path) -> None:
     assert status(judge_file(aten, other("2.8.0", (2, 8))), "torch version") == REJECTED
     assert status(judge_file(aten, other("2.99.0", (2, 99))), "torch version") == UNKNOWN
     assert status(judge_file(stable, other("2.9.0", (2, 9))), "torch version") == REJECTED
 
 
+@pytest.mark.slow
 def test_the_doctor_of_a_project_judges_a_recorded_extension_too(
     aten: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +180,7 @@ def test_what_goes_into_their_build_is_neutral_in_name(name: str) -> None:
     assert "project_" not in content
 
 
+@pytest.mark.slow
 def test_the_audit_of_a_real_wheel_says_whom_it_serves(
     wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,12 +14,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from shared_objects import fake_torch, shared_object
-from small_client import PROJECT
-
-from measurements.reader.child import in_child
-from measurements.reader.hostile_files import MEGABYTES, SECONDS, SECONDS_ANY_SIZE
-from measurements.reader.hostile_packages import (
+from costs import cost_of, in_child
+from hostile_files import MEGABYTES, SECONDS, SECONDS_ANY_SIZE
+from hostile_packages import (
     FOR_THIS_TORCH,
     HOSTILE_METADATA,
     HOSTILE_RECORDS,
@@ -43,9 +40,13 @@ from measurements.reader.hostile_packages import (
     write_wheel,
     zipped,
 )
-from measurements.reader.reader_costs import cost_of
-from torchship.doctor import command, judge_file, owner
+from packaging_alone import packaging_alone
+from shared_objects import fake_torch, shared_object
+from small_client import PROJECT
+
+from torchship.doctor import command, judge_file
 from torchship.doctor.command import main as doctor
+from torchship.doctor.environment import owner
 from torchship.judge import Runtime, find_torch, interpreter, probe_runtime
 from torchship.judge.records import UNKNOWN
 from torchship.judge.text import read_json, read_regular
@@ -430,7 +431,7 @@ def test_6_a_closed_folder_on_the_path_is_no_crash(tmp_path: Path, public_folder
         text=True,
         cwd=public_folder,
         env={
-            "PYTHONPATH": f"{closed}:{closed / 'inner'}:{repository}",
+            "PYTHONPATH": f"{closed}:{closed / 'inner'}:{repository}:{packaging_alone()}",
             "PATH": "/usr/bin:/bin",
         },
     )

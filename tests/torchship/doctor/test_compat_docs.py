@@ -9,7 +9,6 @@ import troubleshooting_page
 
 from measurements.foreign_table import interpreter_table
 from measurements.foreign_table import table as foreign_table
-from measurements.foreign_table.causes import real_cause
 from torchship import judge
 from torchship.judge import faults
 
@@ -106,32 +105,3 @@ def test_under_no_interpreter_an_object_was_accepted_that_fails() -> None:
     working = [row for row in rows if row.works]
     assert sum(row.verdict == "fails" for row in working) <= 0.02 * len(working)
     assert sum(row.verdict == "unknown" for row in working) <= 0.1 * len(working)
-
-
-def test_the_stored_table_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = foreign_table.load()
-    monkeypatch.setattr(foreign_table, "PATH", tmp_path / "foreign.json.xz")
-    foreign_table.save(table)
-    assert foreign_table.load() == table
-
-
-@pytest.mark.parametrize(
-    ("outcome", "error", "cause"),
-    [
-        ("works", "", None),
-        ("crash at load", "signal 6: terminate called", "torch"),
-        ("load error", "OSError: x.so: undefined symbol: _ZNK2at6Tensor3addEv", "torch"),
-        ("load error", "OSError: x.so: undefined symbol: aoti_torch_abi_version", "torch"),
-        ("load error", "ImportError: x.so: undefined symbol: PyMutex_Unlock", "python"),
-        ("load error", "OSError: x.so: undefined symbol: foo", "library"),
-        ("load error", "OSError: libavutil.so.58: cannot open shared object file", "library"),
-        ("load error", "OSError: libcudart.so.12: cannot open shared object file", "cuda"),
-        ("load error", "OSError: libc10_cuda.so: cannot open shared object file", "build"),
-        ("load error", "OSError: libcuda.so.1: cannot open shared object file", "driver"),
-        ("load error", "OSError: x.so: invalid ELF header", "file"),
-        ("load error", "OSError: version `GLIBC_2.38' not found (required by x.so)", "system"),
-        ("load error", "ModuleNotFoundError: No module named 'x'", "python"),
-    ],
-)
-def test_the_rules_read_the_loaders_error(outcome: str, error: str, cause: str | None) -> None:
-    assert real_cause(outcome, error) == cause

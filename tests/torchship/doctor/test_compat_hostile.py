@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from shared_objects import fake_torch, shared_object
-from small_client import PROJECT
-
-from measurements.reader.hostile_files import (
+from costs import cost_of
+from hostile_files import (
     CONTAINER,
     MEGABYTES,
     SECONDS,
+    SECONDS_ANY_SIZE,
     Image,
     in_section,
     many_places,
     many_symbols,
+    mutate,
     one_symbol,
     overlapping_needs,
     real_objects,
     record_of,
     structured,
 )
-from measurements.reader.reader_costs import cost_of, exercise, mutations
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from shared_objects import fake_torch, shared_object
+from small_client import PROJECT
+
 from torchship.doctor import judge_file
 from torchship.judge import (
     BinaryRecord,
@@ -42,6 +45,32 @@ from torchship.judge import (
 from torchship.judge.elf import Elf, ElfError
 from torchship.judge.records import UNKNOWN
 from torchship.judge.text import printable
+
+REPO = Path(__file__).resolve().parents[3]
+
+
+def exercise(path: Path) -> float:
+    """Read the file in every way, then look names up in it; returns processor seconds."""
+    start = time.process_time()
+    read_binary(path)
+    try:
+        with Elf(path) as elf:
+            for name in ("aoti_torch_get_dim", "tiny_build_record", "PyInit_sample", "x"):
+                elf.defines(name)
+            elf.version_definitions()
+    except ElfError:
+        pass
+    return time.process_time() - start
+
+
+def mutations(originals: list[bytes], path: Path, seeds: range) -> float:
+    """Exercise a mutation for every seed; returns the longest processor time."""
+    worst = 0.0
+    for seed in seeds:
+        rng = random.Random(seed)
+        path.write_bytes(mutate(rng.choice(originals), rng))
+        worst = max(worst, exercise(path))
+    return worst
 
 
 def read_safely(path: Path) -> BinaryRecord:
@@ -59,6 +88,12 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     with Elf(folder / "a.so") as elf:
         assert fatbin.architectures(elf) == ("sm_90",)
     return objects
+
+
+def test_the_limits_are_those_that_the_policy_promises() -> None:
+    policy = " ".join((REPO / "SECURITY.md").read_text(encoding="utf-8").split())
+    assert f"at most {SECONDS:g} s of processor time and {MEGABYTES:g} MB" in policy
+    assert f"at most {SECONDS_ANY_SIZE:g} s for a file of any size" in policy
 
 
 def test_a_few_hundred_mutations(originals: list[bytes], tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ from torchship.judge import (
     faults,
     judge,
 )
-from torchship.judge.checks.cuda import driver_cuda, runs_on
-from torchship.judge.checks.libraries import cuda_major
 from torchship.judge.layouts import LAYOUTS
 from torchship.judge.records import NOTE, OK, REJECTED, UNKNOWN, Owner
+from torchship.judge.rules.cuda import driver_cuda, runs_on
+from torchship.judge.rules.libraries import cuda_major
 
 
 def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:
@@ -40,7 +40,8 @@ def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:
 
 
 def test_a_fitting_glue_is_accepted_in_every_dimension() -> None:
-    verdict = judge(make_glue(), make_runtime())
+    glue = make_glue()
+    verdict = judge(glue, make_runtime(link_faults={str(glue.path): ()}, gpu_probed=True))
     assert verdict.accepted
     assert {f.status for f in verdict.findings} == {OK}
     assert verdict.cause is None
@@ -362,14 +363,27 @@ def test_one_unsupported_gpu_of_two_is_a_remark() -> None:
     assert "T4" in remark.why
 
 
-@pytest.mark.parametrize(
-    ("version", "cuda"),
-    [("580.65.06", (13, 0)), ("570.1", (12, 8)), ("525.60.13", (12, 0)), ("300.1", None)],
-)
-def test_the_cuda_of_a_driver_is_known_from_its_version(
-    version: str, cuda: tuple[int, int] | None
-) -> None:
-    assert driver_cuda(Driver(version, None)) == cuda
+#: The first driver that NVIDIA's release notes name for each CUDA, and what older ones leave open.
+FIRST_DRIVERS = {
+    "580.65.06": (13, 0),
+    "575.51.03": (12, 9),
+    "570.26": (12, 8),
+    "565.57.01": (12, 7),
+    "560.28.03": (12, 6),
+    "555.42.02": (12, 5),
+    "550.54.14": (12, 4),
+    "545.23.06": (12, 3),
+    "535.54.03": (12, 2),
+    "530.30.02": (12, 1),
+    "525.60.13": (12, 0),
+    "450.36.06": (11, 0),
+    "300.1": None,
+}
+
+
+def test_the_cuda_of_a_driver_is_known_from_its_version() -> None:
+    known = {version: driver_cuda(Driver(version, None)) for version in FIRST_DRIVERS}
+    assert known == FIRST_DRIVERS
 
 
 def foreign(**facts: object) -> BinaryRecord:
@@ -570,6 +584,16 @@ FREE_THREADED_315 = {"python": (3, 15, 0), "free_threaded": True}
 def test_python_tags_of_modules(name: str, facts: dict[str, Any], accepted: bool) -> None:
     binary = foreign(path=Path("/nowhere") / name, torch_symbols=())
     assert judge_foreign(binary, **facts).accepted == accepted
+
+
+@pytest.mark.parametrize(
+    ("tag", "needed"),
+    [("abi3", "any CPython 3 (abi3)"), ("cpython-311-x86_64-linux-gnu",) * 2],
+)
+def test_a_module_that_python_imports_says_for_which_pythons_it_is(tag: str, needed: str) -> None:
+    binary = foreign(path=Path(f"/nowhere/their_ext.{tag}.so"), torch_symbols=())
+    findings = judge_foreign(binary).findings
+    assert [f.needed for f in findings if f.dimension == "python"] == [needed]
 
 
 @pytest.mark.parametrize("name", ["abi3", "abi3t", "abi3-TRIPLET", "abi3t-TRIPLET"])

@@ -35,10 +35,10 @@ def test_every_variant_of_the_product_survives_a_round_trip() -> None:
     assert len(names) == len(GLUES) * len(KERNELS)  # no two variants share a name
 
 
-@pytest.mark.parametrize("name", [*GLUES, *KERNELS], ids=str)
-def test_file_names_survive_a_round_trip(name: GlueName | KernelsName) -> None:
-    parsed = parse_file_name(file_name(name))
-    assert (type(parsed), parsed) == (type(name), name)
+def test_file_names_survive_a_round_trip() -> None:
+    names = [*GLUES, *KERNELS]
+    parsed = [parse_file_name(file_name(name)) for name in names]
+    assert [(type(name), name) for name in parsed] == [(type(name), name) for name in names]
 
 
 @pytest.mark.parametrize(

@@ -439,6 +439,18 @@ def test_missing_and_altered_files_are_named(installed: Path) -> None:
     assert "altered since it was installed: tiny_client/lib/kernels-cpu.so" in altered
 
 
+def test_an_edited_module_of_the_same_size_is_no_problem(installed: Path) -> None:
+    """Whoever edits a module knows it, and every import would hash it."""
+    (installed / "loader.py").write_text("edit\n")
+    assert explain.package_problems(PROJECT._replace(folder=installed)) == ()
+
+
+def test_a_hash_of_another_kind_is_not_compared(installed: Path) -> None:
+    record = installed.parent / "tiny_client-0.1.0.dist-info" / "RECORD"
+    record.write_text(record.read_text().replace("sha256=", "sha512="))
+    assert explain.package_problems(PROJECT._replace(folder=installed)) == ()
+
+
 def test_two_installations_over_each_other_are_named(installed: Path) -> None:
     other = installed.parent / "tiny_client-0.0.9.dist-info"
     other.mkdir()

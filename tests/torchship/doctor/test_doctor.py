@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packaging_alone import packaging_alone
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, shared_object
 from small_client import PROJECT
 
@@ -68,7 +69,7 @@ def doctor(site: Path) -> Doctor:
             capture_output=True,
             text=True,
             cwd=site.parent,
-            env={"PYTHONPATH": f"{folder}:{REPO}", "PATH": "/usr/bin:/bin"},
+            env={"PYTHONPATH": f"{folder}:{REPO}:{packaging_alone()}", "PATH": "/usr/bin:/bin"},
         )
 
     return run

@@ -9,11 +9,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from made_facts import make_runtime
+from packaging_alone import packaging_alone
 from shared_objects import ERROR_NEW, fake_torch, shared_object
 from sick_environment import SickEnvironment, carries_out
 
@@ -22,10 +22,30 @@ from measurements.linking import cases, draw_linking
 from torchship.doctor import judge_file
 from torchship.doctor.torch_loading import judge_torch
 from torchship.doctor.torch_wheels import absent_wheel
-from torchship.judge import checks, cures, find_torch, probe_runtime
-from torchship.judge.checks import loading
+from torchship.judge import cures, find_torch, linker, linking, probe_runtime
+from torchship.judge.binary import read_binary
+from torchship.judge.budget import Budget
 from torchship.judge.linker_facts import facts_of
-from torchship.judge.records import NOTE, REJECTED, BinaryRecord, Finding, LinkFault, Runtime
+from torchship.judge.records import (
+    NOTE,
+    REJECTED,
+    UNKNOWN,
+    BinaryRecord,
+    BroughtIn,
+    ExecutableStack,
+    Finding,
+    ForbidsDlopen,
+    LinkFault,
+    MissingSymbolVersion,
+    NotLinked,
+    Owner,
+    RefusedLibrary,
+    Runtime,
+    StaticTls,
+    UndefinedSymbols,
+)
+from torchship.judge.rules import RULES, loading
+from torchship.judge.rules.rule import LINKS
 from torchship.judge.torch_probe import read_install
 
 ENGINE = Path(torchship.__file__).parent
@@ -50,6 +70,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checker alone, where no package of an op loads torch before it."""
     folder = tmp_path_factory.mktemp("engine")
     (folder / "engine").symlink_to(ENGINE)
+    (folder / "packaging").symlink_to(Path(packaging_alone(), "packaging").resolve())
     return folder
 
 
@@ -124,6 +145,33 @@ def test_folders_for_processors_are_searched_as_the_linker_does(
         variables = {"LD_LIBRARY_PATH": f"{tmp_path}/{variable}"} if variable else {}
         cause = cause_in(engine, "", file, **variables)
         assert (cause is None) == (loads(file, **variables) == ""), cause
+
+
+def test_of_the_system_the_library_for_this_processor_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the one for any processor; one that is for another processor is never taken."""
+    program = Path(sys.executable).resolve()
+    settings = linker.Settings(program=program, interpreter="/lib64/ld-linux-x86-64.so.2")
+    best = settings.ask_linker().subfolders[0]
+    listed = {}
+    for name, folders in (
+        ("libboth.so", ["glibc-hwcaps/no-processor", ".", best]),
+        ("libplain.so", ["glibc-hwcaps/no-processor", "."]),
+    ):
+        listed[name] = tuple(tmp_path / folder / name for folder in folders)
+        for path in listed[name]:
+            shared_object(path)
+    monkeypatch.setattr(linker, "_cached", lambda: listed)
+    head = linker.head_of(program)
+    found = {
+        name: linker.search(name, head, above=(), settings=settings, machine=head.machine).path
+        for name in listed
+    }
+    assert found == {
+        "libboth.so": tmp_path / best / "libboth.so",
+        "libplain.so": tmp_path / "libplain.so",
+    }
 
 
 def test_the_stored_cases_were_all_judged_as_they_load() -> None:
@@ -487,6 +535,36 @@ def test_static_storage_that_does_not_fit_is_refused_and_the_tunable_mends_it(
     assert cause_in(engine, torch.parent, path, **{variable: value}) is None
 
 
+#: By glibc's own sum: 144 bytes a namespace, 160 more for all but one, and the optional part.
+ROOM = {
+    "": 4 * 144 + 3 * 160 + 512,
+    "glibc.malloc.check=3": 4 * 144 + 3 * 160 + 512,
+    "glibc.rtld.optional_static_tls=4096": 4 * 144 + 3 * 160 + 4096,
+    "glibc.rtld.optional_static_tls=0x100": 4 * 144 + 3 * 160 + 0x100,
+    "glibc.rtld.nns=1": 144 + 512,
+    "glibc.rtld.nns=0x8:glibc.rtld.optional_static_tls=0": 8 * 144 + 7 * 160,
+}
+
+
+@pytest.mark.parametrize(("tunables", "room"), ROOM.items())
+def test_the_room_for_static_storage_is_glibcs(tunables: str, room: int) -> None:
+    assert linker.settings_here({"GLIBC_TUNABLES": tunables}).static_tls == room
+
+
+@pytest.mark.parametrize(
+    ("needed", "status"),
+    [(49, None), (50, NOTE), (100, NOTE), (101, UNKNOWN), (292, UNKNOWN), (293, REJECTED)],
+)
+def test_static_storage_is_refused_only_where_it_surely_does_not_fit(
+    needed: int, status: str | None
+) -> None:
+    """Of 100 bytes that are left by glibc's sum; it keeps up to 192 more for alignment."""
+    binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
+    fault = StaticTls(file=Path("/x.so"), needed=needed, left=100)
+    finding = loading.STATIC_TLS.ask(binary, make_runtime(link_faults={"/x.so": (fault,)}))
+    assert (finding.status if finding else None) == status
+
+
 @carries_out(cures.CLEAR_STACK)
 @pytest.mark.parametrize(("glibc", "status"), [((2, 36), NOTE), ((2, 41), REJECTED)])
 def test_an_executable_stack_is_refused_by_new_versions_of_glibc(
@@ -506,15 +584,95 @@ def test_an_executable_stack_is_refused_by_new_versions_of_glibc(
     assert not [f for f in judge_file(cleared, facts).findings if f.code == "TD307"]
 
 
-def test_each_fault_of_linking_has_one_check() -> None:
-    names = ("override", "refused", "version", "symbols", "executable stack", "static TLS")
+@pytest.mark.parametrize("listed", ["libhelper.so", "libhelper.so.1"])
+def test_a_library_of_the_package_is_known_by_its_name_and_by_that_of_its_link(
+    listed: str, tmp_path: Path
+) -> None:
+    torch = find_torch(fake_torch(tmp_path / "site", "2.9.1"))
+    of_torch = torch.lib_dir / "libtorch_cpu.so"
+    real = shared_object(
+        tmp_path / "libhelper.so.1",
+        libraries=[of_torch],
+        soname="libhelper.so",
+        flags=[f"-Wl,-rpath,{torch.lib_dir}"],
+    )
+    link = tmp_path / "libhelper.so"
+    link.symlink_to(real.name)
+    path = shared_object(tmp_path / "x.so", libraries=[link], flags=["-Wl,-rpath,$ORIGIN"])
+    owner = Owner(name="theirs", version="1.0", libraries={listed: tmp_path / listed})
+    links = linking.link(read_binary(path)._replace(owner=owner), torch, Budget(1000))
+    assert links.siblings == [link]
+
+
+def test_each_fault_of_linking_has_one_rule() -> None:
+    file = Path("/y.so")
+    faults: list[LinkFault] = [
+        BroughtIn(file=file, variable="LD_PRELOAD"),
+        RefusedLibrary(file=file, reason="file too short"),
+        ForbidsDlopen(file=file),
+        MissingSymbolVersion(file=file, library=file, version="V_1"),
+        UndefinedSymbols(file=file, names=("one",)),
+        NotLinked(file=file, library=file, names=("one",)),
+        ExecutableStack(file=file),
+        StaticTls(file=file, needed=9000, left=10),
+    ]
+    assert {type(fault) for fault in faults} == {*LinkFault.__subclasses__()}
     binary = BinaryRecord(path=Path("/x.so"), kind="library", name="x.so")
-    for kind in names:
-        numbers = ("9000", "10") if kind == "static TLS" else ("one",)
-        fault = LinkFault(kind=kind, file=Path("/y.so"), names=numbers)
-        faults: Mapping[str, tuple[LinkFault, ...]] = {"/x.so": (fault,)}
-        runtime = make_runtime(link_faults=faults, libc=("glibc", (2, 41)))
-        every = (loading.check_first_library, *loading.CHECKS)
-        findings = [check(binary, runtime) for check in every]
-        assert sum(finding is not None for finding in findings) == 1, kind
-    assert {*loading.CHECKS} <= {*checks.ALL}
+    of_linking = [rule for rule in RULES if LINKS in rule.needs]
+    for fault in faults:
+        runtime = make_runtime(link_faults={"/x.so": (fault,)}, libc=("glibc", (2, 41)))
+        findings = [rule.ask(binary, runtime) for rule in of_linking]
+        assert sum(finding is not None for finding in findings) == 1, fault
+
+
+def test_an_extension_that_exports_nothing_lacks_a_function(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    """TORCH_LIBRARY with hidden symbols: the hash table of its exports is empty."""
+    path = shared_object(
+        tmp_path / "x.so",
+        undefined=["nobody_has_this"],
+        versions="{ local: *; };",
+        flags=["-Wl,--hash-style=gnu"],
+    )
+    assert "undefined symbol: nobody_has_this" in loads(path)
+    cause = judge_file(path, runtime).cause
+    assert cause is not None
+    assert "nobody_has_this" in cause.observed
+
+
+@pytest.mark.parametrize("way", ["RPATH", "LD_LIBRARY_PATH"])
+def test_a_library_in_the_hundredth_folder_is_found(engine: Path, tmp_path: Path, way: str) -> None:
+    library = shared_object(tmp_path / "last" / "libx.so.1", soname="libx.so.1", defined=["work"])
+    path = ":".join([*(f"{tmp_path}/{number}" for number in range(100)), str(library.parent)])
+    flags = [f"-Wl,-rpath,{path}"] if way == "RPATH" else []
+    variables = {} if flags else {way: path}
+    file = tmp_path / "x.so"
+    shared_object(file, undefined=["work"], libraries=[library], flags=flags)
+    assert loads(file, **variables) == ""
+    assert cause_in(engine, "", file, **variables) is None
+
+
+def test_a_file_that_forbids_dlopen_is_refused(tmp_path: Path, runtime: Runtime) -> None:
+    path = shared_object(tmp_path / "x.so", flags=["-Wl,-z,nodlopen"])
+    assert "cannot be dlopen()ed" in loads(path)
+    cause = judge_file(path, runtime).cause
+    assert cause is not None
+    assert cause.code == "TD509"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(6, 2), (7, 9), (8, 1), (9, 1), (20, 2)], ids=lambda value: str(value)
+)
+def test_a_header_that_the_linker_refuses_is_quoted(
+    tmp_path: Path, runtime: Runtime, place: int, value: int
+) -> None:
+    path = shared_object(tmp_path / "x.so")
+    content = bytearray(path.read_bytes())
+    content[place] = value
+    path.write_bytes(content)
+    words = loads(path).rpartition(": ")[2]
+    cause = judge_file(path, runtime).cause
+    assert words
+    assert cause is not None
+    assert words in cause.observed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -20,15 +21,15 @@ from environments import (
     make_environment,
     run_doctor,
 )
+from packaging_alone import packaging_alone
 from shared_objects import shared_object
 
+from docs._ext import code_pages
 from torchship.doctor import meaning, messages
 from torchship.doctor.demangle import qualified_name
 from torchship.judge import codes
+from torchship.judge.rules import CODES
 from torchship.judge.torch_probe import release
-
-sys.path.insert(0, str(REPO / "docs" / "_ext"))
-import code_pages
 
 TORCH_29 = release("2.9.1", (2, 9))
 TORCH_26 = release("2.6.0", (2, 6))
@@ -139,17 +140,30 @@ def test_the_namespace_of_a_missing_operator_leads_to_its_package(environment: P
     assert [row["package"] for row in json.loads(process.stdout)["extensions"]] == ["broken"]
 
 
-def test_the_library_that_a_message_names_is_looked_up(tmp_path: Path) -> None:
+NVJITLINK = "libnvJitLink.so.12"
+
+
+@pytest.fixture
+def with_nvjitlink(tmp_path: Path) -> Path:
+    """An environment with torch, and a package that brings a library and says so."""
     site = make_environment(tmp_path / "env")
     add_torch(site)
-    name = "libnvJitLink.so.12"
-    shared_object(site / "nvidia" / "lib" / name, defined=["__nvJitLinkComplete_12_1"])
+    shared_object(site / "nvidia" / "lib" / NVJITLINK, defined=["__nvJitLinkComplete_12_1"])
     info = add_package(site, "nvidia-nvjitlink-cu12", {})
-    (info / "RECORD").write_text(f"nvidia/lib/{name},sha256=x,1\n")
-    text = f"undefined symbol: __nvJitLinkComplete_12_4, version {name}"
-    process = run_doctor("--json", "--python", str(tmp_path / "env"), text)
+    (info / "RECORD").write_text(f"nvidia/lib/{NVJITLINK},sha256=x,1\n")
+    return tmp_path / "env"
+
+
+def test_the_library_that_a_message_names_is_looked_up(with_nvjitlink: Path) -> None:
+    text = f"undefined symbol: __nvJitLinkComplete_12_4, version {NVJITLINK}"
+    process = run_doctor("--json", "--python", str(with_nvjitlink), text)
     about = json.loads(process.stdout)["about_library"]
     assert "nvidia-nvjitlink-cu12 1.0 does not define it" in about, process.stderr
+
+
+def test_without_a_symbol_nothing_is_said_of_the_library_of_a_message(with_nvjitlink: Path) -> None:
+    process = run_doctor("--json", "--python", str(with_nvjitlink), f"version {NVJITLINK} is wrong")
+    assert json.loads(process.stdout)["about_library"] is None
 
 
 def test_a_message_of_several_arguments_needs_no_quotes() -> None:
@@ -178,6 +192,7 @@ def test_a_pipe_that_nobody_writes_to_is_given_up(environment: Path) -> None:
             capture_output=True,
             text=True,
             cwd=REPO,
+            env={**os.environ, "PYTHONPATH": packaging_alone()},
             timeout=50,
         )
         silent.kill()
@@ -203,6 +218,11 @@ def test_a_hostile_message_costs_little(text: str) -> None:
     assert time.process_time() - before < 3
 
 
+def test_of_a_long_line_the_beginning_is_shown() -> None:
+    line = f"ImportError: {'x' * 1000}.so: file too short"
+    assert meaning.diagnose(line, None).line == line[:300]
+
+
 def test_control_characters_of_a_message_are_not_printed() -> None:
     process = run_doctor("undefined symbol: f\x1b[31m\x07")
     assert "\x1b" not in process.stdout
@@ -214,11 +234,11 @@ def test_the_pages_of_codes_and_messages_are_those_of_the_tables() -> None:
     expected = code_pages.pages()
     assert sorted(written) == sorted(expected)
     different = [path.name for path in expected if written[path] != expected[path]]
-    assert different == [], "run python docs/_ext/code_pages.py"
+    assert different == [], "run python -m docs._ext.code_pages"
 
 
 def test_every_code_has_words() -> None:
-    for code in codes.ALL:
+    for code in CODES:
         words = meaning.meaning_of(code)
         assert words.why
         assert words.fix

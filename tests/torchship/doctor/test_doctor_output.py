@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from environments import ABSENT, SYMBOL, add_extension, add_torch, make_environment, run_doctor
+from packaging_alone import packaging_alone
 
 from torchship.doctor.report import Report, notice, print_github, print_markdown, print_text
 from torchship.judge import codes, cures
@@ -203,6 +205,7 @@ def test_the_sources_alone_run_under_any_name(tmp_path: Path) -> None:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source / part, tmp_path / "any_name" / part, ignore=ignored)
     command = [sys.executable, "-S", "-m", "any_name.doctor", "--json", "--python", "/usr"]
-    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    env = {**os.environ, "PYTHONPATH": packaging_alone()}
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout)["extensions"] == []

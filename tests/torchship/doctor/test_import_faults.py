@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from environments import SYMBOL, add_extension, add_torch, make_environment, run_doctor
+from packaging_alone import packaging_alone
 from sick_environment import REPO, carries_out
 
 from torchship.judge import codes, cures
@@ -71,7 +71,9 @@ def test_a_folder_that_is_no_package_hides_nothing(site: Path, work: Path) -> No
 def test_a_source_folder_on_the_path_hides_the_binaries_too(
     site: Path, work: Path, tmp_path: Path
 ) -> None:
-    ((code, state, command),) = remarks(site, tmp_path, PYTHONPATH=f"{REPO}{os.pathsep}{work}")
+    ((code, state, command),) = remarks(
+        site, tmp_path, PYTHONPATH=f"{REPO}:{packaging_alone()}:{work}"
+    )
     assert (code, state, command) == (codes.SOURCE_FOLDER, "fails", "")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchship.judge.checks.cuda import runs_on
+from torchship.judge.rules.cuda import runs_on
 from torchship.release import ReleaseError
 from torchship.release.matrix import load
 

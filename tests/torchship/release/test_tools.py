@@ -39,6 +39,7 @@ PLAIN_TOOL = Tool(distribution="plain-tool", folder="plain", run=["plain-tool"])
 DOCTOR = Tool(
     distribution="torch-doctor",
     folder="torchship/doctor",
+    packs=["torchship/judge"],
     run=["torch-doctor --help"],
     zipapp=True,
 )
@@ -145,6 +146,24 @@ def test_one_file_runs_the_command(tmp_path) -> None:
     assert run.stdout == "['y']\n"
 
 
+def test_a_tool_may_require_what_its_one_file_carries(tmp_path) -> None:
+    wheel = with_info(METADATA=METADATA + b"Requires-Dist: packaging>=22\n")
+    assert list(tool_wheel_problems(wheel, TOOL, "0.1.0")) == []
+    path = tmp_path / "my-tool.pyz"
+    write_zipapp(path, wheel, "my-tool", epoch=1_700_000_000)
+    code = "import packaging.version; print(packaging.__file__)"
+    env = {"PYTHONPATH": str(path), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-S", "-c", code]
+    run = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert run.stdout.startswith(str(path)), run.stderr
+
+
+def test_the_package_of_conda_requires_what_the_wheel_does(own_settings) -> None:
+    wheel = with_info(METADATA=METADATA + b"Requires-Dist: packaging>=22\n")
+    run = json.loads(recipe(TOOL, wheel, own_settings))["requirements"]["run"]
+    assert run == ["python >=3.10", "packaging >=22"]
+
+
 def test_one_file_says_which_python_it_needs(tmp_path) -> None:
     path = tmp_path / "my-tool.pyz"
     info = {**INFO, "METADATA": METADATA.replace(b">=3.10", b">=3.99")}
@@ -214,7 +233,7 @@ def test_the_doctor_is_the_same_bytes_each_time_and_has_its_tables(
 ) -> None:
     settings = replace(own_settings, repo=REPO)
     first = make_tool(DOCTOR, settings, log)
-    os.utime(REPO / DOCTOR.folder / "text.py")
+    os.utime(REPO / DOCTOR.folder / "command.py")
     second_settings = replace(settings, build=tmp_path / "b" / "c", dist=tmp_path / "e")
     second = make_tool(DOCTOR, second_settings, log)
     assert [path.name for path in first.values()] == [
@@ -222,7 +241,7 @@ def test_the_doctor_is_the_same_bytes_each_time_and_has_its_tables(
         "torch-doctor.pyz",
     ]
     assert [p.read_bytes() for p in first.values()] == [p.read_bytes() for p in second.values()]
-    code = "from torch_doctor import layouts; print(len(layouts._ranges()))"
+    code = "from torch_doctor.judge import layouts; print(len(layouts._ranges()))"
     env = {**os.environ, "PYTHONPATH": str(first["zipapp"])}
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert int(run.stdout) > 200, run.stderr

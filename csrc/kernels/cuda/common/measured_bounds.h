@@ -1,7 +1,6 @@
 // Every measured bound of the CUDA kernels' plans, in one table: from which size on one way to run
-// a problem is quicker than another. They were measured on an H200 and an H100;
-// measurements/notes.md has the times, and README.md beside this folder says which family a row
-// chooses.
+// a problem is quicker than another. They were measured on an H200 and an H100. README.md in the
+// folder above says which family a row chooses, and what it gains.
 #pragma once
 
 #include <cmath>
@@ -145,8 +144,9 @@ constexpr double kPaddedWork = 1e9;
 }  // namespace bounds
 
 // The costs of the parts of a forward step on a GPU, in microseconds. The values below are an
-// H200's for float32; the constructor changes some of them. `python -m benchmarks constants`
-// measures them on any GPU, and measurements/notes.md compares the model with measurements.
+// H200's for float32; the constructor changes some of them. benchmarks/constants.py
+// measured them at commit a32da095. On an H200, the model gave 0.79 to 1.19 of the measured time
+// for 80 % of drawn steps by our own kernels, and 0.69 to 1.22 by cuBLAS.
 struct ForwardCosts {
   double launch = 3;
   double rows_depth = 0.0085;   // per element of the depth, without tensor cores

@@ -1,0 +1,1 @@
+"""What builds the site, and what writes tables and pictures of its pages from data."""

@@ -1,1 +1,0 @@
-"""What `torchship port` knows, written from torch itself, and its reports on public extensions."""

@@ -1,1 +1,0 @@
-"""What hostile files cost the reader of the checker."""

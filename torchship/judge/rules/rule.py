@@ -1,0 +1,81 @@
+"""What a rule is: one question about an object, beside a torch, on a machine.
+
+In come a `BinaryRecord` and a `Runtime`, in which the facts lie that were gathered; out goes a
+`Finding`, or nothing where the question does not apply. A rule opens no file of the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..codes import Code
+from ..project import Record
+from ..records import NOT_LOOKED_AT, BinaryRecord, Finding, Runtime
+
+Check = Callable[[BinaryRecord, Runtime], "Finding | None"]
+
+
+class Need(Record):
+    """Facts that are not always looked up."""
+
+    facts: str  #: what they are, for people
+    is_known: Callable[[BinaryRecord, Runtime], bool]
+
+
+#: What the dynamic linker finds, and what it minds.
+LINKS = Need(
+    "what the dynamic linker would find",
+    lambda binary, runtime: str(binary.path) in runtime.link_faults,
+)
+SYMBOLS = Need(
+    "the symbols that nothing defines",
+    lambda binary, runtime: str(binary.path) in runtime.missing_symbols,
+)
+DRIVER = Need("the driver", lambda _, runtime: runtime.gpu_probed)
+GPU = Need("the GPUs", lambda _, runtime: runtime.gpu_probed or bool(runtime.devices))
+
+
+def has_gpu_code(binary: BinaryRecord) -> bool:
+    return bool(binary.cuda_archs)
+
+
+class Rule(Record, kw_only=True):
+    """A question, with all that is said of it anywhere.
+
+    The heading, the class of faults and what a finding means in a cache belong to its codes.
+    """
+
+    dimension: str  #: what is compared, for people alone: no program looks at it
+    codes: tuple[Code, ...]  #: the kinds of its findings
+    check: Check
+    #: What must have been looked up. If it was not, the verdict says so; the check is not asked.
+    needs: tuple[Need, ...] = ()
+    #: Which objects can have such a finding; None for all.
+    concerns: Callable[[BinaryRecord], bool] | None = None
+    ends: bool = False  #: whether nothing else is asked of an object that it does not accept
+
+    def ask(self, binary: BinaryRecord, runtime: Runtime) -> Finding | None:
+        """The finding, complete; None if the question does not apply or cannot be asked."""
+        finding = self.check(binary, runtime)
+        if finding is None:
+            return None
+        fault = finding.code.fault if isinstance(finding.code, Code) else None
+        return finding._replace(
+            dimension=finding.dimension or self.dimension, fault=finding.fault or fault
+        )
+
+    def missing(self, binary: BinaryRecord, runtime: Runtime) -> Need | None:
+        """The facts that were not looked up; None if the rule can be asked."""
+        unknown = (need for need in self.needs if not need.is_known(binary, runtime))
+        return next(unknown, None)
+
+
+def not_looked_at(need: Need, rules: list[Rule]) -> Finding:
+    """What the verdict says of rules whose facts were not looked up."""
+    names = ", ".join(dict.fromkeys(rule.dimension for rule in rules))
+    return Finding(
+        dimension="not looked at",
+        status=NOT_LOOKED_AT,
+        observed=f"{need.facts}: not looked at",
+        needed=names,
+    )
