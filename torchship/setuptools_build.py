@@ -55,7 +55,8 @@ def run_setup(root: Path, *, is_binary: bool = True) -> None:
         ) -> None:
             """Reads the metadata; an index shows the README, but has no file that it links to."""
             super().parse_config_files(filenames, ignore_option_errors)
-            requires = self.install_requires or carried_requirements(record)
+            said: list[str] = getattr(self, "install_requires", None) or []
+            requires = said or carried_requirements(record)
             torch = binary_requirement(record) if is_binary else None
             self.install_requires = requires if torch is None else with_torch(requires, torch)
             self.metadata.install_requires = self.install_requires

@@ -6,7 +6,7 @@ a method of that name; a method that others have too, such as `x.size(0)`, count
 that the others do not take, or in a source that names torch's tensor.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -195,7 +195,7 @@ class _Reader:
                 place = yield from self._name(place)
             place += 1
 
-    def _name(self, place: int) -> Iterator[Use]:
+    def _name(self, place: int) -> Generator[Use, None, int]:
         """Reads the name that begins there; returns the place of its last token."""
         name = self._tokens[place].text
         line = self._tokens[place].line

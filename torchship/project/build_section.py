@@ -14,9 +14,11 @@ from .seen import Both, SeenExtension
 from .survey import Survey
 
 #: Flags whose value is the next word.
-_WITH_WORD = ("-Xcompiler", "-Xptxas", "-Xcudafe", "-Xlinker", "-Xfatbin", "-ccbin", "--threads")
-_WITH_WORD += ("-isystem", "-include", "-I", "-D", "-U", "-L", "-l", "-gencode", "--maxrregcount")
-_WITH_WORD += ("-arch", "-diag-suppress", "--diag-suppress")
+_WITH_WORD = {
+    *("-Xcompiler", "-Xptxas", "-Xcudafe", "-Xlinker", "-Xfatbin", "-ccbin", "--threads"),
+    *("-isystem", "-include", "-I", "-D", "-U", "-L", "-l", "-gencode", "--maxrregcount"),
+    *("-arch", "-diag-suppress", "--diag-suppress"),
+}
 #: Why a flag has no place, by a pattern at its start.
 _NEEDLESS = {
     r"-O2$|-g\d?$|-fPIC$|-DNDEBUG$": "torchship gives it",

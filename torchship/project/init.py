@@ -43,8 +43,15 @@ SHIM = "vendor/backend.py"
 #: What says the same as pyproject.toml. setuptools would read setup.cfg too.
 _REPLACED = ("setup.py", "setup.cfg")
 #: Tables that torchship writes, or whose part it takes.
-_TABLES = ("build-system", "project", "tool.setuptools", "tool.setuptools_scm")
-_TABLES += ("tool.setuptools-git-versioning", "tool.scikit-build", "tool.hatch.build")
+_TABLES = (
+    "build-system",
+    "project",
+    "tool.setuptools",
+    "tool.setuptools_scm",
+    "tool.setuptools-git-versioning",
+    "tool.scikit-build",
+    "tool.hatch.build",
+)
 #: The CUDA of PyPI's torch, by the matrix of the template with kernels.
 _KERNELS = """\
 kernels:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .workflows import Shape, shape_workflow
@@ -69,7 +69,7 @@ class Names:
 
 @dataclass(frozen=True)
 class File:
-    content: bytes
+    content: bytes = field(repr=False)
     mode: int
 
 

@@ -7,6 +7,9 @@ torchship, and no newer Python than 3.7. No command of setuptools is run but egg
 the data files.
 """
 
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,import-untyped,var-annotated"
+# setuptools comes without types, and its objects are what this file reads.
+
 import builtins
 import json
 import os
@@ -46,8 +49,9 @@ def _stand_in_skbuild():
         own = {key: arguments[key] for key in arguments if not key.startswith("cmake_")}
         return setuptools.setup(**own)
 
-    sys.modules["skbuild"] = types.ModuleType("skbuild")
-    sys.modules["skbuild"].setup = setup
+    stand_in = types.ModuleType("skbuild")
+    vars(stand_in)["setup"] = setup
+    sys.modules["skbuild"] = stand_in
 
 
 def _stand_in_at_import(has_cuda):

@@ -114,7 +114,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
-    return _LEFT_OUT & set(names)
+    return {name for name in names if name in _LEFT_OUT}
 
 
 def _copy(source: str, target: str) -> str:
