@@ -11,7 +11,6 @@ from .loader import BinariesCudaError, Loader
 
 if TYPE_CHECKING:
     import torch
-    from typing_extensions import NotRequired
 
     from ..judge.project import Project
 
@@ -50,13 +49,16 @@ class DeviceResult(TypedDict):
     differences: dict[str, float]  #: the largest relative difference for each dtype
 
 
-class LiveResult(TypedDict):
-    """The result of a live run; docs/fails/compat.md ("smoke") describes the fields."""
-
+class _LiveFacts(TypedDict):
     variant: str | None
     error: str | None
     devices: list[DeviceResult]  #: empty if the operators serve no device of this machine
-    gradients: NotRequired[bool]  #: whether gradients were compared; absent: they were
+
+
+class LiveResult(_LiveFacts, total=False):
+    """The result of a live run; docs/fails/compat.md ("smoke") describes the fields."""
+
+    gradients: bool  #: whether gradients were compared; absent: they were
 
 
 def tolerance(dtype: str) -> float:

@@ -1,4 +1,4 @@
-// In place of pybind11's header of this name; see torch/extension.h.
+// In place of pybind11's header of this name.
 #pragma once
 
-#include "torch/extension.h"
+#include "../torch/extension.h"
