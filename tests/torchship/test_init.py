@@ -24,9 +24,9 @@ from torchship.project.errors import ProjectError
 from torchship.project.finish import finish
 from torchship.project.init import Plan, plan_init
 from torchship.project.written import write_all
-from torchship.release.cells import all_cells
-from torchship.release.generated import project_record
-from torchship.release.matrix import load
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.generated import project_record
+from torchship.release.matrix.load import load
 
 STABLE = """\
 #include <torch/csrc/stable/library.h>

@@ -11,8 +11,8 @@ from new_projects import make
 from rich.console import Console
 from ruamel.yaml import YAML
 
-from torchship.release import generated
-from torchship.release.matrix import load, load_settings
+from torchship.release.matrix import generated
+from torchship.release.matrix.load import load, load_settings
 
 ARM = re.compile(r"(?m)^  linux-aarch64:\n(?:    .*\n)*")
 

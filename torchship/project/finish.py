@@ -56,7 +56,7 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
     A file that is there is kept. Raises ProjectError if the matrix has a mistake.
     """
     from ..release import ReleaseError
-    from ..release.matrix import load
+    from ..release.matrix.load import load
 
     try:
         project = load(root / "build_matrix.yaml").project
