@@ -103,13 +103,16 @@ def _yaml(options: Options, indent: str) -> Iterator[str]:
 def make_build(root: Path, both: Both, report: Report) -> BuildSection:
     """The section for what both kinds of machine build, with a line for each value."""
     section = BuildSection(renamed=_compiled_as_cpp(both))
-    without = {extension.name: extension for extension in both.without.extensions}
-    pairs = [
-        (extension, extension if both.needs_cuda else without.pop(extension.name, None))
-        for extension in both.with_cuda.extensions or both.without.extensions
-    ]
+    remaining = list(both.without.extensions)
+    pairs: list[tuple[SeenExtension, SeenExtension | None]] = []
+    for extension in both.with_cuda.extensions or both.without.extensions:
+        # Two may have one name, which is a mistake that is told elsewhere.
+        twin = next((one for one in remaining if one.name == extension.name), None)
+        if twin is not None:
+            remaining.remove(twin)
+        pairs.append((extension, extension if both.needs_cuda else twin))
     # There may be fewer extensions with CUDA than without.
-    pairs += [(extension, extension) for extension in without.values()]
+    pairs += [(extension, extension) for extension in remaining]
     # What is common to both machines comes first, so that CUDA's options need not repeat it.
     for extension, twin in sorted(pairs, key=lambda pair: pair[1] is None):
         _Joiner(extension, twin, root=root, section=section, report=report).join()
