@@ -135,7 +135,8 @@ def _said(root: Path, left_out: Collection[str], package: str) -> Iterator[str]:
     ignored = root / ".gitignore"
     lines = ignored.read_text("utf-8", "replace").splitlines() if ignored.is_file() else []
     plain = {line.strip().strip("/") for line in lines}
-    if missing := [name for name in ("build", "dist", f"{package}/lib") if name not in plain]:
+    written = ("build", "dist", "*.egg-info", f"{package}/lib")
+    if missing := [name for name in written if name not in plain]:
         yield f"left to do: .gitignore does not name {', '.join(missing)}, which builds write"
     yield f"left to do: complete {package}/smoke.py; then scripts/build_all.sh host"
 

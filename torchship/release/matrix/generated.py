@@ -205,6 +205,8 @@ def named(content: str, matrix: Matrix, version: str, licenses: Sequence[str] = 
         "cuda_run": build.cuda_packages,
         "cuda_host": cuda_headers(matrix),
         "license_files": json.dumps(list(licenses)),
+        # In pyproject.toml of projects that torchship made before the build gave the list.
+        "requirements": json.dumps(_requirements(matrix)),
     }
     return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", content)
 
@@ -217,13 +219,18 @@ def cuda_headers(matrix: Matrix) -> list[str]:
     return [f"{package}-dev" for package in dict.fromkeys(packages)]
 
 
+def _requirements(matrix: Matrix) -> list[str]:
+    """What the package requires, for any torch of the matrix."""
+    return [f"torch>={matrix.minors()[0]}", *matrix.build.pip_requirements]
+
+
 def support(matrix: Matrix) -> str:
     others = [matrix.on(name) for name in matrix.platforms if name != matrix.platform]
     facts = {
         "variants": [cell.name for cell in all_cells(matrix)],
         "torch_min": matrix.minors()[0],
         "torch_max": matrix.minors()[-1],
-        "requires": [f"torch>={matrix.minors()[0]}", *matrix.build.pip_requirements],
+        "requires": _requirements(matrix),
         "torch_default": matrix.torch[matrix.package.default_torch].release,
         "python_min": min(matrix.package.pythons, key=Version),
         "channel": matrix.project.channel,
