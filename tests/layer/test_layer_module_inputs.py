@@ -223,15 +223,13 @@ def test_what_pytorchs_modules_refuse_is_refused(make) -> None:
 
 @pytest.mark.parametrize("make", ERRORS, ids=lambda make: make.__name__)
 def test_a_complex_module_is_refused_when_it_is_made(make) -> None:
-    with pytest.raises(
-        ValueError, match="float32, float64, float16 or bfloat16, got torch.complex"
-    ):
+    with pytest.raises(ValueError, match=r"got torch\.complex64"):
         make(3, 4, dtype=torch.complex64)
 
 
 @pytest.mark.parametrize("make", ERRORS, ids=lambda make: make.__name__)
 def test_integers_are_not_told_to_convert_the_module(make) -> None:
-    with pytest.raises((RuntimeError, ValueError), match="input.to") as refusal:
+    with pytest.raises((RuntimeError, ValueError), match=r"input\.to") as refusal:
         make(3, 4)(torch.ones(5, 2, 3, dtype=torch.int64)[: 1 if make is LLTM else 5].squeeze(0))
     assert "module.to" not in str(refusal.value)
 
