@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from torchship.doctor import meaning, messages
-from torchship.judge import codes
+from torchship.doctor import meaning
+from torchship.judge import codes, messages
 from torchship.judge.rules import CODES
 
 DOCS = Path(__file__).resolve().parents[1]

@@ -16,7 +16,7 @@ from ..judge.records import REJECTED, Finding
 from ..judge.rules import CODES
 from ..judge.text import printable, read_regular
 from .environment.standards import normal
-from .report import REMARK, WORKS, Row, notice
+from .rows import REMARK, WORKS, Row, notice
 from .targets import UsageError
 
 _MAX_FILE = 1 << 20

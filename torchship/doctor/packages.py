@@ -28,51 +28,27 @@ from .environment.metadata import has_list, listed_files, wheel_tags
 from .environment.owner import distributions, find_owner, is_shared_object_name
 from .environment.standards import Python, fits_python, normal
 from .families import families
-from .import_faults import find_other_cuda, find_shadow
-from .needed_modules import broken_requirements, finding_of
-from .report import CANNOT_BE_TOLD, FAILS, Row, notice
+from .known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
+from .rows import CANNOT_BE_TOLD, FAILS, Row, notice
 
 _MAX_MODULES = 20
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".c++", ".hip", ".metal")
 
-#: Packages that cannot be imported without their binaries, each with the start of a file's name.
-_NEEDS = {
-    "bitsandbytes": "libbitsandbytes",
-    "causal-conv1d": "causal_conv1d_cuda",
-    "flash-attn": "flash_attn_2_cuda",
-    "mamba-ssm": "selective_scan_cuda",
-    "torch-cluster": "_version_",
-    "torch-scatter": "_version_",
-    "torch-sparse": "_version_",
-    "torch-spline-conv": "_version_",
-    "vllm": "_C",
-}
-#: Packages of which a part works without their binaries.
-_CAN_DO_WITHOUT = {
-    "apex": "amp_C",
-    "detectron2": "_C",
-    "mmcv": "_ext",
-    "natten": "libnatten",
-    "pytorch3d": "_C",
-    "torchao": "_C",
-    "torchvision": "_C",
-    "xformers": "_C",
-}
-#: What packages that go on without their binaries say then.
-_FALLS_BACK = {
-    "apex": "it says nothing and uses PyTorch's functions",
-    "natten": "it says nothing and uses slower code",
-    "torchao": "it logs `Skipping import of cpp extensions` and uses slower code",
-    "xformers": "it warns `xFormers can't load C++/CUDA extensions` and loses its attention",
-}
-#: Packages that compile their code at first use, whatever their files are.
-_COMPILES = ("deepspeed", "flashinfer-python", "gsplat", "nvdiffrast")
 _FIRST_TORCH_FOR_NUMPY_2 = (2, 3)
+#: What is told from files even of a package that imports: it is about what it does later.
+OF_LATER: frozenset[codes.Code] = frozenset(
+    {
+        codes.NO_FILE_FOR_CUDA,
+        codes.NO_FILE_FOR_TORCH,
+        codes.NUMPY_1_TORCH,
+        codes.TORCH_LACKS_GPU,
+    }
+)
 
 
 def is_of_torch(package: Distribution) -> bool:
     """Whether a distribution requires torch, or is known to have code for it."""
-    is_known = normal(package.name) in {*_NEEDS, *_CAN_DO_WITHOUT, *_COMPILES}
+    is_known = normal(package.name) in {*NEEDS, *CAN_DO_WITHOUT, *COMPILES}
     return is_known or bool(torch_requirements(package.core))
 
 
@@ -127,11 +103,7 @@ def _about(
     objects = [name for name in files if is_shared_object_name(name)]
     return (
         _other_python(package, objects, runtime, has_rows=bool(own))
-        or _hidden(package, objects, runtime)
-        or _requirement_broken(package, objects, runtime)
-        or find_other_cuda(package.site, files, objects, runtime)
-        or _no_file_for_torch(package, runtime)
-        or _no_file_for_cuda(package, objects, runtime.torch)
+        or no_file(package, runtime)
         or _without_its_binaries(package, objects, runtime)
         or _falls_back(package, own)
         or _without_any(package, files, objects, is_named=is_named)
@@ -174,38 +146,16 @@ def _module_without_a_tag(package: Distribution, objects: Sequence[str]) -> Bina
     return None
 
 
-def _hidden(package: Distribution, objects: Sequence[str], runtime: Runtime) -> Finding | None:
-    return find_shadow(
-        package.name,
-        site=package.site,
-        objects=objects,
-        tops=_top_folders(package, objects),
-        runtime=runtime,
-    )
-
-
-def _requirement_broken(
-    package: Distribution, objects: Sequence[str], runtime: Runtime
-) -> Finding | None:
-    """Is something missing without which the import of a package with binaries surely fails?"""
-    if runtime.torch is None or runtime.torch.root == NOWHERE:
-        return None
-    for top in _top_folders(package, objects):
-        broken = [*broken_requirements(top, package.place, runtime)]
-        if broken:
-            return finding_of(f"import {top}", broken, runtime)
-    return None
-
-
-def _top_folders(package: Distribution, objects: Sequence[str]) -> list[str]:
-    """The Python packages of a distribution that hold its binaries."""
-    tops = {name.partition("/")[0] for name in objects if "/" in name and name[0] not in "./"}
-    return [top for top in sorted(tops) if top.isidentifier()]
-
-
 def _has_families(package: Distribution) -> bool:
     """Whether it has files for several torches."""
     return bool(families(distributions(package.site).get(package.place, [])))
+
+
+def no_file(package: Distribution, runtime: Runtime) -> Finding | None:
+    """Has a package no file for this torch, or for its CUDA, where it has one for others?"""
+    objects = [name for name in files_of(package) if is_shared_object_name(name)]
+    by_torch = _no_file_for_torch(package, runtime)
+    return by_torch or _no_file_for_cuda(package, objects, runtime.torch)
 
 
 def _no_file_for_torch(package: Distribution, runtime: Runtime) -> Finding | None:
@@ -264,13 +214,13 @@ def _without_its_binaries(
     package: Distribution, objects: Sequence[str], runtime: Runtime
 ) -> Finding | None:
     name = normal(package.name)
-    start = _NEEDS.get(name) or _CAN_DO_WITHOUT.get(name)
+    start = NEEDS.get(name) or CAN_DO_WITHOUT.get(name)
     if start is None or any(Path(file).name.startswith(start) for file in objects):
         return None
-    if name in _FALLS_BACK:
-        why = f"it was installed without its binaries ({start}*.so): {_FALLS_BACK[name]}"
+    if name in FALLS_BACK:
+        why = f"it was installed without its binaries ({start}*.so): {FALLS_BACK[name]}"
         return _note(package, codes.FALLS_BACK, why)
-    is_needed = name in _NEEDS
+    is_needed = name in NEEDS
     what = "its import" if is_needed else "what needs them"
     finding = _note(
         package,
@@ -278,10 +228,10 @@ def _without_its_binaries(
         f"it was installed without its binaries ({start}*.so), so {what} fails",
         status=REJECTED if is_needed else NOTE,
     )
-    return finding._replace(fix=_get_its_binaries(package, runtime))
+    return finding._replace(fix=get_its_binaries(package, runtime))
 
 
-def _get_its_binaries(package: Distribution, runtime: Runtime) -> cures.Cure:
+def get_its_binaries(package: Distribution, runtime: Runtime) -> cures.Cure:
     """Install a wheel, or compile the package if its published sources need only torch."""
     words = f"install a wheel of {package.name} for this torch and CUDA, or compile it"
     if not has_sdist(package.name) or "+" in package.version:
@@ -293,7 +243,7 @@ def _get_its_binaries(package: Distribution, runtime: Runtime) -> cures.Cure:
 
 
 def _falls_back(package: Distribution, own: Sequence[Row]) -> Finding | None:
-    words = _FALLS_BACK.get(normal(package.name))
+    words = FALLS_BACK.get(normal(package.name))
     refused = [row for row in own if row.state in (FAILS, CANNOT_BE_TOLD)]
     if words is None or not refused:
         return None
@@ -306,7 +256,7 @@ def _without_any(
 ) -> Finding | None:
     """What a package without shared objects is."""
     sources = [name for name in files if name.endswith(_SOURCES)]
-    if normal(package.name) in _COMPILES or (sources and not objects and is_of_torch(package)):
+    if normal(package.name) in COMPILES or (sources and not objects and is_of_torch(package)):
         what = f"{len(sources)} sources in C++ or CUDA" if sources else "its code"
         why = f"it compiles {what} at first use, with the compiler and nvcc that it finds then"
         return _note(package, codes.COMPILES_AT_FIRST_USE, why)

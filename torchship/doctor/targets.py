@@ -15,7 +15,7 @@ from .environment.owner import distributions, find_owner, shared_objects
 from .environment.standards import normal
 
 #: The names of torch's own packages and of the binary packages that PyPI's torch requires.
-_TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
+TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
 
 
 class UsageError(ValueError):
@@ -70,7 +70,7 @@ def _installed_files(
 ) -> Iterator[Path]:
     for files in owned:
         owner = find_owner(files[0])
-        if owner is None or not _TORCHS_OWN.fullmatch(owner.name):
+        if owner is None or not TORCHS_OWN.fullmatch(owner.name):
             yield from files
     # Files that no distribution lists: somebody copied them, or ran `setup.py install`.
     listed = {file for files in owned for file in files}

@@ -34,7 +34,6 @@ from ..judge.records import (
 from ..judge.text import is_file, printable, some
 from ..judge.torch_probe import dist_info
 from .environment.metadata import listed_files
-from .needed_modules import broken_requirements, finding_of
 from .torch_wheels import WheelFault, absent_wheel, faults_of_wheels
 
 _MODULE_OF_TORCH = re.compile(r"torch/_C\.[^/]{1,200}\.so")
@@ -102,39 +101,17 @@ def check_import(runtime: Runtime) -> Finding | None:
     by_linker = _check_import(torch, settings_here(), interpreter.program(), runtime.environment)
     if by_linker is None or by_linker.status == REJECTED:
         return by_linker
-    return _check_modules(torch, runtime.environment, _facts_of_markers(runtime)) or by_linker
-
-
-def _facts_of_markers(runtime: Runtime) -> tuple[str, str, tuple[int, int, int], str]:
-    """What the markers of requirements compare."""
-    return runtime.system, runtime.machine, runtime.python, runtime.implementation
+    return _check_files(torch, runtime.environment) or by_linker
 
 
 @cache
-def _check_modules(
-    torch: TorchInstall,
-    environment: Environment,
-    facts: tuple[str, str, tuple[int, int, int], str],
-) -> Finding | None:
-    """Is something missing that torch's own Python surely imports?"""
-    system, machine, python, implementation = facts
-    runtime = Runtime(
-        system=system,
-        machine=machine,
-        python=python,
-        implementation=implementation,
-        torch=torch,
-        environment=environment,
-    )
+def _check_files(torch: TorchInstall, environment: Environment) -> Finding | None:
+    """Is the module torch._C missing, which was installed?"""
     with suppress(OSError):  # a torch of which only the version is known
         for place in dist_info(torch.root, "torch", torch.version):
             gone = _module_that_is_gone(place)
             if gone:
                 return _damaged(torch, environment, gone)
-            broken = [*broken_requirements("torch", place, runtime)]
-            if broken:
-                finding = finding_of("import torch", broken, runtime)
-                return finding._replace(dimension="import torch", fault=faults.TORCH_NOT_LOADED)
     return None
 
 

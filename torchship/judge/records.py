@@ -550,8 +550,7 @@ class Runtime(Record, kw_only=True):
     package_version: str = ""
     kernel_abi: int | None = None  #: of the chosen glue's kernel table; None before it is chosen
     environment: Environment = Environment()
-    #: The symbols that were looked up and not found, by the binary's path; `import NAME`
-    #: stands for a Python package that the binary imports.
+    #: The symbols that were looked up and not found, by the binary's path.
     missing_symbols: Mapping[str, tuple[str, ...]] = NOTHING
     #: The needed libraries that were looked for and not found, by the binary's path.
     missing_libraries: Mapping[str, tuple[str, ...]] = NOTHING

@@ -14,7 +14,8 @@ import pytest
 from environments import ABSENT, SYMBOL, add_extension, add_torch, make_environment, run_doctor
 from packaging_alone import packaging_alone
 
-from torchship.doctor.report import Report, notice, print_github, print_markdown, print_text
+from torchship.doctor.report import Report, print_github, print_markdown, print_rows
+from torchship.doctor.rows import notice
 from torchship.judge import codes, cures
 from torchship.judge.records import REJECTED, Finding, Runtime
 
@@ -150,7 +151,7 @@ def test_a_second_fix_of_a_package_is_said_to_be_needed_as_well(
         )
         for code, fix in ((codes.DAMAGED_FILE, "do this"), (codes.MUSL, "do that"))
     ]
-    print_text(hostile_report()._replace(extensions=tuple(rows)))
+    print_rows(hostile_report()._replace(extensions=tuple(rows)))
     fixes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to fix")]
     assert fixes == ["to fix x 1.0: do this", "to fix x 1.0 as well (TD302): do that"]
 

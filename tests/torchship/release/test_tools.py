@@ -16,18 +16,30 @@ from small_releases import describe_artefact, make_manifest, make_release
 from test_planner import HOST
 
 from torchship.release import ReleaseError
-from torchship.release import upload as uploading
-from torchship.release.bootstrap import link_distributions
-from torchship.release.cells import all_cells
-from torchship.release.manifest import ToolEntry, carried_tools, parse, write
-from torchship.release.merge import merge
-from torchship.release.planner import Plan
-from torchship.release.schema import Matrix, Tool
-from torchship.release.settings import Settings
-from torchship.release.tasks import Context, Outcome, Status
-from torchship.release.tool_steps import PackTool, PackZipapp, extra_recipe, recipe, write_zipapp
-from torchship.release.tools import chosen_tools, paths_of, tool_wheel_problems, wheel_path
-from torchship.release.wheels import Wheel, read_wheel
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.schema import Matrix, Tool
+from torchship.release.matrix.settings import Settings
+from torchship.release.plan.plan import Plan
+from torchship.release.plan.planner import fill
+from torchship.release.publishing import upload as uploading
+from torchship.release.publishing.merge import merge
+from torchship.release.run.manifest import ToolEntry, carried_tools, parse, write
+from torchship.release.run.tasks import Context, Outcome, Status
+from torchship.release.steps.conda.bootstrap import link_distributions
+from torchship.release.steps.pack.wheels import Wheel, read_wheel
+from torchship.release.steps.tools.packing import (
+    PackTool,
+    PackZipapp,
+    extra_recipe,
+    recipe,
+    write_zipapp,
+)
+from torchship.release.steps.tools.tools import (
+    chosen_tools,
+    paths_of,
+    tool_wheel_problems,
+    wheel_path,
+)
 
 pytestmark = pytest.mark.usefixtures("no_placeholders")
 
@@ -186,7 +198,7 @@ def test_recipes_say_what_the_wheel_says(own_settings) -> None:
 
 
 def test_every_tool_is_audited_installed_and_run_in_every_form(two_tools, settings) -> None:
-    tasks = Plan(settings, HOST, tools=two_tools.tools).tasks
+    tasks = fill(Plan(settings, HOST, tools=two_tools.tools)).tasks
     for tool in two_tools.tools:
         names = {name for name, task in tasks.items() if tool.name in task.cells}
         kinds = {"pure", "pure-audit", "pure-venv", "noarch", "noarch-prefix"}
@@ -200,8 +212,8 @@ def test_every_tool_is_audited_installed_and_run_in_every_form(two_tools, settin
 
 def test_tools_leave_the_steps_of_the_cells_alone(two_tools, settings) -> None:
     (cell,) = (cell for cell in all_cells(two_tools) if cell.name == CELL)
-    alone = Plan(settings, HOST, [cell]).tasks
-    together = Plan(settings, HOST, [cell], tools=two_tools.tools).tasks
+    alone = fill(Plan(settings, HOST, [cell])).tasks
+    together = fill(Plan(settings, HOST, [cell], tools=two_tools.tools)).tasks
     assert [name for name, task in together.items() if CELL in task.cells] == [
         name for name, task in alone.items() if CELL in task.cells
     ]
@@ -217,7 +229,7 @@ def test_beside_a_bootstrap_channel_an_extra_finds_what_it_requires(settings, tm
 
 def make_tool(tool: Tool, settings, log) -> dict[str, Path]:
     """The wheel and the one file of a tool."""
-    plan = Plan(settings, HOST, tools=[tool])
+    plan = fill(Plan(settings, HOST, tools=[tool]))
     made: dict[str, Path] = {}
     outcomes: dict[str, Outcome] = {}
     for task in plan.tasks.values():

@@ -23,9 +23,7 @@ from .rule import Rule
 FIRST_WITH_ABI3T = (3, 15)
 #: How the tags of modules for other implementations than CPython start.
 _OTHER_IMPLEMENTATIONS = ("pypy", "graalpy", "graalpython", "cp3")
-#: The one package that is no part of Python and for whose import an object is searched.
-_NUMPY = "numpy"
-STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py", "import ")
+STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py")
 
 
 def check_platform(binary: BinaryRecord, runtime: Runtime) -> Finding:
@@ -115,8 +113,6 @@ def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
             return by_name
     if not absent:
         return _any_python(interpreter)
-    if absent[0].startswith("import "):
-        return _missing_package(binary, runtime, absent[0].removeprefix("import "))
     return Finding(
         status=REJECTED,
         code=codes.OTHER_PYTHON,
@@ -128,7 +124,7 @@ def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
 
 
 def _absent_of_python(binary: BinaryRecord, runtime: Runtime) -> list[str]:
-    """The symbols of Python that were not found, and `import NAME` for a missing package."""
+    """The symbols of Python that were not found."""
     missing = runtime.missing_symbols.get(str(binary.path), ())
     return [name for name in missing if name.startswith(STARTS_OF_PYTHON_SYMBOLS)]
 
@@ -141,36 +137,8 @@ def _any_python(interpreter: str) -> Finding:
     )
 
 
-def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Finding:
-    if package != _NUMPY:
-        return _missing_of_standard_library(binary, package)
-    return Finding(
-        status=UNKNOWN,
-        code=codes.MODULE_MISSING,
-        observed=f"no {package} was found",
-        needed=package,
-        why=f"{binary.file} imports {package}, which was not found",
-        fix=fixes.install_requirements(runtime.environment, package),
-    )
-
-
-def _missing_of_standard_library(binary: BinaryRecord, module: str) -> Finding:
-    return Finding(
-        status=UNKNOWN,
-        code=codes.MODULE_MISSING,
-        observed=f"a Python without {module}",
-        needed=module,
-        why=f"{binary.file} seems to import {module}, a module of the standard library that this "
-        "Python was installed without",
-        fix=fixes.python_with(module),
-    )
-
-
 def _check_supported_python(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
     """Is this Python new enough for the project? Its binaries use no symbol of Python."""
-    absent = _absent_of_python(binary, runtime)
-    if absent and absent[0].startswith("import "):
-        return _missing_package(binary, runtime, absent[0].removeprefix("import "))
     oldest = support.load(runtime.project.folder).python_min
     if runtime.python[:2] >= oldest:
         return _any_python(interpreter)
