@@ -171,7 +171,7 @@ def other_release(
     if asking is None or normal(asking.name) == normal(owner.name):
         return None
     name = f"{asking.name} {asking.version}"
-    if normal(owner.name) == "torch":
+    if normal(owner.name) == "torch" and case.seen.what != "torch":
         return _for_another_torch(case, asking, requirement, here)
     if requirement is not None and requirement.is_met is False:
         return case.finding(
