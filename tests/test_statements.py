@@ -9,6 +9,7 @@ from statistics import median
 from benchmarks import schema
 from benchmarks.compare import OURS, PASSES, SLOWER, groups, ratios
 from measurements.storage import RESULTS
+from torchship.judge.records import Finding, Verdict
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -56,4 +57,9 @@ def test_pages_agree_on_the_cuda_of_conda_forge_s_pytorch() -> None:
     told = {
         name: re.findall(sentence, page(name)) for name in ("fails/faq.md", "numbers/support.md")
     }
-    assert told == dict.fromkeys(told, [versions])
+    assert told == {name: [versions] for name in told}
+
+
+def test_the_api_page_tells_every_field_of_a_verdict_and_of_a_finding() -> None:
+    told = set(re.findall(r"^\| `(\w+)` \|", (DOCS / "fails" / "api.md").read_text("utf-8"), re.M))
+    assert {*Verdict.__annotations__, *Finding.__annotations__} - told == set()

@@ -95,7 +95,7 @@ def test_the_page_says_how_its_counts_and_times_fit_together(matrix, objects, tm
     optional = len(manifest.optional)
     page = render(manifest, tmp_path)
     assert optional > 0
-    assert f"{optional} of which are optional" in page
+    assert f"{optional} of them are optional" in page
     assert f"holds the other {manifest.total - optional}" in page
     assert "s of wall time" in page
     assert "The time of a cell is the sum of its steps" in page
