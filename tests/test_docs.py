@@ -310,14 +310,6 @@ def test_the_yaml_for_conda_forge_is_that_of_the_feedstock() -> None:
     assert block in (REPO / "feedstock" / "recipe.yaml").read_text(encoding="utf-8")
 
 
-def test_the_start_page_gives_the_range_of_the_table_of_speed() -> None:
-    rows = (REPO / "docs" / "numbers" / "index.md").read_text(encoding="utf-8").splitlines()
-    sequences = [row for row in rows if row.startswith("| a sequence") and "| H200 |" in row]
-    speeds = [float(speed) for row in sequences for speed in re.findall(r"([\d.]+)x", row)]
-    start = (REPO / "docs" / "start" / "index.md").read_text(encoding="utf-8")
-    assert f"{min(speeds):g} to {max(speeds):g} times as fast as `nn.LSTM`" in start
-
-
 def test_tables_of_data_are_those_of_the_data() -> None:
     from docs._ext import page_tables
 

@@ -101,7 +101,7 @@ def draw_choice(colours: Colours) -> Figure:
             canvas.arrow((5.72, y + 0.75), (6.28, y + 1.15 - 0.8 * line))
     canvas.box(
         (3.8, 0.15, 6.0, 1.1),
-        "each file is judged before it is opened;\nif it is not accepted, the next best is tried",
+        "each file is checked before it is opened;\nif it is not accepted, the next best is tried",
         size=8,
     )
     canvas.box((10.4, 3.1, 1.5, 1.8), "loaded:\nglue and\nkernels", fill="good", size=8.5)
