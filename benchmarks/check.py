@@ -73,7 +73,27 @@ def lstm_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear =
     return torch.sigmoid(o) * torch.tanh(new_c), new_c
 
 
-STEPS = {"lltm": lltm_step, "lstm": lstm_step}
+def lstm_step_of_one_bias(
+    p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear
+) -> State:
+    return lstm_step({**p, "bias_hh": torch.zeros_like(p["bias_ih"])}, x, state, linear)
+
+
+def gru_step(p: Mapping[str, Tensor], x: Tensor, state: State, linear: Linear = F.linear) -> State:
+    h, c = state
+    of_x = linear(x, p["weight_ih"], p["bias_ih"]).chunk(3, dim=1)
+    of_h = linear(h, p["weight_hh"], p["bias_hh"]).chunk(3, dim=1)
+    r, z = (torch.sigmoid(of_x[k] + of_h[k]) for k in (0, 1))
+    n = torch.tanh(of_x[2] + r * of_h[2])
+    return (1 - z) * n + z * h, c
+
+
+STEPS = {
+    "lltm": lltm_step,
+    "lstm": lstm_step,
+    "lstm-one-bias": lstm_step_of_one_bias,
+    "gru": gru_step,
+}
 
 
 def run_formula(

@@ -5,9 +5,13 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 T = TypeVar("T")
+
+#: The dtypes for which there are kernels.
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def either(owner: str, **names: T | None) -> T:
@@ -47,6 +51,17 @@ def check_flag(owner: str, name: str, value: object) -> bool:
             "pass a bool"
         )
     return value
+
+
+def check_dtype(owner: str, dtype: torch.dtype | None) -> None:
+    """Refuses a dtype for which there are no kernels; None stands for torch's default."""
+    if dtype is None or dtype in DTYPES:
+        return
+    advice = "the cell is defined for real numbers: " if dtype.is_complex else ""
+    raise ValueError(
+        f"{owner} needs a dtype of float32, float64, float16 or bfloat16, got {dtype}; "
+        f"{advice}pass one of these"
+    )
 
 
 def check_probability(owner: str, name: str, value: object) -> float:
@@ -89,18 +104,27 @@ def complex_advice(name: str) -> str:
     )
 
 
-def check_like_parameters(name: str, tensor: Tensor, parameter: Tensor) -> None:
-    """Refuses a tensor with another dtype or device than the module's parameters have."""
+def check_like_parameters(
+    name: str,
+    tensor: Tensor,
+    parameter: Tensor,
+    *,
+    wrong_dtype: type[Exception] = RuntimeError,
+) -> None:
+    """Refuses a tensor with another dtype or device than the module's parameters have.
+
+    `wrong_dtype` is the class of the error about a dtype.
+    """
     if tensor.is_complex():
         raise RuntimeError(
             f"lltm: {name} must be a real tensor, got {tensor.dtype}; pass its real and imaginary "
             f"parts as features: torch.view_as_real({name}).flatten(-2)"
         )
     if tensor.dtype != parameter.dtype:
-        raise RuntimeError(
+        other = f", or the module with module.to({tensor.dtype})" if tensor.dtype in DTYPES else ""
+        raise wrong_dtype(
             f"lltm: {name} must have the dtype of the module, {parameter.dtype}, got "
-            f"{tensor.dtype}; convert it with {name}.to({parameter.dtype}), or the module with "
-            f"module.to({tensor.dtype})"
+            f"{tensor.dtype}; convert it with {name}.to({parameter.dtype}){other}"
         )
     if tensor.device != parameter.device:
         raise RuntimeError(

@@ -127,14 +127,17 @@ def differentiable(grads: CellGradients, saved: SavedCell, needs_grad: Sequence[
     # 1 - σ(z) loses all digits for large z; σ(-z) does not.
     i_rest = torch.sigmoid(-z_i)
     o_rest = torch.sigmoid(-z_o)
-    # At z = 0, both this slope and its derivative equal those of F.elu.
-    elu_slope = torch.where(g >= 0, torch.ones_like(g), g + 1)
-    t = torch.tanh(new_cell.to(compute))
-    d_h = torch.zeros_like(t) if grad_h is None else grad_h.to(compute)
-    d_cell = torch.zeros_like(t) if grad_cell is None else grad_cell.to(compute)
-
-    d_cell = d_cell + d_h * o * (1 - t * t)
-    parts = [d_cell * g * i * i_rest, d_h * t * o * o_rest, d_cell * i * elu_slope]
+    # At z = 0, both this slope and its derivative equal those of F.elu. The clamp keeps exp from
+    # overflowing where its value is not used.
+    elu_slope = torch.where(z_c >= 0, torch.ones_like(g), torch.exp(z_c.clamp(max=0)))
+    d_cell = torch.zeros_like(g) if grad_cell is None else grad_cell.to(compute)
+    d_z_o = torch.zeros_like(g)
+    if grad_h is not None:  # otherwise a NaN in o would reach the gradients through h
+        d_h = grad_h.to(compute)
+        t = torch.tanh(new_cell.to(compute))
+        d_cell = d_cell + d_h * o * (1 - t * t)
+        d_z_o = d_h * t * o * o_rest
+    parts = [d_cell * g * i * i_rest, d_z_o, d_cell * i * elu_slope]
     d_gates = torch.stack(parts, dim=1)
     if grad_gates is not None:
         d_gates = d_gates + grad_gates.to(compute)

@@ -34,7 +34,11 @@ class Rectangle:
     def pack(self, sequence: Tensor) -> PackedSequence:
         """``(T, B, S)`` as a PackedSequence with the lengths and order of the input."""
         data = pack_padded_sequence(sequence, self.lengths).data
-        return self._packed._replace(data=data)
+        packed = self._packed
+        # Dynamo loses the fields of `packed._replace(data=data)`.
+        return PackedSequence(
+            data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
+        )
 
     def sort(self, state: Tensor, *, back: bool = False) -> Tensor:
         """The batch of ``(L, B, S)`` in the rectangle's order or, with `back`, in the caller's."""

@@ -39,8 +39,8 @@ def backward(
     gates: Tensor | None,
     needs: int,
 ) -> tuple[Tensor, ...]:
-    if grad_h is None:
-        grad_h = torch.zeros_like(new_cell)
+    if grad_h is None and grad_cell is None and grad_gates is None:
+        grad_cell = torch.zeros_like(new_cell)
     gradients = differentiable(
         CellGradients(grad_h, grad_cell, grad_gates),
         SavedCell(
@@ -85,6 +85,42 @@ def steps_of_cells(
         final_h=final_state(h, initial_h),
         final_cell=final_state(cell, initial_cell),
         cells=torch.stack(cell_states[::order]),
+    )
+
+
+def steps_by_scan(
+    input: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    initial_h: Tensor | None,
+    initial_cell: Tensor | None,
+    reverse: bool = False,
+) -> LayerResults:
+    """`steps_of_cells` of `reference` as a ``torch.scan``, for programs of any length.
+
+    The step has nothing that backward would need a size for: torch 2.13 cannot trace the
+    derivative of such a scan, and it traces one even where only parameters ask for it.
+    """
+    from torch._higher_order_ops.scan import scan
+
+    flat_bias = weights.new_zeros(weights.shape[0]) if bias is None else bias.flatten()
+    start = (
+        first_state(initial_h, input, weights).clone(),
+        first_state(initial_cell, input, weights).clone(),
+    )
+
+    def step(
+        state: tuple[Tensor, Tensor], x: Tensor
+    ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        h, cell = reference(x, weights, flat_bias, *state)
+        return (h, cell), (h.clone(), cell.clone())  # `scan` takes no tensor twice
+
+    (h, cell), (output, cells) = scan(step, start, input, reverse=reverse)
+    return LayerResults(
+        output=output,
+        final_h=final_state(h, initial_h),
+        final_cell=final_state(cell, initial_cell),
+        cells=cells,
     )
 
 
@@ -171,7 +207,7 @@ def layer_backward(
     h_before = previous_states(output, first_state(initial_h, input, weights), reverse=reverse)
     if cells.dim() != 3:  # forward did not keep them
         cells = add_up_cells(gates, first_state(initial_cell, input, weights), reverse=reverse)
-    d_h = torch.zeros_like(output[0]) if grad_final_h is None else grad_final_h.view_as(output[0])
+    d_h = None if grad_final_h is None else grad_final_h.view_as(output[0])
     d_cell = (
         torch.zeros_like(output[0])
         if grad_final_cell is None
@@ -182,7 +218,7 @@ def layer_backward(
     steps = range(input.shape[0])
     for t in steps if reverse else reversed(steps):
         if grad_output is not None:
-            d_h = d_h + grad_output[t]
+            d_h = grad_output[t] if d_h is None else d_h + grad_output[t]
         if grad_cells is not None:
             d_cell = d_cell + grad_cells[t]
         d_x, d_weights, d_bias, d_h, d_cell = backward(

@@ -79,6 +79,15 @@ autocast_is_active = torch._C._is_any_autocast_enabled
 # Whether ``torch.jit.trace`` runs.
 jit_is_tracing = torch._C._is_tracing
 
+# Whether ``torch.export`` runs. Torch has a public function for this question from 2.7 on.
+is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+
+
+def is_exporting_to_onnx() -> bool:
+    """Whether ``torch.onnx.export(..., dynamo=True)`` runs, which has no rules for other ops."""
+    return is_exporting() and torch.onnx.is_in_onnx_export()
+
+
 _libraries = ExitStack()
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from . import _plain
-from ._plain import final_state, first_state
 
 __all__ = ["decompositions"]
 
@@ -49,23 +48,13 @@ def layer_forward_by_scan(
     keep_cells: bool,
     allow_tf32: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    from torch._higher_order_ops.scan import scan
-
-    flat_bias = weights.new_zeros(weights.shape[0]) if bias is None else bias.flatten()
-    start = (
-        first_state(initial_h, input, weights).clone(),
-        first_state(initial_cell, input, weights).clone(),
+    tensors = (input, weights, bias, initial_h, initial_cell)
+    return _plain.with_gates(
+        _plain.steps_by_scan(*tensors, reverse=reverse),
+        input,
+        weights,
+        bias,
+        initial_h,
+        reverse=reverse,
+        keep_cells=keep_cells,
     )
-
-    def step(
-        state: tuple[Tensor, Tensor], x: Tensor
-    ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
-        h, cell = state
-        new_h, new_cell, gates = _plain.forward(x, weights, flat_bias, h, cell)
-        # `scan` takes no tensor twice.
-        return (new_h, new_cell), (new_h.clone(), new_cell.clone(), gates.clone())
-
-    (h, cell), (output, cells, gates) = scan(step, start, input, reverse=reverse)
-    final_h = final_state(h, initial_h)
-    final_cell = final_state(cell, initial_cell)
-    return output, final_h, final_cell, gates, cells if keep_cells else input.new_empty(0)

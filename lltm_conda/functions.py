@@ -44,6 +44,7 @@ from ._torch_private import (
     forward_mode_is_active,
     functorch_is_active,
     has_tangent,
+    is_exporting_to_onnx,
     jit_is_tracing,
 )
 from .loader import check_cuda, checked_devices
@@ -108,7 +109,8 @@ def lltm(
             `reference` may support it.
     """
     if is_compiling() or jit_is_tracing():
-        return _by_raw_op(CellInputs(input, weights, bias, old_h, old_cell))
+        inputs = CellInputs(input, weights, bias, old_h, old_cell)
+        return reference(*autocast(inputs)) if is_exporting_to_onnx() else _by_raw_op(inputs)
     try:
         if input.is_cuda and input.get_device() not in checked_devices:
             check_cuda(input.device)

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
 from ._arguments import (
+    check_dtype,
     check_flag,
     check_like_parameters,
     check_pair,
@@ -23,9 +24,15 @@ from ._arguments import (
 )
 from ._packed import Rectangle
 from ._tensors import LayerResults
-from ._torch_private import autocast_is_active, forward_mode_is_active, functorch_is_active
+from ._torch_private import (
+    autocast_is_active,
+    forward_mode_is_active,
+    functorch_is_active,
+    is_exporting,
+    jit_is_tracing,
+)
 from .layer_functions import lltm_sequence
-from .modules import LLTM, Recurrent, parameter
+from .modules import LLTM, Recurrent, parameter, proxies
 
 __all__ = ["LLTMLayer"]
 
@@ -33,6 +40,11 @@ State = tuple[Tensor, Tensor]
 Start = tuple[Tensor | None, Tensor | None]
 NO_STATE: Start = (None, None)
 Input = TypeVar("Input", Tensor, PackedSequence)
+
+
+def is_traced() -> bool:
+    """Whether ``torch.jit.trace`` runs, which would warn of a comparison of sizes."""
+    return not is_compiling() and jit_is_tracing()
 
 
 class LLTMLayer(Recurrent):
@@ -69,7 +81,8 @@ class LLTMLayer(Recurrent):
     Raises:
         TypeError: a size is missing or not an integer, both of its names are given, or a
             switch is not a bool.
-        ValueError: a size, `dropout` or `checkpoint` is out of range, or `proj_size` is not 0.
+        ValueError: a size, `dropout` or `checkpoint` is out of range, `proj_size` is not 0, or
+            `dtype` is another one.
     """
 
     mode = "LLTM"
@@ -104,6 +117,7 @@ class LLTMLayer(Recurrent):
         self.dropout = check_probability("LLTMLayer", "dropout", dropout)
         self.bidirectional = check_flag("LLTMLayer", "bidirectional", bidirectional)
         self.proj_size = check_size("LLTMLayer", "proj_size", proj_size, least=0)
+        check_dtype("LLTMLayer", dtype)
         self.keep_cells = check_flag("LLTMLayer", "keep_cells", keep_cells)
         self.checkpoint = checkpoint
         if checkpoint is not None:
@@ -150,13 +164,14 @@ class LLTMLayer(Recurrent):
             of `hx`.
 
         Raises:
-            RuntimeError: a shape, dtype or device does not match; the text names the argument.
-            TypeError: both `hx` and `state` are given.
+            ValueError: `input` has not two or three dimensions, or the wrong dtype.
+            RuntimeError: a size or device does not match, or the dtype of a state.
+            TypeError: both `hx` and `state` are given. Each text names the argument.
         """
-        if not isinstance(input, (Tensor, PackedSequence)):
-            return self._record_call(input, hx if state is None else state)
         if state is not None:
             hx = either("LLTMLayer", hx=hx, state=state)
+        if not isinstance(input, (Tensor, PackedSequence)) or proxies(input, hx):
+            return self._record_call(LLTMLayer, input, hx)
         try:
             if isinstance(input, PackedSequence):
                 return self._run_packed(input, hx)
@@ -317,7 +332,7 @@ class LLTMLayer(Recurrent):
         `batch_sizes` are those of a ``PackedSequence`` whose data `input` is, or None.
         """
         if not autocast_is_active():
-            check_like_parameters("input", input, self.weights_l0)
+            check_like_parameters("input", input, self.weights_l0, wrong_dtype=ValueError)
         if batch_sizes is not None:
             self._check_features(input, 2, "input", "(sum of lengths, I)")
         else:
@@ -389,12 +404,15 @@ class LLTMLayer(Recurrent):
         return f"_l{layer}" + ("_reverse" if reverse else "")
 
     def _check_features(self, input: Tensor, dims: int, name: str, meaning: str) -> None:
+        if input.dim() == dims and is_traced():
+            return
         if input.dim() != dims or input.shape[-1] != self.input_features:
-            raise RuntimeError(
+            message = (
                 f"lltm: {name} must have shape {meaning} with I = {self.input_features}, got "
                 f"{tuple(input.shape)}; reshape it, or make the layer with LLTMLayer(I, "
                 f"{self.state_size})"
             )
+            raise RuntimeError(message) if input.dim() in (2, 3) else ValueError(message)
 
     def _number_of_states(self) -> int:
         return self.num_layers * (2 if self.bidirectional else 1)
@@ -403,6 +421,8 @@ class LLTMLayer(Recurrent):
         if state is None:
             return
         check_pair("hx", state, ("h_0", "c_0"))
+        if is_traced():
+            return
         expected = (self._number_of_states(), *shape)
         for name, tensor in zip(("h_0", "c_0"), state, strict=True):
             if tensor.shape != expected:
@@ -416,7 +436,7 @@ class LLTMLayer(Recurrent):
         """After an error, raises one that names what the caller gave, if that is the cause."""
         data = input.data if isinstance(input, PackedSequence) else input
         name = "input.data" if isinstance(input, PackedSequence) else "input"
-        check_like_parameters(name, data, self.weights_l0)
+        check_like_parameters(name, data, self.weights_l0, wrong_dtype=ValueError)
         if hx is None:
             return
         check_pair("hx", hx, ("h_0", "c_0"))
@@ -432,9 +452,12 @@ class LLTMLayer(Recurrent):
             output, h, cell = self._direction(
                 input, "_l0", start, reverse=False, rectangle=rectangle
             )
+            # Truncated backpropagation calls `detach_`, which refuses views, so make none. The
+            # results of a subclass of Tensor are views.
+            if type(h) is not Tensor:
+                h, cell = h.clone(), cell.clone()
             if h.dim() == 3:
                 return output, (h, cell)
-            # Truncated backpropagation calls `detach_`, which refuses views, so make none.
             # Compiled code would return a view for a change of shape in place.
             if is_compiling():
                 return output, (h.unsqueeze(0).clone(), cell.unsqueeze(0).clone())
@@ -486,12 +509,14 @@ class LLTMLayer(Recurrent):
     def _runs_checkpointed(self) -> bool:
         """Whether to checkpoint.
 
-        Not under ``torch.func``, which has no hooks on saved tensors, nor in forward mode, which
+        Not in an exported or traced program, which would keep the number of runs, nor under
+        ``torch.func``, which has no hooks on saved tensors, nor in forward mode, which
         ``checkpoint`` of torch 2.10 and 2.11 refuses.
         """
         if self.checkpoint is None or not torch.is_grad_enabled():
             return False
-        return not (functorch_is_active() or forward_mode_is_active())
+        recorded = is_exporting() or is_traced()
+        return not (recorded or functorch_is_active() or forward_mode_is_active())
 
     def _checkpointed(
         self,
@@ -504,10 +529,16 @@ class LLTMLayer(Recurrent):
         reverse: bool = False,
         keep_cells: bool = True,
     ) -> LayerResults:
-        """`lltm_sequence` in runs of steps; the graph keeps only the states before each run."""
+        """`lltm_sequence` in runs of steps; the graph keeps only the states before each run.
+
+        Compiled code runs all steps at once: a loop over runs would be compiled again for every
+        length.
+        """
         assert self.checkpoint is not None
         steps = partial(lltm_sequence, reverse=reverse, keep_cells=keep_cells)
         call = partial(checkpoint, steps, use_reentrant=False, preserve_rng_state=False)
+        if is_compiling():
+            return LayerResults(*call(input, weights, bias, initial_h, initial_cell))
         order = -1 if reverse else 1
         h = initial_h
         cell = initial_cell

@@ -42,6 +42,7 @@ from ._torch_private import (
     forward_mode_is_active,
     functorch_is_active,
     has_tangent,
+    is_exporting_to_onnx,
     jit_is_tracing,
 )
 from .functions import autocast, lltm, refuse
@@ -287,6 +288,8 @@ def lltm_sequence(
     """
     tensors = (input, weights, bias, initial_h, initial_cell)
     if is_compiling() or jit_is_tracing():
+        if is_exporting_to_onnx():
+            return _plain.steps_by_scan(*autocast(tensors), reverse=reverse)
         return _without_gates(_forward_op(*_operands(tensors, reverse, keep_cells)))
     try:
         if input.is_cuda and input.get_device() not in checked_devices:

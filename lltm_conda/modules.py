@@ -5,13 +5,36 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.fx.proxy import Proxy, TraceError
 
-from ._arguments import check_flag, check_like_parameters, check_pair, check_size, either
+from ._arguments import (
+    check_dtype,
+    check_flag,
+    check_like_parameters,
+    check_pair,
+    check_size,
+    either,
+)
 from .functions import lltm
 
 __all__ = ["LLTM"]
 
 State = tuple[Tensor, Tensor]
+
+
+def proxies(*arguments: object) -> list[Proxy]:
+    """What ``torch.fx.symbolic_trace`` passes instead of tensors, also inside of a state."""
+    found = []
+    for argument in arguments:
+        members = argument if isinstance(argument, (tuple, list)) else (argument,)
+        found += [member for member in members if isinstance(member, Proxy)]
+    return found
+
+
+def has_foreign_hooks(module: nn.Module) -> bool:
+    """Whether a module has forward hooks that are not torch's own, such as those of pruning."""
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    return any(not type(hook).__module__.startswith("torch.") for hook in hooks)
 
 
 def parameter(module: nn.Module, name: str) -> Tensor:
@@ -31,21 +54,39 @@ class Recurrent(nn.Module):
         for tensor in self.parameters():
             nn.init.uniform_(tensor, -bound, bound)
 
-    def _record_call(self, input: object, state: object) -> Any:  # noqa: ANN401 - a Proxy
+    def _record_call(self, owner: type["Recurrent"], input: object, state: object) -> Any:  # noqa: ANN401 - a Proxy
         """Records one call of this module in ``torch.fx.symbolic_trace``; refuses other inputs.
 
-        In ``torch.nn``'s modules the tracer does not step, either.
+        In ``torch.nn``'s modules the tracer does not step, either. `owner` is the class whose
+        ``forward`` calls this method.
+
+        Raises:
+            TypeError: nothing is traced, so `input` is no tensor.
+            TraceError: the recorded call would not compute what this call computes.
         """
-        if not isinstance(input, torch.fx.Proxy):
+        traced = proxies(input, state)
+        if not traced:
             raise TypeError(
                 f"lltm: input must be a torch.Tensor, got {type(input).__name__}; convert it with "
                 "torch.as_tensor(input)"
             )
-        tracer: Any = input.tracer
+        tracer: Any = traced[0].tracer
+        name = type(self).__name__
         if self is tracer.root:
-            raise torch.fx.proxy.TraceError(
-                f"lltm: torch.fx.symbolic_trace records a call of {type(self).__name__} in a "
-                "larger module, as it does of torch.nn.LSTM; wrap it in a module"
+            raise TraceError(
+                f"lltm: torch.fx.symbolic_trace records a call of {name} in a larger module, as it "
+                "does of torch.nn.LSTM; wrap it in a module"
+            )
+        # The recorded call would run a second time what the tracer has run and recorded by now.
+        twice = [
+            "a forward method of its own" if type(self).forward is not owner.forward else "",
+            "forward hooks" if has_foreign_hooks(self) else "",
+        ]
+        if any(twice):
+            raise TraceError(
+                f"lltm: torch.fx.symbolic_trace cannot record a call of {name}, which has "
+                f"{' and '.join(filter(None, twice))}; trace it with a torch.fx.Tracer whose "
+                f"is_leaf_module is true for {name}"
             )
         return tracer.create_proxy("call_module", tracer.path_of_module(self), (input, state), {})
 
@@ -77,7 +118,7 @@ class LLTM(Recurrent):
     Raises:
         TypeError: a size is missing or not an integer, both of its names are given, or `bias`
             is not a bool.
-        ValueError: a size is negative, or ``state_size`` is zero.
+        ValueError: a size is negative, ``state_size`` is zero, or `dtype` is another one.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - as nn.LSTMCell
@@ -97,6 +138,7 @@ class LLTM(Recurrent):
         features = check_size("LLTM", "input_features", features, least=0)
         state = check_size("LLTM", "state_size", state, least=1)
         has_bias = check_flag("LLTM", "bias", bias)
+        check_dtype("LLTM", dtype)
         self.input_features = self.input_size = features
         self.state_size = self.hidden_size = state
         self.weights = nn.Parameter(
@@ -122,15 +164,21 @@ class LLTM(Recurrent):
             ``(new_h, new_cell)``, each in the shape of `h`.
 
         Raises:
-            RuntimeError: a shape, dtype or device does not match; the text names the argument.
-            TypeError: both `state` and `hx` are given.
+            ValueError: a tensor has not one or two dimensions.
+            RuntimeError: a size, dtype or device does not match.
+            TypeError: both `state` and `hx` are given. Each text names the argument.
         """
-        if not isinstance(input, Tensor):
-            return self._record_call(input, state)
         if hx is not None:
             state = either("LLTM", state=state, hx=hx)
-        if state is not None and type(state) is not tuple:  # a tensor could be unpacked by rows
-            check_pair("state", state, ("h", "c"))
+        traced = not isinstance(input, Tensor)
+        if type(state) is tuple and len(state) == 2:  # quicker than to ask any pair
+            traced = traced or isinstance(state[0], Proxy) or isinstance(state[1], Proxy)
+        elif state is not None:  # a tensor could be unpacked by rows
+            traced = traced or bool(proxies(state))
+            if not traced:
+                check_pair("state", state, ("h", "c"))
+        if traced:
+            return self._record_call(LLTM, input, state)
         try:
             if input.dim() == 1:
                 return self._without_batch(input, state)
@@ -145,7 +193,7 @@ class LLTM(Recurrent):
             if weights is None or bias is None:  # parametrised, or without a bias
                 return lltm(input, self.weights, self._bias_or_zeros(), old_h, old_cell)
             return lltm(input, weights, bias, old_h, old_cell)
-        except (RuntimeError, ValueError, TypeError, AttributeError):
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
             self._explain(input, state)
             raise
 
@@ -163,12 +211,14 @@ class LLTM(Recurrent):
 
     def _explain(self, input: Tensor, state: object) -> None:
         """After an error, raises one that names what the caller gave, if that is the cause."""
-        if input.dim() not in (1, 2) or input.shape[-1] != self.input_features:
-            raise RuntimeError(
+        known_dim = input.dim() in (1, 2)
+        if not known_dim or input.shape[-1] != self.input_features:
+            message = (
                 f"lltm: input must have shape (B, I) or (I,) with I = {self.input_features}, got "
                 f"{tuple(input.shape)}; reshape it, or make the cell with LLTM(I, "
                 f"{self.state_size})"
             )
+            raise RuntimeError(message) if known_dim else ValueError(message)
         weights = self.weights
         check_like_parameters("input", input, weights)
         if state is None:
@@ -178,10 +228,11 @@ class LLTM(Recurrent):
         letters = "(B, S)" if input.dim() == 2 else "(S,)"
         for name, tensor in zip(("h", "c"), state, strict=True):  # type: ignore[call-overload]
             if tuple(tensor.shape) != shape:
-                raise RuntimeError(
+                message = (
                     f"lltm: {name} of state must have shape {letters} = {shape}, got "
                     f"{tuple(tensor.shape)}; B is read from input, S is the cell's state_size"
                 )
+                raise RuntimeError(message) if tensor.dim() in (1, 2) else ValueError(message)
             check_like_parameters(name, tensor, weights)
 
     def extra_repr(self) -> str:

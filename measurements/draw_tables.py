@@ -18,8 +18,8 @@ from measurements.foreign_table import table as foreign_table
 from measurements.foreign_table.table import Cell, ForeignTable
 from measurements.pair_table import table as pair_table
 from measurements.pair_table.table import PairTable
-from torchship.release.generated import Part, filled
-from torchship.release.support_table import row
+from torchship.release.matrix.generated import Part, filled
+from torchship.release.matrix.support_table import row
 
 REPO = Path(__file__).resolve().parents[1]
 

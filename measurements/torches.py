@@ -30,9 +30,9 @@ from typing import NamedTuple
 
 from measurements.storage import RESULTS
 from torchship.release import ReleaseError
-from torchship.release.environments import interpreter
-from torchship.release.matrix import load_settings
-from torchship.release.shell import output_of
+from torchship.release.matrix.load import load_settings
+from torchship.release.run.shell import output_of
+from torchship.release.steps.compile.environments import interpreter
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -41,4 +41,4 @@ esac
 
 export RELEASE_PROJECT="$root"
 exec "${PYTHON:-python3}" "$root/torchship/release/launch/run_module.py" torchship.release.start \
-  torchship.release.cibuildwheel "$@"
+  torchship.release.matrix.cibuildwheel "$@"

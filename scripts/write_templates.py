@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchship.project.render import FRAME, TEMPLATES, Names
-from torchship.release import generated
-from torchship.release.matrix import load
-from torchship.release.settings import make_settings
+from torchship.release.matrix import generated
+from torchship.release.matrix.load import load
+from torchship.release.matrix.settings import make_settings
 
 REPO = Path(__file__).resolve().parents[1]
 

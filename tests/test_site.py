@@ -20,7 +20,7 @@ from site_messages import THREADS, WORDS
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-    from torchship.release.manifest import Manifest
+    from torchship.release.run.manifest import Manifest
 
 REPO = Path(__file__).resolve().parents[1]
 SITE = REPO / "build" / "site"
@@ -132,9 +132,9 @@ def test_the_site_takes_the_scheme_of_the_system(page: Page, address: str) -> No
 
 def whole_release() -> Manifest:
     """The manifest of a run that made every cell of the matrix, with names as long as real ones."""
-    from torchship.release.cells import all_cells
-    from torchship.release.manifest import Artefact, CellEntry, HostFacts, Manifest, Run
-    from torchship.release.matrix import load
+    from torchship.release.matrix.cells import all_cells
+    from torchship.release.matrix.load import load
+    from torchship.release.run.manifest import Artefact, CellEntry, HostFacts, Manifest, Run
 
     cells = all_cells(load(REPO / "build_matrix.yaml"))
     wheels = {
@@ -192,7 +192,7 @@ def whole_release() -> Manifest:
 def test_the_report_of_a_release_fits_a_phone(page: Page, tmp_path: Path) -> None:
     """That of a whole matrix: no column is as narrow as a letter, and only tables scroll."""
     pytest.importorskip("pydantic")
-    from torchship.release.manifest import render
+    from torchship.release.run.manifest import render
 
     report = tmp_path / "report.html"
     report.write_text(render(whole_release(), tmp_path), encoding="utf-8")

@@ -145,11 +145,17 @@ LIGHT = [REPO / "torchship" / "release" / f"{name}.py" for name in ("options", "
 RUNTIME = REPO / "torchship" / "runtime"
 #: But the top of the distribution that holds both doctor and judge.
 DOCTOR = [path for path in python_files("torchship/doctor") if path.parent.name != "torch_doctor"]
+#: The door to `packaging`, the installed one or pip's copy.
+STANDARDS = REPO / "torchship" / "doctor" / "environment" / "standards.py"
 
 #: Who may import what beside the standard library, by the rule's name.
 ARROWS_OF_IMPORTS: dict[str, tuple[list[Path], tuple[str, ...]]] = {
     "judge": (python_files("torchship/judge"), ("torchship.judge", FOR_TYPE_CHECKERS)),
-    "doctor": (DOCTOR, ("torchship.doctor", "torchship.judge", FOR_TYPE_CHECKERS)),
+    "doctor": (
+        [path for path in DOCTOR if path != STANDARDS],
+        ("torchship.doctor", "torchship.judge", FOR_TYPE_CHECKERS),
+    ),
+    "standards": ([STANDARDS], ("torchship.judge", "packaging", "pip._vendor.packaging")),
     "builder": (python_files("torchship/builder"), ("torchship.builder", "torchship.judge")),
     "porting": (python_files("torchship/porting"), ("torchship.porting", "torchship.judge")),
     "package": (python_files("lltm_conda"), ("lltm_conda", "torch")),
@@ -162,8 +168,8 @@ ARROWS_OF_IMPORTS: dict[str, tuple[list[Path], tuple[str, ...]]] = {
         ("torchship.judge", "torchship.runtime.autocast", "torch"),
     ),
     "autocast": ([RUNTIME / "autocast.py"], ("torchship.judge", "torch")),
-    # `pip install torchship` brings no package; what follows from a matrix asks for the release
-    # tool.
+    # `pip install torchship` brings `packaging` alone; what follows from a matrix asks for the
+    # release tool.
     "projects": (
         python_files("torchship/project"),
         ("torchship.project", "torchship.builder", "torchship.release"),

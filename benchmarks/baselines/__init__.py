@@ -2,7 +2,7 @@
 
 from ..compare import OURS, OURS_AGAIN
 from ..contender import Builder
-from . import cells, extension
+from . import cells, extension, flashrnn
 
 CELLS: dict[str, Builder] = {
     "python": cells.plain_cell,
@@ -15,7 +15,11 @@ CELLS: dict[str, Builder] = {
 }
 LAYERS: dict[str, Builder] = {
     "lstm": cells.lstm,
+    "gru": cells.gru,
     "python-loop": cells.plain_loop,
+    "compile-loop": cells.compiled_loop,
+    "flashrnn": flashrnn.alternating,
+    "flashrnn-fused": flashrnn.fused,
     "ours-loop": cells.our_loop,
     OURS: cells.our_layer,
     OURS_AGAIN: cells.our_layer,

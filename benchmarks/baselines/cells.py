@@ -12,6 +12,8 @@ from measurements.installed import import_installed
 
 from ..contender import Builder, Cell, Request, State, Unavailable, prepared
 
+MOST_COMPILED_STEPS = 64
+
 
 class PlainLLTM(nn.Module):
     """Maps `(input, (h, c))` to `(new_h, new_c)`, with `weights` (3S, S+I) and `bias` (3S)."""
@@ -57,6 +59,28 @@ def _loop(builder: Builder, request: Request) -> Cell:
         return (torch.stack(outputs), *(part[None] for part in state))
 
     return replace(cell, call=call)
+
+
+def gru(request: Request) -> Cell:
+    """torch's GRU; it has no cell state, so it hands on that of the protocol."""
+    module = prepared(nn.GRU, request)
+
+    def call(x: Tensor, state: State) -> tuple[Tensor, ...]:
+        output, h_n = module(x, state[0])
+        return output, h_n, state[1].clone()
+
+    return Cell("gru", module, call)
+
+
+def compiled_loop(request: Request) -> Cell:
+    """A plain loop over the cell, unrolled by ``torch.compile``: Inductor takes a while."""
+    if request.size.steps > MOST_COMPILED_STEPS:
+        raise Unavailable(
+            f"torch.compile would unroll {request.size.steps} steps, which takes minutes; it is "
+            f"measured up to {MOST_COMPILED_STEPS}"
+        )
+    loop = plain_loop(request)
+    return replace(loop, call=torch.compile(loop.call, fullgraph=True, dynamic=False))
 
 
 def compiled_cell(request: Request) -> Cell:

@@ -4,6 +4,7 @@
 //
 // Backward starts from the gates' pre-activations z, not from the activations: a sigmoid in 16 bits
 // is 1, and its derivative would be 0, where z is above 6.3 in bfloat16 or above 8.4 in float16.
+// The derivative of elu, exp(z), cannot come from g = elu(z) either: g + 1 loses its digits.
 #pragma once
 
 #include <cmath>
@@ -43,15 +44,19 @@ struct CellFormulas {
     Value old_cell;
   };
 
-  static LLTM_HOST_DEVICE Gradients backward(Value grad_h, Value grad_cell, Value z_i, Value z_o,
-                                             Value z_c, Value new_cell) {
+  // Without `has_grad_h`, h has no gradient, and grad_h is zero: then a NaN in z_o or in new_cell
+  // reaches no gradient through h.
+  static LLTM_HOST_DEVICE Gradients backward(bool has_grad_h, Value grad_h, Value grad_cell,
+                                             Value z_i, Value z_o, Value z_c, Value new_cell) {
     const Sigmoid<Value> i = Math::sigmoid(z_i);
     const Sigmoid<Value> o = Math::sigmoid(z_o);
     const Value g = Math::elu(z_c);
     const Value t = Math::tanh(new_cell);
-    const Value d_cell = grad_cell + grad_h * o.value * (typename Math::Scalar(1) - t * t);
-    return {{d_cell * g * i.value * i.complement, grad_h * t * o.value * o.complement,
-             d_cell * i.value * Math::elu_slope(g)},
+    const Value through_h = grad_h * o.value * (typename Math::Scalar(1) - t * t);
+    const Value d_cell = has_grad_h ? grad_cell + through_h : grad_cell;
+    const Value d_z_o = grad_h * t * o.value * o.complement;
+    return {{d_cell * g * i.value * i.complement, has_grad_h ? d_z_o : grad_h,
+             d_cell * i.value * Math::elu_slope(z_c)},
             d_cell};
   }
 };
@@ -71,9 +76,9 @@ struct ScalarMath {
 
   static LLTM_HOST_DEVICE T elu(T z) { return z > T(0) ? z : std::expm1(z); }
 
-  // Returns elu'(z) for g = elu(z). The product of a mask and exp(z) would be 0 * inf = NaN for
-  // large z, and 0 instead of 1 at z = 0.
-  static LLTM_HOST_DEVICE T elu_slope(T g) { return g > T(0) ? T(1) : g + T(1); }
+  // Returns elu'(z). The product of a mask and exp(z) would be 0 * inf = NaN for large z, and 0
+  // instead of 1 at z = 0.
+  static LLTM_HOST_DEVICE T elu_slope(T z) { return z > T(0) ? T(1) : std::exp(z); }
 
   static LLTM_HOST_DEVICE T tanh(T x) { return std::tanh(x); }
 };

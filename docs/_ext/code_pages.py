@@ -14,8 +14,8 @@ import json
 import re
 from pathlib import Path
 
-from torchship.doctor import meaning, messages
-from torchship.judge import codes, faults
+from torchship.doctor import meaning
+from torchship.judge import codes, faults, messages
 from torchship.judge.rules import CODES
 
 DOCS = Path(__file__).resolve().parents[1]

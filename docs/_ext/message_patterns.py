@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchship.doctor import messages
+from torchship.judge import messages
 
 
 def patterns() -> list[dict[str, str]]:
@@ -14,4 +14,5 @@ def patterns() -> list[dict[str, str]]:
             "title": f"{message.code}: {message.code.heading}",
         }
         for message in messages.MESSAGES
+        if not message.also  # the search knows one line
     ]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchship.judge.layouts import FIELDS, LAYOUTS
-from torchship.release import matrix as build_matrix
-from torchship.release.generated import Part, filled
-from torchship.release.support_table import row
+from torchship.release.matrix import load as build_matrix
+from torchship.release.matrix.generated import Part, filled
+from torchship.release.matrix.support_table import row
 
 DOCS = Path(__file__).resolve().parents[1]
 

@@ -18,6 +18,7 @@ from .canvas import SCHEMES, Colours
 from .charts import draw_abis, draw_matrix, draw_pause, draw_speed, draw_step, stored
 from .diagrams import draw_choice, draw_kernels, draw_objects, draw_verdict
 from .grids import draw_grid, draw_random
+from .terminal import draw_terminal
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 PICTURES: dict[str, Callable[[Colours], Figure]] = {
@@ -55,6 +56,8 @@ def draw(folder: Path) -> None:
             make(colours).savefig(path, transparent=True, metadata={"Date": None})
             lines = path.read_text(encoding="utf-8").splitlines()
             path.write_text("".join(f"{line.rstrip()}\n" for line in lines), encoding="utf-8")
+    for scheme, colours in SCHEMES.items():
+        (folder / f"terminal-{scheme}.svg").write_text(draw_terminal(colours), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from measurements.environments.cases import Case
 from measurements.environments.outcomes import MENDS, OUT_OF_REACH, Counts, Outcome, Table, count
-from torchship.release.support_table import row
+from torchship.release.matrix.support_table import row
 
 HEADINGS = (
     "environments",

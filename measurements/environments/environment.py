@@ -83,9 +83,9 @@ class Environment:
         """Run the code of the case."""
         return self.run('exec python -c "$CODE"', SECONDS_TO_LOAD)
 
-    def judge(self, doctor: Path = REPO) -> Verdict:
+    def judge(self, doctor: Path = REPO, options: str = "") -> Verdict:
         """Ask the doctor of the package torchship in a folder. Raises RuntimeError if it fails."""
-        arguments = f'"{sys.executable}" -I -S -c "$DOCTOR" "{doctor}" --json --python'
+        arguments = f'"{sys.executable}" -I -c "$DOCTOR" "{doctor}" {options} --json --python'
         run = self.run(f'exec {arguments} "$(command -v python)"', SECONDS_TO_LOAD)
         try:
             report = json.loads(run.output[run.output.index("{") :])

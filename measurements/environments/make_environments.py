@@ -70,6 +70,8 @@ def examine(case: Case, base: Path, folder: Path, former: Path | None = None) ->
         verdict_of_former = environment.judge(former) if former else Verdict(state="")
         start = time.monotonic()
         verdict = environment.judge()
+        seconds = time.monotonic() - start
+        read_alone = environment.judge(options="--no-import")
         outcome = Outcome(
             name=case.name,
             torch=case.torch,
@@ -81,7 +83,9 @@ def examine(case: Case, base: Path, folder: Path, former: Path | None = None) ->
             command=hide(next(iter(verdict.commands), ""), environment),
             state_before=verdict_of_former.state,
             code_before=verdict_of_former.code,
-            seconds=time.monotonic() - start,
+            state_read=read_alone.state,
+            code_read=read_alone.code,
+            seconds=seconds,
         )
         return outcome if before.succeeds else mend(outcome, verdict, environment)
     finally:
@@ -134,8 +138,10 @@ def describe(case: Case, outcome: Outcome) -> str:
     is_true = outcome.works == case.works
     mark = " " if is_right and is_cause and is_true and outcome.cure != "mends nothing" else "!"
     truth = "works" if outcome.works else "fails"
+    reading = f"read: {outcome.state_read} {outcome.code_read}, {outcome.seconds:.0f} s"
     surprise = "" if is_true else " (not as the report says)"
-    lines = [f"{mark} {case.name}: {truth}{surprise}, doctor: {outcome.state} {outcome.code}"]
+    said = f"doctor: {outcome.state} {outcome.code}; {reading}"
+    lines = [f"{mark} {case.name}: {truth}{surprise}, {said}"]
     if mark == "!" or not outcome.works:
         lines += [f"    error: {outcome.error}", f"    why:   {outcome.why}"]
         lines += [f"    cure:  {outcome.command or '-'} -> {outcome.cure}"]

@@ -38,6 +38,9 @@ class Outcome:
     state_before: str = ""
     """The verdict of the doctor before it was mended for any of these cases; "" if not asked."""
     code_before: str = ""
+    state_read: str = ""
+    """The verdict of reading alone (`--no-import`); "" if not asked."""
+    code_read: str = ""
     seconds: float = 0.0
     """What the first verdict took."""
 

@@ -8,9 +8,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from torchship.release.environments import uv
-from torchship.release.matrix import load_settings
-from torchship.release.shell import Log
+from torchship.release.matrix.load import load_settings
+from torchship.release.run.shell import Log
+from torchship.release.steps.compile.downloads import uv
 
 
 def install(work: Path, *arguments: str, keeps_cache: bool = False) -> None:

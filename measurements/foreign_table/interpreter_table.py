@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from measurements import storage
-from torchship.release.support_table import row as table_row
+from torchship.release.matrix.support_table import row as table_row
 
 PATH = storage.RESULTS / "foreign_interpreters.json.xz"
 SEED = 44

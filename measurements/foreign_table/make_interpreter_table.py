@@ -51,7 +51,7 @@ from measurements.foreign_table.wheels import (
     make_sample,
     read_list,
 )
-from torchship.release.shell import CommandFailed
+from torchship.release.run.shell import CommandFailed
 
 COMMAND = "python -m measurements.foreign_table.make_interpreter_table"
 DEBIAN = "/usr/bin/python3"

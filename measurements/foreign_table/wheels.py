@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from measurements.foreign_table.installs import install
 from measurements.foreign_table.tasks import Task
-from torchship.doctor.owner import shared_objects
+from torchship.doctor.environment.owner import shared_objects
 from torchship.release.paths import fresh
 
 LIST = Path(__file__).with_name("distributions.json")

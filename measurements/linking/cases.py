@@ -15,6 +15,7 @@ import subprocess
 import sysconfig
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 FOLDERS = ("a", "b", "c", "torch/lib")
 TORCH = "torch"
@@ -40,6 +41,12 @@ _TOKENS = {
     "$LIB": (f"lib/{_MULTIARCH}" if Path(f"/lib/{_MULTIARCH}").is_dir() else "lib64",),
     "$PLATFORM": ("x86_64", "haswell", "xeon_phi", "aarch64"),
 }
+#: Folders that do not exist, before those of a path: modules of a cluster and Nix have so many.
+_FOLDERS_BEFORE = 45
+_HASH_STYLES = ("sysv", "gnu", "both")
+#: Bytes of the ELF header, and what to put there: its version, ABI, version of the ABI, padding,
+#: the file's type and version.
+_HEADER_BYTES = ((6, 2), (7, 3), (7, 9), (8, 1), (9, 1), (16, 1), (20, 2))
 _ODD_FILES = ("", "no library\n" * 20, "\x7fELF\x01\x01" + "\0" * 80)
 
 
@@ -55,6 +62,10 @@ class Edition:
     uses: tuple[str, ...] = ()  #: functions of whatever library
     runpath: str = ""
     is_rpath: bool = False  #: whether `runpath` is a DT_RPATH
+    hash_style: str = ""  #: `gnu` and the like; "" for the default one
+    hides: bool = False  #: whether it exports nothing
+    flags: tuple[str, ...] = ()  #: more flags of the linker
+    header: tuple[tuple[int, int], ...] = ()  #: bytes of its ELF header that are overwritten
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,36 @@ def function(number: int, which: int) -> str:
 def draw(seed: int) -> Case:
     """The case of a seed."""
     drawing = _Drawing(random.Random(seed))
-    return drawing.vary(drawing.case(seed))
+    case = drawing.vary(drawing.case(seed))
+    return _twist(case, random.Random(f"twist {seed}"))
+
+
+def _twist(case: Case, generator: random.Random) -> Case:
+    """The case with longer paths, and objects of rarer kinds."""
+    editions = list(case.editions)
+    for at, edition in enumerate(editions):
+        changes: dict[str, Any] = {}
+        if generator.random() < 0.4:
+            changes["hash_style"] = generator.choice(_HASH_STYLES)
+        if generator.random() < (0.05 if edition.defines else 0.4):
+            changes["hides"] = True
+        if generator.random() < 0.015:
+            changes["flags"] = ("-Wl,-z,nodlopen",)
+        if generator.random() < 0.015:
+            changes["header"] = (generator.choice(_HEADER_BYTES),)
+        if edition.runpath and generator.random() < 0.15:
+            up = edition.runpath.partition("$ORIGIN")[2].partition("/")[2].count("../")
+            changes["runpath"] = _long(edition.runpath, f"$ORIGIN{'/..' * up}/nowhere")
+        editions[at] = replace(edition, **changes)
+    library_path = case.library_path
+    if library_path and generator.random() < 0.3:
+        library_path = (*_long("", "nowhere").split(":")[:-1], *library_path)
+    return replace(case, editions=tuple(editions), library_path=library_path)
+
+
+def _long(path: str, folder: str) -> str:
+    """A path behind many folders."""
+    return ":".join([*(f"{folder}/{number}" for number in range(_FOLDERS_BEFORE)), path])
 
 
 class _Drawing:
@@ -227,15 +267,24 @@ def _compile(edition: Edition, folder: Path) -> None:
     if edition.runpath:
         tags = "--disable-new-dtags" if edition.is_rpath else "--enable-new-dtags"
         flags += [f"-Wl,{tags}", f"-Wl,-rpath,{edition.runpath}"]
-    if edition.version:
+    if edition.hash_style:
+        flags.append(f"-Wl,--hash-style={edition.hash_style}")
+    flags += edition.flags
+    if edition.version or edition.hides:
         script = path.with_suffix(".map")
-        script.write_text(f"{edition.version} {{ global: *; }};\n")
+        rule = "{ local: *; };" if edition.hides else f"{edition.version} {{ global: *; }};"
+        script.write_text(f"{rule}\n")
         flags.append(f"-Wl,--version-script={script}")
     stubs = [f"-L{folder / 'stubs'}", *(f"-l:{soname(number)}" for number in edition.needs)]
     command = ["gcc", "-shared", "-fPIC", "-nostartfiles", "-xc", "-", "-o", str(path), *flags]
     result = subprocess.run([*command, *stubs], input=source, text=True, capture_output=True)
     if result.returncode:
         raise RuntimeError(f"{edition} cannot be compiled: {result.stderr}")
+    if edition.header:
+        content = bytearray(path.read_bytes())
+        for at, byte in edition.header:
+            content[at] = byte
+        path.write_bytes(content)
 
 
 def make_program(kind: str, folder: Path, shared: Path) -> Path:

@@ -65,6 +65,8 @@ def names_of(failure: Opening) -> Iterator[str]:
         yield from (refusal.path.name, refusal.why)
     for missing in failure.versions:
         yield missing.version
+    for path in failure.forbidding:
+        yield path.name
     for symbols in failure.symbols.values():
         yield from symbols
 

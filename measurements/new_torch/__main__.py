@@ -37,7 +37,7 @@ from measurements.new_torch.facts import PYPI, Facts
 from measurements.new_torch.report import FileDifference, Report, Step
 from measurements.torches import MARKERS, count_outcomes
 from torchship.judge.layouts import FIELDS, LAYOUTS
-from torchship.release.matrix import load_settings
+from torchship.release.matrix.load import load_settings
 from torchship.release.paths import fresh
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from measurements import storage
-from torchship.release.generated import Part, filled
-from torchship.release.support_table import row
+from torchship.release.matrix.generated import Part, filled
+from torchship.release.matrix.support_table import row
 
 PATH = storage.RESULTS / "new_torch.json"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ship" / "new-torch.md"

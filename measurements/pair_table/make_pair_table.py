@@ -31,7 +31,7 @@ from torchship.doctor import judge_file
 from torchship.judge import find_torch, probe_runtime, read_binary
 from torchship.judge.layouts import LAYOUTS
 from torchship.judge.records import GlueName, dotted
-from torchship.release.matrix import load_settings
+from torchship.release.matrix.load import load_settings
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[1]

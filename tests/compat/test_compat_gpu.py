@@ -17,7 +17,14 @@ import pytest
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import find_cuda_toolkit
-from lltm_conda.engine.judge import driver_probe, fatbin, faults, probe_runtime, read_binary
+from lltm_conda.engine.judge import (
+    driver_probe,
+    fatbin,
+    faults,
+    messages,
+    probe_runtime,
+    read_binary,
+)
 from lltm_conda.engine.judge.elf import Elf
 
 pytestmark = pytest.mark.cuda
@@ -135,7 +142,7 @@ def test_4_kernels_without_this_architecture(
     assert "holds no code for the" in result["text"]
     assert "TORCH_CUDA_ARCH_LIST=" in result["text"]
     skipped = run_python(package, "-c", FIRST_CUDA_CALL, env={"LLTM_CONDA_SKIP_CHECK": "1"})
-    classified = faults.classify(first_call(skipped)["text"])
+    classified = messages.classify(first_call(skipped)["text"])
     assert classified is not None
     assert classified == faults.GPU_ARCHITECTURE
     report = run_python(package, "-m", "lltm_conda")

@@ -139,3 +139,19 @@ def test_family_with_other_kernels_below(name, value, tmp_path) -> None:
     )
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr
     assert " passed" in run.stdout
+
+
+@families
+def test_nan_in_the_output_gate_stays_out_of_gradients_of_the_last_cell(
+    monkeypatch, place, family
+) -> None:
+    if place != "cpu" and not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    monkeypatch.setenv("LLTM_LAYER_KERNELS", family)
+    case = Case(1, 5, 8, 64, given_state=False)
+    layer = case.layer(device=place, dtype=torch.float32)
+    with torch.no_grad():
+        layer.bias_l0[64 + 3] = float("nan")
+    _output, (_h_n, c_n) = layer(*case.inputs(layer))
+    found = torch.autograd.grad(c_n.sum(), list(layer.parameters()))
+    assert all(gradient.isfinite().all() for gradient in found)

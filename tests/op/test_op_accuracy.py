@@ -137,15 +137,28 @@ def test_slope_of_the_sigmoid_in_ulps(device, dtype, gate) -> None:
 
 
 @EXACT
-def test_slope_of_elu_in_ulps_of_one(device, dtype) -> None:
-    z = as_rows(torch.linspace(-60.0, 5.0, 60_000, dtype=torch.float64), dtype)
+def test_slope_of_elu_in_ulps(device, dtype) -> None:
+    # Far out, elu(z) + 1 has no digits left.
+    near = torch.linspace(-30.0, 5.0, 60_000, dtype=torch.float64)
+    z = as_rows(torch.cat([near, torch.linspace(LOWEST[dtype], -30.0, 60_000).double()]), dtype)
     inputs, results = run(dtype, device, z_i=INF, z_c=z)
     incoming = (None, torch.ones_like(z).to(device), None)
     dz = torch.ops.lltm.backward(*incoming, *saved_for_backward(inputs, results), 1)[0]
+    assert ulps(dz, torch.exp(z.double().clamp(max=0.0))) <= 2 * ULPS[device.type, dtype]
+
+
+@EXACT
+def test_slope_of_elu_is_accurate_in_second_derivatives(device, dtype) -> None:
+    z = as_rows(torch.linspace(-60.0, 5.0, 6_000, dtype=torch.float64), dtype)
+    inputs, _ = run(dtype, device, z_i=INF, z_c=z)
+    inputs[0].requires_grad_()
+    new_cell = torch.ops.lltm.forward(*inputs)[1]
+    (dz,) = torch.autograd.grad(new_cell.sum(), inputs[0], create_graph=True)
     want = torch.exp(z.double().clamp(max=0.0))
-    # g + 1 is exact to an ulp of 1, not of itself.
-    error = (dz.cpu().double() - want).abs().max().item()
-    assert error <= ULPS[device.type, dtype] * torch.finfo(dtype).eps
+    torch.testing.assert_close(dz.detach().cpu().double(), want, rtol=1e-6, atol=0)
+    (d2z,) = torch.autograd.grad(dz.sum(), inputs[0])
+    want = torch.where(z.double() < 0, want, 0.0)
+    torch.testing.assert_close(d2z.cpu().double(), want, rtol=1e-6, atol=0)
 
 
 def all_patterns(dtype: torch.dtype) -> torch.Tensor:

@@ -5,10 +5,14 @@ With weights of zero the pre-activations are the bias, so every z can be chosen 
 
 from __future__ import annotations
 
+import math
+import random
+
 import pytest
 import torch
 from op_cases import (
     DTYPES,
+    NAMES,
     Inputs,
     assert_agree,
     every_dtype,
@@ -263,6 +267,78 @@ def test_nan_reaches_the_gradients(device, dtype) -> None:
     )
     assert d_bias[[2, 12]].isnan().all(), "dz_i and dz_c of the poisoned column"
     assert d_cell[:, 2].isnan().all() and d_cell[:, [0, 1, 3, 4]].isfinite().all()
+
+
+@every_entry
+@pytest.mark.parametrize("create_graph", [False, True], ids=["", "create_graph"])
+def test_nan_in_the_output_gate_stays_out_of_gradients_of_the_cell(
+    device, entry, create_graph
+) -> None:
+    inputs = make_inputs(3, 2, 5, dtype=torch.float64, device=device, requires_grad=True)
+    with torch.no_grad():
+        inputs.bias[5 + 2] = NAN
+    exact = in_float64(inputs)
+    want = gradients(
+        lltm_conda.reference(*exact)[1:], exact, [torch.ones(3, 5, dtype=torch.float64)]
+    )
+    new_cell = entry(*inputs)[1]
+    actual = torch.autograd.grad(new_cell.sum(), inputs, create_graph=create_graph)
+    assert all(gradient.isfinite().all() for gradient in want)
+    assert_agree([gradient.detach() for gradient in actual], want, 1e-12, NAMES)
+
+
+#: What a gate or a cell state may be. Torch's own sigmoid of float32 is 0 below -88, and ours not.
+SPECIAL = (NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 40.0, -40.0, -60.0, 1e4, 1e-5)
+
+
+def draw_special(generator: random.Random, share: float, *shape: int) -> torch.Tensor:
+    def draw() -> float:
+        special = generator.random() < share
+        return generator.choice(SPECIAL) if special else generator.gauss(0, 3)
+
+    count = math.prod(shape)
+    return torch.tensor([draw() for _ in range(count)]).reshape(shape)
+
+
+def kinds(tensor: torch.Tensor) -> torch.Tensor:
+    """0 for a finite number, 1 for NaN, 2 and 3 for the infinities."""
+    tensor = tensor.detach().cpu().double()
+    return tensor.isnan() + 2 * (tensor == INF) + 3 * (tensor == -INF)
+
+
+@every_dtype
+@pytest.mark.parametrize("seed", range(20))
+def test_nan_and_infinities_propagate_as_in_the_reference(device, dtype, seed) -> None:
+    # The reference computes 16 bits in float32, as the kernels do.
+    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    generator = random.Random(seed)
+    batch, state = generator.choice([1, 2, 3]), generator.choice([1, 3, 8, 17, 40])
+    z_i, z_o, z_c, cell = (draw_special(generator, 0.3, state) for _ in range(4))
+    inputs = chosen(z_i, z_o, z_c, cell, dtype=dtype, device=device)
+    rows = [tensor.detach().expand(batch, -1).contiguous() for tensor in inputs[::2]]
+    inputs = inputs._replace(input=rows[0], old_cell=rows[2], old_h=torch.zeros_like(rows[2]))
+    inputs = Inputs(*(tensor.detach().requires_grad_() for tensor in inputs))
+    exact = [tensor.detach().to(wide).requires_grad_() for tensor in inputs]
+    outputs = through_function(*inputs)
+    wanted = lltm_conda.reference(*exact)
+    for actual, want in zip(outputs, wanted, strict=True):
+        assert torch.equal(kinds(actual), kinds(want.to(dtype)))
+
+    missing = generator.choice([None, 0, 1])
+    incoming = [draw_special(generator, 0.1, batch, state).to(device, dtype) for _ in outputs]
+    used = [k for k in (0, 1) if k != missing]
+    actual = torch.autograd.grad(
+        [outputs[k] for k in used], (inputs.bias, inputs.old_cell), [incoming[k] for k in used]
+    )
+    want = torch.autograd.grad(
+        [wanted[k] for k in used], (exact[2], exact[4]), [incoming[k].to(wide) for k in used]
+    )
+    # The derivative of torch's own elu at NaN is 1 or NaN, by the place of the element.
+    known = torch.cat(
+        [torch.ones(2 * state, dtype=torch.bool), ~inputs.bias[-state:].isnan().cpu()]
+    )
+    assert torch.equal(kinds(actual[0])[known], kinds(want[0].to(dtype))[known])
+    assert torch.equal(kinds(actual[1]), kinds(want[1].to(dtype)))
 
 
 @every_dtype

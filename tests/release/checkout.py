@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from release_places import MATRIX, REPO
 
-from torchship.release.matrix import load
-from torchship.release.settings import make_settings
+from torchship.release.matrix.load import load
+from torchship.release.matrix.settings import make_settings
 
 SETTINGS = make_settings(load(MATRIX), REPO)

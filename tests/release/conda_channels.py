@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchship.release.conda_stubs import Stub, pytorch, tools
-from torchship.release.schema import Matrix
+from torchship.release.matrix.schema import Matrix
+from torchship.release.steps.conda.stubs import Stub, pytorch, tools
 
 # The pytorchs of Anaconda's `defaults`, with their CUDA versions.
 DEFAULTS = {

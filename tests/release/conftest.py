@@ -23,7 +23,7 @@ pytest.importorskip("ruamel.yaml")
 
 @pytest.fixture(scope="session")
 def matrix():
-    from torchship.release.matrix import load
+    from torchship.release.matrix.load import load
 
     return load(REPO / "build_matrix.yaml")
 
@@ -31,7 +31,7 @@ def matrix():
 @pytest.fixture(scope="session")
 def settings(matrix):
     """The settings of a run for the matrix's first platform, in this checkout."""
-    from torchship.release.settings import make_settings
+    from torchship.release.matrix.settings import make_settings
 
     return make_settings(matrix, REPO)
 
@@ -49,7 +49,7 @@ def matrix_text() -> str:
 
 @pytest.fixture
 def log(tmp_path, own_settings):
-    from torchship.release.shell import Log
+    from torchship.release.run.shell import Log
 
     with Log(tmp_path / "logs" / "test.log", own_settings) as log:
         yield log
@@ -74,8 +74,8 @@ def conda_worker(tmp_path_factory):
 @pytest.fixture(scope="session")
 def make_channels(matrix, settings, conda_worker):
     """Builds a recipe against stubs; returns the URLs of the channels with ours and the stubs."""
-    from torchship.release import conda_commands
-    from torchship.release.conda_stubs import stubs, write_channel
+    from torchship.release.steps.conda import commands as conda_commands
+    from torchship.release.steps.conda.stubs import stubs, write_channel
 
     # Something to pack, instead of compiling.
     script = 'mkdir -p "$SP_DIR/lltm_conda"\necho >"$SP_DIR/lltm_conda/__init__.py"\n'

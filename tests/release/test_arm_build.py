@@ -14,10 +14,10 @@ from checkout import SETTINGS
 from release_places import REPO
 
 from torchship.builder import BuildRequest, execute, plan
-from torchship.judge import find_torch
+from torchship.doctor import find_torch
 from torchship.judge.rules.cuda import runs_on
-from torchship.release.cells import all_cells, required
-from torchship.release.settings import native_platform
+from torchship.release.matrix.cells import all_cells, required
+from torchship.release.matrix.settings import native_platform
 
 ARM, X86 = "linux-aarch64", "linux-x86_64"
 NATIVE = native_platform()

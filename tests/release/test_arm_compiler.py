@@ -13,7 +13,7 @@ from release_places import REPO
 
 from torchship.builder import include_dirs
 from torchship.release import ReleaseError
-from torchship.release.environments import apt
+from torchship.release.steps.compile.environments import apt
 
 CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
 INCLUDES = [f"-I{folder}" for folder in include_dirs(REPO / "csrc")]
@@ -38,7 +38,7 @@ def run_command(*command: str | Path) -> str:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the arm64 g++ of the cross compiler's version."""
-    from torchship.release.shell import Log
+    from torchship.release.run.shell import Log
 
     folder = tmp_path_factory.mktemp("native") / "root"
     major = run_command(CROSS, "-dumpversion").strip().split(".")[0]

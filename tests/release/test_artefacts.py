@@ -16,8 +16,8 @@ from release_places import REPO
 
 from lltm_conda._version import __version__
 from torchship.judge.binary import read_binary
-from torchship.release.manifest import Manifest, parse, wrong_files
-from torchship.release.store import digest
+from torchship.release.run.manifest import Manifest, parse, wrong_files
+from torchship.release.run.store import digest
 
 HOW = "run scripts/build_all.sh host first"
 SMOKE = REPO / "scripts" / "engine_smoke.py"

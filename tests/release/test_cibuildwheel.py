@@ -12,7 +12,8 @@ from zipfile import ZipFile
 import pytest
 from release_places import REPO
 
-from torchship.release import ReleaseError, cibuildwheel
+from torchship.release import ReleaseError
+from torchship.release.matrix import cibuildwheel
 
 tomllib = pytest.importorskip("tomllib")  # Python 3.11
 

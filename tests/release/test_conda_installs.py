@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 import pytest
 from conda_channels import defaults, old_channel
 
-from torchship.release.conda_stubs import pytorch, write_channel
+from torchship.release.steps.conda.stubs import pytorch, write_channel
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")

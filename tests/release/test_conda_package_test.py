@@ -17,9 +17,9 @@ from own_facts import KERNELS_RECORD
 from shared_objects import shared_object
 
 import lltm_conda
-from torchship.release import conda_commands
-from torchship.release.cells import all_cells, render, select
-from torchship.release.conda_stubs import link_torch
+from torchship.release.matrix.cells import all_cells, render, select
+from torchship.release.steps.conda import commands as conda_commands
+from torchship.release.steps.conda.stubs import link_torch
 
 pytest.importorskip("rattler_build")
 

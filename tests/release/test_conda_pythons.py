@@ -12,11 +12,11 @@ import pytest
 from checkout import SETTINGS
 from release_places import REPO
 
-from torchship.release import conda_commands
-from torchship.release.bootstrap import stage_python
-from torchship.release.conda_stubs import stubs, write_channel
-from torchship.release.environments import interpreter, python_facts, uv_settings
 from torchship.release.paths import tool
+from torchship.release.steps.compile.environments import interpreter, python_facts, uv_settings
+from torchship.release.steps.conda import commands as conda_commands
+from torchship.release.steps.conda.bootstrap import stage_python
+from torchship.release.steps.conda.stubs import stubs, write_channel
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 

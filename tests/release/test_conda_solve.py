@@ -15,15 +15,15 @@ from packaging.version import Version
 from release_places import REPO
 
 from torchship.release import ReleaseError
-from torchship.release.cells import all_cells, for_conda
-from torchship.release.conda_stubs import OLDER, stubs
+from torchship.release.matrix.cells import all_cells, for_conda
+from torchship.release.steps.conda.stubs import OLDER, stubs
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")
 
 from machines import machine
 
-from torchship.release.conda_worker import solve
+from torchship.release.steps.conda.worker import solve
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]

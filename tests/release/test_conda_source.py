@@ -9,9 +9,9 @@ from checkout import SETTINGS
 
 from torchship.judge.binary import read_binary
 from torchship.judge.records import dotted
-from torchship.release import conda_commands
-from torchship.release.cells import all_cells, render, select
-from torchship.release.conda_stubs import link_torch
+from torchship.release.matrix.cells import all_cells, render, select
+from torchship.release.steps.conda import commands as conda_commands
+from torchship.release.steps.conda.stubs import link_torch
 
 pytestmark = pytest.mark.rehearsal
 

@@ -13,8 +13,8 @@ from release_places import REPO
 from ruamel.yaml import YAML
 
 from torchship.release import ReleaseError
-from torchship.release.cells import all_cells
-from torchship.release.feedstock import FOLDER, NO_HASH, _filled, feedstock_files
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.feedstock import FOLDER, NO_HASH, _filled, feedstock_files
 
 if TYPE_CHECKING:
     from rattler_build import RenderedVariant

@@ -12,8 +12,8 @@ from release_places import REPO
 from ruamel.yaml import YAML
 
 from lltm_conda._version import __version__
-from torchship.release.cells import KEYS, all_cells, for_conda, row
-from torchship.release.generated import drifted, named
+from torchship.release.matrix.cells import KEYS, all_cells, for_conda, row
+from torchship.release.matrix.generated import drifted, named
 
 RECIPE = REPO / "recipe" / "recipe.yaml"
 

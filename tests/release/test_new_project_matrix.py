@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchship.release.matrix import load
+from torchship.release.matrix.load import load
 
 REPO = Path(__file__).resolve().parents[2]
 

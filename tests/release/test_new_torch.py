@@ -10,13 +10,12 @@ from release_places import REPO
 from ruamel.yaml import YAML
 
 from torchship.builder import HostCompiler
-from torchship.release.cells import all_cells
-from torchship.release.generated import PYPROJECT, SUPPORT_PAGE, expected
-from torchship.release.host import Host
-from torchship.release.listing import github, json_list
-from torchship.release.matrix import load
-from torchship.release.settings import make_settings
-from torchship.release.toolchains import Compilers
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.generated import PYPROJECT, SUPPORT_PAGE, expected
+from torchship.release.matrix.load import load
+from torchship.release.matrix.settings import make_settings
+from torchship.release.plan.machine import Compilers, Host
+from torchship.release.run.listing import github, json_list
 
 ENTRY = """
   "2.16":

@@ -12,7 +12,7 @@ from release_places import MATRIX, REPO
 from measurements.new_torch import report, tables
 from measurements.new_torch.facts import Facts, Pythons, find_pythons
 from torchship.judge.layouts import LAYOUTS
-from torchship.release.matrix import load
+from torchship.release.matrix.load import load
 
 NEWEST = max(LAYOUTS)
 NAME = tables.dotted(NEWEST)

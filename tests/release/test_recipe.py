@@ -14,7 +14,7 @@ import pytest
 from release_places import REPO
 from ruamel.yaml import YAML
 
-from torchship.release.cells import STDLIB, all_cells, for_conda, render
+from torchship.release.matrix.cells import STDLIB, all_cells, for_conda, render
 
 FOLDER = REPO / "recipe"
 RECIPE = FOLDER / "recipe.yaml"

@@ -13,8 +13,8 @@ from package_indexes import account, pip_install, serve_index
 from release_places import REPO
 from ruamel.yaml import YAML
 
-from torchship.release import conda_commands
-from torchship.release.manifest import parse
+from torchship.release.run.manifest import parse
+from torchship.release.steps.conda import commands as conda_commands
 
 pytest.importorskip("pypiserver")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchship.release.tools import chosen_tools, paths_of
+from torchship.release.steps.tools.tools import chosen_tools, paths_of
 
 
 def test_torchship_and_the_doctor_are_released_with_the_package(settings) -> None:

@@ -15,9 +15,9 @@ import pytest
 from checkout import SETTINGS
 from release_places import REPO
 
-from torchship.release import manifest
-from torchship.release.pack_steps import package_sources
-from torchship.release.store import identity
+from torchship.release.run import manifest
+from torchship.release.run.store import identity
+from torchship.release.steps.pack.distributions import package_sources
 
 CELL = "stable210-cpu"
 

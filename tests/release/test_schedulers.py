@@ -14,8 +14,8 @@ import pytest
 from release_places import REPO
 from ruamel.yaml import YAML
 
-from torchship.release import cibuildwheel
-from torchship.release.cells import all_cells, part_of
+from torchship.release.matrix import cibuildwheel
+from torchship.release.matrix.cells import all_cells, part_of
 
 PAGE = REPO / "docs" / "ship" / "shards.md"
 # Stands in for the release tool: leaves its arguments where the tool leaves what it made.

@@ -15,7 +15,7 @@ from release_places import REPO
 LAUNCHER = Path("torchship", "release", "launch", "run_module.py")
 SCRIPTS = [
     ("build_all.sh", ["--list"], "torchship.release --list"),
-    ("cibuildwheel.sh", ["repair", "a", "b"], "torchship.release.cibuildwheel repair a b"),
+    ("cibuildwheel.sh", ["repair", "a", "b"], "torchship.release.matrix.cibuildwheel repair a b"),
 ]
 
 

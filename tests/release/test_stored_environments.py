@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from release_places import REPO
 
-from torchship.release import evidence
-from torchship.release.schema import FIRST, pair
+from torchship.release.matrix import evidence
+from torchship.release.matrix.platforms import FIRST
+from torchship.release.matrix.schema import pair
 
 
 def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:

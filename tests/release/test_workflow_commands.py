@@ -11,8 +11,9 @@ import pytest
 from release_places import REPO
 from workflow_commands import FOREIGN, NESTED, Command, Sandbox, commands_of, parse
 
-from torchship.release import ReleaseError, cibuildwheel
-from torchship.release.cells import all_cells, select
+from torchship.release import ReleaseError
+from torchship.release.matrix import cibuildwheel
+from torchship.release.matrix.cells import all_cells, select
 
 if shutil.which("jq") is None:
     pytest.skip("jq is not on this machine; GitHub's have it", allow_module_level=True)
@@ -112,9 +113,9 @@ def test_every_step_of_cibuildwheel_is_understood(sandbox: Sandbox, settings, ma
         "scripts/docs.sh --no-such-option",
         "scripts/test.sh --torch 2.15.0 --no-such-option",
         "pytest --no-such-option",
-        "python -m torchship.release.conda_worker install build/torch",
-        'python -m torchship.release.conda_worker install {"prefix":"build/torch"} --channel',
-        "python -m torchship.release.conda_worker mend",
+        "python -m torchship.release.steps.conda.worker install build/torch",
+        'python -m torchship.release.steps.conda.worker install {"prefix":"build/torch"} --channel',
+        "python -m torchship.release.steps.conda.worker mend",
         "python -m benchmarks grid stairs",
         "no-such-program",
     ],

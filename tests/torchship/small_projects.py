@@ -10,8 +10,8 @@ from pathlib import Path
 from torchship.builder import BuildRequest, execute, plan
 from torchship.builder.options import FILE_NAME
 from torchship.judge.project import Project
-from torchship.release.build_schema import Build
-from torchship.release.generated import build_options
+from torchship.release.matrix.build_schema import Build
+from torchship.release.matrix.generated import build_options
 
 HEADER = """\
 #pragma once

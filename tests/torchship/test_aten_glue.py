@@ -12,11 +12,11 @@ from torchship.builder import BuildError, BuildRequest, CudaToolkit, Step, glue_
 from torchship.judge.project import Project
 from torchship.judge.records import TorchInstall
 from torchship.judge.torch_probe import find_torch
-from torchship.release.cells import all_cells
-from torchship.release.generated import cuda_headers, project_record
-from torchship.release.matrix import load
-from torchship.release.schema import Matrix
-from torchship.release.settings import device_types
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.generated import cuda_headers, project_record
+from torchship.release.matrix.load import load
+from torchship.release.matrix.schema import Matrix
+from torchship.release.matrix.settings import device_types
 
 REPO = Path(__file__).resolve().parents[2]
 

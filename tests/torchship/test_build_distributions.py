@@ -17,9 +17,9 @@ from rich.console import Console
 from ruamel.yaml import YAML
 from small_projects import write
 
-from torchship.release import generated
-from torchship.release.build_schema import Build
-from torchship.release.matrix import load, load_settings
+from torchship.release.matrix import generated
+from torchship.release.matrix.build_schema import Build
+from torchship.release.matrix.load import load, load_settings
 
 REPO = Path(__file__).resolve().parents[2]
 

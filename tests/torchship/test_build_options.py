@@ -17,9 +17,9 @@ from torchship.builder.options import BuildOptions, ObjectOptions, read_options
 from torchship.judge.binary import read_binary
 from torchship.judge.cache import source_hash
 from torchship.judge.project import Project
-from torchship.release.audit import ALLOWED
-from torchship.release.build_schema import Build
-from torchship.release.cells import arch_list
+from torchship.release.matrix.build_schema import Build
+from torchship.release.matrix.cells import arch_list
+from torchship.release.steps.compile.audit import ALLOWED
 
 
 class KnownToolkit(CudaToolkit):

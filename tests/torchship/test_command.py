@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from torchship.command import COMMANDS, parser_of
-from torchship.release.options import Options, make_parser, read_options
+from torchship.release.options import Build, make_parser, read_request
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -61,25 +61,28 @@ def test_no_command_loads_more_than_it_needs() -> None:
         assert process.stdout.startswith(f"usage: torchship {command.name}")
 
 
-@pytest.mark.parametrize("name", ["list", "release", "merge", "verify", "upload", "yank", "recipe"])
+@pytest.mark.parametrize(
+    "name", ["list", "release", "merge", "verify", "upload", "yank", "recipe", "generate"]
+)
 def test_a_command_means_what_its_option_of_build_all_means(name: str) -> None:
     (command,) = (one for one in COMMANDS if one.name == name)
     pairs = {
         "list": (["host", "--json"], ["--list", "host", "--json"]),
         "release": (["--jobs", "2", "a", "--dry-run", "b"], ["--jobs", "2", "a", "--dry-run", "b"]),
+        "generate": ([], ["--write-generated"]),
         "merge": (["one", "two"], ["--merge", "one", "two"]),
         "verify": (["--python", "p", "host"], ["--verify", "full", "--python", "p", "host"]),
         "upload": (["pypi", "--dry-run"], ["--upload", "pypi", "--dry-run"]),
         "yank": (
-            ["0.2.0", "--folder", "public", "--reason", "wrong"],
-            ["--yank", "0.2.0", "--folder", "public", "--reason", "wrong"],
+            ["0.2.0", "--folder", ".", "--reason", "wrong"],
+            ["--yank", "0.2.0", "--folder", ".", "--reason", "wrong"],
         ),
         "recipe": (["stable210-cpu"], ["--recipe", "stable210-cpu"]),
     }
     own, of_build_all = pairs[name]
-    options = read_options(parser_of(command).parse_intermixed_args(own))
-    assert options == read_options(make_parser().parse_intermixed_args(of_build_all))
-    assert options != Options()
+    options = read_request(parser_of(command).parse_intermixed_args(own))
+    assert options == read_request(make_parser().parse_intermixed_args(of_build_all))
+    assert options != Build()
 
 
 PROJECT_RECORD = """

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging_alone import packaging_alone
 from tool_wheels import (
     FOLDERS,
     REPO,
@@ -45,13 +46,14 @@ def test_the_wheel_of_torch_doctor_holds_the_doctor_and_the_judge(wheel_of: Whee
 
 
 @pytest.mark.parametrize("package", FOLDERS)
-def test_a_wheel_serves_every_platform_and_needs_nothing(package: str, wheel_of: WheelOf) -> None:
+def test_a_wheel_serves_every_platform_and_needs_packaging(package: str, wheel_of: WheelOf) -> None:
     wheel = wheel_of(package)
     metadata = metadata_of(wheel)
     needs = metadata.get_all("Requires-Dist", [])
     assert str(wheel.filename).endswith("-py3-none-any.whl")
     assert metadata["Requires-Python"] == ">=3.10"
-    assert [need for need in needs if 'extra == "release"' not in need] == []
+    always = [need for need in needs if 'extra == "release"' not in need]
+    assert [Requirement(need).name for need in always] == ["packaging"]
 
 
 @pytest.mark.parametrize("package", FOLDERS)
@@ -83,7 +85,8 @@ def test_the_extra_is_what_the_release_tool_runs_on(python: str, wheel_of: Wheel
     own = (requirements / "release.in").read_text(encoding="utf-8")
     lines = [line for line in own.splitlines() if line[:1] not in ("#", "")]
     needs = metadata_of(wheel_of("torchship")).get_all("Requires-Dist", [])
-    extra = applying([*map(Requirement, needs)], python=python, extra="release")
+    every = [need for need in map(Requirement, needs) if need.marker is not None]
+    extra = applying(every, python=python, extra="release")
     assert extra == applying([*map(Requirement, lines)], python=python, extra="")
 
 
@@ -95,19 +98,41 @@ def test_torchship_and_torch_doctor_share_no_file_and_no_command(wheel_of: Wheel
 
 
 def test_the_doctor_runs_in_a_bare_checkout(tmp_path: Path) -> None:
-    """Nothing is compiled, and nothing is installed but Python."""
+    """Nothing is compiled, and nothing is installed but Python and packaging."""
+    checkout = copy_tracked("torchship", tmp_path / "torchship").parent
+    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
+    env = {**os.environ, "PYTHONPATH": packaging_alone()}
+    run = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert '"extensions"' in run.stdout
+
+
+def test_without_packaging_the_doctor_says_what_to_install(tmp_path: Path) -> None:
     checkout = copy_tracked("torchship", tmp_path / "torchship").parent
     command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
     run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "Install it with `python -m pip install packaging`" in run.stderr
+
+
+def test_the_copy_of_packaging_in_pip_will_do(tmp_path: Path) -> None:
+    import pip
+
+    checkout = copy_tracked("torchship", tmp_path / "torchship").parent
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "pip").symlink_to(Path(pip.__file__).parent)
+    command = [sys.executable, "-S", "-m", "torchship.doctor", "--json"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    run = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert '"extensions"' in run.stdout
 
 
 def test_the_doctors_tables_are_found_in_a_zip_archive(wheel_of: WheelOf) -> None:
     """A wheel is a zip archive from which Python can import."""
     code = (
-        "from torch_doctor import layouts, owner\n"
-        "print(len(layouts._ranges()), len(owner._pairs()))"
+        "from torch_doctor.doctor.environment import built_for\n"
+        "from torch_doctor.judge import layouts\n"
+        "print(len(layouts._ranges()), len(built_for._pairs()))"
     )
     env = {**os.environ, "PYTHONPATH": str(wheel_of("torch_doctor").filename)}
     command = [sys.executable, "-c", code]

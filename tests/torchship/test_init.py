@@ -15,9 +15,9 @@ from torchship.project.errors import ProjectError
 from torchship.project.finish import finish
 from torchship.project.init import init as write_description
 from torchship.project.survey import survey
-from torchship.release.cells import all_cells
-from torchship.release.generated import project_record
-from torchship.release.matrix import load
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.generated import project_record
+from torchship.release.matrix.load import load
 
 SETUP = """\
 import os

@@ -154,7 +154,7 @@ def _start(command: Sequence[str], name: str, *, own_session: bool) -> subproces
             text=True,
             errors="replace",
             start_new_session=own_session,
-            # Keep descriptors for torchship/release/processes.py: by closing them, a child
+            # Keep descriptors for torchship/release/run/processes.py: by closing them, a child
             # would give up the release tool's lock before its exec.
             close_fds=False,
         )

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..release.options import read_options
+from ..release.options import read_project
 from ..release.root import find_root
 from ..release.start import missing_requirements, start
 
@@ -14,7 +14,7 @@ def run(options: argparse.Namespace) -> int:
     command in that environment. Raises ReleaseError.
     """
     if missing_requirements():
-        start("torchship", options.arguments, find_root(read_options(options).project))
+        start("torchship", options.arguments, find_root(read_project(options)))
     from ..release.__main__ import carry_out
 
     return carry_out(options)

@@ -15,8 +15,8 @@ from ..judge.project import Record
 from ..judge.records import REJECTED, Finding
 from ..judge.rules import CODES
 from ..judge.text import printable, read_regular
-from .owner import normal
-from .report import REMARK, WORKS, Row, notice
+from .environment.standards import normal
+from .rows import REMARK, WORKS, Row, notice
 from .targets import UsageError
 
 _MAX_FILE = 1 << 20

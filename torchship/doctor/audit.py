@@ -26,8 +26,10 @@ from ..judge.rules.libraries import LIBRARIES_OF_DRIVER
 from ..judge.text import printable, some
 from ..judge.torch_probe import release
 from . import judge_file
-from .owner import admits, find_owner, shared_objects
-from .wheels import WheelError, requirements_on_torch, unpack_file
+from .environment.built_for import torch_requirements
+from .environment.owner import find_owner, shared_objects
+from .environment.standards import admits_of_minor
+from .wheels import WheelError, core_of_wheel, unpack_file
 
 #: What keeps an object from a torch of which only the release is known.
 _OF_TORCH = frozenset(
@@ -86,7 +88,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
         except BudgetSpentError as error:
             print(f"{printable(wheel)} cannot be audited: it takes {error}.", file=sys.stderr)
             return 2
-        pins = requirements_on_torch(root)
+        pins = torch_requirements(core_of_wheel(root))
         problems = list(_bundled(root, wheel.name))
     problems += [problem for service in services for problem in _broken(service, wheel.name)]
     problems += _broken_requirement(services, pins)
@@ -224,7 +226,7 @@ def _bundled(root: Path, wheel: str) -> Iterator[str]:
 def _broken_requirement(services: list[Service], pins: list[str]) -> Iterator[str]:
     """The torches that the wheel's requirement admits and an object refuses. Of the glues in
     one folder, each for its own torch, one that works is enough."""
-    admitted = [dotted(m) for m in sorted(LAYOUTS) if all(admits(pin, m) for pin in pins)]
+    admitted = [dotted(m) for m in sorted(LAYOUTS) if all(admits_of_minor(pin, m) for pin in pins)]
     alternatives: dict[str, list[Service]] = {}
     for service in services:
         path = PurePosixPath(service.object)

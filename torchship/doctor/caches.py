@@ -15,8 +15,8 @@ from ..judge.judgement import judge_file
 from ..judge.project import Record
 from ..judge.records import NOTE, REJECTED, Finding, Runtime, TorchInstall, parse_version
 from ..judge.text import is_file, list_names, printable, read_regular, some
-from .owner import is_shared_object_name
-from .report import Row, notice
+from .environment.owner import is_shared_object_name
+from .rows import Row, notice
 
 _MAX_FOLDERS = 2000
 _MAX_FILES = 300

@@ -21,7 +21,6 @@ from ..judge.cures import NO_CURE, Cure, command_alone, quoted
 from ..judge.layouts import LAYOUTS, difference
 from ..judge.named_torch import names_torch
 from ..judge.project import NOBODY, Record
-from ..judge.python_tags import FIRST_WITH_ABI3T
 from ..judge.records import (
     BinaryRecord,
     GlueName,
@@ -35,16 +34,19 @@ from ..judge.records import (
 )
 from ..judge.text import list_names, printable
 from . import judge_file, remote
-from .owner import admits, find_owner, paired_releases, shared_objects
+from .environment.built_for import paired_releases, torch_requirements
+from .environment.metadata import Core
+from .environment.owner import find_owner, shared_objects
+from .environment.standards import Tag, admits, tags_here
 from .remote import Client
 from .wheels import (
     RemoteError,
     WheelError,
     WheelName,
+    core_of_wheel,
     is_code,
     is_metadata,
     open_file,
-    requirements_on_torch,
     unpack,
 )
 
@@ -218,7 +220,7 @@ def rank(name: WheelName, runtime: Runtime) -> tuple[object, ...]:
     is_for_this_torch = torch is not None and name.torch == torch.version_tuple
     is_for_this_cuda = torch is not None and name.cuda == torch.cuda_major
     tag = runtime.python_tag.removeprefix("cpython-").rstrip("-")
-    is_for_this_python = f"cp{tag}" in name.abis
+    is_for_this_python = any(one.abi == f"cp{tag}" for one in name.tags)
     return (
         not is_paired,
         public,
@@ -226,21 +228,16 @@ def rank(name: WheelName, runtime: Runtime) -> tuple[object, ...]:
         not is_for_this_cuda,
         not is_for_this_python,
         name.version,
-        name.platforms,
+        name.compatibility,
     )
 
 
 def excluded_by_name(name: WheelName, runtime: Runtime) -> str:
     """Why a wheel of this name cannot work here, in a sentence; "" if its name does not tell."""
     torch = runtime.torch
-    if not any(_is_python(tag, runtime) for tag in name.pythons) or not any(
-        _is_abi(tag, runtime) for tag in name.abis
-    ):
-        tag = f"{'.'.join(name.pythons)}-{'.'.join(name.abis)}"
-        return f"it is for another Python ({printable(tag)}); this is {_python_here(runtime)}"
-    reasons = [_platform_problem(tag, runtime) for tag in name.platforms]
-    if all(reasons):
-        return reasons[0]
+    here = tags_here(runtime)
+    if not name.tags & here:
+        return _why_tags_differ(name, here, runtime)
     if torch is None:
         return ""
     if name.cuda is not None and not torch.cuda:
@@ -252,6 +249,18 @@ def excluded_by_name(name: WheelName, runtime: Runtime) -> str:
     if name.torch is not None and not _is_alike(name.torch, torch):
         return f"it is built for torch {dotted(name.torch)}, and torch {torch.version} is here"
     return ""
+
+
+def _why_tags_differ(name: WheelName, here: frozenset[Tag], runtime: Runtime) -> str:
+    """Why no installer takes a wheel of these tags."""
+    pairs = {(tag.interpreter, tag.abi) for tag in here}
+    for_python = [tag for tag in name.tags if (tag.interpreter, tag.abi) in pairs]
+    if not for_python:
+        tag = name.compatibility.rpartition("-")[0]
+        return f"it is for another Python ({printable(tag)}); this is {_python_here(runtime)}"
+    platforms = sorted({tag.platform for tag in for_python})
+    reasons = filter(None, (_platform_problem(platform, runtime) for platform in platforms))
+    return next(reasons, f"no installer takes {printable(name.compatibility)} here")
 
 
 def _is_alike(minor: tuple[int, int], torch: TorchInstall) -> bool:
@@ -266,25 +275,6 @@ def _is_alike(minor: tuple[int, int], torch: TorchInstall) -> bool:
 def _python_here(runtime: Runtime) -> str:
     flavour = " free-threaded" if runtime.free_threaded else ""
     return f"Python {dotted(runtime.python[:2])}{flavour}"
-
-
-def _is_python(tag: str, runtime: Runtime) -> bool:
-    """Whether a Python tag such as `py3`, `cp311` or, of a limited API, `cp39` may run here."""
-    named = re.fullmatch(r"(py|cp)(\d)(\d*)", tag)
-    if named is None:
-        return False
-    minor = int(named[3] or 0)
-    return int(named[2]) == runtime.python[0] and minor <= runtime.python[1]
-
-
-def _is_abi(tag: str, runtime: Runtime) -> bool:
-    if tag == "none":
-        return True
-    if tag == "abi3":
-        return not runtime.free_threaded
-    if tag == "abi3t":  # installers take it on free-threaded Pythons alone
-        return runtime.free_threaded and runtime.python[:2] >= FIRST_WITH_ABI3T
-    return tag == f"cp{runtime.python_tag.removeprefix('cpython-').rstrip('-')}"
 
 
 def _platform_problem(tag: str, runtime: Runtime) -> str:
@@ -327,17 +317,25 @@ def _judge_wheel(candidate: _Candidate, root: Path, tools: _Tools) -> _Outcome:
     """The verdict on an unpacked wheel. Raises WheelError, RemoteError and BudgetSpentError."""
     with _content(candidate, tools.client) as content:
         unpack(content, root, tools.budget, is_metadata)
-        pins = requirements_on_torch(root)
-        torch = tools.runtime.torch
-        if torch is not None:
-            refusing = [pin for pin in pins if not admits(pin, torch.version_tuple)]
-            if refusing:
-                pin = printable(refusing[0])[:200]
-                why = f"it requires torch {pin}, and torch {torch.version} is here"
-                return _Outcome(FAILS, why)
+        core = core_of_wheel(root)
+        pins = torch_requirements(core)
+        if why := _refused_by_metadata(core, pins, tools.runtime):
+            return _Outcome(FAILS, why)
         unpack(content, root, tools.budget, is_code)
     verdicts = list(_judge_objects(candidate.name, root, tools))
     return _summary(verdicts, pins)
+
+
+def _refused_by_metadata(core: Core, pins: list[str], runtime: Runtime) -> str:
+    """Why an installer refuses a wheel of this metadata beside this torch; "" if it does not."""
+    torch = runtime.torch
+    if not admits(core.requires_python, dotted(runtime.python)):
+        wanted = core.requires_python[:200]
+        return f"it requires Python {wanted}, and this is Python {dotted(runtime.python)}"
+    refusing = [pin for pin in pins if torch is not None and not admits(pin, torch.version)]
+    if not refusing or torch is None:
+        return ""
+    return f"it requires torch {refusing[0][:200]}, and torch {torch.version} is here"
 
 
 def _content(candidate: _Candidate, client: Client) -> io.BufferedIOBase:

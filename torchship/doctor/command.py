@@ -1,6 +1,7 @@
 """`torch-doctor`, `python -m PACKAGE doctor`: tells of each torch extension whether it works.
 
-The doctor reads files and asks the GPU's driver; it imports no torch and loads no extension.
+The doctor lets the judged Python import each package in a process of its own, and reads files to
+explain what it saw. With `--no-import`, it only reads.
 """
 
 import argparse
@@ -8,43 +9,21 @@ import io
 import os
 import re
 import sys
-import time
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ..judge import find_torch, interpreter, probe_runtime, render
-from ..judge.binary import needs_torch_or_cuda, read_binary, unread
-from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes import ours
-from ..judge.judgement import cannot_be_told
 from ..judge.layouts import LAYOUTS
 from ..judge.project import NOBODY, Project
-from ..judge.records import NOTE, BinaryRecord, Runtime, TorchInstall, Verdict, dotted, parse_minor
+from ..judge.records import TorchInstall, dotted, parse_minor
 from ..judge.rules import CODES
-from ..judge.torch_probe import TorchNotFoundError, other_installs, release
-from . import (
-    allowances,
-    backends,
-    caches,
-    judge_file,
-    meaning,
-    packages,
-    pythons,
-    report,
-    torch_loading,
-)
-from .families import families, of_other_cudas
-from .owner import find_owner, normal
+from ..judge.torch_probe import TorchNotFoundError, release
+from . import blocks, examine, forms, meaning, pythons, report, run_command
 from .pythons import InterpreterError
-from .spares import pass_over_spares
-from .targets import UsageError, exists, find_files, find_wheels, is_installed, site_folders
+from .targets import UsageError, exists, find_wheels, is_installed
 
-#: Processor time of a report; SECURITY.md promises 20 s for an environment of 200 extensions.
-_SECONDS = 16.0
-_SECONDS_OF_EACH_MORE = 0.08
-_EXTENSIONS = 200
-_MAX_LOOKUPS = 100_000_000
+#: Of one import.
+_MAX_SECONDS = 3600
 
 
 def main(project: Project = NOBODY, arguments: list[str] | None = None) -> int:
@@ -56,7 +35,10 @@ def main(project: Project = NOBODY, arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a path may not be UTF-8
-    options = make_parser(project).parse_args(arguments)
+    own, command = run_command.split(sys.argv[1:] if arguments is None else arguments)
+    options = make_parser(project).parse_args(own)
+    if command:
+        return _run_command(command, options, project)
     return render.print_to_the_end(lambda: run(options, project))
 
 
@@ -92,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check only these; NAME means a package if it is installed, ./NAME a file or folder. "
         "A message, or `-` for standard input: say what it means. A code such as TD110: what is "
         "written about it. `choose WHEEL|FOLDER|URL ...`: which of these wheels works here, best "
-        "first",
+        "first. `run COMMAND ...`: run a command, and explain how it fails",
     )
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument(
@@ -134,6 +116,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check as if this torch were installed, e.g. 2.15",
     )
     parser.add_argument(
+        "--no-import",
+        dest="is_looking",
+        action="store_false",
+        help="read files alone, and import no package; the result is what reading finds",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=60.0,
+        metavar="N",
+        help="how long each import may take (60)",
+    )
+    parser.add_argument(
+        "--try-fix",
+        action="store_true",
+        help="try each fix that installs a package beside the environment, in a folder of its own, "
+        "and say whether it mends the import; this downloads what the fix installs",
+    )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="a row for each extension, beside what is said of each package",
+    )
+    parser.add_argument(
         "--build",
         action="store_true",
         help="before you compile an extension: are nvcc, the compiler, ninja, the memory and the "
@@ -142,6 +148,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--audit", metavar="WHEEL", help="for authors: say which users this wheel will serve"
     )
+
+
+def _run_command(command: list[str], options: argparse.Namespace, project: Project) -> int:
+    """Run a command, and explain how it failed; returns its exit code."""
+    ended = run_command.run(command)
+    if ended.is_of_import:
+        print(f"\n{program(project)}:", file=sys.stderr)
+        if options.python is None:
+            options.python = run_command.python_of(command)
+        explained = options.__class__(**{**vars(options), "what": [], "allow": None})
+        try:
+            interpreter.judge_for(_python(explained.python, project))
+            _explain(ended.output, explained, project)
+        except (UsageError, TorchNotFoundError, InterpreterError) as error:
+            print(render.shorten(str(error)), file=sys.stderr)
+        finally:
+            interpreter.judge_for(None)
+    return ended.exit_code
+
+
+def _seconds(text: str) -> float:
+    """The argument of `--seconds`."""
+    with suppress(ValueError):
+        number = float(text)
+        if 0 < number <= _MAX_SECONDS:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds up to {_MAX_SECONDS}")
 
 
 def run(options: argparse.Namespace, project: Project) -> int:
@@ -167,13 +200,18 @@ def run(options: argparse.Namespace, project: Project) -> int:
         if content:
             return _explain(content, options, project)
         result = _examine(options, project)
-        report.FORMS[options.form](result)
+        forms.FORMS[_form(options)](result)
         return result.exit_code
     except (UsageError, TorchNotFoundError, InterpreterError) as error:
         print(render.shorten(str(error)), file=sys.stderr)
         return 2
     finally:
         interpreter.judge_for(None)
+
+
+def _form(options: argparse.Namespace) -> str:
+    """The form of a report, a name in `report.FORMS`."""
+    return "rows" if options.form == "text" and options.verbose else str(options.form)
 
 
 def _python(named: str | None, project: Project) -> interpreter.Interpreter | None:
@@ -212,20 +250,25 @@ def _explain(content: str, options: argparse.Namespace, project: Project) -> int
         print("\n".join(meaning.lines_of_meaning(meaning.meaning_of(content))))
         return 0
     runtime = probe_runtime(_torch(options.torch), project=project)
-    diagnosis = meaning.diagnose(content, runtime.torch)
-    result = _blamed(diagnosis, options, project)
+    is_of_here = meaning.is_of_here(content)
+    diagnosis = meaning.diagnose(content, runtime.torch if is_of_here else None)
+    reason = None
+    if is_of_here and not diagnosis.other_python and runtime.torch is not None:
+        reason = examine.reason_of_pasted(content, runtime)
+    result = _blamed(diagnosis, options, project) if is_of_here else None
     if options.form == "json":
-        report.print_json_of_message(diagnosis, result)
+        report.print_json_of_message(diagnosis, result, reason)
     else:
         lines = [*map(render.shorten, meaning.lines_of_diagnosis(diagnosis))]
         # Not shortened: it holds a command.
         lines += meaning.lines_on_other_python(diagnosis, program(project))
+        lines += blocks.lines_of_reason(reason)
         print("\n".join(lines) + "\n")
         if result is not None:
-            report.FORMS[options.form](result)
+            forms.FORMS[_form(options)](result)
     if result is not None and result.exit_code:
         return 1
-    return 0 if diagnosis.is_known else 2
+    return 0 if diagnosis.is_known or reason is not None else 2
 
 
 def _blamed(
@@ -253,57 +296,16 @@ def _has_torch() -> bool:
 
 
 def _examine(options: argparse.Namespace, project: Project) -> report.Report:
-    """Judge what the user names. Raises UsageError or TorchNotFoundError."""
-    start = time.monotonic()
-    allow_list = Path(options.allow) if options.allow is not None else None
-    entries = allowances.read(allow_list) if allow_list else []
-    runtime = probe_runtime(_torch(options.torch), project=project)
-    files = list(dict.fromkeys(find_files(options.what, runtime.torch)))
-    budget = _budget(len(files))
-    of_torch = torch_loading.judge_torch(runtime)
-    distributions = list(packages.installed(site_folders()))
-    verdicts = _judge(files, runtime, _Choice(options.what, distributions), budget)
-    rows = pass_over_spares(report.row_of_verdict(verdict, runtime) for verdict in verdicts)
-    if not options.what:
-        rows = _opened(rows, runtime)
-    notices = list(packages.notices(distributions, options.what, rows, runtime))
-    if not options.what:
-        with suppress(RuntimeError):  # there is no home folder
-            folders = caches.find(os.environ, Path.home())
-            notices += caches.notices(folders, runtime, budget)
-    if of_torch is not None and of_torch.rejection:
-        rows.insert(0, report.row_of_verdict(of_torch, runtime))
-    elif of_torch is not None:
-        notices += [
-            report.notice(finding, of_torch.binary.path, package="torch")
-            for finding in of_torch.findings
-            if finding.status == NOTE
-        ]
-    rows = [*backends.failing(distributions, rows, runtime), *rows]
-    judged = [*rows, *notices]
-    if allow_list:
-        notices += allowances.stale(entries, judged, allow_list)
-    return report.Report(
-        runtime=runtime,
-        extensions=tuple(allowances.apply(entries, rows)),
-        notices=tuple(allowances.apply(entries, notices)),
-        other_torches=other_installs(runtime.torch, interpreter.search_path()),
-        files=len(files),
-        seconds=time.monotonic() - start,
+    """Look at what the user names, and judge it. Raises UsageError or TorchNotFoundError."""
+    request = examine.Request(
+        names=tuple(options.what),
+        is_looking=options.is_looking and options.torch is None,
+        seconds=options.seconds,
+        is_trying=options.try_fix,
+        allow_list=Path(options.allow) if options.allow is not None else None,
         program=program(project),
     )
-
-
-def _opened(rows: list[report.Row], runtime: Runtime) -> list[report.Row]:
-    """The rows without those of files that a package does not open beside this torch, since they
-    are for another torch or another CUDA."""
-    torch = runtime.torch
-    if torch is None:
-        return rows
-    groups = families([row.path for row in rows])
-    others = {path for family in groups for path in family.others(torch)}
-    others |= of_other_cudas([row.path for row in rows], torch)
-    return [row for row in rows if row.path not in others]
+    return examine.examine(request, probe_runtime(_torch(options.torch), project=project))
 
 
 def _torch(place_or_version: str | None) -> TorchInstall | None:
@@ -320,67 +322,3 @@ def _torch(place_or_version: str | None) -> TorchInstall | None:
         )
     is_full = place_or_version.count(".") > 1
     return release(place_or_version if is_full else f"{place_or_version}.0", minor)
-
-
-def _budget(files: int) -> Budget:
-    more = max(0, files - _EXTENSIONS)
-    return Budget(_MAX_LOOKUPS, seconds=_SECONDS + _SECONDS_OF_EACH_MORE * more)
-
-
-class _Choice:
-    """Which of the files that were read are judged."""
-
-    def __init__(self, names: Sequence[str], distributions: Sequence[packages.Package]) -> None:
-        self._names = names
-        self._of_torch = {normal(one.name) for one in distributions if one.is_of_torch}
-
-    def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
-        """Whether to judge a file: one that needs torch or CUDA, or of a package that requires
-        torch, a damaged or too large one or one for another system. If the user names
-        anything, also a file that is named by its path, a single file, and files with problems
-        or for another platform."""
-        is_damaged = not binary.is_read_whole
-        is_unfit = is_damaged or _is_of_another_system(binary, runtime)
-        if needs_torch_or_cuda(binary) or (is_unfit and self._is_of_torch(binary.path)):
-            return True
-        is_alien = is_damaged or binary.platform not in (None, runtime.platform)
-        is_named = str(binary.path) in self._names or is_only_one or is_alien
-        return bool(self._names) and is_named
-
-    def _is_of_torch(self, path: Path) -> bool:
-        owner = find_owner(path)
-        return owner is not None and normal(owner.name) in self._of_torch
-
-
-def _is_of_another_system(binary: BinaryRecord, runtime: Runtime) -> bool:
-    """Whether a file has the format of another operating system, or is a Python module for
-    another processor."""
-    if binary.platform in (None, runtime.platform):
-        return False
-    is_module = re.search(r"\.(cpython-|abi3t?[.-])", binary.path.name) is not None
-    return is_module or not str(binary.platform).startswith(f"{runtime.system}-")
-
-
-def _judge(
-    files: list[Path], runtime: Runtime, choice: _Choice, budget: Budget
-) -> Iterator[Verdict]:
-    """The verdicts on the files that are chosen."""
-    for number, path in enumerate(files, 1):
-        _show_progress(number, len(files))
-        try:
-            budget.check_time()
-        except BudgetSpentError as error:
-            yield cannot_be_told(unread(path), str(error))
-            continue
-        binary = read_binary(path)
-        if not choice.takes(binary, runtime, is_only_one=len(files) == 1):
-            continue
-        # The version of our package does not matter for binaries of other packages.
-        facts = runtime if ours(binary, runtime) else runtime._replace(package_version="")
-        yield judge_file(binary, facts, budget=budget)
-
-
-def _show_progress(number: int, count: int) -> None:
-    if sys.stderr.isatty() and (number % 20 == 0 or number == count):
-        end = "\n" if number == count else "\r"
-        print(f"looked at {number} of {count} files", end=end, file=sys.stderr, flush=True)

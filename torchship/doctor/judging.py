@@ -11,7 +11,8 @@ from ..judge.fixes import ours
 from ..judge.gathering import gather
 from ..judge.judgement import cannot_be_told, judge
 from ..judge.records import BinaryRecord, Runtime, Verdict
-from . import native_imports, owner, requirements, siblings, torch_loading
+from . import requirements, siblings, torch_loading
+from .environment import owner
 
 
 def judge_file(
@@ -68,12 +69,8 @@ def _judge_one(
     gathered = gather(binary, runtime, budget, opened=opened)
     facts = gathered.runtime
     key = str(binary.path)
-    if key in facts.link_faults and not ours(binary, runtime):
-        if gathered.missing_libraries:
-            binary = requirements.look_around(binary, gathered.missing_libraries, runtime, budget)
-        absent = native_imports.absent_imports(binary, runtime.torch)
-        symbols = {**facts.missing_symbols, key: (*facts.missing_symbols[key], *absent)}
-        facts = facts._replace(missing_symbols=symbols)
+    if key in facts.link_faults and not ours(binary, runtime) and gathered.missing_libraries:
+        binary = requirements.look_around(binary, gathered.missing_libraries, runtime, budget)
     return judge(binary, facts), gathered.siblings
 
 

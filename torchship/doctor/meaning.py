@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes
+from ..judge import codes, messages
 from ..judge.binary import is_symbol_of_torch, symbol_flavour
 from ..judge.codes import Code
 from ..judge.cures import quoted
@@ -22,11 +22,14 @@ from ..judge.project import Record
 from ..judge.records import NOWHERE, TorchInstall, dotted
 from ..judge.rules import CODES
 from ..judge.text import is_file, list_names, printable, read_table
-from . import messages, pythons
+from . import pythons
 from .demangle import qualified_name
-from .owner import find_owner
+from .environment.owner import find_owner
 from .targets import files_named
 
+#: A path, or a library, of Windows or macOS.
+_OF_OTHER_SYSTEM = re.compile(r"\b[A-Za-z]:\\|\.dll\b|\.pyd\b|\.dylib\b")
+_IN_PACKAGES = re.compile(r"(/[^\s'\":,()]{1,1000}/(?:site|dist)-packages)/")
 _MEANINGS = "meanings.json"
 _MAX_SHOWN = 300
 _WIDTH = 100
@@ -112,6 +115,18 @@ def diagnose(content: str, torch: TorchInstall | None) -> Diagnosis:
         other_python=next(_pythons_elsewhere((line, *reversed(lines))), ""),
         packages=tuple(_packages_blamed(line, lines)),
     )
+
+
+def is_of_here(content: str) -> bool:
+    """Whether a message can be about this machine: no other system's, and no path in it lies in
+    packages that are not here."""
+    for line in messages.lines_of(content):
+        if _OF_OTHER_SYSTEM.search(line):
+            return False
+        for match in _IN_PACKAGES.finditer(line):
+            if not os.path.isdir(match[1]):  # noqa: PTH112  # Path.is_dir raises
+                return False
+    return True
 
 
 def _pythons_elsewhere(lines: Iterable[str]) -> Iterator[str]:
@@ -256,4 +271,5 @@ def existing_file(diagnosis: Diagnosis) -> Path | None:
     if os.sep in diagnosis.file:
         path = Path(diagnosis.file)
         return path if is_file(path) else None
-    return next(iter(files_named(diagnosis.file)), None) if diagnosis.file else None
+    named = files_named(diagnosis.file) if diagnosis.file else []
+    return next((path for path in named if is_file(path)), None)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..judge import codes, cures, fixes
 from ..judge.binary import read_binary
-from ..judge.project import Record
-from ..judge.python_tags import fits_python
 from ..judge.records import (
     NOTE,
     NOWHERE,
@@ -24,136 +21,46 @@ from ..judge.records import (
     parse_version,
 )
 from ..judge.rules.cuda import runs_on
-from ..judge.text import is_file, list_names, printable, read_regular, some
+from ..judge.text import is_file, printable, some
+from .environment.built_for import has_sdist, torch_requirements
+from .environment.installed import Distribution, hidden_copies
+from .environment.metadata import has_list, listed_files, wheel_tags
+from .environment.owner import distributions, find_owner, is_shared_object_name
+from .environment.standards import Python, fits_python, normal
 from .families import families
-from .import_faults import find_other_cuda, find_shadow
-from .needed_modules import broken_requirements, finding_of
-from .owner import (
-    SITE_NAMES,
-    distributions,
-    find_owner,
-    has_sdist,
-    is_shared_object_name,
-    metadata_lines,
-    normal,
-    torch_requirements,
-)
-from .report import CANNOT_BE_TOLD, FAILS, Row, notice
-from .wheel_tags import wheel_tags
+from .known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
+from .rows import CANNOT_BE_TOLD, FAILS, Row, notice
 
-_MAX_RECORD = 8 << 20
-_MAX_FILES = 50_000
 _MAX_MODULES = 20
-_MAX_PACKAGES = 10_000
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".c++", ".hip", ".metal")
 
-#: Packages that cannot be imported without their binaries, each with the start of a file's name.
-_NEEDS = {
-    "bitsandbytes": "libbitsandbytes",
-    "causal-conv1d": "causal_conv1d_cuda",
-    "flash-attn": "flash_attn_2_cuda",
-    "mamba-ssm": "selective_scan_cuda",
-    "torch-cluster": "_version_",
-    "torch-scatter": "_version_",
-    "torch-sparse": "_version_",
-    "torch-spline-conv": "_version_",
-    "vllm": "_C",
-}
-#: Packages of which a part works without their binaries.
-_CAN_DO_WITHOUT = {
-    "apex": "amp_C",
-    "detectron2": "_C",
-    "mmcv": "_ext",
-    "natten": "libnatten",
-    "pytorch3d": "_C",
-    "torchao": "_C",
-    "torchvision": "_C",
-    "xformers": "_C",
-}
-#: What packages that go on without their binaries say then.
-_FALLS_BACK = {
-    "apex": "it says nothing and uses PyTorch's functions",
-    "natten": "it says nothing and uses slower code",
-    "torchao": "it logs `Skipping import of cpp extensions` and uses slower code",
-    "xformers": "it warns `xFormers can't load C++/CUDA extensions` and loses its attention",
-}
-#: Packages that compile their code at first use, whatever their files are.
-_COMPILES = ("deepspeed", "flashinfer-python", "gsplat", "nvdiffrast")
 _FIRST_TORCH_FOR_NUMPY_2 = (2, 3)
+#: What is told from files even of a package that imports: it is about what it does later.
+OF_LATER: frozenset[codes.Code] = frozenset(
+    {
+        codes.NO_FILE_FOR_CUDA,
+        codes.NO_FILE_FOR_TORCH,
+        codes.NUMPY_1_TORCH,
+        codes.TORCH_LACKS_GPU,
+    }
+)
 
 
-class Package(Record, kw_only=True):
-    """An installed distribution."""
-
-    name: str
-    version: str
-    place: Path  #: its metadata
-    is_of_torch: bool  #: whether it requires torch, or is known to have code for it
-
-    @property
-    def site(self) -> Path:
-        return self.place.parent
+def is_of_torch(package: Distribution) -> bool:
+    """Whether a distribution requires torch, or is known to have code for it."""
+    is_known = normal(package.name) in {*NEEDS, *CAN_DO_WITHOUT, *COMPILES}
+    return is_known or bool(torch_requirements(package.core))
 
 
-def installed(sites: Iterable[Path]) -> Iterator[Package]:
-    """The distributions of site folders, each name once, as Python finds them."""
-    seen: set[str] = set()
-    for site in sites:
-        names = [name for name in list_names(site) if name.endswith((".dist-info", ".egg-info"))]
-        for place in (site / name for name in names[:_MAX_PACKAGES]):
-            if _is_of_source_folder(place):
-                continue
-            package = _read(place)
-            if package is not None and normal(package.name) not in seen:
-                seen.add(normal(package.name))
-                yield package
-
-
-def _is_of_source_folder(place: Path) -> bool:
-    """Whether metadata lies in a source folder, where a build left it."""
-    is_egg = place.suffix == ".egg-info"
-    return (
-        is_egg
-        and place.parent.name not in SITE_NAMES
-        and not is_file(place / "installed-files.txt")
-    )
-
-
-def _read(place: Path) -> Package | None:
-    try:
-        lines = metadata_lines(place)
-    except OSError:
-        return None
-    fields: dict[str, str] = {}
-    for line in lines:
-        key, _, value = line.partition(": ")
-        fields.setdefault(key, printable(value[:200]))
-    if "Name" not in fields:
-        return None
-    name = fields["Name"]
-    is_known = normal(name) in {*_NEEDS, *_CAN_DO_WITHOUT, *_COMPILES}
-    return Package(
-        name=name,
-        version=fields.get("Version", ""),
-        place=place,
-        is_of_torch=is_known or bool(torch_requirements(place)),
-    )
-
-
-def files_of(package: Package) -> list[str]:
+def files_of(package: Distribution) -> list[str]:
     """The names in the list of files of a distribution; without one, its shared objects."""
-    for name in ("RECORD", "installed-files.txt"):
-        try:
-            content = read_regular(package.place / name, _MAX_RECORD).decode("utf-8", "replace")
-        except OSError:
-            continue
-        names = (line.partition(",")[0].strip('"') for line in content.splitlines())
-        return list(islice(names, _MAX_FILES))
+    if has_list(package.place):
+        return [file.name for file in listed_files(package.place)]
     return [str(file) for file in distributions(package.site).get(package.place, [])]
 
 
 def notices(
-    packages: Sequence[Package], names: Sequence[str], rows: Sequence[Row], runtime: Runtime
+    packages: Sequence[Distribution], names: Sequence[str], rows: Sequence[Row], runtime: Runtime
 ) -> Iterator[Row]:
     """What is to be said of packages: of those that are named, or of all that have to do with
     torch. `rows` are the verdicts on their binaries."""
@@ -162,7 +69,7 @@ def notices(
     for package in packages:
         name = normal(package.name)
         has_to_do_with_torch = (
-            package.is_of_torch or name in with_extensions or _has_families(package)
+            is_of_torch(package) or name in with_extensions or _has_families(package)
         )
         if not (name in chosen if chosen else has_to_do_with_torch):
             continue
@@ -173,8 +80,22 @@ def notices(
         yield from _about_torch(packages, runtime)
 
 
+def hidden_notices(sites: Sequence[Path], names: Sequence[str]) -> Iterator[Row]:
+    """What is to be said of copies that Python never imports; `sites` as on its path."""
+    chosen = {normal(name) for name in names}
+    for hidden in hidden_copies(sites):
+        copy, used = hidden.copy, hidden.used
+        name = normal(copy.name)
+        has_to_do_with_torch = is_of_torch(copy) or is_of_torch(used)
+        if name == "torch" or not (name in chosen if chosen else has_to_do_with_torch):
+            continue
+        why = f"Python takes {used.version} in {used.site}, so this copy was not judged"
+        finding = _note(copy, codes.HIDDEN_COPY, printable(why))
+        yield notice(finding, copy.place, package=copy.name, version=copy.version)
+
+
 def _about(
-    package: Package, rows: Sequence[Row], runtime: Runtime, *, is_named: bool
+    package: Distribution, rows: Sequence[Row], runtime: Runtime, *, is_named: bool
 ) -> Finding | None:
     """The remark on a package, or the fault that its files show."""
     own = [row for row in rows if normal(row.package or "") == normal(package.name)]
@@ -182,18 +103,14 @@ def _about(
     objects = [name for name in files if is_shared_object_name(name)]
     return (
         _other_python(package, objects, runtime, has_rows=bool(own))
-        or _hidden(package, objects, runtime)
-        or _requirement_broken(package, objects, runtime)
-        or find_other_cuda(package.site, files, objects, runtime)
-        or _no_file_for_torch(package, runtime)
-        or _no_file_for_cuda(package, objects, runtime.torch)
+        or no_file(package, runtime)
         or _without_its_binaries(package, objects, runtime)
         or _falls_back(package, own)
         or _without_any(package, files, objects, is_named=is_named)
     )
 
 
-def _note(package: Package, code: codes.Code, why: str, *, status: str = NOTE) -> Finding:
+def _note(package: Distribution, code: codes.Code, why: str, *, status: str = NOTE) -> Finding:
     return Finding(
         dimension="package",
         status=status,
@@ -205,11 +122,11 @@ def _note(package: Package, code: codes.Code, why: str, *, status: str = NOTE) -
 
 
 def _other_python(
-    package: Package, objects: Sequence[str], runtime: Runtime, *, has_rows: bool
+    package: Distribution, objects: Sequence[str], runtime: Runtime, *, has_rows: bool
 ) -> Finding | None:
     """Is its wheel for another Python? Rows on its binaries say it better."""
     tags = wheel_tags(package.place)
-    if has_rows or not tags or any(fits_python(tag, runtime.python) for tag in tags):
+    if has_rows or not tags or any(fits_python(tag, Python.of(runtime)) for tag in tags):
         return None
     why = f"its wheel is for {some(tags)}, not for Python {dotted(runtime.python[:2])}"
     module = _module_without_a_tag(package, objects)
@@ -220,7 +137,7 @@ def _other_python(
     return finding._replace(fix=fixes.put_back(module, runtime))
 
 
-def _module_without_a_tag(package: Package, objects: Sequence[str]) -> BinaryRecord | None:
+def _module_without_a_tag(package: Distribution, objects: Sequence[str]) -> BinaryRecord | None:
     """A module for Python whose file does not say for which: it imports it, whichever it is."""
     for name in [name for name in objects if Path(name).name.count(".") == 1][:_MAX_MODULES]:
         binary = read_binary(package.site / name, light=True)
@@ -229,41 +146,19 @@ def _module_without_a_tag(package: Package, objects: Sequence[str]) -> BinaryRec
     return None
 
 
-def _hidden(package: Package, objects: Sequence[str], runtime: Runtime) -> Finding | None:
-    return find_shadow(
-        package.name,
-        site=package.site,
-        objects=objects,
-        tops=_top_folders(package, objects),
-        runtime=runtime,
-    )
-
-
-def _requirement_broken(
-    package: Package, objects: Sequence[str], runtime: Runtime
-) -> Finding | None:
-    """Is something missing without which the import of a package with binaries surely fails?"""
-    if runtime.torch is None or runtime.torch.root == NOWHERE:
-        return None
-    for top in _top_folders(package, objects):
-        broken = [*broken_requirements(top, package.place, runtime)]
-        if broken:
-            return finding_of(f"import {top}", broken, runtime)
-    return None
-
-
-def _top_folders(package: Package, objects: Sequence[str]) -> list[str]:
-    """The Python packages of a distribution that hold its binaries."""
-    tops = {name.partition("/")[0] for name in objects if "/" in name and name[0] not in "./"}
-    return [top for top in sorted(tops) if top.isidentifier()]
-
-
-def _has_families(package: Package) -> bool:
+def _has_families(package: Distribution) -> bool:
     """Whether it has files for several torches."""
     return bool(families(distributions(package.site).get(package.place, [])))
 
 
-def _no_file_for_torch(package: Package, runtime: Runtime) -> Finding | None:
+def no_file(package: Distribution, runtime: Runtime) -> Finding | None:
+    """Has a package no file for this torch, or for its CUDA, where it has one for others?"""
+    objects = [name for name in files_of(package) if is_shared_object_name(name)]
+    by_torch = _no_file_for_torch(package, runtime)
+    return by_torch or _no_file_for_cuda(package, objects, runtime.torch)
+
+
+def _no_file_for_torch(package: Distribution, runtime: Runtime) -> Finding | None:
     """Does it open a file that is named after the version of torch, and has none for this one?"""
     files = distributions(package.site).get(package.place, [])
     torch = runtime.torch
@@ -286,7 +181,7 @@ def _no_file_for_torch(package: Package, runtime: Runtime) -> Finding | None:
 
 
 def _no_file_for_cuda(
-    package: Package, objects: Sequence[str], torch: TorchInstall | None
+    package: Distribution, objects: Sequence[str], torch: TorchInstall | None
 ) -> Finding | None:
     """Does it take one of several files by torch's CUDA, and is there none for this one?"""
     matches = [re.fullmatch(r"(?:.*/)?(\w+_cuda)(\d{2,3})\.so", name) for name in objects]
@@ -316,16 +211,16 @@ def _no_file_for_cuda(
 
 
 def _without_its_binaries(
-    package: Package, objects: Sequence[str], runtime: Runtime
+    package: Distribution, objects: Sequence[str], runtime: Runtime
 ) -> Finding | None:
     name = normal(package.name)
-    start = _NEEDS.get(name) or _CAN_DO_WITHOUT.get(name)
+    start = NEEDS.get(name) or CAN_DO_WITHOUT.get(name)
     if start is None or any(Path(file).name.startswith(start) for file in objects):
         return None
-    if name in _FALLS_BACK:
-        why = f"it was installed without its binaries ({start}*.so): {_FALLS_BACK[name]}"
+    if name in FALLS_BACK:
+        why = f"it was installed without its binaries ({start}*.so): {FALLS_BACK[name]}"
         return _note(package, codes.FALLS_BACK, why)
-    is_needed = name in _NEEDS
+    is_needed = name in NEEDS
     what = "its import" if is_needed else "what needs them"
     finding = _note(
         package,
@@ -333,10 +228,10 @@ def _without_its_binaries(
         f"it was installed without its binaries ({start}*.so), so {what} fails",
         status=REJECTED if is_needed else NOTE,
     )
-    return finding._replace(fix=_get_its_binaries(package, runtime))
+    return finding._replace(fix=get_its_binaries(package, runtime))
 
 
-def _get_its_binaries(package: Package, runtime: Runtime) -> cures.Cure:
+def get_its_binaries(package: Distribution, runtime: Runtime) -> cures.Cure:
     """Install a wheel, or compile the package if its published sources need only torch."""
     words = f"install a wheel of {package.name} for this torch and CUDA, or compile it"
     if not has_sdist(package.name) or "+" in package.version:
@@ -347,8 +242,8 @@ def _get_its_binaries(package: Package, runtime: Runtime) -> cures.Cure:
     return cures.command_in_words(cures.COMPILE_PACKAGE, f"{words}: {{command}}", command)
 
 
-def _falls_back(package: Package, own: Sequence[Row]) -> Finding | None:
-    words = _FALLS_BACK.get(normal(package.name))
+def _falls_back(package: Distribution, own: Sequence[Row]) -> Finding | None:
+    words = FALLS_BACK.get(normal(package.name))
     refused = [row for row in own if row.state in (FAILS, CANNOT_BE_TOLD)]
     if words is None or not refused:
         return None
@@ -357,11 +252,11 @@ def _falls_back(package: Package, own: Sequence[Row]) -> Finding | None:
 
 
 def _without_any(
-    package: Package, files: Sequence[str], objects: Sequence[str], *, is_named: bool
+    package: Distribution, files: Sequence[str], objects: Sequence[str], *, is_named: bool
 ) -> Finding | None:
     """What a package without shared objects is."""
     sources = [name for name in files if name.endswith(_SOURCES)]
-    if normal(package.name) in _COMPILES or (sources and not objects and package.is_of_torch):
+    if normal(package.name) in COMPILES or (sources and not objects and is_of_torch(package)):
         what = f"{len(sources)} sources in C++ or CUDA" if sources else "its code"
         why = f"it compiles {what} at first use, with the compiler and nvcc that it finds then"
         return _note(package, codes.COMPILES_AT_FIRST_USE, why)
@@ -376,7 +271,7 @@ def _without_any(
     return _note(package, codes.PURE_PYTHON, "it holds Python files alone, which fit any torch")
 
 
-def _about_torch(packages: Sequence[Package], runtime: Runtime) -> Iterator[Row]:
+def _about_torch(packages: Sequence[Distribution], runtime: Runtime) -> Iterator[Row]:
     torch = runtime.torch
     if torch is None or torch.root == NOWHERE:
         return
@@ -386,7 +281,9 @@ def _about_torch(packages: Sequence[Package], runtime: Runtime) -> Iterator[Row]
             yield notice(finding, torch.root, package="torch", version=torch.version)
 
 
-def _numpy_of_torch(torch: TorchInstall, numpy: Package | None, runtime: Runtime) -> Finding | None:
+def _numpy_of_torch(
+    torch: TorchInstall, numpy: Distribution | None, runtime: Runtime
+) -> Finding | None:
     version = parse_version(numpy.version) if numpy else None
     if version is None or version[0] < 2 or torch.version_tuple >= _FIRST_TORCH_FOR_NUMPY_2:
         return None

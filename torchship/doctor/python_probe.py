@@ -15,76 +15,6 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
-#: The modules of the standard library that a build of Python can lack, each with the module in C
-#: without which its import fails; "" if it needs none. Distributions keep some in other packages.
-OPTIONAL_MODULES = {
-    "_bz2": "",
-    "_crypt": "",
-    "_ctypes": "",
-    "_curses": "",
-    "_curses_panel": "",
-    "_dbm": "",
-    "_gdbm": "",
-    "_hashlib": "",
-    "_lzma": "",
-    "_multiprocessing": "",
-    "_posixshmem": "",
-    "_sqlite3": "",
-    "_ssl": "",
-    "_tkinter": "",
-    "_uuid": "",
-    "_zstd": "",
-    "bz2": "_bz2",
-    "compression.zstd": "_zstd",
-    "crypt": "_crypt",
-    "ctypes": "_ctypes",
-    "curses": "_curses",
-    "curses.panel": "_curses_panel",
-    "dbm.gnu": "_gdbm",
-    "dbm.ndbm": "_dbm",
-    "ensurepip": "",
-    "gzip": "zlib",
-    "idlelib": "_tkinter",
-    "lzma": "_lzma",
-    "multiprocessing.shared_memory": "_posixshmem",
-    "nis": "",
-    "ossaudiodev": "",
-    "pyexpat": "",
-    "readline": "",
-    "spwd": "",
-    "sqlite3": "_sqlite3",
-    "ssl": "_ssl",
-    "tkinter": "_tkinter",
-    "turtle": "_tkinter",
-    "venv": "",
-    "xml.parsers.expat": "pyexpat",
-    "zlib": "",
-}
-
-
-def missing_modules() -> list[str]:
-    """The optional modules of the standard library that this Python does not import.
-
-    A module that its version of Python never has is not among them.
-    """
-    # Older Pythons than 3.10 do not tell their modules, and are older than Zstandard's.
-    older = {name.partition(".")[0] for name in OPTIONAL_MODULES if "zstd" not in name}
-    of_version = getattr(sys, "stdlib_module_names", older)
-    return [
-        name
-        for name, part in OPTIONAL_MODULES.items()
-        if name.partition(".")[0] in of_version
-        and not (is_found(name.partition(".")[0]) and (not part or is_found(part)))
-    ]
-
-
-def is_found(module: str) -> bool:
-    """Whether a module without a dot in its name is found; nothing is imported."""
-    try:
-        return find_spec(module) is not None
-    except Exception:  # hooks of editable packages may raise anything
-        return True
-
 
 def search_path() -> list[str]:
     """What `sys.path` is without `-I`, but for the folder of the script.
@@ -175,7 +105,7 @@ def facts() -> dict[str, object]:
         "libc": libc(),
         "libstdcxx": libstdcxx(),
         "torch": origin_of_torch(path),
-        "missing_modules": missing_modules(),
+        "library": sorted(getattr(sys, "stdlib_module_names", ())),
     }
 
 

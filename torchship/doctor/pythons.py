@@ -6,17 +6,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..judge import interpreter
 from ..judge.text import printable
-from . import python_probe
 
 #: Where a prefix has its interpreter.
 _IN_PREFIX = ("bin/python", "bin/python3", "python.exe", "Scripts/python.exe")
@@ -31,18 +28,6 @@ class InterpreterError(LookupError):
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
-
-
-def missing_modules() -> tuple[str, ...]:
-    """The modules of the standard library that the judged Python lacks."""
-    judged = interpreter.judged()
-    return judged.missing_modules if judged else _missing_here(tuple(sys.path))
-
-
-@cache
-def _missing_here(_path: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that the Python of the doctor lacks while `sys.path` is this one."""
-    return tuple(python_probe.missing_modules())
 
 
 def ask(python: str) -> interpreter.Interpreter:
@@ -143,7 +128,7 @@ def _interpreter(facts: Mapping[str, Any]) -> interpreter.Interpreter:
         libc=None if facts["libc"] is None else printable(str(facts["libc"])),
         libstdcxx=None if libstdcxx is None else Path(str(libstdcxx)),
         torch=None if torch is None else Path(str(torch)).parent,
-        missing_modules=tuple(printable(str(name)) for name in facts["missing_modules"]),
+        library=tuple(printable(str(name)) for name in facts["library"][:_MAX_ENTRIES]),
     )
 
 

@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 from ..judge import codes, interpreter, render
 from ..judge.project import Record
-from ..judge.records import NOTE, NOWHERE, UNKNOWN, Finding, Runtime, TorchInstall, Verdict, dotted
+from ..judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
 from ..judge.rules import CODES
 from ..judge.text import printable
+from .looking.seen import Looked, Seen
 from .meaning import Diagnosis, meaning_of
-from .owner import find_owner
+from .rows import CANNOT_BE_TOLD, FAILS, NOTHING_FOUND, REMARK, STATES, WORKS, Row
 
-WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
-STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}
-
-
-class Row(Record, kw_only=True):
-    """What the report says of one shared object, package or folder."""
-
-    path: Path
-    state: str
-    summary: str  #: one sentence
-    finding: Finding | None = None  #: the cause, or the remark
-    package: str | None = None
-    version: str | None = None
-    allowed: str | None = None  #: the reason for which the allow-list lets it fail
-
-    @property
-    def code(self) -> str:
-        return (self.finding and self.finding.code) or ""
-
-    @property
-    def name(self) -> str:
-        """The package with its version, such as `torchvision 0.24.1`."""
-        return f"{self.package} {self.version or ''}".strip() if self.package else "(no package)"
-
-    @property
-    def is_failure(self) -> bool:
-        return self.state == FAILS and self.allowed is None
+#: Of what an import printed, in JSON.
+_MAX_OUTPUT = 4000
 
 
 class Report(Record, kw_only=True):
@@ -53,6 +28,8 @@ class Report(Record, kw_only=True):
     files: int  #: that were looked at
     seconds: float
     program: str = "torch-doctor"  #: how the doctor was called
+    looked: Looked | None = None  #: what was seen, if packages were imported
+    is_looking: bool = False  #: whether packages were imported
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -60,41 +37,11 @@ class Report(Record, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        return int(any(row.is_failure for row in self.rows))
-
-
-def row_of_verdict(verdict: Verdict, runtime: Runtime) -> Row:
-    """The row of a judged shared object."""
-    owner = verdict.binary.owner
-    if owner is None:  # the binaries of the project, and unread files, come without one
-        owner = find_owner(
-            verdict.binary.path, [runtime.torch.root.parent] if runtime.torch else []
-        )
-    cause = verdict.cause
-    state = WORKS if verdict.accepted else FAILS if verdict.rejection else CANNOT_BE_TOLD
-    return Row(
-        path=verdict.binary.path,
-        state=state,
-        summary=cause.why if cause else render.summary(verdict),
-        finding=cause,
-        package=owner.name if owner else None,
-        version=owner.version if owner else None,
-    )
-
-
-def notice(
-    finding: Finding, path: Path, *, package: str | None = None, version: str | None = None
-) -> Row:
-    """The row of a finding on something else than a shared object."""
-    state = {NOTE: REMARK, UNKNOWN: CANNOT_BE_TOLD}.get(finding.status, FAILS)
-    return Row(
-        path=path,
-        state=state,
-        summary=finding.why,
-        finding=finding,
-        package=package,
-        version=version,
-    )
+        """1 if something fails, 2 if an import did not end and nothing else fails, else 0."""
+        if any(row.is_failure for row in self.rows):
+            return 1
+        late = (row.code == codes.IMPORT_DOES_NOT_END and row.allowed is None for row in self.rows)
+        return 2 if any(late) else 0
 
 
 def heading(report: Report) -> list[str]:
@@ -113,13 +60,21 @@ def heading(report: Report) -> list[str]:
         for other in report.other_torches
     ]
     prefix = render.shorten_home(interpreter.prefixes()[0])
-    lines.append(f"Python {dotted(report.runtime.python)}; $PREFIX is {prefix}")
+    python = render.shorten(interpreter.executable())
+    lines.append(f"Python {dotted(report.runtime.python)}, {python}; $PREFIX is {prefix}")
     noun = "file" if report.files == 1 else "files"
-    lines.append(f"{report.files} {noun} looked at in {report.seconds:.1f} s")
+    did = f"{report.files} {noun} read"
+    if report.looked is not None:
+        count = len(report.looked.packages)
+        did = f"torch and {count} package{'s' * (count != 1)} imported, {did}"
+    lines.append(f"{did} in {report.seconds:.1f} s")
+    if report.looked is None:
+        lines.append("nothing was imported: what follows is what reading finds, and no import")
     return lines
 
 
-def print_text(report: Report) -> None:
+def print_rows(report: Report) -> None:
+    """A row for each extension and remark, and then each fix."""
     print("\n".join(heading(report)) + "\n")
     if not report.rows:
         print("no torch extension was found")
@@ -144,7 +99,11 @@ def _file(row: Row) -> str:
 
 
 def _state(row: Row) -> str:
-    return "allowed" if row.allowed is not None else STATES[row.state]
+    if row.allowed is not None:
+        return "allowed"
+    if row.state == WORKS and row.decided_by == "reading":
+        return NOTHING_FOUND
+    return STATES[row.state]
 
 
 def _mended(report: Report) -> Iterator[Row]:
@@ -157,12 +116,14 @@ def _mended(report: Report) -> Iterator[Row]:
 
 
 def summary(report: Report) -> str:
-    """The last line: how many extensions work, do not work, and cannot be told."""
-    states = [row.state for row in report.extensions]
-    count = len(states)
-    noun = f"{count} torch extension{'s' * (count != 1)}"
+    """The last line: how many rows work, do not work, and cannot be told."""
+    judged = [row for row in report.rows if row.state != REMARK]
+    states = [row.state for row in judged]
+    packages = len({row.name for row in judged})
+    works = "working" if report.is_looking else "nothing found by reading"
     line = (
-        f"{noun}: working: {states.count(WORKS)}, not working: {states.count(FAILS)}, "
+        f"{packages} package{'s' * (packages != 1)}, {len(judged)} part{'s' * (len(judged) != 1)}: "
+        f"{works}: {states.count(WORKS)}, not working: {states.count(FAILS)}, "
         f"cannot be told: {states.count(CANNOT_BE_TOLD)}"
     )
     allowed = sum(row.allowed is not None for row in report.rows)
@@ -193,10 +154,31 @@ def _json_of(row: Row) -> dict[str, object]:
         "code": row.code or None,
         "cause": row.finding,
         "allowed": row.allowed,
+        "decided_by": row.decided_by,
+        "mends": row.mends,
+        "seen": _json_of_seen(row.seen) if row.seen is not None else None,
+        "read": row.read,
     }
 
 
-def print_json_of_message(diagnosis: Diagnosis, report: Report | None) -> None:
+def _json_of_seen(seen: Seen) -> dict[str, object]:
+    return {
+        "what": seen.what,
+        "outcome": seen.outcome,
+        "seconds": round(seen.seconds, 2),
+        "errors": [
+            {"line": error.last_line, "frames": [frame._asdict() for frame in error.frames]}
+            for error in seen.errors
+        ],
+        "signal": seen.signal or None,
+        "frames": [frame._asdict() for frame in seen.frames],
+        "output": seen.output[-_MAX_OUTPUT:],
+    }
+
+
+def print_json_of_message(
+    diagnosis: Diagnosis, report: Report | None, reason: Finding | None = None
+) -> None:
     """The JSON of a message: what it means, and the verdicts on what it blames."""
     meaning = meaning_of(diagnosis.code)
     render.print_json(
@@ -208,6 +190,7 @@ def print_json_of_message(diagnosis: Diagnosis, report: Report | None) -> None:
         about_symbol=diagnosis.about_symbol or None,
         about_cause=diagnosis.about_cause or None,
         about_library=diagnosis.about_library or None,
+        reason=reason,
         file=diagnosis.file or None,
         other_python=diagnosis.other_python or None,
         extensions=[_json_of(row) for row in report.extensions] if report else [],
@@ -279,12 +262,3 @@ def _code_span(value: str) -> str:
     fence = "`" * (max(map(len, runs), default=0) + 1)
     padding = " " if runs else ""
     return f"{fence}{padding}{code}{padding}{fence}"
-
-
-#: How a report is printed, by the option that asks for it.
-FORMS: dict[str, Callable[[Report], None]] = {
-    "text": print_text,
-    "json": print_json,
-    "github": print_github,
-    "markdown": print_markdown,
-}

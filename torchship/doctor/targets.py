@@ -9,11 +9,13 @@ from pathlib import Path
 
 from ..judge import interpreter
 from ..judge.records import TorchInstall
-from ..judge.text import list_names, printable
-from .owner import distributions, find_owner, normal, shared_objects
+from ..judge.text import printable
+from .environment.installed import Reach, installed
+from .environment.owner import distributions, find_owner, shared_objects
+from .environment.standards import normal
 
 #: The names of torch's own packages and of the binary packages that PyPI's torch requires.
-_TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
+TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
 
 
 class UsageError(ValueError):
@@ -50,19 +52,25 @@ def find_files(names: list[str], torch: TorchInstall | None) -> Iterator[Path]:
     Raises UsageError.
     """
     sites = site_folders()
-    owned = [files for site in sites for files in distributions(site).values()]
+    reach = Reach(map(Path, filter(None, interpreter.search_path())))
+    owned = [
+        [file for file in files if reach.hiding(file) is None]
+        for site in sites
+        for files in distributions(site).values()
+    ]
+    owned = [files for files in owned if files]
     if not names:
-        yield from _installed_files(sites, owned, torch)
+        yield from _installed_files(sites, owned, torch, reach)
     for name in names:
         yield from _named_files(name, owned)
 
 
 def _installed_files(
-    sites: list[Path], owned: list[list[Path]], torch: TorchInstall | None
+    sites: list[Path], owned: list[list[Path]], torch: TorchInstall | None, reach: Reach
 ) -> Iterator[Path]:
     for files in owned:
         owner = find_owner(files[0])
-        if owner is None or not _TORCHS_OWN.fullmatch(owner.name):
+        if owner is None or not TORCHS_OWN.fullmatch(owner.name):
             yield from files
     # Files that no distribution lists: somebody copied them, or ran `setup.py install`.
     listed = {file for files in owned for file in files}
@@ -70,7 +78,8 @@ def _installed_files(
         if site.name not in ("site-packages", "dist-packages"):
             continue
         for file in shared_objects(site):
-            if file not in listed and not (torch and torch.root in file.parents):
+            is_listed = file in listed or (torch and torch.root in file.parents)
+            if not is_listed and reach.hiding(file) is None:
                 yield file
 
 
@@ -98,13 +107,7 @@ def is_installed(name: str) -> bool:
 
 def is_distribution(name: str) -> bool:
     """Whether the metadata of a distribution of this name is in the environment."""
-    start = normal(name)
-    return any(
-        normal(entry.partition("-")[0]) == start
-        for site in site_folders()
-        for entry in list_names(site)
-        if entry.endswith((".dist-info", ".egg-info"))
-    )
+    return normal(name) in installed(site_folders())
 
 
 def _named_files(name: str, owned: list[list[Path]]) -> list[Path]:

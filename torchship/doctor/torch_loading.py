@@ -31,12 +31,12 @@ from ..judge.records import (
     TorchInstall,
     Verdict,
 )
-from ..judge.text import is_file, printable, read_regular, some
+from ..judge.text import is_file, printable, some
 from ..judge.torch_probe import dist_info
-from .needed_modules import broken_requirements, finding_of
+from .environment.metadata import listed_files
 from .torch_wheels import WheelFault, absent_wheel, faults_of_wheels
 
-_MAX_RECORD = 8 << 20
+_MODULE_OF_TORCH = re.compile(r"torch/_C\.[^/]{1,200}\.so")
 _NEEDED = "a torch that can be imported"
 
 
@@ -101,50 +101,25 @@ def check_import(runtime: Runtime) -> Finding | None:
     by_linker = _check_import(torch, settings_here(), interpreter.program(), runtime.environment)
     if by_linker is None or by_linker.status == REJECTED:
         return by_linker
-    return _check_modules(torch, runtime.environment, _facts_of_markers(runtime)) or by_linker
-
-
-def _facts_of_markers(runtime: Runtime) -> tuple[str, str, tuple[int, int, int], str]:
-    """What the markers of requirements compare."""
-    return runtime.system, runtime.machine, runtime.python, runtime.implementation
+    return _check_files(torch, runtime.environment) or by_linker
 
 
 @cache
-def _check_modules(
-    torch: TorchInstall,
-    environment: Environment,
-    facts: tuple[str, str, tuple[int, int, int], str],
-) -> Finding | None:
-    """Is something missing that torch's own Python surely imports?"""
-    system, machine, python, implementation = facts
-    runtime = Runtime(
-        system=system,
-        machine=machine,
-        python=python,
-        implementation=implementation,
-        torch=torch,
-        environment=environment,
-    )
+def _check_files(torch: TorchInstall, environment: Environment) -> Finding | None:
+    """Is the module torch._C missing, which was installed?"""
     with suppress(OSError):  # a torch of which only the version is known
         for place in dist_info(torch.root, "torch", torch.version):
             gone = _module_that_is_gone(place)
             if gone:
                 return _damaged(torch, environment, gone)
-            broken = [*broken_requirements("torch", place, runtime)]
-            if broken:
-                finding = finding_of("import torch", broken, runtime)
-                return finding._replace(dimension="import torch", fault=faults.TORCH_NOT_LOADED)
     return None
 
 
 def _module_that_is_gone(place: Path) -> str:
     """The file of the module torch._C that was installed and is not there; "" if it is."""
-    record = ""
-    with suppress(OSError):
-        record = read_regular(place / "RECORD", _MAX_RECORD).decode("utf-8", "replace")
-    modules = re.findall(r"^(torch/_C\.[^,/\n]{0,200}\.so),", record, re.MULTILINE)
-    is_there = any(is_file(place.parent / module) for module in modules)
-    return "" if is_there else next(map(printable, modules), "")
+    modules = [file for file in listed_files(place) if _MODULE_OF_TORCH.fullmatch(file.name)]
+    is_there = any(is_file(file.path) for file in modules)
+    return "" if is_there or not modules else printable(modules[0].name)
 
 
 def _damaged(torch: TorchInstall, environment: Environment, gone: str) -> Finding:
@@ -230,6 +205,8 @@ def _first_fault(failure: Opening) -> str:
         return f"{printable(refusal.path)}: {refusal.why}"
     if failure.missing:
         return f"{some(failure.missing)} cannot be found"
+    if failure.forbidding:
+        return f"{printable(failure.forbidding[0])} was linked with -z nodlopen"
     if failure.versions:
         missing = failure.versions[0]
         return (

@@ -8,7 +8,6 @@ the file of the one is gone.
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
@@ -17,11 +16,10 @@ from pathlib import Path
 
 from ..judge.project import Record
 from ..judge.records import TorchInstall
-from ..judge.text import list_names, read_regular
-from ..judge.torch_probe import dist_info
+from .environment.installed import Distribution, distributions_in
+from .environment.metadata import Listed, listed_files
+from .environment.standards import Need, Python, admits, is_same_version, normal, parse_need
 
-_MAX_METADATA = 1 << 20
-_MAX_RECORD = 4 << 20
 _MAX_WHEELS = 100
 _MAX_FILES = 2000
 #: So many bytes are hashed, and of larger files nothing.
@@ -35,11 +33,6 @@ _WHEELS_OF_OTHER_NAMES = {
     "nvrtc-builtins": "cuda-nvrtc",
     "nvtoolsext": "nvtx",
 }
-_REQUIREMENT = re.compile(
-    r"Requires-Dist: *((?:nvidia|cuda)[-_.\w]*) *(?:\[([^\]]*)\])?"
-    r" *\(?==([\w.*!]+)\)? *(?:;(.*))?$",
-    re.MULTILINE,
-)
 
 
 class Pin(Record):
@@ -53,9 +46,7 @@ class Pin(Record):
         return f"{self.name}=={self.version}"
 
     def is_met_by(self, version: str) -> bool:
-        if self.version.endswith(".*"):
-            return f"{version}.".startswith(self.version.removesuffix("*"))
-        return _without_zeros(version) == _without_zeros(self.version)
+        return admits(f"=={self.version}", version)
 
 
 class WheelFault(Record, kw_only=True):
@@ -67,12 +58,11 @@ class WheelFault(Record, kw_only=True):
     files: tuple[str, ...] = ()  #: the names of the libraries that are concerned
 
 
-class _Listed(Record):
-    """A file as a RECORD lists it."""
+class _Claim(Record):
+    """A file as the RECORD of a wheel lists it."""
 
     place: Path  #: the metadata folder
-    hash: str  #: "" if the RECORD does not tell it
-    size: int | None
+    file: Listed
 
 
 def faults_of_wheels(torch: TorchInstall) -> list[WheelFault]:
@@ -82,7 +72,7 @@ def faults_of_wheels(torch: TorchInstall) -> list[WheelFault]:
     if not pins:
         return []
     installed = {name: (version, place) for name, version, place in _nvidia_wheels(site)}
-    listed = _listed_files(site, [place for _, place in installed.values()])
+    listed = _claimed_files([place for _, place in installed.values()])
     allowance = _Allowance()
     faults: list[WheelFault] = []
     for pin in pins:
@@ -95,7 +85,7 @@ def faults_of_wheels(torch: TorchInstall) -> list[WheelFault]:
             faults.append(WheelFault(pin=pin, why=why, is_file=False, files=_names(files)))
             continue
         for path in files:
-            why = _other_content(site / path, place, listed[path], allowance)
+            why = _other_content(path, place, listed[path], allowance)
             if why:
                 faults.append(WheelFault(pin=pin, why=why, is_file=True, files=_names([path])))
                 break
@@ -125,78 +115,75 @@ def _part_of(pin: Pin) -> str:
     return re.sub(r"^nvidia-|-cu\d+$", "", pin.name)
 
 
-def _is_of(place: Path, entries: Iterable[_Listed]) -> bool:
-    return any(entry.place == place for entry in entries)
+def _is_of(place: Path, claims: Iterable[_Claim]) -> bool:
+    return any(claim.place == place for claim in claims)
 
 
-def _names(paths: Iterable[str]) -> tuple[str, ...]:
-    return tuple(path.rpartition("/")[2] for path in paths)
-
-
-def _without_zeros(version: str) -> str:
-    return re.sub(r"(\.0)+$", "", version)
+def _names(paths: Iterable[Path]) -> tuple[str, ...]:
+    return tuple(path.name for path in paths)
 
 
 def _pins(torch: TorchInstall) -> Iterator[Pin]:
     """NVIDIA's wheels that torch requires, also by way of the package cuda-toolkit."""
-    root = torch.root
-    for place in dist_info(root, "torch", torch.version):
-        for name, extras, version, marker in _requirements(place):
-            if "extra" in marker:
-                continue
-            yield Pin(name, version)
-            if extras:
-                chosen = {normal_name(extra.strip()) for extra in extras.split(",")}
-                yield from _of_extras(root.parent, name, chosen)
+    variables = Python.judged().variables
+    site = torch.root.parent
+    own = next((one for one in distributions_in(site) if _is_of_torch(one, torch)), None)
+    for need in _needs(own):
+        if need.holds(variables) and (pin := _pin_of(need)):
+            yield pin
+            for below in _needs(_distribution(site, need.name) if need.extras else None):
+                of_extras = any(below.holds(variables, extra) for extra in need.extras)
+                if of_extras and (inner := _pin_of(below)):
+                    yield inner
 
 
-def _of_extras(site: Path, name: str, extras: set[str]) -> Iterator[Pin]:
-    for entry in list_names(site):
-        if normal_name(entry.partition("-")[0]) == name and entry.endswith(".dist-info"):
-            for wheel, _, version, marker in _requirements(site / entry):
-                if extras & set(re.findall(r"extra *== *[\"']([\w.-]+)", marker)):
-                    yield Pin(wheel, version)
+def _is_of_torch(one: Distribution, torch: TorchInstall) -> bool:
+    return normal(one.name) == "torch" and is_same_version(
+        one.version.partition("+")[0], torch.version.partition("+")[0]
+    )
 
 
-def _requirements(place: Path) -> Iterator[tuple[str, str, str, str]]:
-    """(name, extras, version, marker) of each pinned requirement of NVIDIA's wheels."""
-    with suppress(OSError):
-        metadata = read_regular(place / "METADATA", _MAX_METADATA).decode("utf-8", "replace")
-        head = metadata.partition("\n\n")[0]
-        for name, extras, version, marker in _REQUIREMENT.findall(head)[:_MAX_WHEELS]:
-            yield normal_name(name), extras, version, marker
+def _needs(one: Distribution | None) -> list[Need]:
+    needs = map(parse_need, one.core.needs[:_MAX_WHEELS] if one is not None else ())
+    return [need for need in needs if need is not None]
 
 
-def normal_name(name: str) -> str:
-    """The name of a distribution as all tools compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def _distribution(site: Path, name: str) -> Distribution | None:
+    return next((one for one in distributions_in(site) if normal(one.name) == name), None)
+
+
+def _pin_of(need: Need) -> Pin | None:
+    """The one version that a requirement on a wheel of NVIDIA's admits."""
+    exact = re.fullmatch(r"==([\w.*!+]+)", need.specifier)
+    is_nvidias = need.name.startswith(("nvidia", "cuda"))
+    return Pin(need.name, exact[1]) if exact and is_nvidias else None
 
 
 def _nvidia_wheels(site: Path) -> Iterator[tuple[str, str, Path]]:
     """(name, version, metadata folder) of NVIDIA's wheels in a site folder."""
-    for entry in list_names(site):
-        if entry.startswith(("nvidia", "cuda")) and entry.endswith(".dist-info"):
-            name, _, version = entry.removesuffix(".dist-info").partition("-")
-            yield normal_name(name), version, site / entry
+    for one in distributions_in(site):
+        if normal(one.name).startswith(("nvidia", "cuda")):
+            yield normal(one.name), one.version, one.place
 
 
-def _listed_files(site: Path, places: Iterable[Path]) -> dict[str, list[_Listed]]:
-    """What the RECORDs of wheels say of each shared object, by its path in the site folder."""
-    listed: dict[str, list[_Listed]] = {}
+def _claimed_files(places: Iterable[Path]) -> dict[Path, list[_Claim]]:
+    """What the RECORDs of wheels say of each shared object."""
+    claims: dict[Path, list[_Claim]] = {}
     for place in [*places][:_MAX_WHEELS]:
-        with suppress(OSError, csv.Error):
-            content = read_regular(place / "RECORD", _MAX_RECORD).decode("utf-8", "replace")
-            for row in csv.reader(content.splitlines()):
-                if len(row) >= 3 and ".so" in row[0] and len(listed) < _MAX_FILES:
-                    size = int(row[2]) if row[2].isdecimal() else None
-                    listed.setdefault(row[0], []).append(_Listed(place, row[1], size))
-    return listed
+        for file in listed_files(place, is_wanted=lambda name: ".so" in name):
+            if len(claims) < _MAX_FILES:
+                claims.setdefault(file.path, []).append(_Claim(place, file))
+    return claims
 
 
-def _other_content(path: Path, place: Path, entries: list[_Listed], allowance: _Allowance) -> str:
+def _other_content(path: Path, place: Path, claims: list[_Claim], allowance: _Allowance) -> str:
     """Why the file of a wheel is not the one that the wheel came with; "" if it is."""
-    own = next(entry for entry in entries if entry.place == place)
-    others = [e for e in entries if e.place != place and (e.hash, e.size) != (own.hash, own.size)]
+    own = next(claim.file for claim in claims if claim.place == place)
+    others = [
+        claim
+        for claim in claims
+        if claim.place != place and (claim.file.hash, claim.file.size) != (own.hash, own.size)
+    ]
     name = path.name
     wheel = place.name.removesuffix(".dist-info")
     try:
@@ -207,7 +194,7 @@ def _other_content(path: Path, place: Path, entries: list[_Listed], allowance: _
         return ""
     if size == own.size and not (others and _hash_of(path, size, allowance) not in ("", own.hash)):
         return ""
-    writer = next((entry.place for entry in others if entry.size == size), None)
+    writer = next((claim.place for claim in others if claim.file.size == size), None)
     if writer is not None:
         return f"{writer.name.removesuffix('.dist-info')} has overwritten {name} of {wheel}"
     return f"{name} has {size} bytes, and {wheel} came with {own.size}"

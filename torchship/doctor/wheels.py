@@ -6,13 +6,15 @@ import io
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.project import Record
-from ..judge.text import is_file, list_names, printable
-from .owner import is_shared_object_name, torch_requirements
+from ..judge.text import is_file, printable
+from .environment.metadata import Core, core_of, places_in
+from .environment.owner import is_shared_object_name
+from .environment.standards import Tag, tags_of_wheel
 
 _MAX_UNPACKED = 2_000_000_000
 _MAX_MEMBERS = 100_000
@@ -35,25 +37,25 @@ class WheelName(Record, kw_only=True):
 
     distribution: str
     version: str  #: with its local part, as in `2.8.3+cu12torch2.8`
-    pythons: tuple[str, ...]
-    abis: tuple[str, ...]
-    platforms: tuple[str, ...]
+    tags: frozenset[Tag]  #: the Pythons, ABIs and platforms that it is for, each combination
+    compatibility: str  #: as the name has them: `cp311-cp311-linux_x86_64`
 
     @classmethod
     def parse(cls, name: str) -> WheelName:
         """Read a name such as `theirs-1.0-cp311-cp311-linux_x86_64.whl`. Raises WheelError."""
-        parts = name.removesuffix(".whl").split("-")
-        if not name.endswith(".whl") or len(parts) not in (5, 6) or len(name) > _MAX_NAME:
+        try:
+            tags = tags_of_wheel(name)
+        except ValueError:
             raise WheelError(
                 f"{printable(name)[:200]} is not named as a wheel is: "
                 "NAME-VERSION-PYTHON-ABI-PLATFORM.whl"
-            )
+            ) from None
+        parts = name.removesuffix(".whl").split("-")
         return cls(
             distribution=printable(parts[0]),
             version=printable(parts[1]),
-            pythons=tuple(parts[-3].split(".")),
-            abis=tuple(parts[-2].split(".")),
-            platforms=tuple(parts[-1].split(".")),
+            tags=tags,
+            compatibility="-".join(parts[-3:]),
         )
 
     @property
@@ -184,13 +186,7 @@ def _unpack_member(
     return bytes_left
 
 
-def metadata_folders(root: Path) -> Iterator[Path]:
-    """The metadata folders of an unpacked wheel."""
-    for name in list_names(root):
-        if name.endswith(".dist-info") and is_file(root / name / "METADATA"):
-            yield root / name
-
-
-def requirements_on_torch(root: Path) -> list[str]:
-    """What an unpacked wheel requires of torch, such as `>=2.9`."""
-    return [pin for folder in metadata_folders(root) for pin in torch_requirements(folder)]
+def core_of_wheel(root: Path) -> Core:
+    """The metadata of an unpacked wheel; without a name if it has none."""
+    cores = (core_of(place) for place in places_in(root) if is_file(place / "METADATA"))
+    return next((core for core in cores if core is not None), Core(name="", version=""))

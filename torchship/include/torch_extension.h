@@ -67,10 +67,11 @@ constexpr auto record() {
       "\"package\": \"" TORCH_EXTENSION_TEXT(TORCH_EXTENSION_PACKAGE) "\", "
       "\"version\": \"" TORCH_EXTENSION_TEXT(TORCH_EXTENSION_VERSION) "\", "
       "\"torch_built\": \"" TORCH_VERSION "\", "
-#ifdef __aarch64__
-      "\"platform\": \"linux-aarch64\", "
-#else
+// Of another machine nothing is said here: the header of the file names it.
+#if defined(__x86_64__)
       "\"platform\": \"linux-x86_64\", "
+#elif defined(__aarch64__)
+      "\"platform\": \"linux-aarch64\", "
 #endif
 #ifdef _GLIBCXX_USE_CXX11_ABI
       "\"cxx11_abi\": " TORCH_EXTENSION_TEXT(_GLIBCXX_USE_CXX11_ABI) ", "

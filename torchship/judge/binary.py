@@ -33,7 +33,7 @@ def is_torch_symbol(name: bytes) -> bool:
     """Whether torch's libraries must provide this undefined symbol."""
     if name.startswith(_TORCH_C):
         return True
-    if not any(space in name for space in (b"2at", b"3c10", b"5torch", b"6caffe2")):
+    if not any(part in name for part in (b"2at", b"3c10", b"5torch", b"6caffe2", b"THP")):
         return False  # so that most imports of the package compile no pattern
     # Matches functions named THP..., and functions, members, type information, virtual
     # tables, guards and thunks of at::, c10::, torch:: and caffe2:: (a namespace of
@@ -65,17 +65,19 @@ def original_name(library: str) -> str:
 def symbol_flavour(name: str) -> int | None:
     """The C++11 ABI flavour of a mangled name: 1, 0, or None for a name without `std::string`.
 
-    Only flavour 1 has `std::__cxx11`; only flavour 0 has the substitution `Ss` (the old
-    `std::string`). The search for `Ss` skips identifiers, such as `DispatchKeySset`.
+    Only flavour 1 has `std::__cxx11`, and functions that return it the tag `[abi:cxx11]`; only
+    flavour 0 has the substitution `Ss` (the old `std::string`). The search for `Ss` skips
+    identifiers, such as `DispatchKeySset`.
     """
     if not name.startswith("_Z"):
         return None
-    if "7__cxx11" in name:
+    if "7__cxx11" in name or "B5cxx11" in name:
         return 1
     if "Ss" not in name:
         return None
-    # A literal such as Lj8E, the length of an identifier, or the substitution.
-    part = re.compile(r"L[a-z]n?[0-9]+E|([0-9]+)|(Ss)")
+    # Digits that are no length: a literal such as Lj8E, a substitution such as S4_, a constructor
+    # such as C2E, an array such as A8_. Then the length of an identifier, or `Ss`.
+    part = re.compile(r"L[a-z]n?[0-9]+E|[ST][0-9A-Z]*_|[CD][0-5]E|A[0-9]+_|([0-9]+)|(Ss)")
     at = 2
     while (match := part.search(name, at)) is not None:
         if match[2]:

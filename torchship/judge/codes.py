@@ -134,6 +134,11 @@ MODULE_RENAMED = Code(
     "The file does not define the module that it is named after",
     fault=faults.PACKAGE_FILES,
 )
+LIBRARY_SHADOWED = Code(
+    "TD217",
+    "A file or folder hides a module of the standard library",
+    fault=faults.PACKAGE_FILES,
+)
 
 OTHER_PLATFORM = Code(
     "TD301", "Built for another operating system or processor", is_fatal_in_cache=True
@@ -164,6 +169,7 @@ EXECUTION_FORBIDDEN = Code(
     fault=faults.PACKAGE_FILES,
     is_fatal_in_cache=True,
 )
+PROCESSOR_TOO_OLD = Code("TD310", "The processor lacks instructions that the binary uses")
 
 CUDA_TORCH_NEEDED = Code(
     "TD401",
@@ -235,6 +241,9 @@ NUMPY_1_TORCH = Code("TD705", "A torch that was built for NumPy 1, with NumPy 2"
 PACKAGE_OF_ANOTHER_PYTHON = Code("TD706", "A package for another Python is installed here")
 REQUIREMENT_NOT_MET = Code("TD707", "What the package requires is missing or has another version")
 NO_FILE_FOR_TORCH = Code("TD708", "The package has no file for this torch")
+HIDDEN_COPY = Code("TD709", "A copy of the package that Python never imports")
+WRITTEN_FOR_ANOTHER_TORCH = Code("TD710", "The package's Python was written for another torch")
+OPTIONAL_PART = Code("TD711", "A part of the package does not work here, and is optional")
 
 NVCC_MISMATCH = Code("TD801", "nvcc has another CUDA version than torch")
 NO_TOOLKIT = Code("TD802", "No CUDA toolkit was found")
@@ -249,6 +258,20 @@ BUDGET_SPENT = Code("TD901", "The check was stopped, because it takes too long")
 STALE_ALLOWANCE = Code("TD902", "An entry of the allow-list that no longer occurs")
 MESSAGE_UNKNOWN = Code("TD903", "A message that the doctor does not know")
 TOO_LARGE = Code("TD904", "The file has more names or headers than the doctor reads")
+IMPORT_DOES_NOT_END = Code("TD905", "The import did not end in time")
+REASON_NOT_KNOWN = Code("TD906", "It fails, and the reason is not known")
+
+#: What is found of an object's later life: it is loaded all the same.
+RUN_LATER: frozenset[Code] = frozenset(
+    {
+        DRIVER_TOO_OLD,
+        GPU_ARCHITECTURE,
+        NO_CUDA_KERNELS,
+        TORCH_LACKS_GPU,
+        MISCOMPILED_GPU_CODE,
+        NUMPY_1_TORCH,
+    }
+)
 
 #: The codes of this module, by their names such as `TD110`.
 ALL: dict[str, Code] = {code: code for code in globals().values() if isinstance(code, Code)}

@@ -81,6 +81,7 @@ RAISE_STANDARD = _carried_out("raise-standard", "a C++ standard older than torch
 NO_ISOLATION = _carried_out("no-isolation", "a build in an environment without this torch")
 OPEN_FILE = _carried_out("open-file", "a file or a folder that is closed to this user")
 REMOVE_CACHE = _carried_out("remove-cache", "an object that was compiled for another torch")
+REMOVE_FILE = _carried_out("remove-file", "a file that is left over, and hides the right one")
 REMOVE_LOCK = _carried_out("remove-lock", "a lock that a killed build left")
 INSTALL_PINNED = _carried_out("install-pinned", "a wheel that is not as torch's metadata pins it")
 RESTRICT_CACHE = _carried_out("restrict-cache", "a cache of builds that is open to other users")

@@ -42,16 +42,19 @@ _MAX_SYMBOLS = 1_000_000
 _MAX_SYMBOL = 1 << 16
 _USUAL_SYMBOL = 1 << 9
 _MAX_SYMBOL_TABLE = 256 << 20
+_MAX_RELOCATIONS = 64 << 20  # bytes; they are read only where no table tells the symbols
 _MAX_KEPT_NAMES = 16 << 20  # of a file's undefined symbols, or of its defined ones
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
 _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 10, 14, 15, 29
 _DT_FLAGS, _DT_FLAGS_1 = 30, 0x6FFFFFFB
+#: The place and the size of each table of relocations.
+_DT_RELOCATIONS = ((7, 8), (23, 2))
 #: Tag `_DT_VERDEF + 1` counts the version definitions, tag `_DT_VERNEED + 1` the version needs.
 _DT_GNU_HASH, _DT_VERDEF, _DT_VERNEED = 0x6FFFFEF5, 0x6FFFFFFC, 0x6FFFFFFE
 _DT_VERSYM = 0x6FFFFFF0
 _DF_STATIC_TLS = 0x10
-_DF_1_NODEFLIB, _DF_1_PIE = 0x800, 0x08000000
+_DF_1_NOOPEN, _DF_1_NODEFLIB, _DF_1_PIE = 0x40, 0x800, 0x08000000
 _ET_EXEC, _ET_DYN = 2, 3
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_TLS, _PT_GNU_STACK = 1, 2, 3, 7, 0x6474E551
 _PF_X = 1
@@ -63,6 +66,12 @@ _VER_FLG_BASE, _VER_FLG_WEAK = 1, 2
 _VERSION_HIDDEN, _FIRST_VERSION = 0x8000, 2
 _STB_LOCAL, _STB_WEAK = 0, 2
 _SHT_NOBITS, _SHT_DYNSYM = 8, 11
+_EI_OSABI = 7  # then the version of the ABI, and padding up to _EI_NIDENT
+_EI_NIDENT = 16
+_ELF_VERSION = 1
+_ABI_SYSTEM_V, _ABI_GNU = 0, 3
+#: glibc takes these versions of the GNU ABI, and of any other ABI only version 0.
+_GNU_ABI_VERSIONS = range(4)
 
 
 class ElfError(ValueError):
@@ -71,6 +80,10 @@ class ElfError(ValueError):
 
 class ElfBoundError(ElfError):
     """The file has more of something than this reader reads; it may be whole."""
+
+
+class ElfSectionError(ElfError):
+    """The section headers are damaged, which the dynamic linker does not read."""
 
 
 class VersionNeed(NamedTuple):
@@ -100,6 +113,7 @@ class Elf:
         has_runpath: whether there is a DT_RUNPATH.
         soname: DT_SONAME, "" if there is none.
         program: whether the file is an executable, which `dlopen` refuses.
+        forbids_dlopen: whether it was linked with `-z nodlopen`.
         interpreter: the dynamic linker that a program names, "" if none.
         searches_default_folders: whether the linker looks for the libraries in the folders of
             the system, too.
@@ -176,19 +190,26 @@ class Elf:
             raise ElfError("no ELF magic number")
         if head[4:6] != b"\x02\x01":
             raise ElfError("not a 64-bit little-endian ELF file")
+        if fault := header_fault(head):
+            raise ElfError(fault)
         kind, machine, _, _, phoff, shoff, *others = struct.unpack_from("<HHIQQQIHHHHHH", head, 16)
         _, _, phentsize, phnum, shentsize, shnum, shstrndx = others
         self.machine = MACHINES.get(machine, f"machine {machine}")
         self.program = kind == _ET_EXEC
         if kind not in (_ET_EXEC, _ET_DYN):
             raise ElfError(f"ELF type {kind} is not a shared object")
-        if (phnum and phentsize != 56) or (shnum and shentsize != 64):
-            raise ElfError(f"program headers of {phentsize} bytes, section headers of {shentsize}")
+        if phnum and phentsize != 56:
+            raise ElfError(f"program headers of {phentsize} bytes")
         self._range(phoff, phnum * 56, "the program header table")
         if phnum > _MAX_ENTRIES or shnum > _MAX_ENTRIES:
             raise ElfBoundError(f"{phnum} program headers and {shnum} section headers")
         segments = self.read(phoff, phnum * 56, "the program header table")
-        sections = self.read(shoff, shnum * 64, "the section header table") if shnum else b""
+        if shnum and shentsize != 64:
+            raise ElfSectionError(f"section headers of {shentsize} bytes")
+        try:
+            sections = self.read(shoff, shnum * 64, "the section header table") if shnum else b""
+        except ElfError as error:
+            raise ElfSectionError(str(error)) from None
         self._sections = list(struct.iter_unpack("<IIQQQQIIQQ", sections))
         self._names_section = shstrndx
         return self._read_segments(segments)
@@ -258,6 +279,7 @@ class Elf:
         self.has_runpath = _DT_RUNPATH in tags
         self.soname = self._name(tags[_DT_SONAME]) if _DT_SONAME in tags else ""
         self.program |= bool(tags.get(_DT_FLAGS_1, 0) & _DF_1_PIE)
+        self.forbids_dlopen = bool(tags.get(_DT_FLAGS_1, 0) & _DF_1_NOOPEN)
         self.searches_default_folders = not tags.get(_DT_FLAGS_1, 0) & _DF_1_NODEFLIB
         self.static_tls = self._tls_size if tags.get(_DT_FLAGS, 0) & _DF_STATIC_TLS else 0
         self._gnu: tuple[int, ...] | None = None
@@ -386,19 +408,40 @@ class Elf:
         raise ElfBoundError(f"over {_MAX_ENTRIES} symbols in one bucket of the hash table")
 
     def _symbol_count(self) -> int:
-        """The number of dynamic symbols: by the section header, else by a hash table, else 0."""
+        """The number of dynamic symbols: by the section header, else by a hash table, else by the
+        relocations, which name those that the dynamic linker looks up."""
         for _, kind, _, _, _, size, *_ in self._sections:
             if kind == _SHT_DYNSYM:
                 return int(size) // 24
         if _DT_HASH in self._tags:
             return self._unpack("<II", self._offset(self._tags[_DT_HASH]))[1]
+        last = max(self._buckets(), default=0)
+        if self._gnu is None or last < self._gnu[1]:
+            return self._relocated_symbols()
+        return max(symbol for symbol, _ in self._chain(last)) + 1
+
+    def _buckets(self) -> tuple[int, ...]:
+        """The first symbol of each bucket of the GNU hash table; 0 for an empty bucket."""
         if self._gnu is None:
-            return 0
-        buckets, first, _, _, _, bucket_at, _ = self._gnu
+            return ()
+        buckets, _, _, _, _, bucket_at, _ = self._gnu
         if buckets > _MAX_SYMBOLS:
             raise ElfBoundError(f"a symbol hash table of {buckets} buckets")
-        last = max(self._unpack(f"<{buckets}I", bucket_at), default=0)
-        return first if last < first else max(symbol for symbol, _ in self._chain(last)) + 1
+        return self._unpack(f"<{buckets}I", bucket_at)
+
+    def _relocated_symbols(self) -> int:
+        """One more than the highest number of a symbol that a relocation names."""
+        highest = -1
+        for place, size_tag in _DT_RELOCATIONS:
+            size = self._tags.get(size_tag, 0) // 24 * 24
+            if place not in self._tags or not size:
+                continue
+            if size > _MAX_RELOCATIONS:
+                raise ElfBoundError(f"{size} bytes of relocations, and no table of symbols")
+            entries = self.read(self._offset(self._tags[place]), size, "the relocations")
+            for _, info, _ in struct.iter_unpack("<QQq", entries):
+                highest = max(highest, info >> 32)
+        return highest + 1
 
     def symbols(self) -> Iterator[tuple[bytes, bool, bool]]:
         """(name, defined, weak) of every dynamic symbol that has a name and is not local."""
@@ -441,9 +484,10 @@ class Elf:
         """The strong undefined symbols, which the dynamic linker looks up.
 
         A GNU hash table holds the defined symbols alone, in the last part of the symbol
-        table. So of a library of 400 MB, only the first part of the table is read.
+        table. So of a library of 400 MB, only the first part of the table is read. An empty hash
+        table, of an object that exports nothing, says nothing about the symbols.
         """
-        if self._gnu is None:
+        if self._gnu is None or not any(self._buckets()):
             numbered = self._numbered_symbols()
             strong: Iterable[tuple[int, bytes]] = (
                 (n, name) for n, name, defined, weak in numbered if not (defined or weak)
@@ -560,6 +604,28 @@ class Elf:
             return False
         is_named = self.read(start + offset, len(name) + 1) == name + b"\0"
         return is_named and self._has_version(symbol, version)
+
+
+def header_fault(head: bytes) -> str:
+    """Why glibc refuses a file with this ELF header, in its own words; "" if it does not.
+
+    `head` begins with the magic number and is whole. The class, the machine and the type of the
+    file are not looked at.
+    """
+    abi, abi_version = head[_EI_OSABI], head[_EI_OSABI + 1]
+    if head[5] != 1:
+        return "ELF file data encoding not little-endian"
+    if head[6] != _ELF_VERSION:
+        return "ELF file version ident does not match current one"
+    if abi not in (_ABI_SYSTEM_V, _ABI_GNU):
+        return "ELF file OS ABI invalid"
+    if abi_version and not (abi == _ABI_GNU and abi_version in _GNU_ABI_VERSIONS):
+        return "ELF file ABI version invalid"
+    if any(head[_EI_OSABI + 2 : _EI_NIDENT]):
+        return "nonzero padding in e_ident"
+    if struct.unpack_from("<I", head, 20)[0] != _ELF_VERSION:
+        return "ELF file version does not match current one"
+    return ""
 
 
 def _endless(left: int, bound: int) -> ElfError:

@@ -622,6 +622,11 @@ def remove_folder(folder: Path) -> Cure:
     )
 
 
+def remove_file(path: Path) -> Cure:
+    """Remove a file that is left over, and hides the right one."""
+    return command_alone(cures.REMOVE_FILE, f"rm {quoted(path)}")
+
+
 def remove_lock(lock: Path) -> Cure:
     """Remove the lock of a build that is dead."""
     return command_alone(cures.REMOVE_LOCK, f"rm {quoted(lock)}")

@@ -165,10 +165,9 @@ def _of_libraries(
     """The faults, where a library that needs only what torch has is not linked with it. Raises
     BudgetSpentError."""
     for fault in faults:
-        unlinked: tuple[NotLinked, ...] = ()
+        parts: tuple[LinkFault, ...] = (fault,)
         if isinstance(fault, UndefinedSymbols):
             unlinked = _unlinked(fault.file, fault.names, torch, budget)
-        if unlinked and sum(len(part.names) for part in unlinked) == len(fault.names):
-            yield from unlinked
-        else:
-            yield fault
+            if sum(len(part.names) for part in unlinked) == len(fault.names):
+                parts = unlinked
+        yield from parts

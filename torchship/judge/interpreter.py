@@ -32,8 +32,9 @@ class Interpreter(Record, kw_only=True):
     libc: str | None
     libstdcxx: Path | None  #: the file that it loads as libstdc++; None if not looked for or absent
     torch: Path | None  #: the folder of the torch that it imports; None if not looked for or absent
-    #: The modules of the standard library that its build lacks; see python_probe.py.
-    missing_modules: tuple[str, ...] = ()
+    #: The modules of the standard library of its version, whether its build has them or not; ()
+    #: for a Python before 3.10, which does not tell.
+    library: tuple[str, ...] = ()
 
 
 _judged: Interpreter | None = None
@@ -67,6 +68,12 @@ def own_folders() -> tuple[str, ...]:
         return (_judged.prefix, *_judged.sites)
     user = (site.getusersitepackages(),) if site.ENABLE_USER_SITE else ()
     return (sys.prefix, *site.getsitepackages(), *user)
+
+
+def library() -> frozenset[str]:
+    """The modules of the standard library that the judged Python's version has, by their first
+    names; empty if it does not tell."""
+    return frozenset(_judged.library if _judged else sys.stdlib_module_names)
 
 
 def executable() -> str:

@@ -23,7 +23,16 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from .elf import MACHINES, MAGIC, Elf, ElfError, VersionNeed
+from .elf import (
+    MACHINES,
+    MAGIC,
+    Elf,
+    ElfBoundError,
+    ElfError,
+    ElfSectionError,
+    VersionNeed,
+    header_fault,
+)
 from .linker_facts import LinkerFacts, facts_of, has_subfolders, is_in_subfolder
 from .project import Record
 from .runtime_probe import libc, system_folders
@@ -34,10 +43,10 @@ _LOADER_CACHE = Path("/etc/ld.so.cache")
 _PRELOAD_FILE = Path("/etc/ld.so.preload")
 _MAX_CACHE = 8 << 20
 _MAX_PRELOAD_FILE = 1 << 16
-_MAX_FOLDERS = 32  # each folder is searched for every needed library
 _ELF_HEADER = 64
 _ELFCLASS64 = 2
-_MACHINE_AT = 18
+_TYPE_AT, _MACHINE_AT = 16, 18
+_ET_EXEC, _ET_DYN = 2, 3
 
 
 class Head(Record, kw_only=True):
@@ -54,8 +63,10 @@ class Head(Record, kw_only=True):
     size: int = 0
     static_tls: int = 0
     executable_stack: bool | None = None
+    forbids_dlopen: bool = False
     versions: tuple[VersionNeed, ...] = ()
     has_symbol_versions: bool = True
+    refusal: str = ""  #: why the linker refuses the file after a look at its header; "" if not
 
 
 class Settings(Record, kw_only=True):
@@ -95,7 +106,7 @@ def settings_here(environment: Mapping[str, str] = os.environ) -> Settings:
         preloads += [os.fsdecode(name) for line in lines for name in line.split(b"#")[0].split()]
     return Settings(
         library_path=_folders(environment.get("LD_LIBRARY_PATH", ""), origin=None),
-        preloads=tuple(preloads[:_MAX_FOLDERS]),
+        preloads=tuple(preloads),
         shares_torch=bool(environment.get("TORCH_USE_RTLD_GLOBAL")),
         static_tls=_static_tls_surplus(environment.get("GLIBC_TUNABLES", "")),
     )
@@ -117,10 +128,10 @@ def _folders(joined: str, origin: Path | None) -> tuple[Path, ...]:
     """The folders of LD_LIBRARY_PATH or of an RPATH; an empty entry is the working folder."""
     if not joined:
         return ()
-    entries = re.split("[:;]" if origin is None else ":", joined)[:_MAX_FOLDERS]
+    entries = re.split("[:;]" if origin is None else ":", joined)
     if origin is not None:
         entries = [_with_token(entry, "ORIGIN", str(origin)) for entry in entries]
-    return tuple(Path(entry or ".") for entry in entries)
+    return tuple(Path(entry or ".") for entry in dict.fromkeys(entries))
 
 
 def _with_token(entry: str, token: str, value: str) -> str:
@@ -159,7 +170,17 @@ def _searched(folder: Path, settings: Settings) -> tuple[Path, ...]:
 @cache
 def head_of(path: Path) -> Head:
     """The facts that the linker reads in a file."""
-    with suppress(ElfError, OSError), Elf(path) as elf:
+    try:
+        return _read_head(path)
+    except (ElfBoundError, ElfSectionError, OSError):
+        return Head()
+    except ElfError as error:
+        return Head(refusal=str(error))
+
+
+def _read_head(path: Path) -> Head:
+    """Raises ElfError and OSError."""
+    with Elf(path) as elf:
         folders = _folders(elf.runpath, path.parent.resolve())
         return Head(
             needed=tuple(_with_token(n, "ORIGIN", str(path.parent.resolve())) for n in elf.needed),
@@ -173,10 +194,11 @@ def head_of(path: Path) -> Head:
             size=elf.size,
             static_tls=elf.static_tls,
             executable_stack=elf.executable_stack,
+            forbids_dlopen=elf.forbids_dlopen,
             versions=elf.versions_of_libraries,
             has_symbol_versions=elf.has_symbol_versions,
+            refusal="cannot dynamically load executable" if elf.program else "",
         )
-    return Head()
 
 
 def machine_number() -> int:
@@ -264,10 +286,16 @@ def _look_at(path: Path, machine: int, *, is_named: bool = False) -> Place:
         return Place(path=path, refusal="file too short")
     if not header.startswith(MAGIC):
         return Place(path=path, refusal="invalid ELF header")
-    is_64_bit = header[len(MAGIC)] == _ELFCLASS64
-    if is_64_bit and struct.unpack_from("<H", header, _MACHINE_AT)[0] == machine:
-        return Place(path=path)
-    return Place(path=path, refusal="for another machine") if is_named else NOT_FOUND
+    other_machine = Place(path=path, refusal="for another machine") if is_named else NOT_FOUND
+    if header[len(MAGIC)] != _ELFCLASS64:
+        return other_machine
+    if fault := header_fault(header):
+        return Place(path=path, refusal=fault)
+    if struct.unpack_from("<H", header, _MACHINE_AT)[0] != machine:
+        return other_machine
+    if struct.unpack_from("<H", header, _TYPE_AT)[0] not in (_ET_EXEC, _ET_DYN):
+        return Place(path=path, refusal="only ET_DYN and ET_EXEC can be loaded")
+    return Place(path=path)
 
 
 @cache

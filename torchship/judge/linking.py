@@ -18,6 +18,7 @@ from .records import (
     BinaryRecord,
     BroughtIn,
     ExecutableStack,
+    ForbidsDlopen,
     LinkFault,
     MissingSymbolVersion,
     RefusedLibrary,
@@ -138,6 +139,7 @@ def _faults(opening: Opening, process: Process) -> Iterator[LinkFault]:
     """What keeps an opening from loading besides its libraries and its object's symbols."""
     for refusal in opening.refused:
         yield RefusedLibrary(file=refusal.path, reason=refusal.why)
+    yield from (ForbidsDlopen(file=path) for path in opening.forbidding)
     for missing in opening.versions:
         yield MissingSymbolVersion(
             file=missing.needed_by, library=missing.library, version=missing.version

@@ -57,13 +57,19 @@ class Opening(Record, kw_only=True):
     missing: tuple[str, ...]  #: the libraries that were not found
     refused: tuple[Refusal, ...]
     by_library_path: tuple[Path, ...]  #: the new files that LD_LIBRARY_PATH brought in
+    forbidding: tuple[Path, ...] = ()  #: the new files that forbid `dlopen`
     versions: tuple[MissingVersion, ...] = ()
     #: The strong undefined symbols that no library defines, by the file that needs them.
     symbols: Mapping[Path, tuple[str, ...]] = NOTHING
 
     @property
     def succeeds(self) -> bool:
-        return not (self.missing or self.refused or self.versions or self.symbols)
+        return not self.stops_early and not (self.versions or self.symbols)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether the linker gives up before it looks at symbols."""
+        return bool(self.missing or self.refused or self.forbidding)
 
 
 class Process:
@@ -92,6 +98,7 @@ class Process:
         self._files: dict[tuple[int, int], Path] = {}
         self._bound: dict[Path, frozenset[Path]] = {}
         self.caller_rpath: tuple[Path, ...] = ()
+        self.is_running = False  #: what is opened before belongs to the start of the program
         self.machine = head.machine or machine_number()
         self.executable_stack = head.executable_stack
         if head.interpreter:
@@ -103,6 +110,7 @@ class Process:
         python = next((f for n, f in self.names.items() if n.startswith("libpython3.")), None)
         of_python = head_of(python).rpath if python else ()
         self.caller_rpath = tuple(dict.fromkeys((*of_python, *head.rpath)))
+        self.is_running = True
 
     def _add(self, path: Path, names: Iterable[str]) -> None:
         key = identity(path)
@@ -151,7 +159,7 @@ class Process:
         """Look up the symbol versions and the symbols of an opening's new files, as the linker
         does for Python, which binds everything at once. `scope` are more files that provide
         symbols. Raises BudgetSpentError."""
-        if opening.missing or opening.refused:
+        if opening.stops_early:
             return opening
         names = {**opening.names, **self.names}
         versions = tuple(
@@ -202,9 +210,10 @@ class _Opening:
             self._budget.spend(_LOOKUPS_PER_FILE + name_bytes // _NAME_PER_LOOKUP)
         if head.soname:
             self._names.setdefault(head.soname, path)
-        if len(self._queue) <= _MAX_LIBRARIES:
-            for name in head.needed:
-                self._add_needed(name, head, above)
+        if len(self._queue) > _MAX_LIBRARIES:
+            raise BudgetSpentError(f"a search for over {_MAX_LIBRARIES} libraries")
+        for name in head.needed:
+            self._add_needed(name, head, above)
 
     def _add_needed(self, name: str, head: Head, above: tuple[Path, ...]) -> None:
         if name in self._names or name in self._missing:
@@ -216,8 +225,11 @@ class _Opening:
             return
         target = self._process.loaded(target) or target
         self._names[name] = target
-        if place.refusal:
-            self._refused.append(Refusal(path=target, why=place.refusal))
+        refusal = place.refusal
+        if not refusal and self._process.loaded(target) is None:
+            refusal = head_of(target).refusal
+        if refusal:
+            self._refused.append(Refusal(path=target, why=refusal))
             return
         if place.by_library_path:
             self._by_library_path[target] = None
@@ -231,7 +243,12 @@ class _Opening:
             missing=tuple(self._missing),
             refused=tuple(self._refused),
             by_library_path=tuple(self._by_library_path),
+            forbidding=tuple(self._forbidding()),
         )
+
+    def _forbidding(self) -> Iterator[Path]:
+        if self._process.is_running:
+            yield from (path for path in self._new if head_of(path).forbids_dlopen)
 
 
 def _fails_by_versions(
@@ -312,6 +329,8 @@ def _users_of_references(files: Iterable[Path]) -> dict[Reference, list[Path]]:
     for path in files:
         with suppress(ElfError, OSError), _bounded(path), Elf(path) as elf:
             for reference in elf.references():
-                if reference.name != _UNUSED and len(users) < _MAX_REFERENCES:
+                if reference.name != _UNUSED:
                     users.setdefault(reference, []).append(path)
+            if len(users) > _MAX_REFERENCES:
+                raise BudgetSpentError(f"a search for over {_MAX_REFERENCES} symbols")
     return users

@@ -303,6 +303,7 @@ class Owner(Record, kw_only=True):
     #: distribution was installed, as pip takes it; "" if unknown or gone.
     source: str = ""
     wheel_tags: tuple[str, ...] = ()  #: of its wheel, such as `cp311-cp311-linux_x86_64`
+    is_for_another_python: bool = False  #: whether none of the tags is for the judged Python
 
 
 class Neighbour(Record, kw_only=True):
@@ -475,6 +476,12 @@ class RefusedLibrary(LinkFault, kw_only=True):
     reason: str  #: such as "file too short"
 
 
+class ForbidsDlopen(LinkFault, kw_only=True):
+    """A file that was linked with `-z nodlopen`."""
+
+    file: Path
+
+
 class MissingSymbolVersion(LinkFault, kw_only=True):
     """A symbol version that a library lacks."""
 
@@ -543,8 +550,7 @@ class Runtime(Record, kw_only=True):
     package_version: str = ""
     kernel_abi: int | None = None  #: of the chosen glue's kernel table; None before it is chosen
     environment: Environment = Environment()
-    #: The symbols that were looked up and not found, by the binary's path; `import NAME`
-    #: stands for a Python package that the binary imports.
+    #: The symbols that were looked up and not found, by the binary's path.
     missing_symbols: Mapping[str, tuple[str, ...]] = NOTHING
     #: The needed libraries that were looked for and not found, by the binary's path.
     missing_libraries: Mapping[str, tuple[str, ...]] = NOTHING

@@ -303,7 +303,7 @@ def defining_libraries(
 
     Raises BudgetSpentError if `budget` has no lookups left.
     """
-    remaining = [name for name in dict.fromkeys(names) if not name.startswith("import ")]
+    remaining = [*dict.fromkeys(names)]
     libraries: dict[str, Path] = {}
     for path in (torch.lib_dir / name for name in _LOADED_WITH_TORCH):
         if not remaining or not _exists(path):

@@ -52,8 +52,9 @@ def finish(root: Path) -> list[str]:
     Raises ProjectError if the matrix has a mistake, or the release tool's packages are missing.
     """
     try:
-        from ..release import ReleaseError, generated
-        from ..release.matrix import load, load_settings
+        from ..release import ReleaseError
+        from ..release.matrix import generated
+        from ..release.matrix.load import load, load_settings
     except ImportError as error:
         raise ProjectError(
             f"this step needs the packages of the release tool ({error}); install them: "

@@ -42,9 +42,10 @@ def regenerate(root: Path, frame: Mapping[str, File]) -> dict[str, File]:
 
 def _expected(stage: Path) -> dict[str, str]:
     try:
-        from ..release import ReleaseError, generated
-        from ..release.matrix import load
-        from ..release.settings import make_settings
+        from ..release import ReleaseError
+        from ..release.matrix import generated
+        from ..release.matrix.load import load
+        from ..release.matrix.settings import make_settings
     except ModuleNotFoundError as error:
         raise ProjectError(
             f"what follows from {_MATRIX} needs the packages of the release tool, but there is no "

@@ -5,7 +5,7 @@ the release tool's requirements are not installed.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,46 +25,191 @@ _YANK = "make pip and conda pass over a version"
 _TARGETS = "pypi, testpypi, anaconda:OWNER, a folder"
 
 
-class Options(NamedTuple):
-    """What a command line asks the release tool to do."""
+class Build(NamedTuple):
+    """Build, audit, pack, install and run cells."""
 
-    project: Path | None = None  #: the project's folder; None: `find_root` looks for it
     selectors: tuple[str, ...] = ()
-    list_cells: bool = False
-    json: bool = False
-    github: bool = False
     dry_run: bool = False
     channel: str = "auto"
     jobs: int = 0
     verbose: bool = False
     shard: str | None = None
-    merge: tuple[Path, ...] = ()
     verify: str = "one"
     python: tuple[Path, ...] = ()
-    upload: str | None = None
-    recipe: str | None = None
-    yank: str | None = None
-    folder: Path | None = None
-    reason: str | None = None
-    write_generated: bool = False
+
+
+class List(NamedTuple):
+    """Show cells, to people or to programs."""
+
+    selectors: tuple[str, ...] = ()
+    json: bool = False
+    github: bool = False
 
     @property
     def for_programs(self) -> bool:
         return self.json or self.github
 
 
-def read_options(parsed: argparse.Namespace) -> Options:
-    """The options of a parsed command line; those that its parser does not have keep defaults."""
-    values = {name: value for name, value in vars(parsed).items() if name in Options._fields}
-    if "selectors" in values:
-        values["selectors"] = tuple(parsed.selectors)
-    for name in ("merge", "python"):
-        if name in values:
-            values[name] = _to_paths(f"--{name}", values[name])
-    for name in ("project", "folder"):
-        if values.get(name) is not None:
-            (values[name],) = _to_paths(f"--{name}", [values[name]])
-    return Options(**values)
+class Merge(NamedTuple):
+    """Join the `dist` folders of shards."""
+
+    folders: tuple[Path, ...]
+
+
+class Upload(NamedTuple):
+    """Publish `dist`; a selector names the platform."""
+
+    target: str
+    dry_run: bool = False
+    selectors: tuple[str, ...] = ()
+
+
+class Recipe(NamedTuple):
+    """Build a variant from source with the recipe alone; a selector names the platform."""
+
+    variant: str
+    channel: str = "auto"
+    selectors: tuple[str, ...] = ()
+
+
+class Yank(NamedTuple):
+    """Make pip and conda pass over a version of a folder."""
+
+    version: str
+    folder: Path
+    reason: str
+
+
+class Generate(NamedTuple):
+    """Write the files that follow from the matrix."""
+
+
+Request = Build | List | Merge | Upload | Recipe | Yank | Generate
+#: What a parsed command line asks for; each parser sets one as `request`.
+ReadRequest = Callable[[argparse.Namespace], Request]
+
+
+def read_request(parsed: argparse.Namespace) -> Request:
+    """What a parsed command line asks for. Raises ReleaseError."""
+    read: ReadRequest = parsed.request
+    return read(parsed)
+
+
+def read_project(parsed: argparse.Namespace) -> Path | None:
+    """The project's folder; None if the command line names none. Raises ReleaseError."""
+    if parsed.project is None:
+        return None
+    (path,) = _to_paths("--project", [parsed.project])
+    return path
+
+
+def _read_release(parsed: argparse.Namespace) -> Request:
+    """What the command line of `torchship release` asks for, in which a command is an option."""
+    readers: dict[str, tuple[bool, ReadRequest]] = {
+        "--merge": (bool(parsed.merge), _read_merge),
+        "--upload": (parsed.upload is not None, _read_upload),
+        "--recipe": (parsed.recipe is not None, _read_recipe),
+        "--yank": (parsed.yank is not None, _read_yank),
+        "--write-generated": (parsed.write_generated, _read_generate),
+        "--list": (parsed.list_cells, _read_list),
+    }
+    named = [name for name, (is_named, _) in readers.items() if is_named]
+    if len(named) > 1:
+        raise ReleaseError(
+            f"{' and '.join(named)} are commands of their own; run one after the other"
+        )
+    if (parsed.json or parsed.github) and named != ["--list"]:
+        name = "--json" if parsed.json else "--github"
+        raise ReleaseError(f"{name} belongs to --list; add it, or leave out {name}")
+    used = {
+        "--dry-run": parsed.dry_run,
+        "--shard": parsed.shard is not None,
+        "--verify": parsed.verify != "one",
+        "SELECTOR": bool(parsed.selectors),
+    }
+    for name in named:
+        for option, is_used in used.items():
+            if is_used and option not in _HONOURED[name]:
+                raise ReleaseError(f"{name} does nothing with {option}; leave one of them out")
+    return readers[named[0]][1](parsed) if named else _read_build(parsed)
+
+
+# The options of a build that the other commands take, too.
+_HONOURED = {
+    "--merge": (),
+    "--upload": ("--dry-run", "SELECTOR"),
+    "--recipe": ("SELECTOR",),
+    "--yank": (),
+    "--write-generated": (),
+    "--list": ("--dry-run", "SELECTOR"),
+}
+
+
+def _read_build(parsed: argparse.Namespace) -> Build:
+    verify = getattr(parsed, "verify", "one")
+    python = _to_paths("--python", getattr(parsed, "python", []))
+    if python and verify != "full":
+        raise ReleaseError("--python belongs to --verify full; add it, or set PYTHON instead")
+    return Build(
+        selectors=_read_selectors(parsed),
+        dry_run=parsed.dry_run,
+        channel=_text("--channel", parsed.channel),
+        jobs=parsed.jobs,
+        verbose=parsed.verbose,
+        shard=None if parsed.shard is None else _text("--shard", parsed.shard),
+        verify=verify,
+        python=python,
+    )
+
+
+def _read_list(parsed: argparse.Namespace) -> List:
+    return List(selectors=_read_selectors(parsed), json=parsed.json, github=parsed.github)
+
+
+def _read_merge(parsed: argparse.Namespace) -> Merge:
+    return Merge(_to_paths("--merge", parsed.merge))
+
+
+def _read_upload(parsed: argparse.Namespace) -> Upload:
+    return Upload(_text("--upload", parsed.upload), parsed.dry_run, _read_selectors(parsed))
+
+
+def _read_recipe(parsed: argparse.Namespace) -> Recipe:
+    return Recipe(
+        _text("--recipe", parsed.recipe),
+        _text("--channel", parsed.channel),
+        _read_selectors(parsed),
+    )
+
+
+def _read_yank(parsed: argparse.Namespace) -> Yank:
+    version = _text("--yank", parsed.yank)
+    if parsed.folder is None:
+        raise ReleaseError("--yank needs --folder DIR; name what --upload DIR has filled")
+    (folder,) = _to_paths("--folder", [parsed.folder])
+    if not folder.is_dir():
+        raise ReleaseError(f"--folder: {folder} is no folder; name what --upload has filled")
+    if not parsed.reason or not parsed.reason.strip():
+        raise ReleaseError("--yank needs --reason TEXT; say in a sentence what went wrong")
+    return Yank(version, folder, parsed.reason)
+
+
+def _read_generate(parsed: argparse.Namespace) -> Generate:
+    return Generate()
+
+
+def _read_selectors(parsed: argparse.Namespace) -> tuple[str, ...]:
+    selectors = tuple(getattr(parsed, "selectors", ()))
+    if any(not selector.strip() for selector in selectors):
+        raise ReleaseError("got an empty selector; name a cell, or leave it out")
+    return selectors
+
+
+def _text(option: str, value: str) -> str:
+    """The value of an option, which an unset variable may have left empty."""
+    if not value.strip():
+        raise ReleaseError(f"{option}: got an empty text; give a value, or leave out {option}")
+    return value
 
 
 def _to_paths(option: str, values: Sequence[str]) -> tuple[Path, ...]:
@@ -75,12 +220,18 @@ def _to_paths(option: str, values: Sequence[str]) -> tuple[Path, ...]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line of `scripts/build_all.sh`, in which a command is an option."""
+    """The command line of `scripts/build_all.sh`, which is that of `torchship release`."""
     parser = argparse.ArgumentParser(
         prog="scripts/build_all.sh",
         description="Build, audit, pack, install and run the cells of build_matrix.yaml.",
         allow_abbrev=False,
     )
+    add_release(parser)
+    return parser
+
+
+def add_release(parser: argparse.ArgumentParser) -> None:
+    """The options of `torchship release`, in which a command is an option."""
     add_project(parser)
     _add_selectors(parser)
     parser.add_argument(
@@ -108,7 +259,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="write the files generated from the matrix, and stop",
     )
-    return parser
+    parser.set_defaults(request=_read_release)
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
@@ -168,37 +319,35 @@ def _add_reason(parser: argparse.ArgumentParser, *, when: str = "") -> None:
     parser.add_argument("--reason", metavar="TEXT", help=f"{when}what pip shows to users")
 
 
-# The commands of `torchship`: each sets what the option of build_all.sh with its name sets.
-
-
-def add_release(parser: argparse.ArgumentParser) -> None:
-    add_project(parser)
-    _add_selectors(parser)
-    _add_run(parser)
+# The other commands of `torchship`: each has the options of one of those commands alone.
 
 
 def add_list(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     _add_selectors(parser)
     _add_listing(parser)
-    parser.set_defaults(list_cells=True)
+    parser.set_defaults(request=_read_list)
 
 
 def add_merge(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     parser.add_argument("merge", nargs="+", metavar="DIR", help="the dist folder of a shard")
+    parser.set_defaults(request=_read_merge)
 
 
 def add_verify(parser: argparse.ArgumentParser) -> None:
-    add_release(parser)
+    add_project(parser)
+    _add_selectors(parser)
+    _add_run(parser)
     _add_python(parser)
-    parser.set_defaults(verify="full")
+    parser.set_defaults(request=_read_build, verify="full")
 
 
 def add_upload(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     parser.add_argument("upload", metavar="TARGET", help=_TARGETS)
     _add_dry_run(parser)
+    parser.set_defaults(request=_read_upload)
 
 
 def add_yank(parser: argparse.ArgumentParser) -> None:
@@ -206,14 +355,16 @@ def add_yank(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("yank", metavar="VERSION", help="the version that nobody should get")
     _add_folder(parser)
     _add_reason(parser)
+    parser.set_defaults(request=_read_yank)
 
 
 def add_recipe(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     parser.add_argument("recipe", metavar="VARIANT", help="a cell, as stable210-cu13")
     _add_channel(parser)
+    parser.set_defaults(request=_read_recipe)
 
 
 def add_generate(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
-    parser.set_defaults(write_generated=True)
+    parser.set_defaults(request=_read_generate)

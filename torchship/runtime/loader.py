@@ -575,9 +575,11 @@ def _has_schema(torch: ModuleType, operator: str) -> bool:
 
 def _loading_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Finding:
     """The cause if the dynamic linker refuses a file that `judge` has accepted."""
+    from ..judge import messages  # only a failure needs them
+
     # torch >= 2.9 hides the linker's message behind "Could not load this library".
     message = printable(str(error.__cause__ or error))
-    fault = faults.classify(message)
+    fault = messages.classify(message)
     title = f" ({fault.title})" if fault else ""
     return Finding(
         dimension="loading",

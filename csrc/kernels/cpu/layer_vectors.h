@@ -286,8 +286,10 @@ struct Sequence {
       const T* const gates = static_cast<const T*>(a.gates) + gate_element;
       C* const grad_h = d_h + n * stride + column;
       C* const grad_cell = d_cell + n * stride + column;
+      const bool has_grad_h =
+          a.grad_output != nullptr || a.grad_final_h != nullptr || step + 1 < sizes.steps;
       const auto d = Formulas::backward(
-          load(grad_h) + load_or_zero<T>(a.grad_output, element, count),
+          has_grad_h, load(grad_h) + load_or_zero<T>(a.grad_output, element, count),
           load(grad_cell) + load_or_zero<T>(a.grad_cells, element, count), load(gates, count),
           load(gates + state_size, count), load(gates + 2 * state_size, count),
           load(static_cast<const T*>(a.cells) + element, count));

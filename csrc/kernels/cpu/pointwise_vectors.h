@@ -91,8 +91,9 @@ struct Pointwise {
                        : load(static_cast<const C*>(a.more_grad_cell) + at, count);
     }
     const T* const gates = static_cast<const T*>(a.gates) + gates_at;
-    auto d = Formulas::backward(grad_h, grad_cell, load(gates, count), load(gates + state, count),
-                                load(gates + 2 * state, count),
+    const bool has_grad_h = a.grad_h != nullptr || a.more_grad_h != nullptr;
+    auto d = Formulas::backward(has_grad_h, grad_h, grad_cell, load(gates, count),
+                                load(gates + state, count), load(gates + 2 * state, count),
                                 load(static_cast<const T*>(a.new_cell) + at, count));
 #pragma GCC unroll 3
     for (int gate = 0; gate < kGateCount; ++gate) {

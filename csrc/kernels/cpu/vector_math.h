@@ -15,6 +15,7 @@ struct ExpConstants {
   static constexpr C kRound = C(kSingle ? 0x1.8p23 : 0x1.8p52);  // adding kRound rounds
   static constexpr C kLowest = kSingle ? -104 : -746;            // exp is zero below this x
   static constexpr C kMinusOne = kSingle ? -20 : -40;            // expm1 is -1 below this x
+  static constexpr C kLowestNormal = kSingle ? -87 : -708;       // exp is normal above this x
   static constexpr int kMantissa = kSingle ? 23 : 52;
   static constexpr int kBias = kSingle ? 127 : 1023;
   static constexpr int kTerms = kSingle ? 6 : 12;
@@ -64,13 +65,20 @@ LLTM_INLINE Vector<C> exp_nonpositive(Vector<C> x) {
   return (first * parts.p + first) * second;
 }
 
-// Returns expm1(x) for x <= 0, to full relative precision near 0. NaN stays NaN.
+// expm1(x), to full relative precision near 0, and exp(x), for x <= 0. NaN stays NaN.
 template <typename C>
-LLTM_INLINE Vector<C> expm1_nonpositive(Vector<C> x) {
-  const ExpParts<C> parts(x, ExpConstants<C>::kMinusOne);
-  const Vector<C> scale = ExpParts<C>::power_of_two(parts.exponent);
-  return scale * parts.p + (scale - C(1));
-}
+struct Expm1AndExp {
+  Vector<C> expm1;
+  Vector<C> exp;
+
+  explicit LLTM_INLINE Expm1AndExp(Vector<C> x) {
+    const Vector<C> lowest = broadcast<C>(ExpConstants<C>::kLowestNormal);
+    const ExpParts<C> parts(x, ExpConstants<C>::kLowestNormal);
+    const Vector<C> scale = ExpParts<C>::power_of_two(parts.exponent);
+    expm1 = scale * parts.p + (scale - C(1));
+    exp = x < lowest ? Vector<C>{} : scale * parts.p + scale;
+  }
+};
 
 // Activations of a register, in the form that CellFormulas needs.
 template <typename C>
@@ -89,11 +97,13 @@ struct VectorMath {
 
   static LLTM_INLINE Value elu(Value z) {
     const auto positive = z > Value{};
-    return positive ? z : expm1_nonpositive<C>(positive ? Value{} : z);
+    return positive ? z : Expm1AndExp<C>(positive ? Value{} : z).expm1;
   }
 
-  static LLTM_INLINE Value elu_slope(Value g) {
-    return g > Value{} ? broadcast<C>(C(1)) : g + C(1);
+  // The exp is that of elu, so the compiler computes it once for a caller of both functions.
+  static LLTM_INLINE Value elu_slope(Value z) {
+    const auto positive = z > Value{};
+    return positive ? broadcast<C>(C(1)) : Expm1AndExp<C>(positive ? Value{} : z).exp;
   }
 
   // tanh(|x|) = (1 - d) / (1 + d) with d = exp(-2|x|). Near 0, -expm1(-2|x|) replaces 1 - d and

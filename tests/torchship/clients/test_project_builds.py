@@ -16,8 +16,8 @@ import pytest
 from new_projects import REPO, borrow_tools, commit, make, torchship
 
 from torchship.project.archive import make_archive
-from torchship.release.cells import all_cells
-from torchship.release.matrix import load
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.load import load
 
 pytestmark = pytest.mark.slow
 

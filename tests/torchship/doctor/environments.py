@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 
 REPO = Path(__file__).resolve().parents[3]
@@ -63,9 +64,13 @@ def add_extension(site: Path, name: str, *symbols: str, file: str = "_C.so", pin
 def run_doctor(
     *arguments: str, text: str | None = None, cwd: Path = REPO, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """torch-doctor out of the checkout, in a process that has no torch and finds no GPU."""
+    """torch-doctor out of the checkout, in a process that has no torch and finds no GPU.
+
+    It only reads: the torch of `add_torch` cannot be imported.
+    """
+    path = variables.pop("PYTHONPATH", str(REPO))
     return subprocess.run(
-        [sys.executable, "-S", "-m", "torchship.doctor", *arguments],
+        [sys.executable, "-S", "-m", "torchship.doctor", "--no-import", "--verbose", *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -74,7 +79,7 @@ def run_doctor(
         env={
             "PATH": os.environ["PATH"],
             "HOME": "/nonexistent",
-            "PYTHONPATH": str(REPO),
+            "PYTHONPATH": f"{path}:{packaging_alone()}",
             **variables,
         },
         timeout=120,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from environments import SYMBOL, add_package, make_environment
 from shared_objects import fake_torch, shared_object
 
+from torchship.doctor import pythons
+from torchship.doctor.examine import Request, examine
 from torchship.doctor.looking.look import Extension, Subject, look
 from torchship.doctor.looking.processes import Python
 from torchship.doctor.looking.seen import Looked
+from torchship.doctor.report import Report
+from torchship.doctor.rows import Row
+from torchship.judge import interpreter, probe_runtime
 
 #: A module that Python makes out of C, with a name to be filled in.
 MODULE = """
@@ -48,12 +54,22 @@ class LookedEnvironment:
         self.folder = prefix / "here"
         self.folder.mkdir()
 
-    def add(self, name: str, source: str, **files: str) -> Path:
-        """A package with this source; returns its folder."""
+    def add(self, name: str, source: str, *lines: str, **files: str) -> Path:
+        """A package with this source, and with lines for its METADATA; returns its folder."""
         contents = {f"{name}/__init__.py": source}
         contents.update({f"{name}/{file}.py": text for file, text in files.items()})
-        add_package(self.site, name, contents)
+        of_torch = () if any("torch" in line for line in lines) else ("Requires-Dist: torch",)
+        add_package(self.site, name, contents, *of_torch, *lines)
         return self.site / name
+
+    def list_objects(self, name: str) -> None:
+        """Enter the objects that lie in a package into its RECORD, as an installer does."""
+        record = self.site / f"{name}-1.0.dist-info" / "RECORD"
+        objects = sorted((self.site / name).rglob("*.so*"))
+        with record.open("a") as file:
+            for path in objects:
+                size = path.stat().st_size
+                file.write(f"{path.relative_to(self.site)},sha256=x,{size}\n")
 
     def add_module(
         self, place: Path, *, needs: str = "", code: str = "", libraries: tuple[Path, ...] = ()
@@ -91,3 +107,27 @@ def subject(name: str, *extensions: Path, kind: str = "module") -> Subject:
     """A package with these extensions."""
     of_kind = [Extension(path, kind) for path in extensions]  # type: ignore[arg-type]
     return Subject(module=name, extensions=tuple(of_kind))
+
+
+def diagnose(env: LookedEnvironment, *names: str, seconds: float = 20.0) -> Report:
+    """The report of the doctor on packages, looked at from the environment's empty folder."""
+    before = Path.cwd()
+    os.chdir(env.folder)
+    interpreter.judge_for(pythons.ask(str(env.python)))
+    try:
+        request = Request(names=names, seconds=seconds)
+        return examine(request, probe_runtime(gpu=False))
+    finally:
+        interpreter.judge_for(None)
+        os.chdir(before)
+
+
+def _is_import(row: Row) -> bool:
+    return row.seen is not None and ".so" not in row.path.name
+
+
+def row_of(report: Report, name: str) -> Row:
+    """The row on a package's import, or on a file of this name."""
+    of_import = [row for row in report.rows if row.package == name and _is_import(row)]
+    of_file = [row for row in report.rows if row.path.name == name]
+    return [*of_import, *of_file][0]

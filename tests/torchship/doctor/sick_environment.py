@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
+from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 
 from torchship.judge.cures import Kind
@@ -185,7 +186,7 @@ class SickEnvironment:
         (self.folder / "probe.py").write_text(PROBE)
         words = " ".join(arguments)
         command = f"python probe.py '{self.site / path}' {words}"
-        output = self.type(command, PYTHONPATH=str(REPO))
+        output = self.type(command, PYTHONPATH=f"{REPO}:{packaging_alone()}")
         return Judged(**json.loads(output.splitlines()[-1]))
 
     def is_cured(self, path: str | Path, kind: Kind, *arguments: str) -> Judged:

@@ -353,3 +353,21 @@ def test_what_is_no_wheel_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFix
     assert doctor(PROJECT, ["--audit", str(tmp_path / "x.whl")]) == 2
     assert doctor(PROJECT, ["--audit", str(tmp_path / "gone.whl")]) == 2
     assert "is no wheel" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("machine", "platform"),
+    [("__x86_64__", "linux-x86_64"), ("__aarch64__", "linux-aarch64"), ("__riscv", None)],
+)
+def test_the_header_says_no_platform_but_its_own(tmp_path: Path, machine, platform) -> None:
+    for name in ("array", "cstddef", "torch/headeronly/version.h"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    header = REPO / "torchship" / "include" / "torch_extension.h"
+    macros = ["-U__x86_64__", "-U__aarch64__", f"-D{machine}", "-DTORCH_TARGET_VERSION=1"]
+    macros += ["-DTORCH_EXTENSION_PACKAGE=x", "-DTORCH_EXTENSION_VERSION=1"]
+    command = ["g++", "-E", "-P", "-nostdinc", f"-I{tmp_path}", *macros, "-xc++", str(header)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert '"lane' in result.stdout.replace("\\", ""), result.stderr
+    found = [name for name in ("linux-x86_64", "linux-aarch64") if name in result.stdout]
+    assert found == ([platform] if platform else [])

@@ -315,3 +315,28 @@ def test_the_best_wheel_is_installed_by_the_command(tmp_path: Path) -> None:
     best = choose.choose([str(wheels)], runtime)[0]
     place.type(choose.install_wheel(best, runtime).command)
     assert place.judge("theirs/_C.so").accepted
+
+
+@pytest.mark.parametrize(
+    ("requires", "refused"),
+    [
+        ("torch==2.*", ""),
+        ("torch!=2.*", "it requires torch !=2.*"),
+        ("torch~=2.9", ""),
+        ("torch~=2.9.0", "it requires torch ~=2.9.0"),
+        ("Torch<2", "it requires torch <2"),
+        ('torch==2.5.1; sys_platform == "darwin"', ""),
+        ("torch\nRequires-Python: <3.8", "it requires Python <3.8"),
+        ("torch\nRequires-Python: >=3.8", ""),
+    ],
+)
+def test_what_an_installer_refuses_is_not_chosen(
+    tmp_path: Path, torch: Path, capsys: pytest.CaptureFixture[str], requires: str, refused: str
+) -> None:
+    wheel = make_wheel(tmp_path / "wheels", "1.0", requires=requires)
+    main(arguments=[str(wheel), "--torch", str(torch), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    (found,) = report["wheels"]
+    assert (found["state"] == "fails") is bool(refused), found
+    assert refused in found["why"]
+    assert not (refused and report["install"])

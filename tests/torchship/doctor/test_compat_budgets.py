@@ -40,11 +40,13 @@ from hostile_packages import (
     write_wheel,
     zipped,
 )
+from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import command, judge_file, owner
+from torchship.doctor import command, judge_file
 from torchship.doctor.command import main as doctor
+from torchship.doctor.environment import owner
 from torchship.judge import Runtime, find_torch, interpreter, probe_runtime
 from torchship.judge.records import UNKNOWN
 from torchship.judge.text import read_json, read_regular
@@ -429,7 +431,7 @@ def test_6_a_closed_folder_on_the_path_is_no_crash(tmp_path: Path, public_folder
         text=True,
         cwd=public_folder,
         env={
-            "PYTHONPATH": f"{closed}:{closed / 'inner'}:{repository}",
+            "PYTHONPATH": f"{closed}:{closed / 'inner'}:{repository}:{packaging_alone()}",
             "PATH": "/usr/bin:/bin",
         },
     )

@@ -31,7 +31,7 @@ from test_compat_faults import elf_hash, judged
 
 from torchship.builder import BuildError, BuildRequest, plan
 from torchship.builder.cuda_toolkit import parse_architectures
-from torchship.doctor import owner
+from torchship.doctor.environment import owner
 from torchship.judge import codes, cures, faults, find_torch, layouts, linker
 from torchship.judge.elf import Elf
 

@@ -10,7 +10,7 @@ import troubleshooting_page
 from measurements.foreign_table import interpreter_table
 from measurements.foreign_table import table as foreign_table
 from torchship import judge
-from torchship.judge import faults
+from torchship.judge import faults, messages
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -51,14 +51,14 @@ def test_there_are_fifteen_classes_in_order() -> None:
         ("The detected CUDA version (12.2) mismatches the version that was used to compile", 11),
         ("CUDA_HOME environment variable is not set. Please set it", 12),
         ("#error -- unsupported GNU version! gcc versions later than 12", 12),
-        ("ModuleNotFoundError: No module named 'torch'", 13),
+        ("Getting requirements to build: No module named 'torch'", 13),
         ("ValueError: Unknown CUDA arch (9.9) or GPU not supported", 14),
         ("Only a single TORCH_LIBRARY can be used to register the namespace ns", 15),
         ("something else entirely", None),
     ],
 )
 def test_error_texts_are_classified(message: str, number: int | None) -> None:
-    fault = faults.classify(message)
+    fault = messages.classify(message)
     assert fault == number
 
 

@@ -145,7 +145,8 @@ def test_sections_hold_what_was_written(sample: Path) -> None:
         (b"#!/bin/sh\n" * 20, "no ELF magic"),
         (b"\x7fELF\x01\x01" + bytes(100), "64-bit"),
         (b"\x7fELF\x02\x02" + bytes(100), "little-endian"),
-        (b"\x7fELF\x02\x01" + bytes(10) + b"\x02\x00" + bytes(100), "not a shared object"),
+        (b"\x7fELF\x02\x01" + bytes(116), "file version ident"),
+        (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\1\0>\0\1" + bytes(99), "not a shared object"),
     ],
 )
 def test_what_is_no_shared_object_is_named(tmp_path: Path, content: bytes, message: str) -> None:

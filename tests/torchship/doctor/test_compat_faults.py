@@ -35,6 +35,7 @@ from torchship.judge import (
     Verdict,
     faults,
     find_torch,
+    messages,
     probe_runtime,
     torch_probe,
 )
@@ -86,7 +87,7 @@ def foretold(linker_says: Say) -> Foretell:
     """The linker refuses it, the text is of this class, and the judge had said so."""
 
     def compare(path: Path, fault: int) -> Finding:
-        classified = faults.classify(linker_says(path))
+        classified = messages.classify(linker_says(path))
         assert classified is not None
         assert classified == fault
         cause = judged(path).cause
@@ -180,14 +181,14 @@ def test_8_a_truncated_object(tmp_path: Path, foretold: Foretell) -> None:
 
 def test_9_our_own_glue_before_torch(tiny_package: Path) -> None:
     glue = tiny_package / "lib" / f"glue-{glues()[0]}.so"
-    classified = faults.classify(linker_says_without_torch(glue))
+    classified = messages.classify(linker_says_without_torch(glue))
     assert classified is not None
     assert classified == faults.TORCH_NOT_LOADED
 
 
 def test_9_an_extension_before_torch(tmp_path: Path) -> None:
     path = shared_object(tmp_path / "ext.so", undefined=["THPVariableClass"])
-    classified = faults.classify(linker_says_without_torch(path))
+    classified = messages.classify(linker_says_without_torch(path))
     assert classified is not None
     assert classified == faults.TORCH_NOT_LOADED
     # There is nothing wrong with one that is linked as torch's build tools link it.

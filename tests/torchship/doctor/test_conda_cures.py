@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from made_facts import make_runtime
+from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 from sick_environment import REPO, carries_out
 from small_client import PROJECT
@@ -152,7 +153,7 @@ class CondaEnvironment:
 
     def judge(self, path: str) -> dict[str, str]:
         command = [sys.executable, "-c", PROBE, str(self.prefix), path]
-        variables = {"PYTHONPATH": str(REPO), "PATH": "/usr/bin:/bin"}
+        variables = {"PYTHONPATH": f"{REPO}:{packaging_alone()}", "PATH": "/usr/bin:/bin"}
         answer = subprocess.check_output(command, env=variables, text=True)
         verdict: dict[str, str] = json.loads(answer.splitlines()[-1])
         return verdict

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from made_facts import make_runtime
+from packaging_alone import packaging_alone
 from shared_objects import ERROR_NEW, fake_torch, shared_object
 from sick_environment import SickEnvironment, carries_out
 
@@ -33,6 +34,7 @@ from torchship.judge.records import (
     BroughtIn,
     ExecutableStack,
     Finding,
+    ForbidsDlopen,
     LinkFault,
     MissingSymbolVersion,
     NotLinked,
@@ -68,6 +70,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checker alone, where no package of an op loads torch before it."""
     folder = tmp_path_factory.mktemp("engine")
     (folder / "engine").symlink_to(ENGINE)
+    (folder / "packaging").symlink_to(Path(packaging_alone(), "packaging").resolve())
     return folder
 
 
@@ -606,6 +609,7 @@ def test_each_fault_of_linking_has_one_rule() -> None:
     faults: list[LinkFault] = [
         BroughtIn(file=file, variable="LD_PRELOAD"),
         RefusedLibrary(file=file, reason="file too short"),
+        ForbidsDlopen(file=file),
         MissingSymbolVersion(file=file, library=file, version="V_1"),
         UndefinedSymbols(file=file, names=("one",)),
         NotLinked(file=file, library=file, names=("one",)),
@@ -619,3 +623,56 @@ def test_each_fault_of_linking_has_one_rule() -> None:
         runtime = make_runtime(link_faults={"/x.so": (fault,)}, libc=("glibc", (2, 41)))
         findings = [rule.ask(binary, runtime) for rule in of_linking]
         assert sum(finding is not None for finding in findings) == 1, fault
+
+
+def test_an_extension_that_exports_nothing_lacks_a_function(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    """TORCH_LIBRARY with hidden symbols: the hash table of its exports is empty."""
+    path = shared_object(
+        tmp_path / "x.so",
+        undefined=["nobody_has_this"],
+        versions="{ local: *; };",
+        flags=["-Wl,--hash-style=gnu"],
+    )
+    assert "undefined symbol: nobody_has_this" in loads(path)
+    cause = judge_file(path, runtime).cause
+    assert cause is not None
+    assert "nobody_has_this" in cause.observed
+
+
+@pytest.mark.parametrize("way", ["RPATH", "LD_LIBRARY_PATH"])
+def test_a_library_in_the_hundredth_folder_is_found(engine: Path, tmp_path: Path, way: str) -> None:
+    library = shared_object(tmp_path / "last" / "libx.so.1", soname="libx.so.1", defined=["work"])
+    path = ":".join([*(f"{tmp_path}/{number}" for number in range(100)), str(library.parent)])
+    flags = [f"-Wl,-rpath,{path}"] if way == "RPATH" else []
+    variables = {} if flags else {way: path}
+    file = tmp_path / "x.so"
+    shared_object(file, undefined=["work"], libraries=[library], flags=flags)
+    assert loads(file, **variables) == ""
+    assert cause_in(engine, "", file, **variables) is None
+
+
+def test_a_file_that_forbids_dlopen_is_refused(tmp_path: Path, runtime: Runtime) -> None:
+    path = shared_object(tmp_path / "x.so", flags=["-Wl,-z,nodlopen"])
+    assert "cannot be dlopen()ed" in loads(path)
+    cause = judge_file(path, runtime).cause
+    assert cause is not None
+    assert cause.code == "TD509"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(6, 2), (7, 9), (8, 1), (9, 1), (20, 2)], ids=lambda value: str(value)
+)
+def test_a_header_that_the_linker_refuses_is_quoted(
+    tmp_path: Path, runtime: Runtime, place: int, value: int
+) -> None:
+    path = shared_object(tmp_path / "x.so")
+    content = bytearray(path.read_bytes())
+    content[place] = value
+    path.write_bytes(content)
+    words = loads(path).rpartition(": ")[2]
+    cause = judge_file(path, runtime).cause
+    assert words
+    assert cause is not None
+    assert words in cause.observed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from environments import ABSENT, SYMBOL, add_extension, add_torch, make_environment, run_doctor
+from packaging_alone import packaging_alone
 
-from torchship.doctor.report import Report, notice, print_github, print_markdown, print_text
+from torchship.doctor.report import Report, print_github, print_markdown, print_rows
+from torchship.doctor.rows import notice
 from torchship.judge import codes, cures
 from torchship.judge.records import REJECTED, Finding, Runtime
 
@@ -148,7 +151,7 @@ def test_a_second_fix_of_a_package_is_said_to_be_needed_as_well(
         )
         for code, fix in ((codes.DAMAGED_FILE, "do this"), (codes.MUSL, "do that"))
     ]
-    print_text(hostile_report()._replace(extensions=tuple(rows)))
+    print_rows(hostile_report()._replace(extensions=tuple(rows)))
     fixes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("to fix")]
     assert fixes == ["to fix x 1.0: do this", "to fix x 1.0 as well (TD302): do that"]
 
@@ -203,6 +206,7 @@ def test_the_sources_alone_run_under_any_name(tmp_path: Path) -> None:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source / part, tmp_path / "any_name" / part, ignore=ignored)
     command = [sys.executable, "-S", "-m", "any_name.doctor", "--json", "--python", "/usr"]
-    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    env = {**os.environ, "PYTHONPATH": packaging_alone()}
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
     assert process.returncode == 0, process.stderr
     assert json.loads(process.stdout)["extensions"] == []

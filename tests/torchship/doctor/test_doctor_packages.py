@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from environments import (
     ABSENT,
+    REPO,
     SYMBOL,
     add_extension,
     add_package,
@@ -19,9 +20,11 @@ from made_facts import make_runtime, make_torch
 from shared_objects import gpu_object, shared_object
 
 from torchship.doctor import packages
+from torchship.doctor.environment.installed import Distribution
+from torchship.doctor.environment.metadata import Core
+from torchship.doctor.environment.standards import Python, fits_python
 from torchship.judge import codes, probe_runtime
 from torchship.judge.binary import read_binary
-from torchship.judge.python_tags import fits_python
 from torchship.judge.records import Device, Owner, Runtime
 from torchship.judge.rules.miscompiled import check_miscompiled
 from torchship.judge.torch_probe import read_install
@@ -76,7 +79,7 @@ def test_only_what_compiles_with_torch_alone_comes_with_a_command(
 ) -> None:
     """flash-attn's build imports psutil, which its metadata does not name."""
     runtime = make_runtime(make_torch("2.13.0", cuda="13.0"))
-    installed = packages.Package(name=package, version="1.0", place=tmp_path, is_of_torch=True)
+    installed = Distribution(place=tmp_path, core=Core(name=package, version="1.0"))
     (row,) = packages.notices([installed], [package], [], runtime)
     assert row.code == codes.WITHOUT_ITS_OPS
     assert row.finding is not None
@@ -158,7 +161,8 @@ def test_a_module_of_such_a_wheel_fails_though_it_needs_no_torch(site: Path) -> 
     ],
 )
 def test_tags_are_read_as_pip_reads_them(tag: str, fits: bool) -> None:
-    assert fits_python(tag, (3, 11, 7)) is fits
+    python = Python((3, 11, 7), "cpython", free_threaded=False, machine="x86_64")
+    assert fits_python(tag, python) is fits
 
 
 @pytest.mark.parametrize(("tag", "state"), [("cp27-cp27mu-linux_x86_64", "fails"), ("", "works")])
@@ -250,3 +254,26 @@ def test_sm_103_of_nvcc_13_is_refused_where_it_is_known_to_compute_wrongly(site:
     assert architecture_of_b300(site, "other", [103]) == f"{codes.MISCOMPILED_GPU_CODE} note"
     assert architecture_of_b300(site, "causal-conv1d", [100]) is None
     assert architecture_of_b300(site, "causal-conv1d", [103], cuda=12) is None
+
+
+@pytest.mark.parametrize("first", ["working", "broken"])
+def test_only_the_copy_that_python_imports_is_judged(
+    site: Path, tmp_path: Path, first: str
+) -> None:
+    """A copy in the user's site behind that of the environment, or before it."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "torch").symlink_to(site / "torch")  # to link with it
+    for place, symbol in ((site, SYMBOL), (other, ABSENT)):
+        add_extension(place, "alpha", symbol, pin="2.9.1")
+        (place / "alpha" / "__init__.py").touch()
+    (other / "torch").unlink()
+    (site / "behind.pth").write_text(f"{other}\n")
+    before = {"PYTHONPATH": f"{REPO}:{other}"} if first == "broken" else {}
+    process = run_doctor("--json", "--python", str(site.parents[2]), **before)
+    report = json.loads(process.stdout)
+    (row,) = report["extensions"]
+    assert row["path"].startswith(str(other)) is (first == "broken")
+    assert process.returncode == (first == "broken")
+    (notice,) = (row for row in report["notices"] if row["code"] == codes.HIDDEN_COPY)
+    assert notice["state"] == "note"

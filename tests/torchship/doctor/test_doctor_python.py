@@ -20,6 +20,7 @@ from environments import (
     make_environment,
     run_doctor,
 )
+from packaging_alone import packaging_alone
 
 from torchship.doctor import pythons
 
@@ -151,6 +152,10 @@ def test_a_doctor_in_an_environment_of_its_own_judges_the_active_one(
         text=True,
         cwd=REPO,
         stdin=subprocess.DEVNULL,
-        env={"VIRTUAL_ENV": str(tmp_path / "env"), "PATH": os.environ["PATH"]},
+        env={
+            "VIRTUAL_ENV": str(tmp_path / "env"),
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": packaging_alone(),
+        },
     )
     assert json.loads(process.stdout)["torch"] == torch, process.stderr

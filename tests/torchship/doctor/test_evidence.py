@@ -12,7 +12,7 @@ from made_facts import make_runtime
 from shared_objects import fake_torch, shared_object
 
 from torchship.doctor import judge_file
-from torchship.doctor.owner import _index
+from torchship.doctor.environment.owner import _index
 from torchship.judge import TorchNotFoundError, Verdict, codes, faults, judge, probe_runtime
 from torchship.judge.records import BinaryRecord, Owner
 from torchship.judge.torch_probe import TorchShadowedError, find_torch, read_install

@@ -24,7 +24,6 @@ from sick_environment import carries_out
 
 from torchship.doctor import judge_file
 from torchship.doctor.families import families, of_other_cudas
-from torchship.doctor.imports import surely_imported
 from torchship.judge import codes, cures, mounts
 from torchship.judge.elf import Elf, ElfError
 
@@ -48,117 +47,21 @@ def codes_of(site: Path, **variables: str) -> list[tuple[object, object]]:
     return [(row["package"], row["code"]) for row in rows(site, **variables)]
 
 
-def require_invented_extensions(site: Path, first_lines: str) -> None:
+def enter_torch(site: Path) -> None:
     info = site / "torch-2.13.0.dist-info"
     info.mkdir()
-    header = "Name: torch\nVersion: 2.13.0\nRequires-Dist: invented-extensions>=4.10.0\n\n"
+    header = "Name: torch\nVersion: 2.13.0\n\n"
     (info / "METADATA").write_text(header)
-    (site / "torch" / "__init__.py").write_text(first_lines)
-
-
-def test_a_requirement_that_torch_imports_and_that_is_missing_fails_it(site: Path) -> None:
-    require_invented_extensions(site, "from invented_extensions import TypeIs\n")
-    add_extension(site, "theirs", pin="2.13.0")
-    failing = rows(site)
-    assert failing[0]["code"] == codes.REQUIREMENT_NOT_MET
-    cause = failing[0]["cause"]
-    assert isinstance(cause, dict)
-    assert cause["command"].endswith("pip install 'invented-extensions>=4.10.0'")
-
-
-@pytest.mark.parametrize(
-    "first_lines",
-    [
-        "if False:\n    from invented_extensions import TypeIs\n",
-        "try:\n    import invented_extensions\nexcept ImportError:\n    pass\n",
-        "def later():\n    import invented_extensions\n",
-        "import sys\n",
-    ],
-)
-def test_a_missing_requirement_that_is_not_surely_imported_fails_nothing(
-    site: Path, first_lines: str
-) -> None:
-    require_invented_extensions(site, first_lines)
-    assert codes_of(site) == []
-
-
-@pytest.mark.parametrize(("names", "fails"), [("ParamSpec", True), ("ParamSpec, TypeIs", False)])
-def test_a_requirement_that_lacks_an_imported_name_fails_torch(
-    site: Path, names: str, fails: bool
-) -> None:
-    require_invented_extensions(
-        site, "from invented_extensions import ParamSpec, TypeIs as _TypeIs\n"
-    )
-    add_package(site, "invented-extensions", {"invented_extensions.py": f"__all__ = [{names!r}]\n"})
-    assert bool(codes_of(site)) == fails
-
-
-def test_a_package_without_what_it_imports_fails(site: Path) -> None:
-    add_extension(site, "theirs", pin="2.13.0")
-    add_package(site, "vision", {"vision/__init__.py": "from .ops import x\n"}, tag="")
-    info = site / "vision-1.0.dist-info"
-    header = "Name: vision\nVersion: 1.0\nRequires-Dist: torch\nRequires-Dist: pillow!=8.3.*\n\n"
-    (info / "METADATA").write_text(header)
-    (site / "vision" / "ops.py").write_text("import os, PIL\n")
-    shared_object(site / "vision" / "_C.so")
-    (info / "RECORD").write_text("vision/__init__.py,,\nvision/ops.py,,\nvision/_C.so,,\n")
-    assert codes_of(site) == [("vision", codes.REQUIREMENT_NOT_MET)]
-    add_package(site, "pillow", {"PIL/__init__.py": ""})
-    assert codes_of(site) == []
-
-
-def test_all_requirements_that_are_missing_are_named_at_once(site: Path) -> None:
-    add_extension(site, "theirs", pin="2.13.0")
-    add_package(
-        site, "vision", {"vision/__init__.py": "import PIL\nfrom einops import rearrange\n"}, tag=""
-    )
-    info = site / "vision-1.0.dist-info"
-    needs = "".join(f"Requires-Dist: {name}\n" for name in ("torch", "pillow", "einops>=0.7"))
-    header = f"Name: vision\nVersion: 1.0\n{needs}\n"
-    (info / "METADATA").write_text(header)
-    shared_object(site / "vision" / "_C.so")
-    (info / "RECORD").write_text("vision/__init__.py,,\nvision/_C.so,,\n")
-    (cause,) = [row["cause"] for row in rows(site)]
-    assert isinstance(cause, dict)
-    why = "it requires pillow and einops>=0.7, which are not installed"
-    assert cause["why"] == f"import vision fails: {why}"
-    assert cause["command"].endswith("pip install pillow 'einops>=0.7'")
-
-
-def test_the_real_torch_surely_imports_typing_extensions_and_not_sympy(torch_root: Path) -> None:
-    wanted = ["typing_extensions", "sympy", "networkx", "jinja2"]
-    assert [*surely_imported("torch", torch_root.parent, wanted)] == ["typing_extensions"]
 
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_torch_that_has_lost_its_module_is_damaged(site: Path, is_there: bool) -> None:
-    require_invented_extensions(site, "import sys\n")
+    enter_torch(site)
     module = "torch/_C.cpython-311-x86_64-linux-gnu.so"
     (site / "torch-2.13.0.dist-info" / "RECORD").write_text(f"torch/a.py,,\n{module},sha256=x,1\n")
     if is_there:
         shared_object(site / module)
     assert [code for _, code in codes_of(site)] == ([] if is_there else [codes.TORCH_DAMAGED])
-
-
-def add_backend(site: Path, *symbols: str) -> None:
-    add_extension(site, "torch_npu", *symbols, pin="2.13.0")
-    entry = "[torch.backends]\ntorch_npu = torch_npu:_autoload\n"
-    (site / "torch_npu-1.0.dist-info" / "entry_points.txt").write_text(entry)
-
-
-def test_a_backend_that_does_not_load_fails_the_import_of_torch(site: Path) -> None:
-    add_backend(site, ABSENT)
-    assert codes_of(site)[0] == ("torch", codes.BACKEND_FAILS)
-    cause = rows(site)[0]["cause"]
-    assert isinstance(cause, dict)
-    variable, _, value = cause["command"].removeprefix("export ").partition("=")
-    left = codes_of(site, **{variable: value})
-    assert left == [("torch_npu", codes.TORCH_LACKS_SYMBOLS)]
-
-
-def test_a_backend_that_loads_is_none_to_speak_of(site: Path) -> None:
-    add_backend(site, SYMBOL)
-    assert codes_of(site) == []
 
 
 @pytest.mark.parametrize(

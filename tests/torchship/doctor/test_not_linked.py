@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from made_facts import make_runtime, make_torch
+from packaging_alone import packaging_alone
 from shared_objects import ERROR_NEW, fake_torch, shared_object
 from sick_environment import REPO, SickEnvironment, carries_out
 
@@ -52,7 +53,7 @@ def test_what_is_not_linked_with_torch_loads_where_torch_shares_its_symbols(
     assert before.kind == cures.SHARE_TORCH.id
     assert before.why.startswith("_C.so is not linked with libtorch_cpu.so of torch 2.13.0")
     program = f"python probe.py {place.site}/theirs/_C.so"
-    output = place.type(f"{before.command}; {program}", PYTHONPATH=str(REPO))
+    output = place.type(f"{before.command}; {program}", PYTHONPATH=f"{REPO}:{packaging_alone()}")
     assert json.loads(output.splitlines()[-1])["accepted"]
 
 

@@ -13,7 +13,7 @@ from made_facts import make_runtime
 from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.judge import BinaryRecord, Environment, cures, fixes, system_packages
+from torchship.judge import BinaryRecord, Environment, cures, fixes, interpreter, system_packages
 from torchship.judge.records import Owner
 
 ADD = "_ZN2at6Tensor3addEv"
@@ -155,3 +155,22 @@ def test_the_code_name_of_the_distribution_is_read(
     assert system_packages.code_name() == "bookworm"
     monkeypatch.setattr(system_packages, "_OS_RELEASE", tmp_path / "none")
     assert system_packages.code_name() == ""
+
+
+@pytest.mark.parametrize(
+    ("base", "executable", "package"),
+    [
+        ("/usr", "/usr/bin/python3", "python3-tk"),
+        ("/usr", "/usr/bin/python3.99", "python3.99-tk"),
+        ("/opt/python", "/opt/python/bin/python3", ""),
+    ],
+)
+def test_the_fix_names_the_package_of_the_distribution_or_another_python(
+    base: str, executable: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreter, "prefixes", lambda: (base, base))
+    monkeypatch.setattr(interpreter, "executable", lambda: executable)
+    monkeypatch.setattr(system_packages, "is_file", lambda _: True)
+    cure = fixes.python_with("_tkinter")
+    assert "another Python that has _tkinter" in cure
+    assert cure.command == (f"apt-get update && apt-get install -y {package}" if package else "")

@@ -17,10 +17,11 @@ from pathlib import Path
 from rich.console import Console
 from steps import Silent, Step
 
-from torchship.release import processes, run
-from torchship.release.matrix import load_settings
+from torchship.release.matrix.load import load_settings
 from torchship.release.paths import fresh, publish
-from torchship.release.tasks import Context, run_tasks
+from torchship.release.run import processes
+from torchship.release.run import release as run
+from torchship.release.run.tasks import Context, run_tasks
 
 FOLDER = Path(sys.argv[1])
 PAUSE = float(sys.argv[2]) if len(sys.argv) > 2 else 0.05

@@ -21,10 +21,10 @@ from small_checkout import MATRIX, SETTINGS
 from small_clients import REPO
 from small_releases import small_objects
 
-from torchship.release import upload
-from torchship.release.schema import Matrix
-from torchship.release.settings import Settings
-from torchship.release.shell import Log
+from torchship.release.matrix.schema import Matrix
+from torchship.release.matrix.settings import Settings
+from torchship.release.publishing import upload
+from torchship.release.run.shell import Log
 
 CondaWorker = Callable[..., str]
 

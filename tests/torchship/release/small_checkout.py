@@ -7,8 +7,8 @@ import os
 from rendered_client import CHECKOUT
 from small_clients import REPO
 
-from torchship.release.matrix import load
-from torchship.release.settings import make_settings
+from torchship.release.matrix.load import load
+from torchship.release.matrix.settings import make_settings
 
 __all__ = ["CHECKOUT", "ENVIRONMENT", "MATRIX", "SETTINGS"]
 

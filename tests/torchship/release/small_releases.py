@@ -13,8 +13,9 @@ from shared_objects import ERROR_NEW, ERROR_OLD, GLUE_RECORD, KERNELS_RECORD, sh
 from small_checkout import SETTINGS
 from small_wheels import SMALL, VERSION, Shape, make_sdist, make_wheel
 
-from torchship.release.cells import Cell, all_cells
-from torchship.release.manifest import (
+from torchship.release.matrix.cells import Cell, all_cells
+from torchship.release.matrix.schema import Matrix
+from torchship.release.run.manifest import (
     Artefact,
     Binary,
     CellEntry,
@@ -23,8 +24,7 @@ from torchship.release.manifest import (
     Run,
     write,
 )
-from torchship.release.schema import Matrix
-from torchship.release.store import digest
+from torchship.release.run.store import digest
 
 HOST = HostFacts(system="Linux", python="3.11", compiler="g++ 12", processors=2, gpus=[], tools={})
 COMMIT = "c" * 40

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from small_client import PROJECT
 
-from torchship.release.wheels import Wheel
+from torchship.release.steps.pack.wheels import Wheel
 
 METADATA = """\
 Metadata-Version: 2.4

@@ -20,13 +20,14 @@ from small_checkout import CHECKOUT, SETTINGS
 from small_clients import REPO
 
 from torchship.builder import BuildRequest, HostCompiler, find_host_compiler, plan
-from torchship.judge import find_torch, read_binary
-from torchship.release import ReleaseError, audit, emulation
-from torchship.release.cells import all_cells, arch_list, by_platform, select
-from torchship.release.host import Host
-from torchship.release.listing import json_list
-from torchship.release.matrix import load
-from torchship.release.settings import make_settings, native_platform
+from torchship.doctor import find_torch, read_binary
+from torchship.release import ReleaseError
+from torchship.release.matrix.cells import all_cells, arch_list, by_platform, select
+from torchship.release.matrix.load import load
+from torchship.release.matrix.settings import make_settings, native_platform
+from torchship.release.plan.machine import Host
+from torchship.release.run.listing import json_list
+from torchship.release.steps.compile import audit, emulation
 
 ARM, X86 = "linux-aarch64", "linux-x86_64"
 NATIVE = native_platform()

@@ -10,8 +10,8 @@ import pytest
 from shared_objects import ERROR_NEW, ERROR_OLD, GLUE_RECORD, KERNELS_RECORD, shared_object
 
 from torchship.judge.binary import read_binary
-from torchship.release.audit import gates, too_new
-from torchship.release.cells import all_cells
+from torchship.release.matrix.cells import all_cells
+from torchship.release.steps.compile.audit import gates, too_new
 
 STABLE, ATEN = "stable210-cpu", "aten24-abi0-cpu"
 ATEN_RECORD = {**GLUE_RECORD, "name": "aten24-abi0", "lane": "aten", "cxx11_abi": 0}

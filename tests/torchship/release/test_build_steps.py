@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from torchship.builder import BuildRequest, Step
-from torchship.release import build_steps
-from torchship.release.settings import Settings
-from torchship.release.shell import Log
-from torchship.release.tasks import Context
+from torchship.release.matrix.settings import Settings
+from torchship.release.run.shell import Log
+from torchship.release.run.tasks import Context
+from torchship.release.steps.compile import objects as build_steps
 
 
 class Compiling:

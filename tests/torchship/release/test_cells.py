@@ -11,11 +11,12 @@ from packaging.version import Version
 from torchship.builder import HostCompiler
 from torchship.judge.records import TorchInstall, VariantName
 from torchship.release import ReleaseError
-from torchship.release.cells import all_cells, required, select
-from torchship.release.host import Host, host_cell, obstacle
-from torchship.release.planner import Plan
-from torchship.release.settings import make_settings
-from torchship.release.toolchains import Compilers
+from torchship.release.matrix.cells import all_cells, required, select
+from torchship.release.matrix.settings import make_settings
+from torchship.release.plan.host import host_cell, obstacle
+from torchship.release.plan.machine import Compilers, Host
+from torchship.release.plan.plan import Plan
+from torchship.release.plan.planner import fill
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
 CLANG = Compilers(debian=frozenset({"clang-19"}))
@@ -184,7 +185,7 @@ def test_a_torch_of_the_other_abi_at_hand_is_built_against(matrix, settings) -> 
     target = cell(matrix, "aten24-abi1-cpu")
     at_hand = replace(HOST, torch=torch("2.4.1", abi=1))
     assert obstacle(target, at_hand, settings) is None
-    tasks = Plan(settings, at_hand, [target]).tasks
+    tasks = fill(Plan(settings, at_hand, [target])).tasks
     env = tasks["env/torch-2.4.1-abi1"]
     assert env.env.borrowed == Path("/nowhere")
     assert env in tasks["glue/aten24-abi1"].needs

@@ -17,7 +17,7 @@ from torchship.release import ReleaseError
 
 pytest.importorskip("rattler")
 
-from torchship.release.conda_worker import contents
+from torchship.release.steps.conda.worker import contents
 
 FOLDER = f"site-packages/{SETTINGS.project.package}"
 INFO = "site-packages/tiny_client-0.1.0.dist-info"

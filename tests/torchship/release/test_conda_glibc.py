@@ -11,9 +11,9 @@ import pytest
 
 from torchship.judge.binary import read_binary
 from torchship.judge.records import dotted
-from torchship.release import conda_commands
-from torchship.release.bootstrap import sysroot as bootstrap_sysroot
-from torchship.release.conda_stubs import write_channel
+from torchship.release.steps.conda import commands as conda_commands
+from torchship.release.steps.conda.bootstrap import sysroot as bootstrap_sysroot
+from torchship.release.steps.conda.stubs import write_channel
 
 rattler_build = pytest.importorskip("rattler_build")
 

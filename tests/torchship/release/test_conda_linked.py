@@ -10,13 +10,14 @@ import pytest
 from machines import machine
 from shared_objects import fake_torch
 
-from torchship.release import ReleaseError, conda_commands
-from torchship.release.conda_stubs import Stub, link_torch, write_channel
+from torchship.release import ReleaseError
+from torchship.release.steps.conda import commands as conda_commands
+from torchship.release.steps.conda.stubs import Stub, link_torch, write_channel
 
 pytest.importorskip("rattler")
 pytest.importorskip("rattler_build")
 
-from torchship.release.conda_worker import solve
+from torchship.release.steps.conda.worker import solve
 
 PYTHON = "3.11"
 

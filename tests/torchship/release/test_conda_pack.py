@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from small_clients import REPO
 
-from torchship.release import conda_commands
-from torchship.release.conda_stubs import Stub, write_channel
+from torchship.release.steps.conda import commands as conda_commands
+from torchship.release.steps.conda.stubs import Stub, write_channel
 
 pytest.importorskip("rattler_build")
 zstandard = pytest.importorskip("zstandard")

@@ -19,8 +19,8 @@ from small_checkout import ENVIRONMENT
 from steps import Silent, Step
 
 from torchship.release.paths import publish, write_atomically
-from torchship.release.store import read_stamp
-from torchship.release.tasks import Status, run_tasks
+from torchship.release.run.store import read_stamp
+from torchship.release.run.tasks import Status, run_tasks
 
 PROGRAM = Path(__file__).with_name("conduct_program.py")
 NAMES = [f"{kind}{number}" for kind in "ab" for number in range(4)]
@@ -104,8 +104,8 @@ import os, pathlib, subprocess, sys, time
 from dataclasses import replace
 from rich.console import Console
 from torchship.release import run
-from torchship.release.matrix import load_settings
-from torchship.release.shell import Log
+from torchship.release.matrix.load import load_settings
+from torchship.release.run.shell import Log
 
 folder = pathlib.Path(sys.argv[1])
 settings = replace(load_settings(), build=folder)
@@ -115,7 +115,7 @@ settings = replace(load_settings(), build=folder)
 def test_a_second_run_beside_the_first_is_refused(tmp_path, settings) -> None:
     from rich.console import Console
 
-    from torchship.release import run
+    from torchship.release.run import release as run
 
     own_settings = replace(settings, build=tmp_path)
     with run.only_run(own_settings, Console()):
@@ -132,8 +132,8 @@ def test_a_second_run_beside_the_first_is_refused(tmp_path, settings) -> None:
 def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, settings) -> None:
     from rich.console import Console
 
-    from torchship.release import run
-    from torchship.release.processes import MARK
+    from torchship.release.run import release as run
+    from torchship.release.run.processes import MARK
 
     own_settings = replace(settings, build=tmp_path / "build")
     (tmp_path / "build").mkdir()
@@ -154,7 +154,7 @@ def test_a_run_ends_what_an_earlier_one_left_and_nothing_else(tmp_path, settings
 
 
 def test_what_is_started_while_one_looks_is_ended_too(tmp_path, monkeypatch) -> None:
-    from torchship.release import processes
+    from torchship.release.run import processes
 
     sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
     started: list[subprocess.Popen[bytes]] = []
@@ -194,7 +194,7 @@ def test_the_daemon_of_a_compiler_cache_lives_on(tmp_path, settings) -> None:
     """As sccache's it has no arguments, unlike the programs that wait for it."""
     from rich.console import Console
 
-    from torchship.release import run
+    from torchship.release.run import release as run
 
     build = tmp_path / "build"
     cache = tmp_path / "sccache"
@@ -228,7 +228,7 @@ with run.only_run(settings, Console()):
 def test_what_was_just_being_started_is_ended_too(tmp_path, settings) -> None:
     from rich.console import Console
 
-    from torchship.release import run
+    from torchship.release.run import release as run
 
     env = ENVIRONMENT
     process = subprocess.Popen([sys.executable, "-c", FORKING, str(tmp_path)], env=env)
@@ -244,9 +244,9 @@ STOPPED = """
 import pathlib, signal, sys
 sys.path.insert(0, sys.argv[2])
 from steps import Step
-from torchship.release.matrix import load_settings
-from torchship.release.processes import interrupt
-from torchship.release.tasks import run_tasks
+from torchship.release.matrix.load import load_settings
+from torchship.release.run.processes import interrupt
+from torchship.release.run.tasks import run_tasks
 
 folder = pathlib.Path(sys.argv[1])
 

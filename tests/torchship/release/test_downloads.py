@@ -13,10 +13,12 @@ import pytest
 from small_client import PROJECT
 from small_wheels import make_wheel
 
-from torchship.release import ReleaseError, conda_steps, environments
+from torchship.release import ReleaseError
 from torchship.release.paths import tool
-from torchship.release.shell import Log
-from torchship.release.tasks import Context
+from torchship.release.run.shell import Log
+from torchship.release.run.tasks import Context
+from torchship.release.steps.compile import environments
+from torchship.release.steps.conda import packages as conda_steps
 
 NAME = "tiny_client-0.1.0-py3-none-any.whl"
 

@@ -16,9 +16,9 @@ from small_client import PROJECT
 from small_clients import REPO
 
 from torchship.release import ReleaseError
-from torchship.release.cells import all_cells, for_conda
-from torchship.release.generated import drifted, named, project_record, project_variables
-from torchship.release.settings import make_project
+from torchship.release.matrix.cells import all_cells, for_conda
+from torchship.release.matrix.generated import drifted, named, project_record, project_variables
+from torchship.release.matrix.settings import make_project
 
 
 @pytest.fixture

@@ -8,9 +8,15 @@ import re
 import pytest
 from small_releases import SOURCES, make_manifest
 
-from torchship.release.collect import host_facts
-from torchship.release.host import Host
-from torchship.release.manifest import carried, json_schema, parse, read_or_set_aside, wrong_files
+from torchship.release.plan.machine import Host
+from torchship.release.run.collect import host_facts
+from torchship.release.run.manifest import (
+    carried,
+    json_schema,
+    parse,
+    read_or_set_aside,
+    wrong_files,
+)
 
 
 def test_a_manifest_survives_the_way_to_disk_and_back(matrix, objects, tmp_path) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from torchship.judge.rules.cuda import runs_on
 from torchship.release import ReleaseError
-from torchship.release.matrix import load
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.load import leftovers, load
 
 # (what is replaced, by what, what the message must hold)
 MISTAKES = [
@@ -23,11 +24,6 @@ MISTAKES = [
     ("sm_70, sm_80", "70, sm_80", ["got 70", "string"]),
     ('    toolkit: "13.0"', '    toolkit: "12.8"', ["cuda12", "not cuda13"]),
     ('    toolkit: "13.0"', '    toolkit: "13.7"', ["13.7", "12.8, 13.0"]),
-    (
-        "[cpu, cu12, cu13]",
-        "[cpu, cu12, cu14]",
-        ["cu14 has no", "have: cpu, cu12, cu13"],
-    ),
     ("[cpu, cu12, cu13]", "[cpu, cu12, cu12]", ["two equal cells", "cu12"]),
     ('  target: "2.10"', '  target: "2.14"', ["torch 2.13", "cannot target torch 2.14"]),
     ("    gcc: [9, 14]", "    gcc: [14, 9]", ["lower bound 14 is above"]),
@@ -79,6 +75,15 @@ def test_the_line_is_that_of_the_mistake(matrix_text, tmp_path, old) -> None:
 def test_every_mistake_is_reported_at_once(matrix_text, tmp_path) -> None:
     content = matrix_text.replace("pypi: 0", "pypi: 2", 1).replace("conda: 1", "conda: 3", 1)
     assert len(refusal_of(tmp_path, content).splitlines()) == 2
+
+
+def test_a_device_without_kernels_gets_no_cell_and_is_said(matrix_text, tmp_path) -> None:
+    path = tmp_path / "matrix.yaml"
+    path.write_text(matrix_text.replace("[cpu, cu12, cu13]", "[cpu, cu12, cu14]"))
+    names = {cell.name for cell in all_cells(load(path))}
+    assert "stable210-cu12" in names and "stable210-cu14" not in names
+    (said,) = leftovers(path)
+    assert "`stable.devices` names cu14, which has no entry" in said
 
 
 def test_a_missing_file_is_named(tmp_path) -> None:

@@ -10,9 +10,9 @@ from shared_objects import shared_object
 from small_releases import describe_binary, make_manifest, record_of
 
 from torchship.release import ReleaseError
-from torchship.release.cells import all_cells, required
-from torchship.release.manifest import parse, wrong_files
-from torchship.release.merge import merge
+from torchship.release.matrix.cells import all_cells, required
+from torchship.release.publishing.merge import merge
+from torchship.release.run.manifest import parse, write, wrong_files
 
 
 @pytest.fixture
@@ -94,6 +94,23 @@ def test_the_shard_that_came_furthest_counts(
     make_manifest(tmp_path / "1", matrix, {"stable210-cpu": "done"}, objects)
     assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
     assert parse(dist / "manifest.json").cells["stable210-cpu"].state == "done"
+
+
+def test_what_only_a_step_knows_outlives_a_merge(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    """A step that nobody has thought of yet needs no change of the merge."""
+    name = "stable210-cpu"
+    for number, cell in enumerate((name, "stable210-cu13")):
+        folder = tmp_path / str(number)
+        facts = {"signed": {"by": cell}}
+        made = make_manifest(folder, matrix, {cell: "done"}, objects, facts={f"log-{number}": {}})
+        cells = {cell: made.cells[cell].model_copy(update={"facts": facts})}
+        write(made.model_copy(update={"cells": cells}), folder / "manifest.json")
+    assert merge([tmp_path / "0", tmp_path / "1"], console, own_settings) == 0
+    manifest = parse(dist / "manifest.json")
+    assert manifest.cells[name].facts == {"signed": {"by": name}}
+    assert manifest.facts.keys() == {"log-0", "log-1"}
 
 
 @pytest.mark.parametrize("field", ["commit", "version", "sources"])

@@ -8,13 +8,16 @@ import pytest
 from small_checkout import CHECKOUT
 
 from torchship.builder import CudaToolkit, HostCompiler
-from torchship.release.cells import all_cells, for_conda, select
-from torchship.release.host import Host, chosen_cells, obstacle
-from torchship.release.matrix import load
-from torchship.release.planner import CPU_TORCH, CUDA_TORCH, ROOM, Plan
-from torchship.release.settings import make_settings
-from torchship.release.tasks import SkipTask
-from torchship.release.toolchains import Compilers
+from torchship.release.matrix.cells import all_cells, for_conda, select
+from torchship.release.matrix.load import load
+from torchship.release.matrix.settings import make_settings
+from torchship.release.plan.host import chosen_cells, obstacle
+from torchship.release.plan.machine import Compilers, Host
+from torchship.release.plan.plan import Plan
+from torchship.release.plan.planner import fill
+from torchship.release.run.tasks import SkipTask
+from torchship.release.steps.compile import emulation
+from torchship.release.steps.compile.environments import CPU_TORCH, CUDA_TORCH, ROOM
 
 CLANG = Compilers(debian=frozenset({"clang-19"}))
 HOST = Host("python3", "3.11", None, HostCompiler(("g++",), "g++", "12.2.0"), CLANG)
@@ -30,7 +33,7 @@ class Everywhere(CudaToolkit):
 def plan_of(matrix, host=HOST):
     settings = make_settings(matrix, CHECKOUT)
     cells = [cell for cell in all_cells(matrix) if obstacle(cell, host, settings) is None]
-    return cells, Plan(settings, host, cells)
+    return cells, fill(Plan(settings, host, cells))
 
 
 @pytest.fixture
@@ -59,7 +62,7 @@ def test_a_stable_cuda_package_without_a_torch_for_it_says_so(matrix) -> None:
     old = matrix.torch["2.10"].model_copy(update={"pythons": ["3.12"]})
     other = matrix.model_copy(update={"torch": {**matrix.torch, "2.10": old}})
     (cell,) = select(all_cells(other), ["stable210-cu12"])
-    tasks = Plan(make_settings(other, CHECKOUT), HOST, [cell]).tasks
+    tasks = fill(Plan(make_settings(other, CHECKOUT), HOST, [cell])).tasks
     none = tasks["env/none-cu12-py3.11"]
     assert none in tasks["prefix/stable210-cu12"].needs
     with pytest.raises(SkipTask, match="no torch with CUDA 12"):
@@ -133,7 +136,7 @@ def test_a_cuda_cell_trains_where_that_differs_from_its_twin_for_the_cpu(matrix,
     with_gpu = plan_of(matrix, replace(HOST, driver=True))[1].tasks
     assert named(with_gpu, "train") == named(with_gpu, "venv")
     alone = select(all_cells(matrix), ["stable210-cu13"])
-    assert "train/stable210-cu13" in Plan(make_settings(matrix, CHECKOUT), HOST, alone).tasks
+    assert "train/stable210-cu13" in fill(Plan(make_settings(matrix, CHECKOUT), HOST, alone)).tasks
 
 
 def test_a_cuda_torch_goes_when_its_cells_have_run(tasks) -> None:
@@ -152,13 +155,38 @@ def test_the_fat_wheel_keeps_no_torch_on_the_disk(tasks) -> None:
     assert venv in tasks["fat-wheel"].needs
 
 
+def test_the_plan_says_why_a_cell_lacks_a_step(matrix) -> None:
+    absent = plan_of(matrix)[1].absent
+    assert absent["train/stable210-cu12"] == "without a GPU, it is that of stable210-cpu"
+    assert "has another C++ ABI" in absent["conda/aten24-abi0-cpu"]
+    assert "--verify full" in absent["fat-run/aten24-abi0-cpu"]
+    assert absent["fat-run/stable210-cu13"] == "stable210-cpu runs it beside the same torch"
+    arm = make_settings(matrix.on("linux-aarch64"), CHECKOUT)
+    foreign = fill(Plan(replace(arm, native="linux-x86_64"), HOST, all_cells(arm.matrix)))
+    assert foreign.absent["prefix/aten29-abi1-cpu-aarch64"] == emulation.SLOW
+
+
+def test_a_cell_has_each_step_or_a_reason(matrix) -> None:
+    cells, plan = plan_of(matrix)
+    planned = {*plan.tasks, *plan.absent}
+    for cell in cells:
+        has_package = f"conda/{cell}" in plan.tasks
+        kinds = ["audit", "wheel", "venv", "train", "conda", "fat-run"]
+        kinds += ["conda-test", "prefix"] if has_package else []
+        served = {
+            name for name in planned if name in plan.absent or cell.name in plan.tasks[name].cells
+        }
+        for kind in kinds:
+            assert {f"{kind}/{cell}", f"{kind}/{cell.glue}"} & served, f"{kind} of {cell}"
+
+
 def test_room_is_for_two_of_them() -> None:
     assert 2 * CUDA_TORCH <= ROOM < 3 * CUDA_TORCH < 25e9
 
 
 def test_a_torch_without_cuda_needs_less_room(matrix) -> None:
     arm = matrix.on("linux-aarch64")
-    plan = Plan(make_settings(arm, CHECKOUT), HOST, select(all_cells(arm), ["aten*"]))
+    plan = fill(Plan(make_settings(arm, CHECKOUT), HOST, select(all_cells(arm), ["aten*"])))
     assert {task.disk for task in plan.tasks.values()} == {0, CPU_TORCH}
 
 
@@ -203,5 +231,5 @@ def test_a_torch_for_a_stable_package_is_fetched_once_there_is_one(tasks) -> Non
 def test_a_base_channel_of_ones_own_needs_no_linked_torch(matrix) -> None:
     settings = make_settings(matrix, CHECKOUT)
     cells = [c for c in all_cells(matrix) if obstacle(c, HOST, settings) is None]
-    plan = Plan(settings, HOST, cells, "https://example.org/conda")
+    plan = fill(Plan(settings, HOST, cells, "https://example.org/conda"))
     assert not named(plan.tasks, "linked") and "env/torch-2.10.0-cu12-py3.11" not in plan.tasks

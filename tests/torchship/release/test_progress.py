@@ -8,11 +8,12 @@ import pytest
 from rich.console import Console
 from steps import Step
 
-from torchship.release import __main__, cibuildwheel
-from torchship.release.collect import log_of
-from torchship.release.listing import Reporter
-from torchship.release.shell import TAIL
-from torchship.release.tasks import Outcome, Status
+from torchship.release import __main__
+from torchship.release.matrix import cibuildwheel
+from torchship.release.run.collect import log_of
+from torchship.release.run.listing import Reporter
+from torchship.release.run.shell import TAIL
+from torchship.release.run.tasks import Outcome, Status
 
 
 def show(outcomes, *, terminal: bool = False, verbose: bool = False) -> str:

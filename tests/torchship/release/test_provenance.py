@@ -17,17 +17,18 @@ from small_checkout import SETTINGS
 from small_releases import COMMIT, make_manifest, record_of
 from small_wheels import EPOCH, make_sdist, make_wheel
 
-from torchship.release import ReleaseError, provenance
-from torchship.release.manifest import parse
-from torchship.release.merge import merge
-from torchship.release.provenance import (
+from torchship.release import ReleaseError
+from torchship.release.publishing import provenance
+from torchship.release.publishing.merge import merge
+from torchship.release.publishing.provenance import (
     files_of_commit,
     read_sdist,
     sdist_problems,
     wheel_problems,
 )
-from torchship.release.store import digest
-from torchship.release.wheels import Wheel, read_wheel
+from torchship.release.run.manifest import parse
+from torchship.release.run.store import digest
+from torchship.release.steps.pack.wheels import Wheel, read_wheel
 
 CELL = "stable210-cpu"
 CPU = "kernels-cpu.so"

@@ -9,10 +9,11 @@ from rich.console import Console
 from ruamel.yaml import YAML
 from small_releases import COMMIT
 
-from torchship.release import ReleaseError, conda_steps
-from torchship.release.cells import all_cells, for_conda
-from torchship.release.conda_steps import build_recipe, driver
-from torchship.release.conda_stubs import stubs, write_channel
+from torchship.release import ReleaseError
+from torchship.release.matrix.cells import all_cells, for_conda
+from torchship.release.steps.conda import packages as conda_steps
+from torchship.release.steps.conda.packages import build_recipe, driver
+from torchship.release.steps.conda.stubs import stubs, write_channel
 
 CHANNEL = "https://conda.example.org/forge"
 CONDA = """#!/bin/sh

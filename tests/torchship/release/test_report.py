@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 from small_releases import make_manifest
 
-from torchship.release.cells import all_cells
-from torchship.release.manifest import grid, render
+from torchship.release.matrix.cells import all_cells
+from torchship.release.run.manifest import grid, render
 
 
 def test_the_page_shows_every_cell_in_the_colour_of_its_state(matrix, objects, tmp_path) -> None:

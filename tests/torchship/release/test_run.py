@@ -11,20 +11,24 @@ import pytest
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
 from small_wheels import make_wheel
-from steps import Step
+from steps import PlannedStep, Run
 
 from torchship.builder import HostCompiler
-from torchship.release import ReleaseError, run, store
-from torchship.release.cells import required
-from torchship.release.host import Host
-from torchship.release.manifest import parse, wrong_files
-from torchship.release.planner import CellTasks, Plan
-from torchship.release.run import Release, named_cells
-from torchship.release.settings import Settings
-from torchship.release.tasks import SkipTask
-from torchship.release.tools import wheel_path
-from torchship.release.upload import upload
-from torchship.release.wheels import read_wheel
+from torchship.release import ReleaseError
+from torchship.release.matrix.cells import required
+from torchship.release.matrix.settings import Settings
+from torchship.release.plan.machine import Host
+from torchship.release.plan.plan import Plan
+from torchship.release.publishing.upload import upload
+from torchship.release.run import release as run
+from torchship.release.run import store
+from torchship.release.run.manifest import parse, wrong_files
+from torchship.release.run.release import Release, named_cells
+from torchship.release.run.tasks import SkipTask
+from torchship.release.steps.pack.distributions import JoinWheels, PackedCell
+from torchship.release.steps.pack.wheels import read_wheel
+from torchship.release.steps.step import Part
+from torchship.release.steps.tools.tools import wheel_path
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
 
@@ -42,22 +46,26 @@ class World:
         self.ran: list[str] = []
         self.out = io.StringIO()
 
-    def plan(self, settings, host, cells, channel, carried, pack, tools) -> Plan:
-        plan = Plan(settings, host, channel=channel, carried=carried, pack=pack)
-        plan.cells = cells
-        for cell in cells:
-            own = plan.of[cell.name] = CellTasks()
-            own.wheel = Step(name=f"wheel/{cell}", act=self._step("wheel", cell))
-            plan.add(own.wheel, cell)
-            own.venv = Step(name=f"venv/{cell}", act=self._step("venv", cell), after=(own.wheel,))
-            plan.add(own.venv, cell)
-        plan.tools = tools
-        for tool in tools:
-            plan.add(Step(name=f"pure/{tool.name}", act=self._tool_step(tool)), tool)
-        plan.add_fat_wheel()
-        for name in list(plan.tasks):
-            if name.startswith("fat-run"):
-                del plan.tasks[name]
+    def fill(self, plan: Plan) -> Plan:
+        packed = []
+        for cell in plan.cells:
+            wheel = PlannedStep(
+                name=f"wheel/{cell}",
+                act=self._step("wheel", cell),
+                says=lambda path: Part(wheel=path, facts={"of": path.name}),
+            )
+            plan.add(wheel, cell)
+            run = Run(name=f"venv/{cell}", act=self._step("venv", cell), after=(wheel,))
+            packed.append(PackedCell(cell.name, wheel, (plan.add(run, cell),)))
+        for tool in plan.tools:
+            step = PlannedStep(
+                name=f"pure/{tool.name}",
+                act=self._tool_step(tool),
+                says=lambda path: Part(files=(path,)),
+            )
+            plan.add(step, tool)
+        if packed:
+            JoinWheels.plan(packed, plan)
         return plan
 
     def _step(self, step, cell):
@@ -127,13 +135,21 @@ def world(tmp_path, own_settings, monkeypatch) -> World:
     kernels = shared_object(tmp_path / "o" / "kernels.so", record=KERNELS_RECORD)
     objects = {"glue": glue.read_bytes(), "kernels": kernels.read_bytes()}
     new_world = World(own_settings, objects)
-    monkeypatch.setattr(run, "Plan", new_world.plan)
+    monkeypatch.setattr(run, "fill", new_world.fill)
     monkeypatch.setattr(run, "obstacle", lambda cell, *_: self_obstacle(cell))
     return new_world
 
 
 def self_obstacle(cell) -> str | None:
     return "no such torch" if cell.cxx11_abi != cell.torch.abi.pypi else None
+
+
+def test_the_manifest_keeps_what_a_step_says(world) -> None:
+    assert world.run("stable210-cpu") == 0
+    entry = world.manifest.cells["stable210-cpu"]
+    assert entry.facts == {"wheel/stable210-cpu": {"of": Path(entry.wheel).name}}
+    (run,) = entry.runs
+    assert run.facts == {"torch": "2.13.0", "comparisons": 2, "failed": 0}
 
 
 def test_a_run_leaves_a_wheel_a_manifest_a_report_and_logs(world) -> None:

@@ -15,7 +15,7 @@ from small_checkout import ENVIRONMENT
 from small_clients import REPO
 from test_run import world
 
-from torchship.release.shell import CommandFailed, Log, explain, redacted
+from torchship.release.run.shell import CommandFailed, Log, explain, redacted
 
 __all__ = ["world"]
 
@@ -101,7 +101,7 @@ def test_a_killed_run_leaves_no_secret(tmp_path) -> None:
     code = (
         "import pathlib\n"
         "from torchship.release.matrix import load_settings\n"
-        "from torchship.release.shell import Log\n"
+        "from torchship.release.run.shell import Log\n"
         f"path = pathlib.Path({str(tmp_path / 'logs' / 'x.log')!r})\n"
         "with Log(path, load_settings()) as log:\n"
         f"    log.run(['sh', '-c', '''{SAYS}; echo said; sleep 60'''])"
@@ -150,7 +150,7 @@ def test_the_log_of_the_tools_environment_has_no_secret(tmp_path) -> None:
 def test_a_daemon_that_keeps_the_output_open_holds_nothing_up(
     tmp_path, monkeypatch, settings
 ) -> None:
-    monkeypatch.setattr("torchship.release.shell.PATIENCE", 0.2)
+    monkeypatch.setattr("torchship.release.run.shell.PATIENCE", 0.2)
     begun = time.monotonic()
     path = tmp_path / "x.log"
     with Log(path, settings) as log, pytest.raises(CommandFailed, match="exit code 4"):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from torchship.release import ReleaseError
-from torchship.release.cells import all_cells, part_of
-from torchship.release.options import make_parser, read_options
+from torchship.release.matrix.cells import all_cells, part_of
+from torchship.release.options import Merge, make_parser, read_request
 
 
 def shards(cells, count: int) -> list[list[str]]:
@@ -43,5 +43,6 @@ def test_what_is_no_shard_is_refused(shard) -> None:
 
 def test_folders_to_merge_may_be_named_one_by_one_or_together() -> None:
     words = ["--merge", "a", "--merge", "b", "c"]
-    options = read_options(make_parser().parse_intermixed_args(words))
-    assert list(options.merge) == [Path("a"), Path("b"), Path("c")]
+    request = read_request(make_parser().parse_intermixed_args(words))
+    assert isinstance(request, Merge)
+    assert list(request.folders) == [Path("a"), Path("b"), Path("c")]

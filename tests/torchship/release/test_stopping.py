@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from torchship.release import processes
+from torchship.release.run import processes
 
 
 @pytest.fixture

@@ -16,14 +16,16 @@ from small_wheels import make_wheel
 
 pytest.importorskip("rattler")
 
-from torchship.release import ReleaseError, conda_commands, take_back, upload
+from torchship.release import ReleaseError
 from torchship.release.__main__ import main
-from torchship.release.conda_format import write_package
-from torchship.release.pack_steps import write_index
-from torchship.release.schema import Tool
-from torchship.release.store import digest
-from torchship.release.take_back import yank
-from torchship.release.taken_back import NAME
+from torchship.release.matrix.schema import Tool
+from torchship.release.publishing import take_back, upload
+from torchship.release.publishing.take_back import yank
+from torchship.release.publishing.taken_back import NAME
+from torchship.release.run.store import digest
+from torchship.release.steps.conda import commands as conda_commands
+from torchship.release.steps.conda.archives import write_package
+from torchship.release.steps.pack.distributions import write_index
 
 if TYPE_CHECKING:
     import rattler

@@ -12,11 +12,12 @@ import pytest
 from small_clients import REPO
 from steps import Silent, Step
 
-from torchship.release import ReleaseError, store
-from torchship.release.settings import Settings
-from torchship.release.shell import explain
-from torchship.release.store import Stamp, digest, read_stamp, write_stamp
-from torchship.release.tasks import Outcome, SkipTask, Status, Task, run_tasks
+from torchship.release import ReleaseError
+from torchship.release.matrix.settings import Settings
+from torchship.release.run import store
+from torchship.release.run.shell import explain
+from torchship.release.run.store import Stamp, digest, read_stamp, write_stamp
+from torchship.release.run.tasks import FileTask, Outcome, SkipTask, Status, run_tasks
 
 
 class World:
@@ -29,7 +30,7 @@ class World:
         self.input = root / "input.txt"
         self.input.write_text("one")
 
-    def copy(self, name, *, source=None, needs=(), fail=None, **options) -> Task:
+    def copy(self, name, *, source=None, needs=(), fail=None, **options) -> Step:
         target = self.root / f"{name}.out"
 
         def run(context):
@@ -107,7 +108,9 @@ def test_a_field_counts_with_all_that_it_holds_not_with_its_name_alone(world) ->
     assert world.runs == ["a"]
 
 
-@pytest.mark.parametrize("edited", ["torchship/release/wheels.py", "torchship/judge/elf.py"])
+@pytest.mark.parametrize(
+    "edited", ["torchship/release/steps/pack/wheels.py", "torchship/judge/elf.py"]
+)
 def test_changed_code_is_done_again(world, monkeypatch, edited) -> None:
     """The tool's code, and the engine's, which it calls."""
     assert REPO / edited in store.code()
@@ -235,7 +238,7 @@ def test_a_stamp_survives_the_way_to_disk_and_back(tmp_path) -> None:
     assert read_stamp(tmp_path, "glue/x") == stamp
 
 
-def large(world, name="big", first=None, **options) -> Task:
+def large(world, name="big", first=None, **options) -> Step:
     """A task whose output, a folder, is temporary; it calls `first` before it begins."""
     folder = world.root / f"{name}.folder"
 
@@ -250,7 +253,7 @@ def large(world, name="big", first=None, **options) -> Task:
     return Step(name=name, act=run, inputs=(world.input,), temporary=(folder,), **options)
 
 
-def reader(world, name, need, **options) -> Task:
+def reader(world, name, need, **options) -> Step:
     """A task that needs the folder to be there."""
     target = world.root / f"{name}.out"
 
@@ -374,23 +377,26 @@ def test_a_task_larger_than_the_room_runs_all_the_same(world) -> None:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Joined(Task):
-    """A step with a number, a task and a tuple that holds tasks."""
+class Joined(FileTask):
+    """A step with a number, a task and further tasks."""
 
     number: int
-    first: Task
-    others: tuple[tuple[str, Task], ...] = ()
+    first: Step
+    others: tuple[Step, ...] = ()
+
+    @property
+    def reads(self):
+        return (self.first, *self.others)
 
     def run(self, context):
-        inputs = [self.first, *(task for _, task in self.others)]
         out = context.settings.build / "joined"
-        out.write_text("".join(context.output(task).read_text() for task in inputs))
+        out.write_text("".join(context.output(task).read_text() for task in self.reads))
         return [out]
 
 
-def test_the_tasks_among_the_fields_of_a_step_come_before_it(world) -> None:
+def test_the_tasks_that_a_step_reads_come_before_it(world) -> None:
     a, b, c = (world.copy(name) for name in "abc")
-    joined = Joined(name="joined", number=1, first=a, others=(("b", b),), after=(c,))
+    joined = Joined(name="joined", number=1, first=a, others=(b,), after=(c,))
     assert joined.needs == (a, b, c)
     assert joined.own_fields.keys() == {"number", "first", "others"}
 

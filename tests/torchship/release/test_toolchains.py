@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from torchship.builder import CudaToolkit
-from torchship.release.toolchains import ADAPTER, Compilers, Toolchain, choose
+from torchship.release.plan.machine import Compilers
+from torchship.release.steps.compile.toolchains import ADAPTER, Toolchain, choose
 
 DEBIAN = frozenset({"clang-19"})
 

@@ -16,18 +16,30 @@ from small_releases import describe_artefact, make_manifest, make_release
 from test_planner import HOST
 
 from torchship.release import ReleaseError
-from torchship.release import upload as uploading
-from torchship.release.bootstrap import link_distributions
-from torchship.release.cells import all_cells
-from torchship.release.manifest import ToolEntry, carried_tools, parse, write
-from torchship.release.merge import merge
-from torchship.release.planner import Plan
-from torchship.release.schema import Matrix, Tool
-from torchship.release.settings import Settings
-from torchship.release.tasks import Context, Outcome, Status
-from torchship.release.tool_steps import PackTool, PackZipapp, extra_recipe, recipe, write_zipapp
-from torchship.release.tools import chosen_tools, paths_of, tool_wheel_problems, wheel_path
-from torchship.release.wheels import Wheel, read_wheel
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.schema import Matrix, Tool
+from torchship.release.matrix.settings import Settings
+from torchship.release.plan.plan import Plan
+from torchship.release.plan.planner import fill
+from torchship.release.publishing import upload as uploading
+from torchship.release.publishing.merge import merge
+from torchship.release.run.manifest import ToolEntry, carried_tools, parse, write
+from torchship.release.run.tasks import Context, Outcome, Status
+from torchship.release.steps.conda.bootstrap import link_distributions
+from torchship.release.steps.pack.wheels import Wheel, read_wheel
+from torchship.release.steps.tools.packing import (
+    PackTool,
+    PackZipapp,
+    extra_recipe,
+    recipe,
+    write_zipapp,
+)
+from torchship.release.steps.tools.tools import (
+    chosen_tools,
+    paths_of,
+    tool_wheel_problems,
+    wheel_path,
+)
 
 pytestmark = pytest.mark.usefixtures("no_placeholders")
 
@@ -39,6 +51,7 @@ PLAIN_TOOL = Tool(distribution="plain-tool", folder="plain", run=["plain-tool"])
 DOCTOR = Tool(
     distribution="torch-doctor",
     folder="torchship/doctor",
+    packs=["torchship/judge"],
     run=["torch-doctor --help"],
     zipapp=True,
 )
@@ -145,6 +158,24 @@ def test_one_file_runs_the_command(tmp_path) -> None:
     assert run.stdout == "['y']\n"
 
 
+def test_a_tool_may_require_what_its_one_file_carries(tmp_path) -> None:
+    wheel = with_info(METADATA=METADATA + b"Requires-Dist: packaging>=22\n")
+    assert list(tool_wheel_problems(wheel, TOOL, "0.1.0")) == []
+    path = tmp_path / "my-tool.pyz"
+    write_zipapp(path, wheel, "my-tool", epoch=1_700_000_000)
+    code = "import packaging.version; print(packaging.__file__)"
+    env = {"PYTHONPATH": str(path), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-S", "-c", code]
+    run = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert run.stdout.startswith(str(path)), run.stderr
+
+
+def test_the_package_of_conda_requires_what_the_wheel_does(own_settings) -> None:
+    wheel = with_info(METADATA=METADATA + b"Requires-Dist: packaging>=22\n")
+    run = json.loads(recipe(TOOL, wheel, own_settings))["requirements"]["run"]
+    assert run == ["python >=3.10", "packaging >=22"]
+
+
 def test_one_file_says_which_python_it_needs(tmp_path) -> None:
     path = tmp_path / "my-tool.pyz"
     info = {**INFO, "METADATA": METADATA.replace(b">=3.10", b">=3.99")}
@@ -167,7 +198,7 @@ def test_recipes_say_what_the_wheel_says(own_settings) -> None:
 
 
 def test_every_tool_is_audited_installed_and_run_in_every_form(two_tools, settings) -> None:
-    tasks = Plan(settings, HOST, tools=two_tools.tools).tasks
+    tasks = fill(Plan(settings, HOST, tools=two_tools.tools)).tasks
     for tool in two_tools.tools:
         names = {name for name, task in tasks.items() if tool.name in task.cells}
         kinds = {"pure", "pure-audit", "pure-venv", "noarch", "noarch-prefix"}
@@ -181,8 +212,8 @@ def test_every_tool_is_audited_installed_and_run_in_every_form(two_tools, settin
 
 def test_tools_leave_the_steps_of_the_cells_alone(two_tools, settings) -> None:
     (cell,) = (cell for cell in all_cells(two_tools) if cell.name == CELL)
-    alone = Plan(settings, HOST, [cell]).tasks
-    together = Plan(settings, HOST, [cell], tools=two_tools.tools).tasks
+    alone = fill(Plan(settings, HOST, [cell])).tasks
+    together = fill(Plan(settings, HOST, [cell], tools=two_tools.tools)).tasks
     assert [name for name, task in together.items() if CELL in task.cells] == [
         name for name, task in alone.items() if CELL in task.cells
     ]
@@ -198,7 +229,7 @@ def test_beside_a_bootstrap_channel_an_extra_finds_what_it_requires(settings, tm
 
 def make_tool(tool: Tool, settings, log) -> dict[str, Path]:
     """The wheel and the one file of a tool."""
-    plan = Plan(settings, HOST, tools=[tool])
+    plan = fill(Plan(settings, HOST, tools=[tool]))
     made: dict[str, Path] = {}
     outcomes: dict[str, Outcome] = {}
     for task in plan.tasks.values():
@@ -214,7 +245,7 @@ def test_the_doctor_is_the_same_bytes_each_time_and_has_its_tables(
 ) -> None:
     settings = replace(own_settings, repo=REPO)
     first = make_tool(DOCTOR, settings, log)
-    os.utime(REPO / DOCTOR.folder / "text.py")
+    os.utime(REPO / DOCTOR.folder / "command.py")
     second_settings = replace(settings, build=tmp_path / "b" / "c", dist=tmp_path / "e")
     second = make_tool(DOCTOR, second_settings, log)
     assert [path.name for path in first.values()] == [
@@ -222,7 +253,7 @@ def test_the_doctor_is_the_same_bytes_each_time_and_has_its_tables(
         "torch-doctor.pyz",
     ]
     assert [p.read_bytes() for p in first.values()] == [p.read_bytes() for p in second.values()]
-    code = "from torch_doctor import layouts; print(len(layouts._ranges()))"
+    code = "from torch_doctor.judge import layouts; print(len(layouts._ranges()))"
     env = {**os.environ, "PYTHONPATH": str(first["zipapp"])}
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert int(run.stdout) > 200, run.stderr

@@ -18,12 +18,12 @@ from small_wheels import SMALL, make_sdist, make_wheel
 
 from torchship.project.placeholders import find_placeholders
 from torchship.release import ReleaseError
-from torchship.release import upload as uploading
-from torchship.release.manifest import Artefact, CellEntry, Manifest, parse, write
 from torchship.release.paths import publish
-from torchship.release.store import digest
-from torchship.release.upload import upload
-from torchship.release.wheels import read_wheel
+from torchship.release.publishing import upload as uploading
+from torchship.release.publishing.upload import upload
+from torchship.release.run.manifest import Artefact, CellEntry, Manifest, parse, write
+from torchship.release.run.store import digest
+from torchship.release.steps.pack.wheels import read_wheel
 
 pytest.importorskip("twine")
 

@@ -11,10 +11,11 @@ from shared_objects import GLUE_RECORD, shared_object
 from small_checkout import CHECKOUT
 from small_wheels import make_wheel
 
-from torchship.release import evidence, support_table, verify_full
-from torchship.release.evidence import Environment
-from torchship.release.manifest import Artefact, Manifest
-from torchship.release.settings import make_settings
+from torchship.release.matrix import evidence, support_table
+from torchship.release.matrix.evidence import Environment
+from torchship.release.matrix.settings import make_settings
+from torchship.release.run.manifest import Artefact, Manifest
+from torchship.release.steps.verify import full as verify_full
 
 ARM, DATE = "linux-aarch64", "2026-01-02T03:04:05Z"
 

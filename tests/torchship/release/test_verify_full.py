@@ -14,16 +14,18 @@ from shared_objects import GLUE_RECORD, shared_object
 from small_checkout import CHECKOUT
 from small_wheels import make_wheel
 
-from torchship.release import ReleaseError, evidence, support_table, verify_full
+from torchship.release import ReleaseError
 from torchship.release.__main__ import main
-from torchship.release.environments import python_facts
-from torchship.release.evidence import Environment
-from torchship.release.matrix import load
-from torchship.release.settings import Settings, make_settings
-from torchship.release.shell import Log
-from torchship.release.store import digest
-from torchship.release.tasks import Context, SkipTask
-from torchship.release.verify_full import (
+from torchship.release.matrix import evidence, support_table
+from torchship.release.matrix.evidence import Environment
+from torchship.release.matrix.load import load
+from torchship.release.matrix.settings import Settings, make_settings
+from torchship.release.run.shell import Log
+from torchship.release.run.store import digest
+from torchship.release.run.tasks import Context, SkipTask
+from torchship.release.steps.compile.environments import python_facts
+from torchship.release.steps.verify import full as verify_full
+from torchship.release.steps.verify.full import (
     Findings,
     Target,
     TryWheel,

@@ -20,8 +20,10 @@ from small_client import PROJECT
 from small_wheels import EPOCH, TAG, make_wheel
 
 from torchship.judge.binary import read_binary
-from torchship.release import ReleaseError, pack_steps
-from torchship.release.pack_steps import (
+from torchship.release import ReleaseError
+from torchship.release.paths import replace_wheel
+from torchship.release.steps.pack import distributions as pack_steps
+from torchship.release.steps.pack.distributions import (
     check_binaries,
     make_fat_wheel,
     partial_version,
@@ -29,8 +31,7 @@ from torchship.release.pack_steps import (
     true_tag,
     write_index,
 )
-from torchship.release.paths import replace_wheel
-from torchship.release.wheels import join, read_wheel
+from torchship.release.steps.pack.wheels import join, read_wheel
 
 CPU, CUDA, GLUE = b"\x7fELF cpu", b"\x7fELF cuda", b"\x7fELF glue"
 PLATFORM, MACHINE = "linux-x86_64", "x86_64"

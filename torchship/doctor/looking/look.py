@@ -92,6 +92,7 @@ class _Looking:
                 self._import([Subject(module="torch")])
                 self.torch = self.packages.pop("torch")
         if not self.torch.works:
+            self.packages = {}
             return
         for ended in self._run("after", [s for s in unsure if self._may_need_torch(s)]):
             seen, *extensions = self._take(ended)
@@ -219,6 +220,8 @@ def _is_sure(seen: Seen | None) -> bool:
 def _is_of_linker(seen: Seen) -> bool:
     if seen.outcome == DIED:
         return True
+    if seen.works:  # after torch, whatever it was before
+        return False
     return any(_OF_LINKER.search(error.message) for error in seen.errors)
 
 

@@ -10,7 +10,7 @@ test. The pages of codes are made from these records.
 """
 
 from .. import codes
-from . import cuda, file, host, libraries, loading, miscompiled, torch_abi
+from . import cuda, dlopen, file, host, libraries, loading, miscompiled, torch_abi
 from .rule import Rule as Rule
 
 #: The first rejection is the cause that a user reads, so this order also ranks the causes: the
@@ -40,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     libraries.LIBRARIES,
     libraries.SYMBOLS,
     loading.REFUSED_LIBRARY,
+    dlopen.DLOPEN,
     loading.SYMBOL_VERSIONS,
     loading.SYMBOLS_OF_LIBRARIES,
     loading.LINKS_TO_TORCH,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from .. import codes, cures, fixes, support
-from ..python_tags import FIRST_WITH_ABI3T, fits_python
 from ..records import (
     NOTE,
     OK,
@@ -19,11 +18,12 @@ from ..records import (
 from ..text import printable, some
 from .rule import Rule
 
+#: PEP 803: this Python is the first that imports `x.abi3t.so`, free-threaded or not. It is also the
+#: first that imports names with a platform, such as `x.abi3-x86_64-linux-gnu.so`.
+FIRST_WITH_ABI3T = (3, 15)
 #: How the tags of modules for other implementations than CPython start.
 _OTHER_IMPLEMENTATIONS = ("pypy", "graalpy", "graalpython", "cp3")
-#: The one package that is no part of Python and for whose import an object is searched.
-_NUMPY = "numpy"
-STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py", "import ")
+STARTS_OF_PYTHON_SYMBOLS = ("Py", "_Py")
 
 
 def check_platform(binary: BinaryRecord, runtime: Runtime) -> Finding:
@@ -113,8 +113,6 @@ def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
             return by_name
     if not absent:
         return _any_python(interpreter)
-    if absent[0].startswith("import "):
-        return _missing_package(binary, runtime, absent[0].removeprefix("import "))
     return Finding(
         status=REJECTED,
         code=codes.OTHER_PYTHON,
@@ -126,7 +124,7 @@ def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
 
 
 def _absent_of_python(binary: BinaryRecord, runtime: Runtime) -> list[str]:
-    """The symbols of Python that were not found, and `import NAME` for a missing package."""
+    """The symbols of Python that were not found."""
     missing = runtime.missing_symbols.get(str(binary.path), ())
     return [name for name in missing if name.startswith(STARTS_OF_PYTHON_SYMBOLS)]
 
@@ -139,36 +137,8 @@ def _any_python(interpreter: str) -> Finding:
     )
 
 
-def _missing_package(binary: BinaryRecord, runtime: Runtime, package: str) -> Finding:
-    if package != _NUMPY:
-        return _missing_of_standard_library(binary, package)
-    return Finding(
-        status=UNKNOWN,
-        code=codes.MODULE_MISSING,
-        observed=f"no {package} was found",
-        needed=package,
-        why=f"{binary.file} imports {package}, which was not found",
-        fix=fixes.install_requirements(runtime.environment, package),
-    )
-
-
-def _missing_of_standard_library(binary: BinaryRecord, module: str) -> Finding:
-    return Finding(
-        status=UNKNOWN,
-        code=codes.MODULE_MISSING,
-        observed=f"a Python without {module}",
-        needed=module,
-        why=f"{binary.file} seems to import {module}, a module of the standard library that this "
-        "Python was installed without",
-        fix=fixes.python_with(module),
-    )
-
-
 def _check_supported_python(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:
     """Is this Python new enough for the project? Its binaries use no symbol of Python."""
-    absent = _absent_of_python(binary, runtime)
-    if absent and absent[0].startswith("import "):
-        return _missing_package(binary, runtime, absent[0].removeprefix("import "))
     oldest = support.load(runtime.project.folder).python_min
     if runtime.python[:2] >= oldest:
         return _any_python(interpreter)
@@ -188,7 +158,7 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
     """Does this Python import a file with such a name as `x.cpython-311-*.so` or `x.abi3.so`?"""
     stem, _, tag = binary.file.removesuffix(".so").partition(".")
     if not tag:
-        if _is_of_a_wheel_for_another_python(binary, runtime):
+        if _is_of_a_wheel_for_another_python(binary):
             return _wheel_of_another_python(binary, runtime, interpreter)
         return Finding(
             status=NOTE,
@@ -231,9 +201,8 @@ def _check_module_name(binary: BinaryRecord, runtime: Runtime, interpreter: str)
     )
 
 
-def _is_of_a_wheel_for_another_python(binary: BinaryRecord, runtime: Runtime) -> bool:
-    tags = binary.owner.wheel_tags if binary.owner is not None else ()
-    return bool(tags) and not any(fits_python(tag, runtime.python) for tag in tags)
+def _is_of_a_wheel_for_another_python(binary: BinaryRecord) -> bool:
+    return binary.owner is not None and binary.owner.is_for_another_python
 
 
 def _wheel_of_another_python(binary: BinaryRecord, runtime: Runtime, interpreter: str) -> Finding:

@@ -41,7 +41,7 @@ done
 # A file, because the exit code of what is read by <() would be lost.
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
-python3 "$(dirname "$0")/../gathered.py" "$@" >"$list" || exit 2
+python3 "$(dirname "$0")/../publishing/gathered.py" "$@" >"$list" || exit 2
 while IFS= read -r -d '' platform && IFS= read -r -d '' dist && IFS= read -r -d '' path; do
   case $path in
   *.conda) take "$dist/$path" "$(basename "$(dirname "$path")")/${path##*/}" ;;

@@ -19,10 +19,16 @@ struct FloatMath {
 
   // Adds two terms, of which one is zero, because a choice between them would become a branch.
   LLTM_DEVICE static float elu(float z) {
-    return expm1_below(z > 0.0f ? 0.0f : z) + (z > 0.0f ? z : 0.0f);
+    const ExpParts parts(z > 0.0f ? 0.0f : z);
+    return fmaf(parts.p, parts.power, parts.power - 1.0f) + (z > 0.0f ? z : 0.0f);
   }
 
-  LLTM_DEVICE static float elu_slope(float g) { return g > 0.0f ? 1.0f : g + 1.0f; }
+  // exp(z) for z <= 0, and 0 below -87. The parts are those of elu, so a caller of both functions
+  // computes them once.
+  LLTM_DEVICE static float elu_slope(float z) {
+    const ExpParts parts(z > 0.0f ? 0.0f : z);
+    return z < ExpParts::kLowest ? 0.0f : fmaf(parts.p, parts.power, parts.power);
+  }
 
   LLTM_DEVICE static float tanh(float x) {
     const float large = large_tanh(x);  // computed early, so that it does not wait for a comparison
@@ -66,23 +72,28 @@ struct FloatMath {
   }
 
  private:
-  // exp(x) - 1 for x <= 0, computed as 2^n (expm1(r) + 1) - 1. Here x = n ln2 + r, n is an integer,
-  // and |r| <= ln2 / 2. CUDA's expm1f takes any x, but needs twice the instructions.
-  LLTM_DEVICE static float expm1_below(float x) {
-    x = x < -87.0f ? -87.0f : x;  // below -87 the result is -1, and 2^n would not be normal
-    constexpr float kRound =
-        12582912.0f;  // 1.5 * 2^23: this addend leaves an integer in the low bits
-    const float shifted = fmaf(x, kLog2OfE, kRound);
-    const float n = shifted - kRound;
-    const float power = __int_as_float((__float_as_int(shifted) << 23) + 0x3f800000);  // 2^n
-    const float r = fmaf(n, -0.693147182f, x);
-    const float square = r * r;
-    float p = fmaf(fmaf(r, 1.98412698e-4f, 1.38888889e-3f), square,
-                   fmaf(r, 8.33333333e-3f, 4.16666667e-2f));
-    p = fmaf(p, square, fmaf(r, 1.66666667e-1f, 0.5f));
-    p = fmaf(p, square, r);
-    return fmaf(p, power, power - 1.0f);
-  }
+  // exp(x) = power (1 + p) for x <= 0: `power` is 2^n, and p is expm1(r). Here x = n ln2 + r, n is
+  // an integer, and |r| <= ln2 / 2. CUDA's expm1f takes any x, but needs twice the instructions.
+  struct ExpParts {
+    static constexpr float kLowest = -87.0f;  // 2^n is a normal number from here on
+    float power;
+    float p;
+
+    LLTM_DEVICE explicit ExpParts(float x) {
+      x = x < kLowest ? kLowest : x;
+      constexpr float kRound =
+          12582912.0f;  // 1.5 * 2^23: this addend leaves an integer in the low bits
+      const float shifted = fmaf(x, kLog2OfE, kRound);
+      const float n = shifted - kRound;
+      power = __int_as_float((__float_as_int(shifted) << 23) + 0x3f800000);
+      const float r = fmaf(n, -0.693147182f, x);
+      const float square = r * r;
+      p = fmaf(fmaf(r, 1.98412698e-4f, 1.38888889e-3f), square,
+               fmaf(r, 8.33333333e-3f, 4.16666667e-2f));
+      p = fmaf(p, square, fmaf(r, 1.66666667e-1f, 0.5f));
+      p = fmaf(p, square, r);
+    }
+  };
 };
 
 // Activations of low latency, for forward in layer_element.h, where each step waits for the
@@ -103,6 +114,8 @@ struct SixteenBitMath : FloatMath {
     const float below = z > -0.125f ? series : exp2(z * kLog2OfE) - 1.0f;
     return z > 0.0f ? z : below;
   }
+
+  LLTM_DEVICE static float elu_slope(float z) { return z > 0.0f ? 1.0f : exp2(z * kLog2OfE); }
 
   LLTM_DEVICE static float tanh(float x) {
     const float square = x * x;

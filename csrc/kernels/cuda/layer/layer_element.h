@@ -31,7 +31,13 @@ struct StepSlopes {
     const float g = FloatMath::elu(z_c);
     const float t = FloatMath::tanh(cell);
     return {o.value * (1.0f - t * t), g * i.value * i.complement, t * o.value * o.complement,
-            i.value * FloatMath::elu_slope(g)};
+            i.value * FloatMath::elu_slope(z_c)};
+  }
+
+  // For a step whose h has no gradient: a NaN in these factors would reach all gradients.
+  LLTM_DEVICE void leave_out_h() {
+    d_cell = 0.0f;
+    output_gate = 0.0f;
   }
 
   // Writes dz, rounded, and returns dc.
@@ -224,6 +230,7 @@ class BackwardUnit {
     fetch();
     prepare();
     unrolled<kRows>([&](int r) {
+      if (a.grad_output == nullptr && a.grad_final_h == nullptr) slopes_[r].leave_out_h();
       grad_h_[r] += load_or_zero<T>(a.grad_final_h, element_ + r * state_, valid_[r]);
     });
   }

@@ -287,6 +287,7 @@ class BackwardFinisher : Finisher<T, Engine, true> {
       slopes_[i] = ahead_.slopes(i);
       grad_h_[i] = widen(ahead_.grad_output.at[i]);
       if (this->at_.step == 0) {
+        if (!from_.has_output && grad_final_h_ == nullptr) slopes_[i].leave_out_h();
         grad_h_[i] += load_or_zero<T>(grad_final_h_, this->element() + i, this->valid());
       }
       grad_cell_[i] = widen(ahead_.grad_cell.at[i]);

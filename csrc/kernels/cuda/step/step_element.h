@@ -155,11 +155,12 @@ LLTM_DEVICE void backward_elements(const lltm_step_backward_arguments& arguments
       add(grad_cell, static_cast<const T*>(arguments.more_grad_cell) + element);
     }
   }
+  const bool has_grad_h = arguments.grad_h != nullptr || arguments.more_grad_h != nullptr;
   Pack<C, N> d_old_cell;
   unrolled<N>([&](int e) {
-    const auto d = CellFormulas<DeviceMath<T>>::backward(grad_h[e], grad_cell[e], z[kInputGate][e],
-                                                         z[kOutputGate][e], z[kCandidate][e],
-                                                         widen(incoming.new_cell.element[e]));
+    const auto d = CellFormulas<DeviceMath<T>>::backward(
+        has_grad_h, grad_h[e], grad_cell[e], z[kInputGate][e], z[kOutputGate][e], z[kCandidate][e],
+        widen(incoming.new_cell.element[e]));
     unrolled<kGateCount>([&](int gate) { d_z[gate][e] = d.z[gate]; });
     d_old_cell.element[e] = d.old_cell;
   });

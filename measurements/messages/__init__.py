@@ -1,0 +1,1 @@
+"""How well pasted messages are explained, on messages out of public threads."""

@@ -1,0 +1,139 @@
+"""Deleting or adding an entry of build_matrix.yaml, and `--write-generated`, is all."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from release_places import REPO
+
+from torchship.builder import HostCompiler
+from torchship.release import ReleaseError
+from torchship.release.matrix import generated
+from torchship.release.matrix.cells import all_cells
+from torchship.release.matrix.load import leftovers, load, load_settings
+from torchship.release.plan.machine import Compilers, Host
+from torchship.release.plan.plan import Plan
+from torchship.release.plan.planner import fill
+
+GXX = HostCompiler(("g++",), "g++", "12.2.0")
+HOST = Host("python3", "3.12", None, GXX, Compilers(debian=frozenset({"clang-19"})))
+NEW_TORCH = """\
+  "2.16":
+    release: "2.16.0"
+    pythons: ["3.11", "3.12", "3.13", "3.14", "3.15"]
+    cuda: {version: "13.2", archs: [75, 80, 86, 90, 100, 120]}
+    abi: {pypi: 1, conda: 1}
+    gcc: [11, 15]
+"""
+
+
+def delete(pattern: str) -> Callable[[str], str]:
+    """Deletes an entry with its indented lines."""
+
+    def change(text: str) -> str:
+        changed, count = re.subn(
+            rf"(?m)^{pattern}.*\n(?:{re.match(' *', pattern)[0]} +.*\n)*", "", text
+        )
+        assert count == 1, pattern
+        return changed
+
+    return change
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change of the matrix, and the cells that go and come by it."""
+
+    name: str
+    change: Callable[[str], str]
+    gone: str = "nothing"
+    come: str = "nothing"
+
+
+CASES = (
+    Case("an old torch goes", delete('  "2.4":\n    release'), gone=r"aten24-.*"),
+    Case("a torch of the stable glue goes", delete('  "2.12":\n    release')),
+    Case("a torch comes", lambda text: text + NEW_TORCH),
+    Case("a CUDA major goes", delete("  cuda12:"), gone=r".*-cu12(-\w+)?"),
+    Case("a newer CUDA major goes", delete("  cuda13:"), gone=r".*-cu13(-\w+)?"),
+    Case("a platform goes", delete("  linux-aarch64:"), gone=r".*-aarch64"),
+    Case(
+        "a platform comes",
+        lambda text: text.replace(
+            "  linux-aarch64:\n", "  linux-riscv64:\n    debian: riscv64\n  linux-aarch64:\n"
+        ),
+        come=r".*-riscv64",
+    ),
+)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of this repository, as it is in the checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=REPO,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (REPO / name).is_file():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPO / name, tmp_path / name)
+    return tmp_path
+
+
+def cells_of(root: Path) -> set[str]:
+    matrix = load(root / "build_matrix.yaml")
+    return {cell.name for name in matrix.platforms for cell in all_cells(matrix.on(name))}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_an_entry_of_the_matrix_is_all(copy: Path, case: Case) -> None:
+    before = cells_of(copy)
+    path = copy / "build_matrix.yaml"
+    path.write_text(case.change(path.read_text()))
+    after = cells_of(copy)
+    assert before - after == {name for name in before if re.fullmatch(case.gone, name)}
+    assert all(re.fullmatch(case.come, name) for name in after - before)
+    matrix = load(path)
+    for platform in matrix.platforms:
+        settings = load_settings(platform, copy)
+        generated.write_stale(settings)
+        generated.check(settings)
+        plan = fill(Plan(settings, HOST, all_cells(settings.matrix), tools=settings.matrix.tools))
+        assert {f"audit/{cell}" for cell in plan.cells} <= plan.tasks.keys()
+    templates = runpy.run_path(str(copy / "scripts" / "write_templates.py"))["outputs"]()
+    assert Path("rms_norm", "build_matrix.yaml") in templates
+
+
+def test_what_belongs_to_no_entry_is_said_with_its_line(copy: Path) -> None:
+    path = copy / "build_matrix.yaml"
+    assert leftovers(path) == []
+    path.write_text(delete("  cuda12:")(delete('  "2.4":\n    release')(path.read_text())))
+    lines = path.read_text().splitlines()
+    said = leftovers(path)
+    places = [int(text.split(":")[1]) for text in said]
+    assert all("cu12" in lines[place - 1] or '"2.4"' in lines[place - 1] for place in places)
+    assert sum("names 2.4, which has no entry" in text for text in said) == 1
+
+
+def test_a_mistake_in_what_differs_is_named_at_its_line(copy: Path) -> None:
+    path = copy / "build_matrix.yaml"
+    text = path.read_text()
+    path.write_text(
+        text.replace(
+            '"2.6": {cuda: null, aten: [cpu], abi: {pypi: 1}}', '"2.6": {cuda: null, gcc: [9]}'
+        )
+    )
+    line = 1 + text.splitlines().index('        "2.6": {cuda: null, aten: [cpu], abi: {pypi: 1}}')
+    with pytest.raises(ReleaseError, match=rf"build_matrix\.yaml:{line}: .*differs.*gcc"):
+        load(path)

@@ -1,0 +1,207 @@
+"""The command with a look: its blocks, its JSON, `run`, `--try-fix`, and pasted messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from environments import ABSENT, REPO, SYMBOL
+from looked_environment import LookedEnvironment, diagnose
+from sick_environment import SickEnvironment
+
+from torchship.doctor import blocks, run_command, trying
+from torchship.doctor.meaning import is_of_here
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> LookedEnvironment:
+    return LookedEnvironment(tmp_path / "env")
+
+
+def doctor(
+    env: LookedEnvironment, *arguments: str, text: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """torch-doctor on an environment, from its empty folder."""
+    code = "import sys; from torchship.doctor.command import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-S", "-c", code, "--python", str(env.python), *arguments],
+        capture_output=True,
+        text=True,
+        input=text,
+        cwd=env.folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(env.prefix), "PYTHONPATH": str(REPO)},
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def failing(env: LookedEnvironment) -> LookedEnvironment:
+    """One package that fails, one that works."""
+    folder = env.add("broken", "import torch\nfrom . import _C\n")
+    for name in ("_C", "_D", "_E"):
+        env.add_module(folder / f"{name}.so", needs=ABSENT)
+    env.list_objects("broken")
+    good = env.add("good", "import torch\nfrom . import _C\n", "Requires-Dist: torch==2.13.0")
+    env.add_module(good / "_C.so", needs=SYMBOL)
+    env.list_objects("good")
+    return env
+
+
+def test_a_package_that_fails_has_one_block(failing: LookedEnvironment) -> None:
+    process = doctor(failing)
+    assert process.returncode == 1, process.stderr
+    lines = process.stdout.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("broken 1.0 does not work"))
+    block = lines[start : lines.index("", start)]
+    assert len(block) <= 12
+    assert f"undefined symbol: {ABSENT}" in " ".join(map(str.strip, block))
+    assert [line[:10].strip() for line in block[1:]].count("why:") == 1
+    assert [line for line in lines if line.startswith("broken")] == [block[0]]
+    assert "works: good 1.0" in lines
+    assert "2 packages, 5 parts: working: 1, not working: 4, cannot be told: 0" in lines
+
+
+def test_reading_alone_never_says_works(failing: LookedEnvironment) -> None:
+    process = doctor(failing, "--no-import")
+    assert "nothing was imported" in process.stdout
+    assert "nothing found by reading: good 1.0" in process.stdout
+    assert "works" not in process.stdout.replace("does not work", "")
+
+
+def test_json_tells_what_was_seen_what_was_read_and_which_decided(
+    env: LookedEnvironment,
+) -> None:
+    folder = env.add("good", "import torch\nfrom . import _C\n")
+    env.add_module(folder / "_C.so", needs=SYMBOL)
+    env.list_objects("good")
+    rows = json.loads(doctor(env, "--json", "good").stdout)["extensions"]
+    assert [(row["state"], row["decided_by"]) for row in rows] == [("works", "look")]
+    assert rows[0]["seen"]["outcome"] == "worked"
+    assert rows[0]["read"]["code"] == "TD113"  # nothing tells its torch: that is no matter here
+
+
+def test_a_named_file_is_only_read(failing: LookedEnvironment) -> None:
+    path = failing.site / "good" / "_C.so"
+    (row,) = json.loads(doctor(failing, "--json", str(path)).stdout)["extensions"]
+    assert (row["decided_by"], row["seen"]) == ("reading", None)
+
+
+def test_a_path_is_never_broken(tmp_path: Path) -> None:
+    env = LookedEnvironment(tmp_path / ("a folder with a long name " * 5).strip() / "env")
+    env.add("odd", "import torch\nraise RuntimeError(__file__)\n")
+    report = diagnose(env)
+    (row,) = [row for row in report.rows if row.state == "fails"]
+    lines = [*blocks.block(row.name, [row], {})]
+    assert len(lines) <= 12
+
+
+def test_a_cause_that_two_packages_share_is_told_once(env: LookedEnvironment) -> None:
+    (env.torch / "__init__.py").write_text("raise OSError('broken torch')\n")
+    for name in ("one", "two"):
+        folder = env.add(name, "import torch\n")
+        env.add_module(folder / "_C.so", needs=SYMBOL)
+        env.list_objects(name)
+    output = doctor(env).stdout
+    assert output.count("seen:") == 1
+    assert output.count("as torch") == 2
+
+
+def test_a_command_that_works_is_left_alone(env: LookedEnvironment) -> None:
+    process = doctor(env, "run", str(env.python), "-c", "print('done'); raise SystemExit(3)")
+    assert (process.returncode, process.stdout, process.stderr) == (3, "done\n", "")
+
+
+def test_a_command_that_fails_to_import_is_explained(failing: LookedEnvironment) -> None:
+    process = doctor(failing, "run", str(failing.python), "-c", "import broken")
+    assert process.returncode == 1
+    assert f"undefined symbol: {ABSENT}" in process.stderr
+    assert "TD115" in process.stdout
+
+
+def test_a_command_that_dies_has_the_exit_code_of_a_shell() -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    ended = run_command.run([sys.executable, "-c", code])
+    assert ended.exit_code == 139
+    assert ended.is_of_import and "Segmentation fault" in ended.output
+
+
+def test_a_command_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command.run(["/nonexistent/python"]).exit_code == 127
+    assert "/nonexistent/python cannot be run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own", "command"),
+    [
+        (["run", "python", "--json"], [], ["python", "--json"]),
+        (["--python", "run", "run", "x"], ["--python", "run"], ["x"]),
+        (["torchvision", "run"], ["torchvision", "run"], []),
+        (["run"], ["run"], []),
+    ],
+)
+def test_the_command_is_what_follows_the_word(
+    arguments: list[str], own: list[str], command: list[str]
+) -> None:
+    assert run_command.split(arguments) == (own, command)
+
+
+@pytest.mark.parametrize("version", ["0.8.0", "0.7.0"])
+def test_a_fix_is_tried_beside_the_environment(tmp_path: Path, version: str) -> None:
+    place = SickEnvironment(tmp_path)
+    place.publish_torch("2.13.0+cpu")
+    source = {"theirs/__init__.py": "from einops import pack\n"}
+    place.publish_wheel("theirs", "1.0", source, ["torch", "einops>=0.7"])
+    content = "pack = 1\n" if version == "0.8.0" else ""
+    place.publish_wheel("einops", version, {"einops/__init__.py": content})
+    place.install("torch", "theirs")
+    command = "python -m torchship.doctor --try-fix --json theirs || true"
+    report = json.loads(place.type(command, PYTHONPATH=str(REPO)))
+    (row,) = [row for row in report["notices"] if row["state"] == "fails"]
+    assert row["mends"] is (version == "0.8.0")
+    assert not (place.site / "einops").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "is_tried"),
+    [
+        ("/e/bin/python -m pip install 'einops>=0.7'", True),
+        ("uv pip install --python /e/bin/python einops", True),
+        ("/e/bin/python -m pip install 'torch==2.9.*'", False),
+        ("conda install einops", False),
+        ("rm /x; python -m pip install y", False),
+        ("unset LD_LIBRARY_PATH", False),
+    ],
+)
+def test_only_commands_that_install_packages_are_tried(command: str, is_tried: bool) -> None:
+    words = [*trying.words_into(command, "/folder")]
+    assert (words[-2:] == ["--target", "/folder"]) is is_tried
+
+
+def test_a_traceback_of_this_environment_is_explained_by_the_same_reasons(
+    env: LookedEnvironment,
+) -> None:
+    env.add("user", "import torch\nimport einops\n", "Requires-Dist: einops>=0.7")
+    traceback = (
+        "Traceback (most recent call last):\n"
+        f'  File "{env.site}/user/__init__.py", line 2, in <module>\n    import einops\n'
+        "ModuleNotFoundError: No module named 'einops'\n"
+    )
+    report = json.loads(doctor(env, "--json", "-", text=traceback).stdout)
+    assert report["reason"]["code"] == "TD707"
+    assert report["reason"]["needed"] == "einops>=0.7"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ImportError: /elsewhere/site-packages/x/_C.so: undefined symbol: _ZN2at1fEv",
+        r"OSError: [WinError 126] C:\envs\lib\site-packages\torch\lib\c10.dll",
+        "ImportError: dlopen(/opt/x.dylib): symbol not found",
+    ],
+)
+def test_a_message_of_another_machine_is_not_judged_by_this_one(line: str) -> None:
+    assert not is_of_here(line)

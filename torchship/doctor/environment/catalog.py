@@ -1,0 +1,99 @@
+"""Which distribution a module or a file belongs to, and what each requires of the others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from ...judge.project import Record
+from ...judge.records import Runtime
+from ..requirements import requirements_here
+from .installed import Distribution
+from .metadata import Listed, listed_files, top_modules
+from .standards import admits, normal
+
+_MAX_TOPS = 200
+
+
+class Requirement(Record, kw_only=True):
+    """A requirement of a distribution that holds here."""
+
+    text: str  #: as pip takes it
+    name: str  #: normalized
+    installed: Distribution | None
+    is_met: bool
+
+
+class Catalog:
+    """The distributions that the judged Python uses, each name once."""
+
+    def __init__(self, distributions: Sequence[Distribution], runtime: Runtime) -> None:
+        self._distributions = distributions
+        self._runtime = runtime
+        self._by_name = {normal(one.name): one for one in distributions}
+
+    def named(self, name: str) -> Distribution | None:
+        return self._by_name.get(normal(name))
+
+    def of_module(self, module: str) -> Distribution | None:
+        """The distribution that has a top-level module: the one of its name, if several do."""
+        top = module.partition(".")[0]
+        owners = self._owners_of_tops.get(top, ())
+        named = [one for one in owners if normal(one.name) == normal(top)]
+        return next(iter([*named, *owners]), None) or self.named(top)
+
+    def of_file(self, file: str) -> Distribution | None:
+        """The distribution that has a file, by the folder under its site folder."""
+        for site in {one.site for one in self._distributions}:
+            with suppress(ValueError):
+                inner = Path(file).relative_to(site).parts
+                return self.of_module(inner[0].partition(".")[0]) if inner else None
+        return None
+
+    def requirements(self, distribution: Distribution) -> Iterator[Requirement]:
+        """What a distribution requires here, without its extras."""
+        for need in requirements_here(distribution.place, self._runtime):
+            installed = self.named(need.name)
+            is_met = installed is not None and admits(need.specifier, installed.version)
+            yield Requirement(text=need.text, name=need.name, installed=installed, is_met=is_met)
+
+    def requirement_on(self, distribution: Distribution | None, name: str) -> Requirement | None:
+        """What a distribution requires of another one."""
+        if distribution is None:
+            return None
+        wanted = normal(name)
+        return next((one for one in self.requirements(distribution) if one.name == wanted), None)
+
+    def files(self, distribution: Distribution) -> list[Listed]:
+        """The files that a distribution lists."""
+        return listed_files(distribution.place)
+
+    @cached_property
+    def _owners_of_tops(self) -> Mapping[str, tuple[Distribution, ...]]:
+        owners: dict[str, list[Distribution]] = {}
+        for one in self._distributions:
+            for top in tops_of(one.place):
+                owners.setdefault(top, []).append(one)
+        return {top: tuple(several) for top, several in owners.items()}
+
+
+def tops_of(place: Path) -> list[str]:
+    """The names of the modules that a distribution adds to the search path."""
+    tops = dict.fromkeys(name for name in top_modules(place) if name.isidentifier())
+    for file in listed_files(place):
+        top, separator, _ = file.name.partition(os.sep)
+        name = top if separator else _module_of(top)
+        if name.isidentifier():
+            tops.setdefault(name)
+            if len(tops) > _MAX_TOPS:
+                break
+    return [*tops]
+
+
+def _module_of(file: str) -> str:
+    """The module in a file that lies directly in a site folder; "" if it is none."""
+    stem, _, suffix = file.partition(".")
+    return stem if suffix == "py" or suffix.endswith("so") else ""

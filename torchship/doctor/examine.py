@@ -1,0 +1,399 @@
+"""Examines an environment: looks at its packages, reads their objects, and says what holds."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..judge import codes, interpreter, messages
+from ..judge.binary import needs_torch_or_cuda, read_binary, unread
+from ..judge.budget import Budget, BudgetSpentError
+from ..judge.fixes import ours
+from ..judge.judgement import cannot_be_told
+from ..judge.project import Record
+from ..judge.records import NOTE, NOWHERE, OK, BinaryRecord, Finding, Runtime, Verdict
+from ..judge.torch_probe import other_installs
+from . import allowances, caches, judge_file, packages, report, rows, torch_loading, trying
+from .decide import Decider, Decision, decision_by_reading
+from .environment.catalog import Catalog
+from .environment.installed import Distribution, installed
+from .environment.owner import find_owner
+from .environment.standards import normal
+from .families import families, of_other_cudas
+from .looking.look import jobs_here, look
+from .looking.processes import Python
+from .looking.seen import Looked, Seen
+from .looking.subjects import Subjects, subjects_of
+from .reasons import damaged, explain
+from .reasons.case import Case
+from .reasons.pasted import seen_in
+from .spares import pass_over_spares
+from .targets import TORCHS_OWN, exists, find_files, site_folders
+
+#: Processor time of what is read; SECURITY.md promises 20 s for an environment of 200 extensions.
+_SECONDS = 16.0
+_SECONDS_OF_EACH_MORE = 0.08
+_EXTENSIONS = 200
+_MAX_LOOKUPS = 100_000_000
+
+
+class Request(Record, kw_only=True):
+    """What is to be examined, and how."""
+
+    names: tuple[str, ...] = ()  #: packages, files and folders; () for all packages
+    is_looking: bool = True  #: whether packages may be imported
+    seconds: float = 60.0  #: for each import
+    is_trying: bool = False  #: whether fixes are tried beside the environment
+    allow_list: Path | None = None
+    program: str = "torch-doctor"  #: how the doctor was called
+
+
+def examine(request: Request, runtime: Runtime) -> report.Report:
+    """Look at what the user names, and read it. Raises UsageError."""
+    start = time.monotonic()
+    entries = allowances.read(request.allow_list) if request.allow_list else []
+    files = list(dict.fromkeys(find_files([*request.names], runtime.torch)))
+    distributions = [*installed(site_folders()).values()]
+    budget = _budget(len(files))
+    choice = _Choice(request.names, distributions)
+    binaries = [*_chosen(files, runtime, choice, budget)]
+    examination = _Examination(
+        request, runtime, distributions=distributions, binaries=binaries, budget=budget
+    )
+    of_objects, notices = examination.results()
+    notices += packages.hidden_notices(site_folders(), request.names)
+    if not request.names:
+        with suppress(RuntimeError):  # there is no home folder
+            folders = caches.find(os.environ, Path.home())
+            notices += caches.notices(folders, runtime, budget)
+    judged = [*of_objects, *notices]
+    if request.allow_list:
+        notices += allowances.stale(entries, judged, request.allow_list)
+    return report.Report(
+        runtime=runtime,
+        extensions=tuple(allowances.apply(entries, of_objects)),
+        notices=tuple(allowances.apply(entries, notices)),
+        other_torches=other_installs(runtime.torch, interpreter.search_path()),
+        files=len(files),
+        seconds=time.monotonic() - start,
+        program=request.program,
+        looked=examination.looked,
+        is_looking=examination.looked is not None,
+    )
+
+
+def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
+    """The reason in this environment for a message that somebody pasted, by the same rules as for
+    what was seen; None if none applies."""
+    lines = messages.lines_of(content)
+    seen = seen_in(lines)
+    if seen is None:
+        return None
+    distributions = [*installed(site_folders()).values()]
+    case = Case(
+        seen=seen,
+        subject=None,
+        runtime=runtime,
+        installed=Catalog(distributions, runtime),
+        path=interpreter.search_path(),
+        folder=Path.cwd(),
+        judge=lambda path: judge_file(read_binary(path), runtime),
+        of_torch=torch_loading.judge_torch(runtime),
+    )
+    if not any(case.installed.of_file(frame.file) for frame in case.frames()):
+        return damaged.files_are_damaged(case)
+    finding = explain(case)
+    return None if finding.code in _NO_REASON else finding
+
+
+#: What says no more than the message, or nothing.
+_NO_REASON = (codes.REASON_NOT_KNOWN, codes.MODULE_MISSING)
+
+
+class _Examination:
+    """An environment while it is examined."""
+
+    def __init__(
+        self,
+        request: Request,
+        runtime: Runtime,
+        *,
+        distributions: Sequence[Distribution],
+        binaries: Sequence[BinaryRecord],
+        budget: Budget,
+    ) -> None:
+        self.request = request
+        self.runtime = runtime
+        self.distributions = distributions
+        self.binaries = binaries
+        self.budget = budget
+        self.installed = Catalog(distributions, runtime)
+        self.of_torch = torch_loading.judge_torch(runtime)
+        self.looked: Looked | None = None
+        self.subjects = Subjects(subjects=(), packages={}, module_of={})
+        if self._can_look():
+            self.subjects = subjects_of(self._chosen_packages(), self._tried())
+            self.looked = look(self.subjects.subjects, self._python())
+            self.runtime = self._as_seen()
+
+    def _python(self) -> Python:
+        return Python(
+            executable=interpreter.executable(), seconds=self.request.seconds, jobs=jobs_here()
+        )
+
+    def _can_look(self) -> bool:
+        """Whether the judged torch is the one of a Python that runs, and packages are meant."""
+        torch = self.runtime.torch
+        is_elsewhere = torch is not None and torch.root == NOWHERE
+        only_files = self.request.names and all(
+            exists(name) and os.sep in name for name in self.request.names
+        )
+        return self.request.is_looking and not is_elsewhere and not only_files
+
+    def _chosen_packages(self) -> list[Distribution]:
+        """The distributions to import: those that are named, or all that have to do with torch."""
+        if self.request.names:
+            chosen = {normal(name) for name in self.request.names}
+            owners = {normal(o.name) for b in self.binaries if (o := find_owner(b.path))}
+            return [p for p in self.distributions if normal(p.name) in chosen | owners]
+        with_objects = {normal(o.name) for b in self.binaries if (o := find_owner(b.path))}
+        return [
+            package
+            for package in self.distributions
+            if (packages.is_of_torch(package) or normal(package.name) in with_objects)
+            and not TORCHS_OWN.fullmatch(package.name)
+        ]
+
+    def _tried(self) -> list[BinaryRecord]:
+        """The objects to be loaded: not those that a package keeps for another torch or CUDA."""
+        paths = [binary.path for binary in self.binaries]
+        others = _for_others(paths, self.runtime)
+        return [binary for binary in self.binaries if binary.path not in others]
+
+    def _as_seen(self) -> Runtime:
+        """The runtime, in which torch loads or fails as it was seen to."""
+        seen = self.looked.torch if self.looked else None
+        torch = self.runtime.torch
+        if seen is None or torch is None:
+            return self.runtime
+        if not seen.works:
+            return self.runtime._replace(torch_import=self._explain(seen, None, {}))
+        loads = Finding(
+            dimension="import torch", status=OK, observed="it was imported", needed="torch"
+        )
+        return self.runtime._replace(torch_import=loads, torch=torch._replace(problems=()))
+
+    def results(self) -> tuple[list[rows.Row], list[rows.Row]]:
+        """The rows on objects, and those on packages and on torch."""
+        verdicts = self._judge()
+        if self.looked is None:
+            decisions = [decision_by_reading(verdict) for verdict in verdicts]
+        else:
+            decider = Decider(
+                looked=self.looked,
+                module_of=self.subjects.module_of,
+                explain=lambda seen, path: self._explain(seen, self._owner(path), {}),
+            )
+            decisions = decider.decide(verdicts)
+        of_objects = [*pass_over_spares(rows.row_of(one, self.runtime) for one in decisions)]
+        if not self.request.names:
+            others = _for_others([row.path for row in of_objects], self.runtime)
+            of_objects = [row for row in of_objects if row.path not in others]
+        notices = [*self._of_packages(decisions)]
+        notices += self._remarks(of_objects)
+        torch_row = self._of_torch()
+        if torch_row is not None:
+            (of_objects if torch_row.is_failure else notices).insert(0, torch_row)
+        return of_objects, notices
+
+    def _judge(self) -> Iterator[Verdict]:
+        for number, binary in enumerate(self.binaries, 1):
+            _show_progress(number, len(self.binaries))
+            try:
+                self.budget.check_time()
+            except BudgetSpentError as error:
+                yield cannot_be_told(unread(binary.path), str(error))
+            else:
+                yield self._judge_one(binary)
+
+    def _judge_one(self, binary: BinaryRecord) -> Verdict:
+        # The version of our package does not matter for binaries of other packages.
+        runtime = self.runtime
+        facts = runtime if ours(binary, runtime) else runtime._replace(package_version="")
+        return judge_file(binary, facts, budget=self.budget)
+
+    def _owner(self, path: Path) -> Distribution | None:
+        return self.subjects.packages.get(self.subjects.module_of.get(path, ""))
+
+    def _explain(
+        self, seen: Seen, package: Distribution | None, parts: dict[Path, Seen]
+    ) -> Finding:
+        """The reason for what was seen."""
+        return explain(
+            Case(
+                seen=seen,
+                subject=package or (self.installed.named("torch") if not parts else None),
+                runtime=self.runtime,
+                installed=self.installed,
+                path=interpreter.search_path(),
+                folder=Path.cwd(),
+                judge=lambda path: self._judge_one(read_binary(path)),
+                of_torch=self.of_torch,
+                extensions=parts,
+            )
+        )
+
+    def _of_packages(self, decisions: Sequence[Decision]) -> Iterator[rows.Row]:
+        """A row for each package whose import failed, or works only in its own way."""
+        for module, seen in self.looked.packages.items() if self.looked else ():
+            package = self.subjects.packages.get(module)
+            place = package.place if package else Path(module)
+            name = package.name if package else module
+            version = package.version if package else None
+            if seen.works and not seen.needs_torch_first:
+                continue
+            if seen.works:
+                finding = _torch_first(module, seen)
+            else:
+                parts = {
+                    one.path: one.seen
+                    for one in decisions
+                    if one.seen is not None
+                    and not one.seen.works
+                    and self.subjects.module_of.get(one.path) == module
+                }
+                finding = self._explain(seen, package, parts)
+            row = rows.notice(finding, place, package=name, version=version)
+            mends = None
+            if self.request.is_trying and not seen.works and finding.fix.command:
+                mends = trying.mends(finding.fix.command, module, self._python())
+            yield row._replace(seen=seen, decided_by="look", mends=mends)
+
+    def _remarks(self, of_objects: Sequence[rows.Row]) -> Iterator[rows.Row]:
+        """What files tell of packages; of one that was imported, only what its import does not."""
+        looked = self.looked.packages if self.looked else {}
+        seen_of = {
+            normal(package.name): looked[module]
+            for module, package in self.subjects.packages.items()
+            if package is not None and module in looked
+        }
+        for row in packages.notices(
+            self.distributions, [*self.request.names], of_objects, self.runtime
+        ):
+            seen = seen_of.get(normal(row.package or ""))
+            is_prediction = row.state == rows.FAILS and row.code not in packages.OF_LATER
+            if seen is not None and not seen.works:
+                continue
+            if seen is None or not is_prediction:
+                yield row
+            elif row.code == codes.WITHOUT_ITS_OPS:
+                # It imports and goes on without them.
+                why = f"import {seen.what} works, but {row.summary}"
+                yield row._replace(state=rows.REMARK, summary=why)
+
+    def _of_torch(self) -> rows.Row | None:
+        """The row on torch itself: that it fails, or a remark."""
+        seen = self.looked.torch if self.looked else None
+        torch = self.runtime.torch
+        version = torch.version if torch else None
+        place = torch.root if torch else Path("torch")
+        if seen is not None and not seen.works:
+            finding = self.runtime.torch_import or self._explain(seen, None, {})
+            if torch is None and not self.request.names and not self.binaries:
+                return None  # nothing here has to do with torch
+            row = rows.notice(finding, place, package="torch", version=version)
+            return row._replace(seen=seen, decided_by="look")
+        if self.of_torch is None:
+            return None
+        if self.of_torch.rejection and seen is None:
+            return rows.row_of_verdict(self.of_torch, self.runtime)
+        notes = [finding for finding in self.of_torch.findings if finding.status == NOTE]
+        path = self.of_torch.binary.path
+        return rows.notice(notes[0], path, package="torch") if notes else None
+
+
+def _torch_first(module: str, seen: Seen) -> Finding:
+    return Finding(
+        dimension="import",
+        status=NOTE,
+        code=codes.LOADED_BEFORE_TORCH,
+        observed=seen.last_line,
+        needed="import torch before it",
+        why=f"import {module} works only after import torch",
+    )
+
+
+def _for_others(paths: Sequence[Path], runtime: Runtime) -> set[Path]:
+    """The files that a package does not open beside this torch, since they are for another torch
+    or another CUDA."""
+    torch = runtime.torch
+    if torch is None:
+        return set()
+    others = {path for family in families(paths) for path in family.others(torch)}
+    return others | of_other_cudas(paths, torch)
+
+
+def _budget(files: int) -> Budget:
+    more = max(0, files - _EXTENSIONS)
+    return Budget(_MAX_LOOKUPS, seconds=_SECONDS + _SECONDS_OF_EACH_MORE * more)
+
+
+class _Choice:
+    """Which of the files that were read are judged."""
+
+    def __init__(self, names: Sequence[str], distributions: Sequence[Distribution]) -> None:
+        self._names = names
+        self._of_torch = {normal(one.name) for one in distributions if packages.is_of_torch(one)}
+
+    def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
+        """Whether to judge a file: one that needs torch or CUDA, or of a package that requires
+        torch, a damaged or too large one or one for another system. If the user names
+        anything, also a file that is named by its path, a single file, and files with problems
+        or for another platform."""
+        is_damaged = not binary.is_read_whole
+        is_unfit = is_damaged or _is_of_another_system(binary, runtime)
+        if needs_torch_or_cuda(binary) or (is_unfit and self._is_of_torch(binary.path)):
+            return True
+        is_alien = is_damaged or binary.platform not in (None, runtime.platform)
+        is_named = str(binary.path) in self._names or is_only_one or is_alien
+        return bool(self._names) and is_named
+
+    def _is_of_torch(self, path: Path) -> bool:
+        owner = find_owner(path)
+        return owner is not None and normal(owner.name) in self._of_torch
+
+
+def _is_of_another_system(binary: BinaryRecord, runtime: Runtime) -> bool:
+    """Whether a file has the format of another operating system, or is a Python module for
+    another processor."""
+    if binary.platform in (None, runtime.platform):
+        return False
+    is_module = re.search(r"\.(cpython-|abi3t?[.-])", binary.path.name) is not None
+    return is_module or not str(binary.platform).startswith(f"{runtime.system}-")
+
+
+def _chosen(
+    files: Iterable[Path], runtime: Runtime, choice: _Choice, budget: Budget
+) -> Iterator[BinaryRecord]:
+    """The objects to judge. When the budget is spent, the rest comes unread."""
+    paths = [*files]
+    for path in paths:
+        try:
+            budget.check_time()
+        except BudgetSpentError:
+            yield unread(path)
+            continue
+        binary = read_binary(path)
+        if choice.takes(binary, runtime, is_only_one=len(paths) == 1):
+            yield binary
+
+
+def _show_progress(number: int, count: int) -> None:
+    if sys.stderr.isatty() and (number % 20 == 0 or number == count):
+        end = "\n" if number == count else "\r"
+        print(f"looked at {number} of {count} files", end=end, file=sys.stderr, flush=True)

@@ -1,0 +1,117 @@
+"""What is looked at: of each distribution, the modules to import and the extensions to load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ...judge.project import Record
+from ...judge.records import BinaryRecord, parse_file_name
+from ...judge.text import is_file
+from ..environment.catalog import tops_of
+from ..environment.installed import Distribution
+from ..environment.owner import distributions
+from ..environment.standards import normal
+from .look import Extension, Kind, Subject
+
+#: What distributions put beside their modules by mistake.
+_NO_MODULES = {"test", "tests", "docs", "doc", "example", "examples", "benchmarks", "tools"}
+_MOST_MODULES = 3
+
+
+class Subjects(Record, kw_only=True):
+    """The subjects of a look, and whose they are."""
+
+    subjects: tuple[Subject, ...]
+    packages: Mapping[str, Distribution | None]  #: by the module that is imported
+    module_of: Mapping[Path, str]  #: the module with which each object is loaded
+
+
+def subjects_of(packages: Iterable[Distribution], binaries: Sequence[BinaryRecord]) -> Subjects:
+    """The subjects for some distributions and for all objects that belong to them or to none."""
+    by_path = {binary.path: binary for binary in binaries}
+    subjects: dict[str, Subject] = {}
+    owners: dict[str, Distribution | None] = {}
+    module_of: dict[Path, str] = {}
+    for package in packages:
+        files = distributions(package.site).get(package.place, [])
+        own = [by_path[path] for path in files if path in by_path]
+        modules = modules_of(package, own)
+        for binary in own:
+            module = _nearest(binary.path, modules)
+            if module:
+                module_of[binary.path] = module
+        for module in modules:
+            owners.setdefault(module, package)
+    for binary in binaries:
+        if binary.path not in module_of and binary.owner is None:
+            module = top_package(binary.path)
+            if module.isidentifier():
+                module_of[binary.path] = module
+                owners.setdefault(module, None)
+    needed = {name for binary in binaries for name in binary.needed}
+    for module in owners:
+        objects = [by_path[path] for path, name in module_of.items() if name == module]
+        extensions = [
+            Extension(binary.path, _kind(binary))
+            for binary in objects
+            if _stands_alone(binary, needed)
+        ]
+        subjects[module] = Subject(module=module, extensions=tuple(extensions))
+    return Subjects(subjects=tuple(subjects.values()), packages=owners, module_of=module_of)
+
+
+def modules_of(package: Distribution, binaries: Iterable[BinaryRecord]) -> list[str]:
+    """The modules that a user of a distribution imports: the one of its name, else those that hold
+    its objects, else all."""
+    tops = [top for top in tops_of(package.place) if top.lower() not in _NO_MODULES]
+    name = normal(package.name).replace("-", "_")
+    named = [top for top in tops if top.lower() == name]
+    if named:
+        return named
+    holding = [*dict.fromkeys(top_package(binary.path) for binary in binaries)]
+    importable = [top for top in holding if top.isidentifier()]
+    public = [top for top in importable if not top.startswith("_")] or importable
+    if not public:
+        public = [t for t in tops if not t.startswith("_") and _is_module(package.site, t)]
+    return public[:_MOST_MODULES]
+
+
+def _is_module(site: Path, top: str) -> bool:
+    return is_file(site / top / "__init__.py") or is_file(site / f"{top}.py")
+
+
+def top_package(path: Path) -> str:
+    """The first module on the way to an object: its own, or the outermost package it lies in."""
+    top = path.name.partition(".")[0]
+    folder = path.parent
+    while is_file(folder / "__init__.py") and folder != folder.parent:
+        top = folder.name
+        folder = folder.parent
+    if top == path.name.partition(".")[0]:
+        # A folder of objects inside a package, such as `torchx/lib/libx.so`.
+        outer = next((p for p in path.parents if is_file(p / "__init__.py")), None)
+        while outer is not None and is_file(outer.parent / "__init__.py"):
+            outer = outer.parent
+        top = outer.name if outer is not None else top
+    return top
+
+
+def _nearest(path: Path, modules: Sequence[str]) -> str:
+    top = top_package(path)
+    return top if top in modules else next(iter(modules), "")
+
+
+def _kind(binary: BinaryRecord) -> Kind:
+    if binary.modules:
+        return "module"
+    needs_torch = any(name.startswith(("libtorch", "libc10")) for name in binary.needed)
+    return "library" if binary.torch_symbols or needs_torch else "plain"
+
+
+def _stands_alone(binary: BinaryRecord, needed: set[str]) -> bool:
+    """Whether an object is one to be loaded by itself: no variant among which a loader chooses,
+    and no library that another object brings along."""
+    if parse_file_name(binary.path.name) is not None:
+        return False
+    return bool(binary.modules) or binary.path.name not in needed

@@ -1,0 +1,64 @@
+"""Why an import failed: what was seen, and the environment, to a reason.
+
+In: a `Case`, which holds one `Seen` and the environment. Out: a `Finding`, with its code, the
+reason in words, and the fix. Each module has one kind of reason: a function that takes a case
+and returns a finding, or None where its kind is not the reason. `REASONS` lists them, in the
+order in which they are asked; the first answer counts. A wrong reason is worse than none, so the
+last one says what is not known.
+
+Begin with `case.py`; `installed.py` answers which distribution a file or a module belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...judge.records import Finding
+from . import (
+    backend,
+    crash,
+    damaged,
+    hidden,
+    known,
+    linking,
+    missing_module,
+    missing_name,
+    no_file,
+    not_known,
+    operators,
+    other_cuda,
+    out_of_time,
+    registered_twice,
+    stale_file,
+)
+from .case import Case
+
+Reason = Callable[[Case], Finding | None]
+
+#: Those that show in facts come before those that are read out of a text.
+REASONS: tuple[Reason, ...] = (
+    hidden.torch_is_hidden,
+    hidden.module_is_hidden,
+    damaged.files_are_damaged,
+    registered_twice.operators_are_registered_twice,
+    backend.backend_fails,
+    stale_file.file_is_left_over,
+    no_file.package_has_no_file,
+    linking.linker_refuses,
+    missing_module.module_is_missing,
+    missing_name.name_is_missing,
+    other_cuda.package_compares_cuda,
+    operators.operator_is_missing,
+    crash.process_died,
+    out_of_time.import_does_not_end,
+    known.message_is_known,
+)
+
+
+def explain(case: Case) -> Finding:
+    """The reason for what was seen, or that it is not known."""
+    for reason in REASONS:
+        finding = reason(case)
+        if finding is not None:
+            return finding
+    return not_known.reason_is_not_known(case)

@@ -1,0 +1,63 @@
+"""One failure to be explained: what was seen, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from ...judge.codes import Code
+from ...judge.cures import NO_CURE, Cure
+from ...judge.project import Record
+from ...judge.records import NOTHING, REJECTED, Finding, Runtime, Verdict
+from ...judge.text import printable
+from ..environment.catalog import Catalog
+from ..environment.installed import Distribution
+from ..looking.seen import Seen, SeenError, SeenFrame
+
+
+class Case(Record, kw_only=True):
+    """What failed, and the environment in which it did."""
+
+    seen: Seen
+    subject: Distribution | None  #: whose import it was; None for a file that no distribution lists
+    runtime: Runtime
+    installed: Catalog
+    path: tuple[str, ...]  #: the `sys.path` of the judged Python, without the folder it ran in
+    folder: Path  #: in which it ran
+    judge: Callable[[Path], Verdict]  #: reads and judges an object
+    of_torch: Verdict | None = None  #: the verdict on torch's own libraries
+    extensions: Mapping[Path, Seen] = NOTHING  #: of the package, that failed when loaded alone
+
+    @property
+    def errors(self) -> tuple[SeenError, ...]:
+        """The errors of the import, and then those that came before an extension was tried."""
+        return (*self.seen.errors, *self.seen.before)
+
+    def frames(self) -> Iterator[SeenFrame]:
+        """The frames of all errors, innermost first, or where the process died."""
+        for error in self.errors:
+            yield from reversed(error.frames)
+        yield from reversed(self.seen.frames)
+
+    @property
+    def raiser(self) -> Distribution | None:
+        """The distribution in whose code the error was raised; else the one that was imported."""
+        for frame in self.frames():
+            package = self.installed.of_file(frame.file)
+            if package is not None:
+                return package
+        return self.subject
+
+    def finding(
+        self, code: Code, why: str, *, observed: str = "", needed: str = "", fix: Cure = NO_CURE
+    ) -> Finding:
+        """A reason, as a finding on the import."""
+        return Finding(
+            dimension="import",
+            status=REJECTED,
+            code=code,
+            observed=printable(observed or self.seen.last_line)[:400],
+            needed=printable(needed),
+            why=printable(why),
+            fix=fix,
+        )

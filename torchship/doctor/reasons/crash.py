@@ -1,0 +1,46 @@
+"""Reason: the process died, and an object that it loaded does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...judge import codes, cures
+from ...judge.records import Finding
+from ...judge.text import is_file
+from ..looking.seen import DIED
+from .case import Case
+from .linking import rejections_of_loading
+
+
+def process_died(case: Case) -> Finding | None:
+    if case.seen.outcome != DIED:
+        return None
+    for path in dict.fromkeys(_suspects(case)):
+        for finding in rejections_of_loading(case.judge(path)):
+            return finding._replace(why=f"{case.seen.signal}: {finding.why}")
+    if case.seen.signal == "SIGILL":
+        return case.finding(
+            codes.PROCESSOR_TOO_OLD,
+            f"{_place(case)} uses an instruction that this processor does not have",
+            needed="a processor with the instructions that the file was compiled for",
+            fix=cures.in_words(
+                cures.OTHER_BUILD, "install a build for this processor, or compile it here"
+            ),
+        )
+    return None
+
+
+def _suspects(case: Case) -> Iterator[Path]:
+    """The object that was initialized last, the ones of the package, and the one to be loaded."""
+    log = case.seen.log
+    if log is not None and is_file(log.last_initialized):
+        yield Path(log.last_initialized)
+    if case.seen.what.startswith("/"):
+        yield Path(case.seen.what)
+    yield from case.extensions
+
+
+def _place(case: Case) -> str:
+    log = case.seen.log
+    return Path(log.last_initialized).name if log and log.last_initialized else case.seen.what

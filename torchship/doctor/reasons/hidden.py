@@ -1,0 +1,133 @@
+"""Reason: Python takes another file than the one that is meant, since its folder comes first."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...judge import codes, cures, fixes
+from ...judge.records import Finding
+from ...judge.text import is_file, printable
+from .case import Case
+from .mending import move_away
+
+_NAMES_MODULE = re.compile(r"module '(\w+)|(?:from|import) '(\w+)|'(\w+)' is not a package")
+#: This Python is the first that PYTHONSAFEPATH keeps from importing out of the working folder.
+_FIRST_WITH_SAFE_PATH = (3, 11)
+
+
+def torch_is_hidden(case: Case) -> Finding | None:
+    """A file or folder named torch that is not PyTorch comes first on the path."""
+    if not any("torch" in error.message for error in case.errors):
+        return None
+    first = next(_places(case, "torch"), None)
+    if first is None or _is_pytorch(first):
+        return None
+    return case.finding(
+        codes.TORCH_SHADOWED,
+        f"{first} is imported as torch, and it is not PyTorch",
+        observed=str(first),
+        needed="no file and no folder named torch before the installed torch",
+        fix=move_away(first),
+    )
+
+
+def module_is_hidden(case: Case) -> Finding | None:
+    """A file hides a module of the standard library, or a source folder an installed package."""
+    for name in _names_involved(case):
+        places = [*_places(case, name)]
+        if not places:
+            continue
+        if name in sys.stdlib_module_names and not _is_of_library(places[0], name):
+            return case.finding(
+                codes.LIBRARY_SHADOWED,
+                f"{places[0]} hides the module {name} of the standard library",
+                observed=str(places[0]),
+                needed=f"no file and no folder named {name} before the standard library",
+                fix=move_away(places[0]),
+            )
+        package = case.installed.of_module(name)
+        if package is None or name in sys.stdlib_module_names:
+            continue
+        installed = package.site / name
+        if _is_same(places[0].parent, package.site) or not is_file(installed / "__init__.py"):
+            continue
+        if _is_same(places[0], installed) or not _is_in_frames(case, places[0]):
+            continue
+        is_here = _is_same(places[0].parent, case.folder)
+        return case.finding(
+            codes.SOURCE_FOLDER,
+            f"{places[0]} hides the installed {package.name} {package.version}: Python imports it "
+            + ("for programs of this folder" if is_here else "since its folder comes first"),
+            observed=str(places[0]),
+            needed=f"the installed package {installed}",
+            fix=_leave_out(places[0].parent, case, is_here=is_here),
+        )
+    return None
+
+
+def _names_involved(case: Case) -> Iterator[str]:
+    """The top-level modules that the errors name, or that lie on their way."""
+    names: dict[str, None] = {}
+    for error in case.errors:
+        for match in _NAMES_MODULE.finditer(error.message):
+            names.setdefault(next(filter(None, match.groups())))
+        if error.name:
+            names.setdefault(error.name.partition(".")[0])
+    for frame in case.frames():
+        for folder in (case.folder, *map(Path, case.path)):
+            if frame.file.startswith(f"{folder}{os.sep}"):
+                inner = frame.file[len(str(folder)) + 1 :]
+                names.setdefault(inner.partition(os.sep)[0].partition(".")[0])
+    names.setdefault(case.seen.what.partition(".")[0])
+    yield from (name for name in names if name.isidentifier())
+
+
+def _places(case: Case, name: str) -> Iterator[Path]:
+    """What Python can import under a name, in its order: a file, or the folder of a package."""
+    entries = [case.folder] if not os.environ.get("PYTHONSAFEPATH") else []
+    for entry in (*entries, *map(Path, filter(None, case.path))):
+        if is_file(entry / name / "__init__.py"):
+            yield entry / name
+        elif is_file(entry / f"{name}.py"):
+            yield entry / f"{name}.py"
+
+
+def _is_pytorch(place: Path) -> bool:
+    return is_file(place / "version.py") or is_file(place / "torch_version.py")
+
+
+def _is_of_library(place: Path, name: str) -> bool:
+    """Whether a module lies in the standard library, whose folder has another of its modules."""
+    other = "os.py" if name != "os" else "abc.py"
+    return is_file(place.parent / other)
+
+
+def _is_in_frames(case: Case, place: Path) -> bool:
+    """Whether the errors come out of a file or a folder, or name it."""
+    start = str(place)
+    files = [frame.file for frame in case.frames()]
+    files += [case.seen.file, *(error.path for error in case.errors)]
+    named = any(start in error.message for error in case.errors)
+    return named or any(file == start or file.startswith(f"{start}{os.sep}") for file in files)
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
+def _leave_out(folder: Path, case: Case, *, is_here: bool) -> cures.Cure:
+    if not is_here:
+        words = f"take {printable(folder)} out of PYTHONPATH and of the .pth files"
+        return cures.in_words(cures.BY_HAND, words)
+    if case.runtime.python[:2] < _FIRST_WITH_SAFE_PATH:
+        return cures.in_words(cures.BY_HAND, "start Python in another folder")
+    setting = fixes.set_variable("PYTHONSAFEPATH", "1")
+    return cures.command_in_words(
+        cures.SET_VARIABLE,
+        "start Python in another folder, or keep this one off its path: {command}",
+        setting.command,
+    )

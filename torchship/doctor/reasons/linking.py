@@ -1,0 +1,174 @@
+"""Reason: the dynamic linker refuses an object, by the judge's rules and by what it told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...judge import codes, cures, fixes
+from ...judge.binary import read_binary
+from ...judge.mounts import forbidding_mount
+from ...judge.records import REJECTED, Finding, Verdict
+from ...judge.text import is_file, printable
+from ..environment.owner import find_owner
+from .case import Case
+
+_OF_TORCH_OR_CUDA = re.compile(r"\blib(torch|c10|cu\w|nv\w|nccl)\w*\.so")
+_BUILT_OTHERWISE = (codes.OTHER_TORCH, codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS)
+_NO_LIBRARY = re.compile(r"(\S{1,300}?): cannot open shared object file: No such file")
+_NO_SYMBOL = re.compile(r"(\S{1,1000}?): undefined symbol: ([\w$.@]{1,1000})")
+_BLAMED = re.compile(r"(/[^:'\"]{1,1000}\.so[\w.]*)")
+_OF_LINKER = re.compile(
+    r"cannot open shared object file|undefined symbol|version [`'].{1,200}' not found"
+    r"|file too short|invalid ELF header|wrong ELF class|failed to map segment"
+    r"|cannot enable executable stack|static TLS|not page-aligned|does not define module export"
+    r"|cannot be dlopen|ELF file (OS|ABI|version)|cannot dynamically load"
+)
+
+
+def linker_refuses(case: Case) -> Finding | None:
+    texts = [error.message for error in case.errors if _OF_LINKER.search(error.message)]
+    if not texts and case.seen.log is not None and case.seen.outcome != "worked":
+        texts = [f"{error.file}: {error.text}" for error in case.seen.log.errors]
+        texts = [text for text in texts if _OF_LINKER.search(text)]
+    if not texts:
+        return None
+    text = texts[-1]  # the innermost is what the linker said
+    return _by_torch(case, text) or _by_objects(case, text) or _by_text(case, text)
+
+
+def _by_torch(case: Case, text: str) -> Finding | None:
+    """What is wrong with torch's own libraries, if it is torch that fails."""
+    is_torch = case.seen.what == "torch" or "/torch/lib/" in text.partition(".so")[0]
+    verdict = case.of_torch
+    return verdict.rejection if is_torch and verdict is not None else None
+
+
+def named_objects(case: Case) -> Iterator[Path]:
+    """The objects that the errors or the linker can mean."""
+    for error in case.errors:
+        yield from _blamed(case, error.message)
+
+
+def _by_objects(case: Case, text: str) -> Finding | None:
+    """The judge's finding on the objects that can be meant."""
+    others: list[Finding] = []
+    for path in dict.fromkeys(_blamed(case, text)):
+        findings = rejections_of_loading(case.judge(path))
+        fitting = next((finding for finding in findings if _goes_with(finding, text)), None)
+        if fitting is not None:
+            return fitting
+        others += findings
+    # An object that was built for another torch lacks that torch's CUDA as well.
+    is_of_torch = _OF_TORCH_OR_CUDA.search(text) is not None
+    return next((one for one in others if one.code in _BUILT_OTHERWISE and is_of_torch), None)
+
+
+def rejections_of_loading(verdict: Verdict) -> list[Finding]:
+    """The findings that keep an object from being loaded."""
+    rejected = (finding for finding in verdict.findings if finding.status == REJECTED)
+    return [finding for finding in rejected if finding.code not in codes.RUN_LATER]
+
+
+def _blamed(case: Case, text: str) -> Iterator[Path]:
+    """The objects that the linker can mean: the ones that it names, that ask for what is missing,
+    and the one that was to be loaded."""
+    for match in _BLAMED.finditer(text):
+        if is_file(match[1]):
+            yield Path(match[1])
+    missing = _NO_LIBRARY.search(text)
+    log = case.seen.log
+    if missing and log is not None:
+        needing = log.needed_by.get(missing[1], "")
+        if is_file(needing):
+            yield Path(needing)
+    if log is not None:
+        yield from (Path(error.file) for error in log.errors if is_file(error.file))
+    for error in case.errors:
+        if error.path and is_file(error.path):
+            yield Path(error.path)
+    if case.seen.what.startswith("/") and is_file(case.seen.what):
+        yield Path(case.seen.what)
+
+
+def _goes_with(finding: Finding, text: str) -> bool:
+    """Whether a finding can be what the linker's words are about."""
+    libc = re.search(r"version [`'](GLIBC|GLIBCXX|CXXABI)_", text)
+    if libc:
+        of_libc = codes.GLIBC_TOO_OLD if libc[1] == "GLIBC" else codes.LIBSTDCXX_TOO_OLD
+        return finding.code in (of_libc, codes.OTHER_LIBRARY_FIRST)
+    missing = _NO_LIBRARY.search(text)
+    if missing:
+        return Path(missing[1]).name in f"{finding.why} {finding.observed} {finding.needed}" or (
+            finding.code
+            in (
+                codes.LIBRARY_MISSING,
+                codes.OTHER_CUDA,
+                codes.CUDA_TORCH_NEEDED,
+                codes.NO_DRIVER,
+                codes.LIBRARY_OF_TORCH_MISSING,
+                codes.LOADED_BEFORE_TORCH,
+                codes.OTHER_PYTHON,
+                codes.TORCH_MISSING,
+            )
+        )
+    return True
+
+
+def _by_text(case: Case, text: str) -> Finding | None:
+    """What the linker's own words and log say, where no rule of the judge applies."""
+    if "failed to map segment" in text:
+        return _not_mapped(case, text)
+    missing = _NO_LIBRARY.search(text)
+    if missing:
+        return _library_is_missing(case, missing[1])
+    symbol = _NO_SYMBOL.search(text)
+    if symbol:
+        file = Path(symbol[1]).name
+        return case.finding(
+            codes.SYMBOL_MISSING,
+            f"{file} needs {symbol[2]}, and no library that it loads defines it",
+            observed=text,
+            fix=_other_build(case, Path(symbol[1])),
+        )
+    return None
+
+
+def _not_mapped(case: Case, text: str) -> Finding | None:
+    for path in _blamed(case, text):
+        mount = forbidding_mount(path)
+        if mount is not None:
+            return case.finding(
+                codes.EXECUTION_FORBIDDEN,
+                f"{path} lies on {mount}, which is mounted so that nothing on it may be executed",
+                observed=text,
+                needed="a file system without noexec",
+                fix=fixes.allow_execution(mount),
+            )
+    return None
+
+
+def _library_is_missing(case: Case, library: str) -> Finding:
+    name = Path(library).name
+    log = case.seen.log
+    needing = log.needed_by.get(library, "") if log is not None else ""
+    tried = log.tried.get(library, ()) if log is not None else ()
+    folders = {Path(file).parent for file in tried}
+    who = Path(needing).name if needing else "an object that is loaded"
+    why = f"{who} needs {name}, which the dynamic linker does not find"
+    if folders:
+        why = f"{why} in any of the {len(folders)} folders in which it looks"
+    binary = read_binary(Path(needing), light=True) if is_file(needing) else None
+    fix = cures.in_words(cures.SYSTEM_LIBRARY, f"install what has {printable(name)}")
+    if binary is not None:
+        binary = binary._replace(owner=find_owner(binary.path))
+        fix = fixes.machine_library(name, binary, case.runtime)
+    return case.finding(codes.LIBRARY_MISSING, why, observed=name, needed=name, fix=fix)
+
+
+def _other_build(case: Case, path: Path) -> cures.Cure:
+    if is_file(path):
+        binary = read_binary(path, light=True)
+        return fixes.rebuild(binary._replace(owner=find_owner(path)), case.runtime)
+    return cures.in_words(cures.OTHER_RELEASE, f"build the package of {printable(path.name)} again")

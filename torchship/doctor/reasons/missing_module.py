@@ -1,0 +1,206 @@
+"""Reason: a module that is imported is not there, or not in the release that is here."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from ...judge import codes, cures, fixes
+from ...judge.interpreter import library
+from ...judge.records import Finding, dotted
+from ...judge.text import list_names
+from ..environment.catalog import Requirement
+from ..environment.installed import Distribution
+from ..environment.metadata import wheel_tags
+from ..environment.standards import Python, fits_python, normal
+from ..packages import get_its_binaries
+from .case import Case
+from .mending import fit_package, meet, reinstall
+
+_NO_MODULE = re.compile(r"No module named '?([\w.]{1,300})'?")
+#: The distributions of modules that are named otherwise, where no metadata says so.
+_DISTRIBUTION_OF = {
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "google": "protobuf",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+
+
+def module_is_missing(case: Case) -> Finding | None:
+    for error in case.errors:
+        match = _NO_MODULE.search(error.message) if "Error" in error.type else None
+        if match is None:
+            continue
+        module = match[1]
+        top = module.partition(".")[0]
+        if top in sys.stdlib_module_names | library():
+            return _of_library(case, module)
+        owner = case.installed.of_module(top)
+        asking = case.raiser
+        if owner is not None and asking is not None and normal(owner.name) == normal(asking.name):
+            return of_itself(case, owner, module)
+        if owner is None:
+            return _not_installed(case, asking, module)
+        if "." in module:
+            return other_release(case, asking, owner, f"has no {module}")
+        return None
+    return None
+
+
+def _of_library(case: Case, module: str) -> Finding:
+    """A module of the standard library that this Python was built or installed without."""
+    version = dotted(case.runtime.python[:2])
+    of_version = library()
+    if of_version and module.partition(".")[0] not in of_version:
+        return case.finding(
+            codes.MODULE_MISSING,
+            f"Python {version} has no module {module}: the code is for another Python",
+            needed=module,
+            fix=cures.in_words(
+                cures.OTHER_PYTHON,
+                f"use a Python that has {module}, or a release of the package for Python {version}",
+            ),
+        )
+    return case.finding(
+        codes.MODULE_MISSING,
+        f"this build of Python {version} was installed without its module {module}",
+        needed=module,
+        fix=fixes.python_with(module),
+    )
+
+
+def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
+    """A module of the package itself: for another Python, or not among its files."""
+    stem = module.rpartition(".")[2]
+    folder = owner.site.joinpath(*module.split(".")[:-1])
+    others = [name for name in list_names(folder) if name.startswith(f"{stem}.")]
+    natives = [name for name in others if name.endswith((".so", ".pyd", ".dylib"))]
+    if natives:
+        return case.finding(
+            codes.OTHER_PYTHON,
+            f"{natives[0]} of {owner.name} {owner.version} is for another Python than "
+            f"{dotted(case.runtime.python[:2])}",
+            observed=natives[0],
+            needed=case.runtime.python_tag.rstrip("-"),
+            fix=reinstall(owner, case.runtime),
+        )
+    tags = wheel_tags(owner.place)
+    if tags and not any(fits_python(tag, Python.of(case.runtime)) for tag in tags):
+        return case.finding(
+            codes.PACKAGE_OF_ANOTHER_PYTHON,
+            f"the wheel of {owner.name} is for {tags[0]}, not for Python "
+            f"{dotted(case.runtime.python[:2])}",
+            fix=reinstall(owner, case.runtime),
+        )
+    if others or not stem.startswith("_"):
+        return None
+    return case.finding(
+        codes.WITHOUT_ITS_OPS,
+        f"{owner.name} {owner.version} was installed without its binary {module}",
+        needed=module,
+        fix=get_its_binaries(owner, case.runtime),
+    )
+
+
+def _not_installed(case: Case, asking: Distribution | None, module: str) -> Finding | None:
+    """A module of a distribution that is not installed."""
+    top = module.partition(".")[0]
+    if top == "torch":
+        return None
+    requirement = _requirement_of(case, asking, top) or _requirement_of(case, case.subject, top)
+    if requirement is not None:
+        who = asking or case.subject
+        name = f"{who.name} {who.version}" if who else case.seen.what
+        return case.finding(
+            codes.REQUIREMENT_NOT_MET,
+            f"{name} requires {requirement.text}, which is not installed",
+            observed="not installed",
+            needed=requirement.text,
+            fix=meet(requirement, case.runtime),
+        )
+    if asking is not None and _is_binary_of(asking, top):
+        return case.finding(
+            codes.WITHOUT_ITS_OPS,
+            f"{asking.name} {asking.version} was installed without its binary {top}",
+            needed=top,
+            fix=get_its_binaries(asking, case.runtime),
+        )
+    return case.finding(
+        codes.MODULE_MISSING,
+        f"the module {top} is not installed, and no metadata says what has it",
+        needed=top,
+        fix=cures.in_words(
+            cures.BY_HAND,
+            f"install what has the module {top}, as the documentation of "
+            f"{asking.name if asking else case.seen.what} says",
+        ),
+    )
+
+
+def _is_binary_of(package: Distribution, top: str) -> bool:
+    """Whether a top-level module is named as the binaries of a package are: `flash_attn_2_cuda`
+    of flash-attn."""
+    stem = normal(package.name).replace("-", "_")
+    is_native = re.search(r"(?:^_|_)(cuda|cpp|C|ext|kernels?|hip|cpu)(?:$|_|\d)", top) is not None
+    return is_native and (top.startswith(stem[:5]) or top.strip("_").startswith(stem[:5]))
+
+
+def _requirement_of(case: Case, package: Distribution | None, top: str) -> Requirement | None:
+    if package is None:
+        return None
+    names = {normal(top), normal(_DISTRIBUTION_OF.get(top, top))}
+    found = (one for one in case.installed.requirements(package) if one.name in names)
+    return next((one for one in found if one.installed is None), None)
+
+
+def other_release(
+    case: Case, asking: Distribution | None, owner: Distribution, what: str
+) -> Finding | None:
+    """A distribution that is here in another release than the package was written for."""
+    here = f"{owner.name} {owner.version} {what}"
+    requirement = case.installed.requirement_on(asking, owner.name)
+    if requirement is None:
+        asking_too = case.subject
+        requirement = case.installed.requirement_on(asking_too, owner.name)
+        asking = asking_too if requirement is not None else asking
+    if asking is None or normal(asking.name) == normal(owner.name):
+        return None
+    name = f"{asking.name} {asking.version}"
+    if normal(owner.name) == "torch":
+        return _for_another_torch(case, asking, requirement, here)
+    if requirement is not None and requirement.is_met is False:
+        return case.finding(
+            codes.REQUIREMENT_NOT_MET,
+            f"{here}; {name} requires {requirement.text}",
+            observed=f"{owner.name} {owner.version}",
+            needed=requirement.text,
+            fix=meet(requirement, case.runtime),
+        )
+    asked = f"; it requires {requirement.text}, which this is" if requirement else ""
+    return case.finding(
+        codes.REQUIREMENT_NOT_MET,
+        f"{here}: {name} was written for another release of it{asked}",
+        observed=f"{owner.name} {owner.version}",
+        needed=f"a release of {owner.name} that {asking.name} was written for",
+        fix=cures.in_words(
+            cures.OTHER_RELEASE,
+            f"install another release of {owner.name}, or a newer one of {asking.name}",
+        ),
+    )
+
+
+def _for_another_torch(
+    case: Case, asking: Distribution, requirement: Requirement | None, here: str
+) -> Finding:
+    asks = f"; it requires {requirement.text}" if requirement is not None else ""
+    return case.finding(
+        codes.WRITTEN_FOR_ANOTHER_TORCH,
+        f"{here}: {asking.name} {asking.version} was written for another torch{asks}",
+        needed=requirement.text if requirement else f"the torch that {asking.name} is for",
+        fix=fit_package(asking, case.runtime),
+    )

@@ -1,0 +1,70 @@
+"""Reason: a module is there, but not a name in it: it is of another release."""
+
+from __future__ import annotations
+
+import re
+
+from ...judge import codes, fixes
+from ...judge.records import Finding
+from ..environment.standards import normal
+from .case import Case
+from .missing_module import of_itself, other_release
+
+_NO_NAME = re.compile(
+    r"module '(?P<module>[\w.]{1,300})' has no attribute '(?P<name>\w{1,200})'"
+    r"|cannot import name '(?P<import>\w{1,200})' from (?:partially initialized module )?"
+    r"'(?P<from>[\w.]{1,300})'"
+)
+_NUMPY_ABI = re.compile(
+    r"numpy\.dtype size changed|numpy\.core\.multiarray failed to import"
+    r"|numpy\.ufunc size changed|compiled using NumPy 1"
+    r"|module compiled against API version|compiled against ABI version"
+)
+
+
+def name_is_missing(case: Case) -> Finding | None:
+    for error in case.errors:
+        if _NUMPY_ABI.search(error.message):
+            return _numpy_abi(case)
+        match = _NO_NAME.search(error.message)
+        if match is None:
+            continue
+        module = match["module"] or match["from"]
+        name = match["name"] or match["import"]
+        if "partially initialized" in error.message and not _is_native(name):
+            continue  # its modules import each other
+        owner = case.installed.of_module(module)
+        if owner is None:
+            continue
+        asking = case.raiser
+        if asking is not None and normal(asking.name) == normal(owner.name):
+            finding = of_itself(case, owner, f"{module}.{name}") if _is_native(name) else None
+            if finding is not None:
+                return finding
+            continue
+        return other_release(case, asking, owner, f"has no {module}.{name}")
+    return None
+
+
+def _is_native(name: str) -> bool:
+    return re.fullmatch(r"_C\w*|_ext\w*|\w+_cuda|\w+_cpp", name) is not None
+
+
+def _numpy_abi(case: Case) -> Finding | None:
+    """A package that was compiled for another NumPy."""
+    numpy = case.installed.named("numpy")
+    package = case.raiser
+    if numpy is None or package is None or normal(package.name) == "numpy":
+        return None
+    requirement = case.installed.requirement_on(package, "numpy")
+    is_two = numpy.version.startswith("2.")
+    wanted = requirement.text if requirement and requirement.is_met is False else "numpy<2"
+    return case.finding(
+        codes.REQUIREMENT_NOT_MET,
+        f"{package.name} {package.version} was compiled for another NumPy than {numpy.version}",
+        observed=f"NumPy {numpy.version}",
+        needed=wanted if is_two else "a newer NumPy",
+        fix=fixes.install_requirements(case.runtime.environment, wanted)
+        if is_two
+        else fixes.install_requirements(case.runtime.environment, "numpy>=2"),
+    )

@@ -1,0 +1,31 @@
+"""What is said where no reason is known: what was seen, what it is not, and what to report."""
+
+from __future__ import annotations
+
+from ...judge import codes, cures
+from ...judge.records import Finding
+from ...judge.text import some
+from .case import Case
+
+
+def reason_is_not_known(case: Case) -> Finding:
+    frame = next(iter(case.frames()), None)
+    package = case.raiser
+    name = f"{package.name} {package.version}" if package else case.seen.what
+    where = f" ({frame.file}:{frame.line})" if frame else ""
+    if case.seen.outcome == "died":
+        log = case.seen.log
+        last = f", after {log.last_initialized} was initialized" if log else ""
+        why = f"the process died of {case.seen.signal} in {name}{where}{last}"
+    else:
+        why = f"the error comes out of {name}{where}"
+    excluded = ["hidden or damaged files", "what the dynamic linker wants", "missing requirements"]
+    return case.finding(
+        codes.REASON_NOT_KNOWN,
+        f"{why}; excluded: {some(excluded)}",
+        fix=cures.in_words(
+            cures.BY_HAND,
+            f"report it to {package.name if package else 'its authors'}, with the whole traceback "
+            "and the output of --json",
+        ),
+    )

@@ -1,0 +1,38 @@
+"""Reason: the package's own Python compares its CUDA with torch's, and refuses."""
+
+from __future__ import annotations
+
+import re
+
+from ...judge import codes, fixes
+from ...judge.binary import read_binary
+from ...judge.records import Finding
+from ..environment.owner import distributions, find_owner
+from .case import Case
+from .mending import fit_package
+
+_REFUSAL = re.compile(r"compiled with different CUDA (major )?versions")
+_OF_PACKAGE = re.compile(r"(?:torch\w+|TorchAudio|\w+) has CUDA [Vv]ersion ?[=:]? ?([\d.]+\d)")
+
+
+def package_compares_cuda(case: Case) -> Finding | None:
+    error = next((one for one in case.errors if _REFUSAL.search(one.message)), None)
+    package = case.raiser
+    torch = case.runtime.torch
+    if error is None or package is None or torch is None:
+        return None
+    built = [number for number in _OF_PACKAGE.findall(error.message) if number != torch.cuda]
+    for_cuda = f"CUDA {built[-1]}" if built else "another CUDA"
+    files = distributions(package.site).get(package.place, [])
+    fix = fit_package(package, case.runtime)
+    if files:
+        binary = read_binary(files[0], light=True)
+        fix = fixes.rebuild(binary._replace(owner=find_owner(files[0])), case.runtime)
+    return case.finding(
+        codes.OTHER_CUDA,
+        f"{package.name} {package.version} was built for {for_cuda}, compares that with torch's, "
+        f"and this torch is built for {torch.device}",
+        observed=f"torch for {torch.device}",
+        needed=f"torch for {for_cuda}",
+        fix=fix,
+    )

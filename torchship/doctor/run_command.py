@@ -1,0 +1,105 @@
+"""`torch-doctor run COMMAND ...`: runs a command, and keeps what it says when it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from ..judge import messages
+from ..judge.project import Record
+
+WORD = "run"
+_CHUNK = 1 << 16
+#: The errors of an import and of the dynamic linker.
+_OF_IMPORT = re.compile(
+    r"^(?:ImportError|ModuleNotFoundError|OSError|AttributeError|RuntimeError): |undefined symbol"
+    r"|cannot open shared object|Fatal Python error",
+    re.MULTILINE,
+)
+
+
+class EndedCommand(Record, kw_only=True):
+    """How a command ended."""
+
+    exit_code: int  #: as a shell has it
+    output: str  #: the end of what it wrote to standard error
+
+    @property
+    def is_of_import(self) -> bool:
+        """Whether it ended by a signal, or with an error that may be one of an import."""
+        return self.exit_code != 0 and (
+            self.exit_code > 128 or _OF_IMPORT.search(self.output) is not None
+        )
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The doctor's own arguments, and the command behind the word `run`, if it is there.
+
+    The word counts only before any other argument that is no option.
+    """
+    words = list(arguments)
+    takes_value = False
+    for index, word in enumerate(words):
+        if takes_value:
+            takes_value = False
+        elif word == WORD and index + 1 < len(words):
+            return words[:index], words[index + 1 :]
+        elif not word.startswith("-"):
+            break
+        else:
+            takes_value = word in ("--python", "--torch", "--seconds", "--allow", "--audit")
+    return words, []
+
+
+def run(command: Sequence[str]) -> EndedCommand:
+    """Run a command in this terminal; what it writes to standard error passes through."""
+    environ = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    try:
+        process = subprocess.Popen(list(command), stderr=subprocess.PIPE, env=environ)
+    except OSError as error:
+        print(f"{command[0]} cannot be run ({error}). Check its name.", file=sys.stderr)
+        return EndedCommand(exit_code=127, output="")
+    assert process.stderr is not None
+    kept: list[bytes] = []
+    reader = threading.Thread(target=_pass_through, args=(process.stderr, kept))
+    reader.start()
+    while True:
+        try:
+            code = process.wait()
+            break
+        except KeyboardInterrupt:  # the command got it, too, and ends as it likes
+            continue
+    reader.join()
+    output = b"".join(kept).decode("utf-8", "replace")
+    if code < 0:
+        output += f"\n{_words_of_signal(-code)}\n"
+    return EndedCommand(exit_code=code if code >= 0 else 128 - code, output=output)
+
+
+def _pass_through(pipe: BinaryIO, kept: list[bytes]) -> None:
+    size = 0
+    while chunk := os.read(pipe.fileno(), _CHUNK):
+        sys.stderr.buffer.write(chunk)
+        sys.stderr.buffer.flush()
+        kept.append(chunk)
+        size += len(chunk)
+        while size > messages.MAX_INPUT and len(kept) > 1:
+            size -= len(kept.pop(0))
+
+
+def _words_of_signal(number: int) -> str:
+    """What a shell says of a process that died of a signal."""
+    words = {4: "Illegal instruction", 6: "Aborted", 7: "Bus error", 11: "Segmentation fault"}
+    return words.get(number, f"ended by signal {number}")
+
+
+def python_of(command: Sequence[str]) -> str | None:
+    """The Python that a command runs; None for another program."""
+    name = os.path.basename(command[0])  # noqa: PTH119
+    return shutil.which(command[0]) if re.fullmatch(r"python[\d.]*", name) else None

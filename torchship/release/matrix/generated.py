@@ -1,0 +1,283 @@
+"""Writes and checks the files and parts of files that follow from the matrix and stored results."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from packaging.version import Version
+from rich.console import Console
+
+from ...builder.options import FILE_NAME
+from ...project.record import PATH, note_generated
+from .. import ReleaseError
+from ..paths import write_atomically
+from . import cibuildwheel, evidence, support_table
+from .build_schema import Build
+from .cells import STDLIB, all_cells, for_conda, render
+from .feedstock import FOLDER, feedstock_files
+from .platforms import FIRST
+from .schema import Matrix, pair
+from .settings import (
+    ORIGIN,
+    WRITE_COMMAND,
+    Settings,
+    device_types,
+    has_cpu_glue,
+    has_cuda_glue,
+    make_settings,
+    read_version,
+)
+
+SUPPORT_PAGE = Path("docs/numbers/support.md")
+PYPROJECT = Path("pyproject.toml")
+# A line whose value follows from the template after `#=`: `{KEY}` of `project:`, `{version}`,
+# `{pythons}`, `{default_torch}`, or what follows from `build:`: `{requirements}`,
+# `{conda_requirements}`, `{cuda_run}` and `{cuda_host}`.
+NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
+
+
+class Part(NamedTuple):
+    """A generated part of a file, which stands between two comments with its name."""
+
+    name: str
+    content: str
+    comment: str = "<!-- {} -->"
+
+
+def expected(settings: Settings) -> dict[Path, str]:
+    """The right texts of the generated files, by path in the checkout."""
+    repo = settings.repo
+    matrix = settings.matrix.on(FIRST)
+    package = Path(matrix.project.package)
+    packaged = [cell for cell in all_cells(matrix) if for_conda(cell)]
+    files = {
+        Path("recipe/variants.yaml"): render(packaged, matrix),
+        package / "support.json": support(matrix),
+        package / "_project.py": project_record(matrix),
+        Path("csrc/project.h"): project_header(matrix),
+    }
+    if matrix.build != Build() or (repo / package / FILE_NAME).exists():
+        files[package / FILE_NAME] = build_options(matrix.build)
+    if _is_read_by_cmake(repo):  # and by the scripts beside it
+        files[Path("project.env")] = project_variables(matrix)
+    version = read_version(repo / package / "_version.py")
+    for path in (Path("environment.yml"), Path("recipe/recipe.yaml"), PYPROJECT):
+        files[path] = named((repo / path).read_text(encoding="utf-8"), matrix, version)
+    if (repo / FOLDER).is_dir():  # a project may have no feedstock
+        build_script = (repo / "recipe/build.sh").read_text(encoding="utf-8")
+        files.update(feedstock_files(matrix, version, build_script))
+    for path, part in _parts(make_settings(matrix, repo)):
+        if not (repo / path).exists():  # a project may lack some of these files
+            continue
+        old = files.get(path) or (repo / path).read_text(encoding="utf-8")
+        if f"{part.name}:" in old:  # nor must a page of the author's have the part
+            files[path] = filled(path, old, part)
+    return files
+
+
+def _is_read_by_cmake(repo: Path) -> bool:
+    """Whether the project's CMakeLists.txt is torchship's, and not one that it had before."""
+    path = repo / "CMakeLists.txt"
+    return path.exists() and "TORCHSHIP" in path.read_text(encoding="utf-8", errors="replace")
+
+
+def _parts(settings: Settings) -> Iterator[tuple[Path, Part]]:
+    """The generated parts of files, by path in the checkout."""
+    matrix = settings.matrix
+    if (settings.repo / "scripts" / "cibuildwheel.sh").exists():  # which the table names
+        yield PYPROJECT, Part("cibuildwheel", cibuildwheel.table(settings), comment="# {}")
+    yield Path("README.md"), Part("support-table", support_table.brief(matrix))
+    yield Path("docs/ship/release.md"), Part("glibc", floors(matrix))
+    if not (settings.repo / SUPPORT_PAGE).exists():
+        return
+    for name in matrix.platforms:
+        results = evidence.load(settings.repo / evidence.results_of(name))
+        suites = evidence.suites(settings.repo, name)
+        table = support_table.full(matrix.on(name), results, suites)
+        marks = "environments" if name == FIRST else f"environments-{name}"
+        yield SUPPORT_PAGE, Part(marks, table)
+
+
+def project_record(matrix: Matrix) -> str:
+    """The module with the engine's record of the project, for the project's package."""
+    project = matrix.project
+    kernels = "".join(f'"{device}", ' for device in device_types(matrix))
+    kernels = kernels.strip() if kernels.count(",") == 1 else kernels.removesuffix(", ")
+    definition = f"{project.package}.{project.definition}" if project.definition else ""
+    # What most projects do not differ in is not said.
+    more = "    has_cuda_glue=True,\n" if has_cuda_glue(matrix) else ""
+    more += "" if has_cpu_glue(matrix) else "    has_cpu_glue=False,\n"
+    more += "" if matrix.stable.devices else "    is_stable=False,\n"
+    return f'''# {ORIGIN}
+"""The record of the project, for the engine."""
+
+from pathlib import Path
+
+from ._version import __version__
+from .engine.judge.project import Project
+
+PROJECT = Project(
+    distribution="{project.distribution}",
+    package="{project.package}",
+    namespace="{project.namespace}",
+    prefix="{project.prefix}",
+    operator="{project.operator}",
+    version=__version__,
+    folder=Path(__file__).parent,
+    kernels=({kernels}),
+    definition="{definition}",
+{more})
+'''
+
+
+def build_options(build: Build) -> str:
+    """What the builder, which cannot read the matrix, must know of `build:`."""
+    content = build.model_dump(exclude_defaults=True, exclude={"requires"})
+    return json.dumps(content, indent=2) + "\n"
+
+
+def named(content: str, matrix: Matrix, version: str) -> str:
+    """The content with the project's values in the lines that NAMED matches."""
+    pythons = [pair(python) for python in matrix.package.pythons]
+    build = matrix.build
+    first = min(pythons)
+    last = max(pythons)
+    names = {
+        **dict(matrix.project),
+        "version": version,
+        "pythons": f">={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}",
+        "default_torch": matrix.package.default_torch,
+        "requirements": _toml_list([f"torch>={matrix.minors()[0]}", *build.pip_requirements]),
+        "conda_requirements": build.conda_requirements,
+        "cuda_run": build.cuda_packages,
+        "cuda_host": cuda_headers(matrix),
+    }
+    return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", content)
+
+
+def cuda_headers(matrix: Matrix) -> list[str]:
+    """conda-forge's packages of the CUDA headers that the objects are compiled with."""
+    packages = matrix.build.cuda_packages
+    if has_cuda_glue(matrix):  # ATen's headers include these
+        packages += ["libcublas", "libcusolver", "libcusparse"]
+    return [f"{package}-dev" for package in dict.fromkeys(packages)]
+
+
+def _toml_list(values: list[str]) -> str:
+    return f"[{', '.join(json.dumps(value) for value in values)}]"
+
+
+def support(matrix: Matrix) -> str:
+    others = [matrix.on(name) for name in matrix.platforms if name != matrix.platform]
+    facts = {
+        "variants": [cell.name for cell in all_cells(matrix)],
+        "torch_min": matrix.minors()[0],
+        "torch_max": matrix.minors()[-1],
+        "torch_default": matrix.torch[matrix.package.default_torch].release,
+        "python_min": min(matrix.package.pythons, key=Version),
+        "channel": matrix.project.channel,
+        "index": matrix.project.index,
+        "others": {m.platform: [str(cell.variant) for cell in all_cells(m)] for m in others},
+    }
+    return json.dumps(facts, indent=2) + "\n"
+
+
+def project_header(matrix: Matrix) -> str:
+    project = matrix.project
+    return f"""// {ORIGIN}
+#pragma once
+
+#define PROJECT_NAME "{project.distribution}"
+#define PROJECT_PACKAGE "{project.package}"
+// The C++ namespace, the dispatcher's namespace, and the prefix of exported C symbols.
+#define PROJECT_NAMESPACE {project.namespace}
+#define PROJECT_SYMBOL(name) {project.namespace}_##name
+"""
+
+
+def project_variables(matrix: Matrix) -> str:
+    """The names that programs need which cannot read the matrix, for shells, CMake and Python."""
+    project = matrix.project
+    values = {
+        "DISTRIBUTION": project.distribution,
+        "PACKAGE": project.package,
+        "NAMESPACE": project.namespace,
+        "PREFIX": project.prefix,
+        "DEFAULT_TORCH": matrix.torch[matrix.package.default_torch].release,
+    }
+    for name, value in values.items():
+        if not re.fullmatch(r"[\w./+-]+", value):
+            raise ReleaseError(
+                f"build_matrix.yaml: {name.lower()} is {value!r}, but project.env can hold only "
+                "letters, digits and any of _./+-; choose another name"
+            )
+    lines = (f'PROJECT_{name}="{value}"' for name, value in values.items())
+    return "\n".join([f"# {ORIGIN}", *lines, ""])
+
+
+def floors(matrix: Matrix) -> str:
+    """The Markdown table of the glibc that each artefact needs."""
+    sysroot = STDLIB["c_stdlib_version"]
+    newest = matrix.package.manylinux
+    image = cibuildwheel.IMAGE.partition("manylinux")[2].partition("-")[0].replace("_", ".")
+    return f"""\
+| artefact | glibc | who says so |
+|---|---|---|
+| what `scripts/build_all.sh` makes | what its objects need, at most {newest} | the objects |
+| what the release workflows make | the same, at most {image} | the image of their jobs |
+| packages of conda-build beside conda-forge | {sysroot} | the sysroot of `variants.yaml` |
+| those beside the bootstrap channel | the host's | its sysroot |
+"""
+
+
+def filled(path: Path, old: str, part: Part) -> str:
+    """The content `old` of the file `path`, with the part between the comments NAME:begin and
+    NAME:end.
+    """
+    begin = part.comment.format(f"{part.name}:begin") + "\n"
+    end = part.comment.format(f"{part.name}:end") + "\n"
+    before, begin_mark, rest = old.partition(begin)
+    _, end_mark, after = rest.partition(end)
+    is_marked_once = begin_mark and end_mark and begin not in rest and end not in before + after
+    if not is_marked_once:
+        raise ReleaseError(
+            f"{path} must hold {begin.strip()} and {end.strip()} once each, in this order; "
+            "put them around the generated part"
+        )
+    return before + begin + part.content + end + after
+
+
+def drifted(settings: Settings) -> dict[str, str]:
+    """The right texts of generated files that are missing or outdated, by path in the checkout."""
+    stale = {}
+    for path, content in expected(settings).items():
+        file = settings.repo / path
+        if not file.exists() or file.read_text(encoding="utf-8") != content:
+            stale[str(path)] = content
+    return stale
+
+
+def check(settings: Settings) -> None:
+    if stale := drifted(settings):
+        raise ReleaseError(
+            f"{', '.join(stale)}: not what build_matrix.yaml says; run {WRITE_COMMAND}"
+        )
+
+
+def write(settings: Settings, console: Console) -> None:
+    names = write_stale(settings)
+    console.print("\n".join(f"written {name}" for name in names) or "all files are up to date")
+
+
+def write_stale(settings: Settings) -> list[str]:
+    """Writes the files that are missing or outdated; returns their paths in the checkout.
+
+    The record of generated files is one of them, if a hash in it changes.
+    """
+    stale = drifted(settings)
+    for name, content in stale.items():
+        write_atomically(settings.repo / name, content)
+    is_noted = note_generated(settings.repo, stale)
+    return [*stale, *([PATH.as_posix()] if is_noted else [])]
