@@ -19,7 +19,7 @@ from benchmarks.compare import OURS, PASSES, groups, speedup
 from measurements.storage import RESULTS
 from torchship.judge.layouts import HARMLESS, LAYOUTS
 from torchship.judge.records import dotted
-from torchship.release import matrix as build_matrix
+from torchship.release.matrix import load as build_matrix
 
 from .canvas import Canvas, Colours
 

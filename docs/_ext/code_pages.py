@@ -140,8 +140,8 @@ def list_of_messages() -> str:
     parts = []
     for digit, title in GROUPS.items():
         lines = [
-            f"- {verbatim(message.example)}  \n  [{message.code}](codes/{link_to(message.code)}): "
-            f"{message.code.heading}"
+            f"- {verbatim(message.example)}:\n  {message.code.heading} "
+            f"([{message.code}](codes/{link_to(message.code)}))"
             for message in messages.MESSAGES
             if message.code[2] == digit
         ]
