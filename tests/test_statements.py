@@ -34,6 +34,9 @@ def test_the_speed_that_pages_name_is_the_stored_one() -> None:
         f"{forward} as fast as `nn.LSTM` forward and {backward} backward. These are the medians "
         f"of {draws} layers"
     ) in page("start/index.md")
+    readme = page("../README.md")
+    assert f"the median of [{draws} layers drawn at random]" in readme
+    assert f"{forward} as fast forward and {backward}" in readme
 
 
 def test_a_step_has_one_time_on_each_clock() -> None:
