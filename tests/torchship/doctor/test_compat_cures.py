@@ -31,7 +31,7 @@ from test_compat_faults import elf_hash, judged
 
 from torchship.builder import BuildError, BuildRequest, plan
 from torchship.builder.cuda_toolkit import parse_architectures
-from torchship.judge import cures, faults, find_torch, layouts
+from torchship.judge import codes, cures, faults, find_torch, layouts
 from torchship.judge.elf import Elf
 from torchship.judge.target import judge_for
 
@@ -324,7 +324,9 @@ def test_13_no_build_isolation_mends_a_build_that_cannot_see_torch(tmp_path: Pat
     output = isolated.type(f"cd '{tree}' && ! python -c \"{build}\" 2>&1")
     assert "--no-build-isolation" in output
     place = Place(tmp_path / "place")
-    (command,) = re.findall(r"`(.+?)`", troubleshooting_page.FIXES[faults.BUILD_ISOLATION])
+    pages = Path(__file__).parents[3] / "docs" / "fails" / "codes"
+    page = (pages / f"{codes.BUILD_ISOLATION.lower()}.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^(.* install \. .*)$", page, re.MULTILINE)
     place.type(f"cd '{tree}' && {command}", PIP_NO_DEPS="1")
     place.type("python -c 'import some_op'")
 
