@@ -118,11 +118,11 @@ def test_plain_backward_ops(op, needs, with_optional, keep_cells, reverse) -> No
         torch.testing.assert_close(result, want, rtol=1e-10, atol=1e-12)
 
 
-def under_onnxruntime(program, arguments):
-    """The program as a function, converted to ONNX."""
+def under_onnxruntime(program, arguments, **options):
+    """The program or module as a function, converted to ONNX."""
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    model = torch.onnx.export(program, arguments, dynamo=True, verbose=False)
+    model = torch.onnx.export(program, arguments, dynamo=True, verbose=False, **options)
     buffer = io.BytesIO()
     model.save(buffer)
     session = onnxruntime.InferenceSession(buffer.getvalue())
@@ -140,17 +140,23 @@ def under_onnxruntime(program, arguments):
 
 @decomposes
 def test_a_cell_under_onnxruntime() -> None:
-    cell = LLTM(3, 4).requires_grad_(False)
+    cell = LLTM(3, 4)
     example = (torch.randn(5, 3),)
     call = under_onnxruntime(decomposed(cell, example, ({0: BATCH},), scan=False), example)
+    assert_computes(call, cell, example, (torch.randn(7, 3),))
+    call = under_onnxruntime(cell, example, dynamic_shapes=({0: BATCH},))
     assert_computes(call, cell, example, (torch.randn(7, 3),))
 
 
 @scans
 @pytest.mark.parametrize("options", LAYERS, ids=str)
 @pytest.mark.parametrize("given_state", [True, False], ids=["state", "zeros"])
-def test_a_layer_of_any_length_and_batch_under_onnxruntime(options, given_state) -> None:
-    layer = LLTMLayer(3, 4, batch_first=True, **options).requires_grad_(False)
+@pytest.mark.parametrize("trained", [True, False], ids=["trained", "frozen"])
+@pytest.mark.parametrize("directly", [True, False], ids=["module", "program"])
+def test_a_layer_of_any_length_and_batch_under_onnxruntime(
+    options, given_state, trained, directly
+) -> None:
+    layer = LLTMLayer(3, 4, batch_first=True, **options).requires_grad_(trained)
     count = layer.num_layers * (2 if layer.bidirectional else 1)
 
     def arguments(steps: int, batch: int):
@@ -159,5 +165,8 @@ def test_a_layer_of_any_length_and_batch_under_onnxruntime(options, given_state)
 
     shapes = ({0: BATCH, 1: STEPS}, *([({1: BATCH}, {1: BATCH})] if given_state else []))
     example = arguments(5, 2)
-    call = under_onnxruntime(decomposed(layer, example, shapes, scan=True), example)
+    if directly:
+        call = under_onnxruntime(layer, example, dynamic_shapes=shapes)
+    else:
+        call = under_onnxruntime(decomposed(layer, example, shapes, scan=True), example)
     assert_computes(call, layer, example, arguments(9, 7), arguments(1, 1))

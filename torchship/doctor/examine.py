@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, interpreter, messages
+from ..judge import codes, messages
 from ..judge.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.fixes import ours
 from ..judge.judgement import cannot_be_told
 from ..judge.project import Record
 from ..judge.records import NOTE, NOWHERE, OK, REJECTED, BinaryRecord, Finding, Runtime, Verdict
+from ..judge.target import current
 from ..judge.torch_probe import other_installs
 from . import allowances, caches, judge_file, packages, report, rows, torch_loading, trying
 from .decide import Decider, Decision, decision_by_reading
@@ -79,7 +80,7 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
         runtime=runtime,
         extensions=tuple(allowances.apply(entries, of_objects)),
         notices=tuple(allowances.apply(entries, notices)),
-        other_torches=other_installs(runtime.torch, interpreter.search_path()),
+        other_torches=other_installs(runtime.torch, current().search_path()),
         files=len(files),
         seconds=time.monotonic() - start,
         program=request.program,
@@ -101,7 +102,7 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
         subject=None,
         runtime=runtime,
         installed=Catalog(distributions, runtime),
-        path=interpreter.search_path(),
+        path=current().search_path(),
         folder=Path.cwd(),
         judge=lambda path: judge_file(read_binary(path), runtime),
         of_torch=torch_loading.judge_torch(runtime),
@@ -144,7 +145,7 @@ class _Examination:
 
     def _python(self) -> Python:
         return Python(
-            executable=interpreter.executable(), seconds=self.request.seconds, jobs=jobs_here()
+            executable=current().executable(), seconds=self.request.seconds, jobs=jobs_here()
         )
 
     def _can_look(self) -> bool:
@@ -254,7 +255,7 @@ class _Examination:
             subject=package or (self.installed.named("torch") if not parts else None),
             runtime=self.runtime,
             installed=self.installed,
-            path=interpreter.search_path(),
+            path=current().search_path(),
             folder=Path.cwd(),
             judge=lambda path: self._judge_one(read_binary(path)),
             of_torch=self.of_torch,
