@@ -172,9 +172,7 @@ class LLTM(Recurrent):
             TypeError: both `state` and `hx` are given. Each text names the argument.
         """
         if hx is not None:
-            if isinstance(input, Proxy):
-                self._refuse_as_root(input.tracer)
-            state = either("LLTM", state=state, hx=hx)
+            state = self._one_state(input, state, hx)
         traced = not isinstance(input, Tensor)
         if type(state) is tuple and len(state) == 2:  # quicker than to ask any pair
             traced = traced or isinstance(state[0], Proxy) or isinstance(state[1], Proxy)
@@ -201,6 +199,12 @@ class LLTM(Recurrent):
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
             self._explain(input, state)
             raise
+
+    def _one_state(self, input: object, state: State | None, hx: State) -> State:
+        """The state that was given under one of its two names."""
+        if isinstance(input, Proxy):
+            self._refuse_as_root(input.tracer)
+        return either("LLTM", state=state, hx=hx)
 
     def _without_batch(self, input: Tensor, state: State | None) -> State:
         """One step for one row, with vectors instead of matrices."""
