@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from . import plot, report, schema, session, sizes, speed_page, targets
+from . import report, schema, session, sizes, speed_page, targets
 from .compare import OURS
 from .contender import DTYPES
 from .schema import Size
@@ -53,10 +53,8 @@ def parser() -> argparse.ArgumentParser:
 
     show = commands.add_parser("show", help="print stored results")
     compare = commands.add_parser("targets", help="compare stored results with the targets")
-    draw = commands.add_parser("plot", help="draw stored grids and random draws")
-    for command in (show, compare, draw):
+    for command in (show, compare):
         command.add_argument("files", nargs="+", type=Path)
-    draw.add_argument("--out", type=Path, metavar="DIR", help="default: beside each file")
     commands.add_parser("speed-page", help="write the docs' table from the stored results")
     return top
 
@@ -190,12 +188,8 @@ def _show(arguments: argparse.Namespace, console: Console) -> None:
     elif arguments.command == "show":
         for path in arguments.files:
             report.show(schema.read(path), console)
-    elif arguments.command == "targets":
-        console.print(targets.table([schema.read(path) for path in arguments.files]))
     else:
-        for path in arguments.files:
-            stem = (arguments.out or path.parent) / path.name.partition(".json")[0]
-            console.print(f"wrote {plot.draw(schema.read(path), stem)}", highlight=False)
+        console.print(targets.table([schema.read(path) for path in arguments.files]))
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ THREADS = (
 
 #: Words, not messages, and the folder or page that comes first.
 WORDS = {
-    "undefined symbol": "fails/troubleshooting.html",
+    "undefined symbol": "fails/codes/td115.html",
     "no kernel image": "fails/codes/td405.html",
     "stable abi": "ship/stable-abi.html",
     "Docker": "start/containers.html",

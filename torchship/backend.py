@@ -6,9 +6,10 @@
 
 A client needs no setup.py, and a `backend-path` may lead to a torchship in its own sources.
 
-Without build isolation, the binaries are compiled for the torch that is installed. In isolation,
-``--config-settings torch=2.13.0`` names the torch; the backend then requires that release, so
-that the frontend installs it for the build. Without either, the build stops and names both ways.
+One rule says for which torch a wheel is compiled, whatever the frontend: for that of
+``--config-settings torch=2.13.0``; else for the one that the build can import; else, in isolation,
+for the one that is installed where the frontend runs, if that can be seen; else for the matrix's
+default. The wheel requires the torch that its binaries serve, and its version is the sources'.
 """
 
 # mypy: disable-error-code="import-untyped,misc"
@@ -16,14 +17,16 @@ that the frontend installs it for the build. Without either, the build stops and
 
 import os
 import re
+import sysconfig
 from collections.abc import Mapping
+from importlib.metadata import distributions
 from pathlib import Path
 
 from setuptools.build_meta import _BuildMetaBackend
 from setuptools.errors import SetupError
 
 from .judge import TorchNotFoundError, find_torch
-from .setuptools_build import prebuilt_variable, read_project, run_setup
+from .setuptools_build import default_torch, prebuilt_variable, read_project, run_setup
 
 #: What a frontend hands on: a string for each option, or a list if the option was given again.
 ConfigSettings = Mapping[str, str | list[str] | None] | None
@@ -34,25 +37,31 @@ _SETTING = "torch"
 class _Setuptools(_BuildMetaBackend):
     """The hooks of setuptools, with the client's distributions instead of a setup.py."""
 
+    is_binary = True  #: whether the distribution holds binaries, and so is for some torch alone
+
     def run_setup(self, setup_script: str = "setup.py") -> None:
-        run_setup(Path.cwd())
+        run_setup(Path.cwd(), is_binary=self.is_binary)
 
 
 _SETUPTOOLS = _Setuptools()
+_SOURCES = _Setuptools()
+_SOURCES.is_binary = False
 
 
 def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list[str]:
     """What the frontend installs into an isolated build environment besides `requires`."""
-    requirements: list[str] = _SETUPTOOLS.get_requires_for_build_wheel(config_settings)
-    pin = pinned_torch(config_settings)
-    return requirements if pin is None or _has_prebuilt() else [*requirements, f"torch=={pin}"]
+    requirements: list[str] = _SOURCES.get_requires_for_build_wheel(config_settings)
+    if _has_prebuilt():
+        return requirements
+    pin = pinned_torch(config_settings) or _torch_to_fetch()
+    return requirements if pin is None else [*requirements, f"torch=={pin}"]
 
 
 get_requires_for_build_editable = get_requires_for_build_wheel
 
 
 def get_requires_for_build_sdist(config_settings: ConfigSettings = None) -> list[str]:
-    requirements: list[str] = _SETUPTOOLS.get_requires_for_build_sdist(config_settings)
+    requirements: list[str] = _SOURCES.get_requires_for_build_sdist(config_settings)
     return requirements
 
 
@@ -83,7 +92,7 @@ def build_wheel(
 
 def build_sdist(sdist_directory: str, config_settings: ConfigSettings = None) -> str:
     """Packs the sources, with the torchship that builds them where they have one."""
-    name: str = _SETUPTOOLS.build_sdist(sdist_directory, config_settings)
+    name: str = _SOURCES.build_sdist(sdist_directory, config_settings)
     return name
 
 
@@ -109,6 +118,24 @@ def pinned_torch(config_settings: ConfigSettings) -> str | None:
             f"write it once, as --config-settings {_SETTING}=2.13.0"
         )
     return pin
+
+
+def _torch_to_fetch() -> str | None:
+    """The release to build for where no torch can be imported; None where one can.
+
+    pip hides what is installed from an isolated build, but its Python is that of the environment.
+    """
+    try:
+        find_torch()
+    except TorchNotFoundError:
+        installed = [
+            distribution.version
+            for distribution in distributions(name="torch", path=[sysconfig.get_path("purelib")])
+        ]
+        if installed:
+            return installed[0].partition("+")[0]
+        return default_torch(read_project(Path.cwd()))
+    return None
 
 
 def _has_prebuilt() -> bool:

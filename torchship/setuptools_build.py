@@ -6,6 +6,7 @@
 import json
 import os
 import shutil
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from setuptools.errors import SetupError
 
 from .builder import BuildError, client, execute, fitting_request, plan
 from .builder.options import BuildOptions, read_options
+from .builder.request import glue_for
 from .builder.sources import (
     CUDA_SUFFIXES,
     HEADER_SUFFIXES,
@@ -27,6 +29,7 @@ from .builder.sources import (
     git_commit,
     source_epoch,
 )
+from .builder.torch_range import torch_requirement, with_torch
 from .judge import TorchNotFoundError, find_torch
 from .judge.project import Project
 from .readme import links_for_an_index
@@ -35,8 +38,12 @@ _ENGINE = Path(__file__).resolve().parent
 _SOURCE_SUFFIXES = (*HEADER_SUFFIXES, *HOST_SUFFIXES, *CUDA_SUFFIXES)
 
 
-def run_setup(root: Path) -> None:
-    """Calls setuptools for the client whose sources are in `root`."""
+def run_setup(root: Path, *, is_binary: bool = True) -> None:
+    """Calls setuptools for the client whose sources are in `root`.
+
+    A distribution that `is_binary` requires the torch that its binaries serve; a source
+    distribution requires what the matrix says, since any of these torches can build it.
+    """
     record = read_project(root)
     options = read_build_options(record)
 
@@ -48,6 +55,11 @@ def run_setup(root: Path) -> None:
         ) -> None:
             """Reads the metadata; an index shows the README, but has no file that it links to."""
             super().parse_config_files(filenames, ignore_option_errors)
+            said: list[str] = getattr(self, "install_requires", None) or []
+            requires = said or carried_requirements(record)
+            torch = binary_requirement(record) if is_binary else None
+            self.install_requires = requires if torch is None else with_torch(requires, torch)
+            self.metadata.install_requires = self.install_requires
             repository = self.metadata.project_urls.get("Repository")
             if repository and self.metadata.long_description:
                 self.metadata.long_description = links_for_an_index(
@@ -68,6 +80,8 @@ def run_setup(root: Path) -> None:
     ]
     setup(
         distclass=ClientDistribution,
+        # A list of copied files would stand above the error of a build that fails.
+        script_args=["--quiet", *sys.argv[1:]],
         packages=list(dict.fromkeys(packages)),
         package_dir={
             f"{package}.engine": os.path.relpath(_ENGINE, root),
@@ -109,6 +123,41 @@ def read_build_options(project: Project) -> BuildOptions:
 def prebuilt_variable(project: Project) -> str:
     """The variable that names a folder of binaries to pack instead of compiling."""
     return project.variable("PREBUILT")
+
+
+def default_torch(project: Project) -> str | None:
+    """The release that the matrix tests with by default; None if the package does not say it."""
+    release = _support(project).get("torch_default")
+    return release if isinstance(release, str) else None
+
+
+def carried_requirements(project: Project) -> list[str]:
+    """What the matrix says that the package requires, for any torch of the matrix."""
+    requires = _support(project).get("requires")
+    return [str(word) for word in requires] if isinstance(requires, list) else []
+
+
+def _support(project: Project) -> dict[str, object]:
+    path = project.folder / "support.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise SetupError(
+            f"{path} is damaged ({error}); write it again: scripts/build_all.sh --write-generated"
+        ) from None
+    return dict(content)
+
+
+def binary_requirement(project: Project) -> str | None:
+    """What a build here requires of torch; None if that is not known before it fails."""
+    folder = os.environ.get(prebuilt_variable(project))
+    try:
+        names = [path.name for path in Path(folder).glob("glue-*.so")] if folder else []
+        return torch_requirement(names or [glue_for(find_torch(), project)])
+    except (TorchNotFoundError, BuildError, ValueError):
+        return None
 
 
 def carry_source(project: Project, root: Path) -> None:

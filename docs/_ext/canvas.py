@@ -11,7 +11,8 @@ Colours = dict[str, str]
 Place = tuple[float, float, float, float]
 """x, y, width and height of a rectangle, in the axes' units."""
 
-#: Contrast of text on its ground is at least 4.5 in both.
+#: Contrast of text on its ground is at least 4.5 in both. Colours that stand beside each other stay
+#: apart for eyes without red or green cones: tests/test_colours.py.
 SCHEMES: dict[str, Colours] = {
     "light": {
         "text": "#1b1f24",
@@ -20,10 +21,10 @@ SCHEMES: dict[str, Colours] = {
         "ground": "#eaeef2",
         "ours": "#b45309",
         "other": "#0b5cad",
-        "third": "#6639a6",
-        "good": "#b7e4c0",
-        "fair": "#fbe3a1",
-        "bad": "#f3b8b4",
+        "third": "#0f8f7a",
+        "good": "#a9dbe0",
+        "fair": "#fbe8b0",
+        "bad": "#ea9f8c",
         "none": "#eaeef2",
     },
     "dark": {
@@ -33,10 +34,10 @@ SCHEMES: dict[str, Colours] = {
         "ground": "#262c36",
         "ours": "#f0a35e",
         "other": "#79b8ff",
-        "third": "#d2a8ff",
-        "good": "#1d5c31",
-        "fair": "#6b5310",
-        "bad": "#7d2b27",
+        "third": "#1f9d8b",
+        "good": "#1c6470",
+        "fair": "#7a671e",
+        "bad": "#6f2015",
         "none": "#262c36",
     },
 }

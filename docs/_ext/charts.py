@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -13,6 +17,9 @@ from matplotlib.patches import Rectangle
 from benchmarks import schema
 from benchmarks.compare import OURS, PASSES, groups, speedup
 from measurements.storage import RESULTS
+from torchship.judge.layouts import HARMLESS, LAYOUTS
+from torchship.judge.records import dotted
+from torchship.release.matrix import load as build_matrix
 
 from .canvas import Canvas, Colours
 
@@ -33,6 +40,15 @@ PARTS = {
 }
 BATCHES = {1: ("third", "s"), 16: ("ours", "o"), 64: ("other", "^")}
 """The colour and the marker for a batch size."""
+KINDS = {
+    "LLTM": ("ours", "-", "o"),
+    "LSTM": ("other", "-", "s"),
+    "LSTM, told to remember": ("other", "--", "^"),
+    "GRU": ("third", "-", "D"),
+}
+"""The colour, the line and the marker for a kind of layer."""
+DOCS = Path(__file__).resolve().parents[1]
+PAUSE = DOCS / "use" / "pause.json"
 LINES = {"forward": "-", "backward": "--"}
 SEQUENCE = 256
 
@@ -41,10 +57,10 @@ def stored(name: str) -> schema.Report:
     return schema.read(RESULTS / f"{name}.json.xz")
 
 
-class Served(NamedTuple):
-    """Neighbouring torches that are served by the same variant, by their columns."""
+class Run(NamedTuple):
+    """Neighbouring columns with the same value."""
 
-    variant: str
+    value: str
     first: int
     last: int
 
@@ -53,7 +69,7 @@ def draw_matrix(colours: Colours) -> Figure:
     """What the fat wheel did beside each torch, on each Python."""
     data = json.loads((RESULTS / "environments.json").read_text(encoding="utf-8"))
     environments = {(e["torch"], e["python"]): e for e in data["environments"]}
-    torches = sorted({torch for torch, _ in environments}, key=_minor)
+    torches = sorted({torch for torch, _ in environments}, key=minor_of)
     pythons = sorted({python for _, python in environments}, key=_threading_and_minor)
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")
     axes = figure.subplots()
@@ -72,7 +88,7 @@ def draw_matrix(colours: Colours) -> Figure:
         next(e["variant"] for (t, _), e in environments.items() if t == torch and "variant" in e)
         for torch in torches
     ]
-    for variant, first, last in _neighbours(variants):
+    for variant, first, last in neighbours(variants):
         glue, _, device = variant.rpartition("-")
         label = f"{glue.split('-')[0]}\n{device}"
         canvas.box((first + 1.35, 0.1, last - first + 0.9, 0.75), label, size=7.5)
@@ -80,8 +96,9 @@ def draw_matrix(colours: Colours) -> Figure:
     return figure
 
 
-def _minor(torch: str) -> int:
-    return int(torch.split(".")[1])
+def minor_of(torch: str) -> tuple[int, int]:
+    major, minor = torch.split(".")
+    return int(major), int(minor)
 
 
 def _threading_and_minor(python: str) -> tuple[str, str]:
@@ -91,14 +108,14 @@ def _threading_and_minor(python: str) -> tuple[str, str]:
     return match[2], match[1]
 
 
-def _neighbours(variants: list[str]) -> list[Served]:
-    served: list[Served] = []
-    for column, variant in enumerate(variants):
-        if served and served[-1].variant == variant:
-            served[-1] = served[-1]._replace(last=column)
+def neighbours(values: list[str]) -> list[Run]:
+    runs: list[Run] = []
+    for column, value in enumerate(values):
+        if runs and runs[-1].value == value:
+            runs[-1] = runs[-1]._replace(last=column)
         else:
-            served.append(Served(variant, column, column))
-    return served
+            runs.append(Run(value, column, column))
+    return runs
 
 
 def draw_step(colours: Colours) -> Figure:
@@ -116,15 +133,7 @@ def draw_step(colours: Colours) -> Figure:
         axes.set_xlabel("µs of the GPU", fontsize=8.5)
         finish(axes, colours)
     marks = [Rectangle((0, 0), 1, 1, color=colours[key]) for key in PARTS]
-    figure.legend(
-        marks,
-        [*PARTS.values()],
-        loc="outside lower center",
-        ncols=4,
-        fontsize=8,
-        frameon=False,
-        labelcolor=colours["text"],
-    )
+    legend(figure, colours, marks, [*PARTS.values()], columns=len(PARTS))
     return figure
 
 
@@ -167,7 +176,8 @@ def draw_speed(colours: Colours) -> Figure:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
         axes.set_xticks(sizes, [str(size) for size in sizes])
-        axes.set_yticks([1, 2, 4, 8, 16], ["as fast", "2x", "4x", "8x", "16x"])
+        ticks = [2.0**power for power in range(5)]
+        axes.set_yticks(ticks, [times(tick) for tick in ticks])
         axes.minorticks_off()
         axes.set_title(dtype, fontsize=9, color=colours["text"])
         axes.set_xlabel("size of the state", fontsize=8.5)
@@ -175,15 +185,7 @@ def draw_speed(colours: Colours) -> Figure:
     handles, labels = figure.axes[0].get_legend_handles_labels()
     title = f"How many times as fast as nn.LSTM ({report.machine.gpu}, {SEQUENCE} steps)"
     figure.suptitle(title, fontsize=10, color=colours["text"])
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=3,
-        fontsize=8,
-        frameon=False,
-        labelcolor=colours["text"],
-    )
+    legend(figure, colours, handles, labels, columns=3)
     return figure
 
 
@@ -196,6 +198,108 @@ def speed_curves(report: schema.Report) -> dict[tuple[str, str, int], dict[int, 
             curve = curves.setdefault((dtype, metric, size.batch), {})
             curve[size.state] = speedup(results["lstm"], results[OURS])
     return curves
+
+
+def draw_pause(colours: Colours) -> Figure:
+    """Accuracy by the length of a pause: a line for the median of the seeds, a band for all."""
+    facts = json.loads(PAUSE.read_text(encoding="utf-8"))
+    pauses, longest = facts["pauses"], facts["longest_trained"]
+    figure = Figure(figsize=(7.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    axes.axvspan(0, longest, color=colours["ground"])
+    axes.text(6, 3, "trained", fontsize=8, color=colours["text"])
+    for kind, (colour, line, marker) in KINDS.items():
+        by_pause = [[100 * run[n] for run in facts["accuracy"][kind]] for n in range(len(pauses))]
+        style = {"color": colours[colour], "linewidth": 2.5 if kind == "LLTM" else 1.5}
+        least, most = [*map(min, by_pause)], [*map(max, by_pause)]
+        axes.fill_between(pauses, least, most, color=colours[colour], alpha=0.12, linewidth=0)
+        axes.plot(
+            pauses,
+            [*map(median, by_pause)],
+            line,
+            marker=marker,
+            markersize=4,
+            label=kind,
+            **style,
+        )
+    axes.set_xscale("symlog", linthresh=10)
+    axes.set_xticks(pauses, [str(pause) for pause in pauses])
+    axes.minorticks_off()
+    axes.set_ylim(0, 102)
+    axes.set_xlabel("blank rows after the digit", fontsize=8.5)
+    axes.set_ylabel("% of held-out digits named rightly", fontsize=8.5)
+    finish(axes, colours)
+    legend(figure, colours, *axes.get_legend_handles_labels(), columns=len(KINDS))
+    return figure
+
+
+def draw_abis(colours: Colours) -> Figure:
+    """What changes from one torch to the next, and which of our glue serves each."""
+    matrix = build_matrix.load(DOCS.parent / "build_matrix.yaml")
+    torches = {minor_of(name): torch for name, torch in matrix.torch.items()}
+    rows = {
+        "C++ ABI, PyPI": [f"ABI {torch.abi.pypi}" for torch in torches.values()],
+        "C++ ABI, conda-forge": [f"ABI {torch.abi.conda}" for torch in torches.values()],
+        "CUDA of PyPI's build": [
+            torch.cuda.version if torch.cuda else "CPU" for torch in torches.values()
+        ],
+        "class layout": _layouts([*torches]),
+        "our glue": [
+            f"aten{minor[0]}{minor[1]}" if torch.aten else "stable210, for every later torch too"
+            for minor, torch in torches.items()
+        ],
+    }
+    fills = {"our glue": "good"}
+    figure = Figure(figsize=(7.6, 2.9), layout="constrained")
+    left = 2.7
+    canvas = Canvas.clear(
+        figure.subplots(), colours, width=left + len(torches), height=len(rows) + 0.8
+    )
+    style = {"color": colours["text"], "fontsize": 8.5, "va": "center"}
+    canvas.axes.text(left - 0.15, len(rows) + 0.4, "torch", ha="right", **style)
+    for column, minor in enumerate(torches):
+        canvas.label((left + column + 0.48, len(rows) + 0.4), dotted(minor), size=8.5)
+    for row, (name, values) in enumerate(reversed(rows.items())):
+        canvas.axes.text(left - 0.15, row + 0.5, name, ha="right", **style)
+        for run in neighbours(values):
+            place = (left + run.first, row + 0.1, run.last - run.first + 0.94, 0.8)
+            canvas.box(place, run.value, fill=fills.get(name, "ground"), size=7.5)
+    return figure
+
+
+def _layouts(minors: list[tuple[int, int]]) -> list[str]:
+    """A number for each layout: equal numbers for torches whose classes are laid out alike."""
+    kinds = [
+        tuple(value for field, value in LAYOUTS[minor].items() if field not in HARMLESS)
+        for minor in minors
+    ]
+    order = [*dict.fromkeys(kinds)]
+    return [f"no. {order.index(kind) + 1}" for kind in kinds]
+
+
+def times(ratio: float) -> str:
+    """The label of a speedup."""
+    return "as fast" if ratio == 1 else f"{ratio:g}x"
+
+
+def legend(
+    figure: Figure,
+    colours: Colours,
+    handles: Sequence[Artist],
+    labels: Sequence[str],
+    *,
+    columns: int,
+) -> None:
+    """A legend below the figure."""
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        fontsize=8,
+        frameon=False,
+        labelcolor=colours["text"],
+    )
 
 
 def finish(axes: Axes, colours: Colours) -> None:

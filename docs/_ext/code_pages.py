@@ -1,27 +1,32 @@
-"""Writes a page for each code of torch-doctor, and the messages of "When it fails".
+"""Writes a page for each code that has a message, one page for the others, and two lists.
 
     python -m docs._ext.code_pages
 
 The codes are those of torchship/judge/codes.py and of the rules, the words their own or those of
-meanings.json, the messages those of messages.py. tests/torchship/doctor/test_compat_docs.py
+meanings.json, the messages those of messages.py. What stands between two comments in a page, such
+as its commands, is written by hand there and kept. tests/torchship/doctor/test_compat_docs.py
 compares what is written with them.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 from torchship.doctor import meaning
-from torchship.judge import codes, messages
+from torchship.judge import codes, faults, messages
 from torchship.judge.rules import CODES
 
 DOCS = Path(__file__).resolve().parents[1]
 
 FOLDER = DOCS / "fails" / "codes"
 INDEX = DOCS / "fails" / "messages.md"
-BEGIN = "<!-- messages:begin, written by docs/_ext/code_pages.py -->\n"
-END = "<!-- messages:end -->\n"
+OTHERS = FOLDER / "others.md"
+CLASSES = DOCS / "fails" / "troubleshooting.md"
+BEGIN = "<!-- {}:begin, written by docs/_ext/code_pages.py -->\n"
+END = "<!-- {}:end -->\n"
+BY_HAND = re.compile(r"<!-- by hand:begin -->\n.*?<!-- by hand:end -->\n", re.DOTALL)
 GROUPS = {
     "1": "torch and its ABI",
     "2": "Files, packages and Python",
@@ -44,37 +49,69 @@ def examples(code: codes.Code) -> list[str]:
     return [message.example for message in messages.MESSAGES if message.code is code]
 
 
-def page_of(code: codes.Code) -> str:
+def row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def has_page(code: codes.Code) -> bool:
+    """Whether a code has a page of its own: somebody can meet it as a message."""
+    return any(message.code is code for message in messages.MESSAGES)
+
+
+def link_to(code: codes.Code) -> str:
+    """The address of what is written about a code, from the folder of the pages."""
+    return f"{code.lower()}.md" if has_page(code) else f"{OTHERS.name}#{code.lower()}"
+
+
+def page_of(code: codes.Code, by_hand: str) -> str:
     meaning_words = meaning.meaning_of(code)
-    messages_of_code = examples(code)
     parts = [f"# {code}: {code.heading}", "## Message"]
-    parts += [f"### {verbatim(example)}" for example in messages_of_code]
-    if not messages_of_code:
-        parts.append("None of its own: torch-doctor finds it in the files.")
+    parts += [f"### {verbatim(example)}" for example in examples(code)]
     parts += ["## Cause", meaning_words.why, "## Fix", meaning_words.fix]
-    if meaning_words.fault is not None:
-        title = next(t for n, t in troubleshooting_titles() if n == meaning_words.fault)
-        anchor = slug(f"{meaning_words.fault}. {title}")
-        parts.append(
-            f"More: [class {meaning_words.fault}](../troubleshooting.md#{anchor}) of the fifteen "
-            f"classes of faults, *{title}*."
-        )
+    if by_hand:
+        parts.append(by_hand.rstrip("\n"))
+    if code is codes.TORCH_LACKS_SYMBOLS:
+        parts += ["### Which release fits which torch", releases()]
     parts.append(
-        f"`torch-doctor {code}` prints this page. [All codes](index.md), "
+        f"`torch-doctor {code}` prints the cause and the fix. [All codes](index.md), "
         "[all messages](../messages.md)"
     )
     return "\n\n".join(parts) + "\n"
 
 
-def troubleshooting_titles() -> list[tuple[int, str]]:
-    page = (DOCS / "fails" / "troubleshooting.md").read_text(encoding="utf-8")
-    titles = re.findall(r"^## (\d+)\. (.*)$", page, re.MULTILINE)
-    return [(int(number), title) for number, title in titles]
+def releases() -> str:
+    """The release of well-known packages for each torch, as the doctor knows them."""
+    (path,) = (DOCS.parent / "torchship" / "doctor").rglob("pairs.json")
+    known = json.loads(path.read_text(encoding="utf-8"))
+    packages: dict[str, dict[str, str]] = known["releases"]
+    minors = sorted(
+        {minor for pairs in packages.values() for minor in pairs},
+        key=lambda minor: [*map(int, minor.split("."))],
+    )
+    lines = [row("torch", *packages), "|---" * (1 + len(packages)) + "|"]
+    lines += [
+        row(minor, *(pairs.get(minor, "").replace(" ", ", ") for pairs in packages.values()))
+        for minor in minors
+    ]
+    legend = (
+        "The best release stands first, and 0.24 means every 0.24.x. An empty cell: no release is "
+        f"known. From {known['source']}."
+    )
+    return "\n".join([*lines, "", legend])
 
 
-def slug(title: str) -> str:
-    """The anchor that Markdown gives a heading."""
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+def page_of_others() -> str:
+    """The codes that nobody meets as a message, each under its own name, which is its anchor."""
+    parts = [
+        "# Codes without a message",
+        "torch-doctor finds these by itself, in the files and in the environment. `torch-doctor "
+        "TD122` prints what is written here. [All codes](index.md)",
+    ]
+    for code in sorted(CODES.values()):
+        if not has_page(code):
+            words = meaning.meaning_of(code)
+            parts += [f"## {code}", f"**{code.heading}.** {words.why}", f"*Fix.* {words.fix}"]
+    return "\n\n".join(parts) + "\n"
 
 
 def index_of_codes() -> str:
@@ -86,32 +123,68 @@ def index_of_codes() -> str:
     ]
     for digit, title in GROUPS.items():
         rows = [
-            f"| [{code}]({code.lower()}.md) | {code.heading} |"
+            f"| [{code}]({link_to(code)}) | {code.heading} |"
             for code in sorted(CODES.values())
             if code[2] == digit
         ]
         parts.append("\n".join([f"## {title}\n", "| code | meaning |", "|---|---|", *rows]))
-    names = "\n".join(code.lower() for code in sorted(CODES))
+    own = [code.lower() for code in sorted(CODES.values()) if has_page(code)]
+    names = "\n".join([*own, OTHERS.stem])
     parts.append(f"<!-- site\n```{{toctree}}\n:hidden:\n\n{names}\n```\n-->")
     return "\n\n".join(parts) + "\n"
 
 
-def message_rows() -> str:
-    """A row for each message; the pages of their codes have them as headings, for the search."""
-    rows = ["| message | means | code |", "|---|---|---|"]
-    for message in messages.MESSAGES:
-        code = message.code
-        link = f"[{code}](codes/{code.lower()}.md)"
-        rows.append(f"| {verbatim(message.example)} | {code.heading} | {link} |")
-    return "\n".join(rows) + "\n"
+def list_of_messages() -> str:
+    """Each message with its meaning; the pages of their codes have them as headings, for the
+    search. A list and no table, because a phone is narrower than a message."""
+    parts = []
+    for digit, title in GROUPS.items():
+        lines = [
+            f"- {verbatim(message.example)}:\n  {message.code.heading} "
+            f"([{message.code}](codes/{link_to(message.code)}))"
+            for message in messages.MESSAGES
+            if message.code[2] == digit
+        ]
+        if lines:
+            parts.append(f"## {title}\n\n" + "\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def table_of_classes(proofs: dict[str, str]) -> str:
+    """The classes of faults, the codes of each, and how each is proven, which is kept."""
+    by_fault: dict[int | None, list[codes.Code]] = {}
+    for code in sorted(CODES.values()):
+        number = meaning.meaning_of(code).fault
+        by_fault.setdefault(number, []).append(code)
+    lines = [row("class", "codes", "proof"), "|---" * 3 + "|"]
+    for fault in (value for value in vars(faults).values() if isinstance(value, faults.Fault)):
+        links = (f"[{code}](codes/{link_to(code)})" for code in by_fault[fault])
+        lines.append(row(f"{fault}. {fault.title}", ", ".join(links), proofs[str(int(fault))]))
+    return "\n".join(lines)
+
+
+def filled(path: Path, name: str, content: str) -> str:
+    """The page with this between its markers."""
+    begin, end = BEGIN.format(name), END.format(name)
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    return f"{before}{begin}\n{content}\n\n{end}{rest.partition(end)[2]}"
+
+
+def by_hand(path: Path) -> str:
+    """The part of a page that is written by hand; "" if it has none."""
+    found = BY_HAND.search(path.read_text(encoding="utf-8")) if path.exists() else None
+    return found[0] if found else ""
 
 
 def pages() -> dict[Path, str]:
     """The content of every file that is written."""
-    content = {FOLDER / f"{code.lower()}.md": page_of(code) for code in CODES.values()}
+    own = {FOLDER / f"{code.lower()}.md": code for code in CODES.values() if has_page(code)}
+    content = {path: page_of(code, by_hand(path)) for path, code in own.items()}
     content[FOLDER / "index.md"] = index_of_codes()
-    before, _, rest = INDEX.read_text(encoding="utf-8").partition(BEGIN)
-    content[INDEX] = before + BEGIN + "\n" + message_rows() + "\n" + END + rest.partition(END)[2]
+    content[OTHERS] = page_of_others()
+    content[INDEX] = filled(INDEX, "messages", list_of_messages())
+    proofs = dict(re.findall(r"^\| (\d+)\. .* \| ([\w ]+) \|$", CLASSES.read_text("utf-8"), re.M))
+    content[CLASSES] = filled(CLASSES, "classes", table_of_classes(proofs))
     return content
 
 

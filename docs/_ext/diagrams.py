@@ -75,6 +75,45 @@ def draw_objects(colours: Colours) -> Figure:
     return figure
 
 
+def draw_choice(colours: Colours) -> Figure:
+    """How the binary that is loaded is chosen: what is installed, then what is loaded of it."""
+    figure = Figure(figsize=(7.6, 3.5), layout="constrained")
+    canvas = Canvas.clear(figure.subplots(), colours, width=12, height=5.7)
+    canvas.label((1.55, 5.4), "installing")
+    canvas.label((8.0, 5.4), "importing")
+    canvas.box(
+        (0.1, 3.4, 2.9, 1.6), "pip: one wheel for\nthe platform, with all\nglue and all kernels"
+    )
+    canvas.box(
+        (0.1, 0.7, 2.9, 1.6),
+        "conda: the solver takes\none variant, by pytorch's\nversion, C++ ABI, CUDA",
+    )
+    questions = {
+        "which torch?": ("2.10 or later: the stable glue", "older: glue of this minor and C++ ABI"),
+        "which CUDA has it?": ("12 or 13: kernels of that major", "none: kernels of the CPU"),
+    }
+    for row, (question, answers) in enumerate(questions.items()):
+        y = 3.4 - 1.75 * row
+        canvas.box((3.8, y, 1.9, 1.5), question.replace(" ", "\n", 1), size=8.5)
+        for line, answer in enumerate(answers):
+            place = (6.3, y + 0.8 - 0.8 * line, 3.5, 0.7)
+            canvas.box(place, answer, size=7.5)
+            canvas.arrow((5.72, y + 0.75), (6.28, y + 1.15 - 0.8 * line))
+    canvas.box(
+        (3.8, 0.15, 6.0, 1.1),
+        "each file is checked before it is opened;\nif it is not accepted, the next best is tried",
+        size=8,
+    )
+    canvas.box((10.4, 3.1, 1.5, 1.8), "loaded:\nglue and\nkernels", fill="good", size=8.5)
+    canvas.box((10.4, 0.4, 1.5, 1.8), "none fits:\nthe cause,\nthe command", fill="bad", size=8.5)
+    canvas.arrow((3.02, 4.2), (3.78, 4.15))
+    canvas.arrow((3.02, 1.3), (3.78, 0.75))
+    canvas.arrow((8.05, 1.62), (8.05, 1.27))
+    canvas.arrow((9.82, 0.9), (10.38, 3.4))
+    canvas.arrow((9.82, 0.7), (10.38, 1.1))
+    return figure
+
+
 def draw_kernels(colours: Colours) -> Figure:
     """Where the recurrent weights stay while the persistent kernels run."""
     figure = Figure(figsize=(7.6, 3.0), layout="constrained")

@@ -15,19 +15,33 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from .canvas import SCHEMES, Colours
-from .charts import draw_matrix, draw_speed, draw_step
-from .diagrams import draw_kernels, draw_objects, draw_verdict
+from .charts import draw_abis, draw_matrix, draw_pause, draw_speed, draw_step, stored
+from .diagrams import draw_choice, draw_kernels, draw_objects, draw_verdict
+from .grids import draw_grid, draw_random
 from .terminal import draw_terminal
 
 FOLDER = Path(__file__).resolve().parents[1] / "pictures"
 PICTURES: dict[str, Callable[[Colours], Figure]] = {
     "matrix": draw_matrix,
     "verdict": draw_verdict,
+    "choice": draw_choice,
     "objects": draw_objects,
+    "abis": draw_abis,
     "step": draw_step,
     "speed": draw_speed,
     "kernels": draw_kernels,
+    "pause": draw_pause,
+    "grid-step-h200": lambda colours: draw_grid(stored("picked/grid-cuda"), colours),
+    "grid-step-cpu": lambda colours: draw_grid(stored("cpu/grid-cpu"), colours),
+    "grid-layer-16": lambda colours: _layer_grid(colours, steps=16),
+    "grid-layer-256": lambda colours: _layer_grid(colours, steps=256),
+    "random-layer": lambda colours: draw_random(stored("h200/random-layer-cuda"), colours),
+    "random-step": lambda colours: draw_random(stored("h200/random-step-cuda"), colours),
 }
+
+
+def _layer_grid(colours: Colours, *, steps: int) -> Figure:
+    return draw_grid(stored("picked/grid-layer-cuda"), colours, steps=steps)
 
 
 def draw(folder: Path) -> None:

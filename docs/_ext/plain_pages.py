@@ -40,7 +40,7 @@ def dressed(page: str) -> str:
 
 def _two_images(picture: re.Match[str]) -> str:
     return (
-        f"![{picture['alt']}]({picture['light']}){{.only-light}}\n"
+        f"![{picture['alt']}]({picture['light']}){{.only-light}}"
         f"![{picture['alt']}]({picture['dark']}){{.only-dark}}"
     )
 

@@ -31,7 +31,7 @@ class Topic(NamedTuple):
 
 
 TOPICS = (
-    Topic("undefined symbols?", "fails/troubleshooting.html", "An undefined symbol, step by step"),
+    Topic("undefined symbols?", "fails/codes/td115.html", "Undefined symbols and their causes"),
     Topic("no kernel image.*", "fails/codes/td405.html", "TD405: no code for this GPU"),
     Topic("stable[ -]abi|abi", "ship/stable-abi.html", "The stable ABI of LibTorch"),
     Topic(

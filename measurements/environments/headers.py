@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from measurements import storage
 from torchship.judge import records
@@ -70,7 +71,8 @@ def decode(value: object) -> object:
         return {decode(key): decode(item) for key, item in content}
     name, fields = content
     if name == "LinkFault":
-        return _link_fault(**{key: decode(item) for key, item in fields.items()})
+        facts: dict[str, Any] = {key: decode(item) for key, item in fields.items()}
+        return _link_fault(**facts)
     missing: dict[str, object] = {"libraries": {}} if name == "Owner" else {}
     record: object = getattr(records, name)(**missing, **{k: decode(v) for k, v in fields.items()})
     return record

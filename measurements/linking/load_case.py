@@ -53,9 +53,11 @@ def judge(folder: Path) -> dict[str, object]:
 
 def told_by(fault: LinkFault) -> Iterator[str]:
     """What a fault tells besides its file."""
-    facts = fault._asdict()
-    yield from (facts[name] for name in ("reason", "version", "variable") if name in facts)
-    yield from facts.get("names", ())
+    for fact in fault._asdict().values():
+        if isinstance(fact, str):
+            yield fact
+        elif isinstance(fact, tuple):
+            yield from map(str, fact)
 
 
 def names_of(failure: Opening) -> Iterator[str]:

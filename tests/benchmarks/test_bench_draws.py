@@ -9,7 +9,7 @@ import pytest
 from bench_samples import SIZE, report, result
 
 from benchmarks import __main__ as command
-from benchmarks import machine, plot, session, sizes
+from benchmarks import machine, session, sizes
 from benchmarks.compare import ratios
 from benchmarks.contender import DTYPES
 from benchmarks.report import summary
@@ -140,9 +140,3 @@ def test_a_deadline_holds_for_all_draws_together(
     assert [skip.reason for skip in read(path).skipped] == [
         "not begun: the deadline of -1 s had passed"
     ] * 3
-
-
-def test_draws_are_drawn_as_points(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    drawn_report = report(result("lstm", [20.0]), result("ours", [10.0]), command="random")
-    assert plot.draw(drawn_report, tmp_path / "random").stat().st_size > 1000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from pathlib import Path
 
 import pytest
 from bench_samples import SIZE, report, result
@@ -134,45 +133,3 @@ def test_a_miss_stays_in_the_table() -> None:
     output = console.file.getvalue()  # type: ignore[attr-defined]
     assert output.count("missed") == 1
     assert "not measured" in output
-
-
-def test_a_picture_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from benchmarks.plot import draw
-
-    measured = report(result("python", [2.0] * 3), result("ours", [1.0] * 3), command="grid")
-    path = draw(measured, tmp_path / "picture")
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_grid_of_sequences_has_a_row_of_panels_for_each_length() -> None:
-    pytest.importorskip("matplotlib")
-    from benchmarks.plot import figure
-
-    short = Size(1, 16, 16, 8)
-    long = Size(1, 16, 16, 64)
-    results = [
-        result(name, [time] * 3, size=size, metric=metric)
-        for size, metric in ((short, "forward"), (short, "backward"), (long, "forward"))
-        for name, time in (("lstm", 2.0), ("ours", 1.0))
-    ]
-    drawn = figure(report(*results, command="grid"))
-    *panels, bar = [panel for panel in drawn.axes if panel.get_visible()]
-    assert [panel.get_title() for panel in panels] == [
-        "forward of 8 steps, float32",
-        "backward of 8 steps, float32",
-        "forward of 64 steps, float32",
-    ]
-    assert [label.get_text() for label in bar.get_yticklabels()][1] == "level"
-    assert "as the fastest of: nn.LSTM\n" in drawn.get_suptitle()
-
-
-@pytest.mark.parametrize(
-    ("command", "says"), [("cell", "plot needs a grid"), ("grid", "no size has ours")]
-)
-def test_a_report_without_a_grid_is_not_drawn(command: str, says: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from benchmarks.plot import draw
-
-    with pytest.raises(ValueError, match=says):
-        draw(report(command=command), tmp_path / "picture")

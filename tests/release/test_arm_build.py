@@ -14,7 +14,7 @@ from checkout import SETTINGS
 from release_places import REPO
 
 from torchship.builder import BuildRequest, execute, plan
-from torchship.doctor import find_torch
+from torchship.judge import find_torch
 from torchship.judge.rules.cuda import runs_on
 from torchship.release.matrix.cells import all_cells, required
 from torchship.release.matrix.settings import native_platform

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from rich.console import Console
 from ruamel.yaml import YAML
 from small_projects import write
 
+from torchship.builder.torch_range import torch_requirement
 from torchship.release.matrix import generated
 from torchship.release.matrix.build_schema import Build
 from torchship.release.matrix.load import load, load_settings
@@ -68,20 +70,33 @@ def build(project: Path, kind: str, out: Path) -> Path:
 
 
 def test_wheel_and_conda_package_require_the_same(project: Path) -> None:
-    pyproject = (project / "pyproject.toml").read_text(encoding="utf-8")
-    assert '\ndependencies = ["torch>=2.4", "einops>=0.7"]  #= {requirements}\n' in pyproject
+    support = json.loads((project / "with_parts" / "support.json").read_text(encoding="utf-8"))
+    assert support["requires"] == ["torch>=2.4", "einops>=0.7"]
     recipe = YAML(typ="safe").load(project / "recipe" / "recipe.yaml")
     run = recipe["requirements"]["run"]
     assert {"if": "linux", "then": ["einops >=0.7"]} in run
 
 
 def test_a_change_of_requirements_that_is_not_written_is_found(project: Path) -> None:
+    support = project / "with_parts" / "support.json"
+    before = support.read_text(encoding="utf-8")
+    support.write_text(before.replace('"einops>=0.7"', '"einops"'), encoding="utf-8")
+    stale = generated.drifted(load_settings(repo=project))
+    support.write_text(before, encoding="utf-8")
+    assert list(stale) == ["with_parts/support.json"]
+
+
+def test_a_project_that_names_its_requirements_in_pyproject_keeps_them_right(
+    project: Path,
+) -> None:
+    """Those that torchship made before the build gave the list."""
     pyproject = project / "pyproject.toml"
     before = pyproject.read_text(encoding="utf-8")
-    pyproject.write_text(before.replace('"einops>=0.7"', '"einops"'), encoding="utf-8")
+    line = "dependencies = []  #= {requirements}"
+    pyproject.write_text(f"{before}\n[project.old]\n{line}\n", encoding="utf-8")
     stale = generated.drifted(load_settings(repo=project))
     pyproject.write_text(before, encoding="utf-8")
-    assert list(stale) == ["pyproject.toml"]
+    assert 'dependencies = ["torch>=2.4", "einops>=0.7"]' in stale["pyproject.toml"]
 
 
 @pytest.mark.slow
@@ -100,7 +115,7 @@ def test_a_source_distribution_builds_the_wheel_with_all_that_the_matrix_names(
         requirements = message_from_bytes(packed_wheel.read(metadata)).get_all("Requires-Dist")
         (glue,) = [name for name in names if "/lib/glue-" in name]
         assert b"\0more\0" in packed_wheel.read(glue)
-    assert requirements == ["torch>=2.4", "einops>=0.7"]
+    assert requirements == [torch_requirement([Path(glue).name]), "einops>=0.7"]
 
 
 def test_rendered_packages_require_what_the_wheels_do_and_their_cuda_libraries(

@@ -139,3 +139,11 @@ def test_the_doctors_tables_are_found_in_a_zip_archive(wheel_of: WheelOf) -> Non
     run = subprocess.run(command, env=env, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert all(int(count) > 0 for count in run.stdout.split())
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_an_index_takes_the_wheel(package: str, wheel_of: WheelOf) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", str(wheel_of(package).filename)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "PASSED" in run.stdout

@@ -220,10 +220,12 @@ def _cuda_libraries_of_torch(request: BuildRequest, glue: GlueName) -> list[str]
         return []
     torch = _torch_for(request, glue)
     if torch.cuda_major is None:
+        # Of code that is for CUDA alone, nothing would remain.
+        otherwise = ", or set FORCE_CUDA=0 for the glue without CUDA"
         raise BuildError(
             f"the glue {glue} has CUDA code with ATen's headers, so it needs a CUDA build of torch "
-            f"to compile against, got torch {torch.version}; install a CUDA build of torch, or set "
-            "FORCE_CUDA=0 for the glue without CUDA"
+            f"to compile against, got torch {torch.version}; install a CUDA build of torch"
+            f"{otherwise if request.project.has_cpu_glue else ''}"
         )
     return ["-lc10_cuda", "-ltorch_cuda"]
 

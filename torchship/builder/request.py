@@ -129,7 +129,7 @@ def _choose_toolkit(
         return None  # FORCE_CUDA=0, or a torch without CUDA
     toolkit = find_cuda_toolkit(env, [torch.root.parent], major=torch.cuda_major)
     try:
-        return _check_toolkit(toolkit, torch, env, log)
+        return _check_toolkit(toolkit, torch, project, env, log=log)
     except BuildError as error:
         if forced:
             raise
@@ -160,18 +160,25 @@ def _only_toolkit(
         raise BuildError(
             f"{name} has {code} for CUDA alone, but no nvcc was found: {NO_NVCC}{otherwise}"
         )
-    return _check_toolkit(toolkit, torch, env, log)
+    return _check_toolkit(toolkit, torch, project, env, log=log)
 
 
 def _check_toolkit(
-    toolkit: CudaToolkit | None, torch: TorchInstall, env: Mapping[str, str], log: Log
+    toolkit: CudaToolkit | None,
+    torch: TorchInstall,
+    project: Project,
+    env: Mapping[str, str],
+    *,
+    log: Log,
 ) -> CudaToolkit:
     """Returns the toolkit if it can compile kernels for `torch`; otherwise raises BuildError."""
     forced = read_flag(env, "FORCE_CUDA")
     if toolkit is None:
         demand = "FORCE_CUDA=1" if forced else f"torch {torch.version} is a CUDA build and"
+        # Code for CUDA alone refuses FORCE_CUDA=0.
+        otherwise = ", or set FORCE_CUDA=0" if project.has_cpu_glue else ""
         raise BuildError(
-            f"{demand} asks for CUDA kernels, but no nvcc was found: {NO_NVCC}, or set FORCE_CUDA=0"
+            f"{demand} asks for CUDA kernels, but no nvcc was found: {NO_NVCC}{otherwise}"
         )
     if not env.get("TORCH_CUDA_ARCH_LIST"):
         default_architectures(toolkit.version, toolkit.architectures())  # raises for an old nvcc

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, cures, faults, fixes, interpreter, render
+from ..judge import codes, cures, faults, fixes, render
 from ..judge.cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
 from ..judge.project import Record
 from ..judge.records import (
@@ -32,6 +32,7 @@ from ..judge.records import (
     parse_version,
 )
 from ..judge.rules.cuda import runs_on
+from ..judge.target import current
 from ..judge.text import list_names, printable, read_regular, some
 
 _SECONDS_OF_PROGRAM = 30
@@ -94,7 +95,7 @@ def _this_machine(folder: Path) -> Machine:
         env=os.environ,
         folder=folder,
         processors=_processors(),
-        sites=tuple(map(Path, interpreter.search_path())),
+        sites=tuple(map(Path, current().search_path())),
     )
 
 

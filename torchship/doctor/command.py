@@ -12,11 +12,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import find_torch, interpreter, probe_runtime, render
+from ..judge import find_torch, probe_runtime, render
 from ..judge.layouts import LAYOUTS
 from ..judge.project import NOBODY, Project
 from ..judge.records import TorchInstall, dotted, parse_minor
 from ..judge.rules import CODES
+from ..judge.target import Interpreter, judge_for
 from ..judge.torch_probe import TorchNotFoundError, release
 from . import blocks, examine, forms, meaning, pythons, report, run_command
 from .pythons import InterpreterError
@@ -159,12 +160,12 @@ def _run_command(command: list[str], options: argparse.Namespace, project: Proje
             options.python = run_command.python_of(command)
         explained = options.__class__(**{**vars(options), "what": [], "allow": None})
         try:
-            interpreter.judge_for(_python(explained.python, project))
+            judge_for(_python(explained.python, project))
             _explain(ended.output, explained, project)
         except (UsageError, TorchNotFoundError, InterpreterError) as error:
             print(render.shorten(str(error)), file=sys.stderr)
         finally:
-            interpreter.judge_for(None)
+            judge_for(None)
     return ended.exit_code
 
 
@@ -184,7 +185,7 @@ def run(options: argparse.Namespace, project: Project) -> int:
 
         return audit(project, Path(options.audit), as_json=options.form == "json")
     try:
-        interpreter.judge_for(_python(options.python, project))
+        judge_for(_python(options.python, project))
         if options.build:
             from .build_check import main as check_build
 
@@ -206,7 +207,7 @@ def run(options: argparse.Namespace, project: Project) -> int:
         print(render.shorten(str(error)), file=sys.stderr)
         return 2
     finally:
-        interpreter.judge_for(None)
+        judge_for(None)
 
 
 def _form(options: argparse.Namespace) -> str:
@@ -214,7 +215,7 @@ def _form(options: argparse.Namespace) -> str:
     return "rows" if options.form == "text" and options.verbose else str(options.form)
 
 
-def _python(named: str | None, project: Project) -> interpreter.Interpreter | None:
+def _python(named: str | None, project: Project) -> Interpreter | None:
     """The Python to judge; None for this one. Raises InterpreterError."""
     if named is not None:
         return pythons.ask(named)

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, interpreter, messages
+from ..judge import codes, messages
 from ..judge.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.fixes import ours
 from ..judge.judgement import cannot_be_told
 from ..judge.project import Record
-from ..judge.records import NOTE, NOWHERE, OK, BinaryRecord, Finding, Runtime, Verdict
+from ..judge.records import NOTE, NOWHERE, OK, REJECTED, BinaryRecord, Finding, Runtime, Verdict
+from ..judge.target import current
 from ..judge.torch_probe import other_installs
 from . import allowances, caches, judge_file, packages, report, rows, torch_loading, trying
 from .decide import Decider, Decision, decision_by_reading
@@ -31,6 +32,7 @@ from .looking.seen import Looked, Seen
 from .looking.subjects import Subjects, subjects_of
 from .reasons import damaged, explain
 from .reasons.case import Case
+from .reasons.hidden import torch_is_hidden
 from .reasons.pasted import seen_in
 from .spares import pass_over_spares
 from .targets import TORCHS_OWN, exists, find_files, site_folders
@@ -78,7 +80,7 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
         runtime=runtime,
         extensions=tuple(allowances.apply(entries, of_objects)),
         notices=tuple(allowances.apply(entries, notices)),
-        other_torches=other_installs(runtime.torch, interpreter.search_path()),
+        other_torches=other_installs(runtime.torch, current().search_path()),
         files=len(files),
         seconds=time.monotonic() - start,
         program=request.program,
@@ -100,7 +102,7 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
         subject=None,
         runtime=runtime,
         installed=Catalog(distributions, runtime),
-        path=interpreter.search_path(),
+        path=current().search_path(),
         folder=Path.cwd(),
         judge=lambda path: judge_file(read_binary(path), runtime),
         of_torch=torch_loading.judge_torch(runtime),
@@ -143,7 +145,7 @@ class _Examination:
 
     def _python(self) -> Python:
         return Python(
-            executable=interpreter.executable(), seconds=self.request.seconds, jobs=jobs_here()
+            executable=current().executable(), seconds=self.request.seconds, jobs=jobs_here()
         )
 
     def _can_look(self) -> bool:
@@ -183,10 +185,21 @@ class _Examination:
             return self.runtime
         if not seen.works:
             return self.runtime._replace(torch_import=self._explain(seen, None, {}))
+        if self._is_another(seen):
+            hidden = torch_is_hidden(self._case(seen, None, {}))
+            return self.runtime._replace(torch_import=hidden)
         loads = Finding(
             dimension="import torch", status=OK, observed="it was imported", needed="torch"
         )
         return self.runtime._replace(torch_import=loads, torch=torch._replace(problems=()))
+
+    def _is_another(self, seen: Seen) -> bool:
+        """Whether Python imported something else as torch than the judged torch."""
+        torch = self.runtime.torch
+        if torch is None or not seen.torch_file:
+            return False
+        real = os.path.realpath(torch.root)
+        return not os.path.realpath(seen.torch_file).startswith(real)
 
     def results(self) -> tuple[list[rows.Row], list[rows.Row]]:
         """The rows on objects, and those on packages and on torch."""
@@ -234,18 +247,19 @@ class _Examination:
         self, seen: Seen, package: Distribution | None, parts: dict[Path, Seen]
     ) -> Finding:
         """The reason for what was seen."""
-        return explain(
-            Case(
-                seen=seen,
-                subject=package or (self.installed.named("torch") if not parts else None),
-                runtime=self.runtime,
-                installed=self.installed,
-                path=interpreter.search_path(),
-                folder=Path.cwd(),
-                judge=lambda path: self._judge_one(read_binary(path)),
-                of_torch=self.of_torch,
-                extensions=parts,
-            )
+        return explain(self._case(seen, package, parts))
+
+    def _case(self, seen: Seen, package: Distribution | None, parts: dict[Path, Seen]) -> Case:
+        return Case(
+            seen=seen,
+            subject=package or (self.installed.named("torch") if not parts else None),
+            runtime=self.runtime,
+            installed=self.installed,
+            path=current().search_path(),
+            folder=Path.cwd(),
+            judge=lambda path: self._judge_one(read_binary(path)),
+            of_torch=self.of_torch,
+            extensions=parts,
         )
 
     def _of_packages(self, decisions: Sequence[Decision]) -> Iterator[rows.Row]:
@@ -302,7 +316,9 @@ class _Examination:
         torch = self.runtime.torch
         version = torch.version if torch else None
         place = torch.root if torch else Path("torch")
-        if seen is not None and not seen.works:
+        of_import = self.runtime.torch_import
+        is_hidden = of_import is not None and of_import.status == REJECTED
+        if seen is not None and (not seen.works or is_hidden):
             finding = self.runtime.torch_import or self._explain(seen, None, {})
             if torch is None and not self.request.names and not self.binaries:
                 return None  # nothing here has to do with torch

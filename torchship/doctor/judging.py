@@ -9,7 +9,8 @@ from ..judge.binary import read_binary
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.fixes import ours
 from ..judge.gathering import gather
-from ..judge.judgement import cannot_be_told, judge
+from ..judge.judgement import cannot_be_told
+from ..judge.judgement import judge as judge
 from ..judge.records import BinaryRecord, Runtime, Verdict
 from . import requirements, siblings, torch_loading
 from .environment import owner

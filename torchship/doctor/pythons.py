@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..judge import interpreter
+from ..judge.target import Interpreter, current
 from ..judge.text import printable
 
 #: Where a prefix has its interpreter.
@@ -30,7 +30,7 @@ class InterpreterError(LookupError):
         super().__init__(printable(message))
 
 
-def ask(python: str) -> interpreter.Interpreter:
+def ask(python: str) -> Interpreter:
     """Run a Python for its facts.
 
     Args:
@@ -109,13 +109,13 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _interpreter(facts: Mapping[str, Any]) -> interpreter.Interpreter:
+def _interpreter(facts: Mapping[str, Any]) -> Interpreter:
     """The record of the probe's answer. Raises KeyError, TypeError or ValueError."""
     major, minor, patch = map(int, facts["version"])
     path = tuple(str(entry) for entry in facts["path"][:_MAX_ENTRIES])
     torch = facts["torch"]
     libstdcxx = facts["libstdcxx"]
-    return interpreter.Interpreter(
+    return Interpreter(
         executable=str(facts["executable"]),
         prefix=str(facts["prefix"]),
         base_prefix=str(facts["base_prefix"]),
@@ -155,7 +155,7 @@ def active_python(environ: Mapping[str, str], own_prefix: str) -> str | None:
 def python_elsewhere(prefix: str, site: str) -> str | None:
     """The Python of another environment than the judged one, by its prefix and the folder of its
     packages; None if they are the judged one's, or if there is none."""
-    known = (*interpreter.prefixes()[:1], *interpreter.search_path())
+    known = (*current().prefixes()[:1], *current().search_path())
     if any(_is_same(entry, place) for entry in filter(None, known) for place in (prefix, site)):
         return None
     for name in ("bin/python", "bin/python3"):

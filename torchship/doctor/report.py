@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..judge import codes, interpreter, render
+from ..judge import codes, render
 from ..judge.project import Record
 from ..judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
 from ..judge.rules import CODES
+from ..judge.target import current
 from ..judge.text import printable
 from .looking.seen import Looked, Seen
 from .meaning import Diagnosis, meaning_of
@@ -59,8 +60,8 @@ def heading(report: Report) -> list[str]:
         f"{render.shorten_home(str(other.root))} ({codes.SECOND_TORCH})"
         for other in report.other_torches
     ]
-    prefix = render.shorten_home(interpreter.prefixes()[0])
-    python = render.shorten(interpreter.executable())
+    prefix = render.shorten_home(current().prefixes()[0])
+    python = render.shorten(current().executable())
     lines.append(f"Python {dotted(report.runtime.python)}, {python}; $PREFIX is {prefix}")
     noun = "file" if report.files == 1 else "files"
     did = f"{report.files} {noun} read"

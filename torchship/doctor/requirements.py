@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from itertools import islice
 from pathlib import Path
 
 from ..judge.budget import Budget
-from ..judge.interpreter import search_path
 from ..judge.records import BinaryRecord, Neighbour, Runtime
+from ..judge.target import current, once
 from ..judge.text import printable, read_regular
 from .environment.installed import installed
 from .environment.metadata import core_of, top_modules
@@ -39,7 +38,9 @@ def look_around(
     place = metadata_of(binary.path) if binary.owner is not None else None
     if place is None:
         return binary
-    sites = _sites(search_path(), runtime.torch.root if runtime.torch is not None else None)
+    sites = _sites(
+        current().search_path(), runtime.torch.root if runtime.torch is not None else None
+    )
     unmet, required = _follow(place, runtime, budget)
     sources: list[bytes] | None = None
     neighbours = []
@@ -70,7 +71,7 @@ def _follow(
 ) -> tuple[tuple[str, ...], frozenset[Path]]:
     """The requirements of a distribution that are not met, and the metadata of what it
     requires, directly or not. Raises BudgetSpentError."""
-    here = installed(_sites(search_path(), runtime.torch.root if runtime.torch else None))
+    here = installed(_sites(current().search_path(), runtime.torch.root if runtime.torch else None))
     required: dict[Path, None] = {}
     unmet: dict[str, None] = {}
     queue = [(place, 0)]
@@ -113,7 +114,7 @@ def _in_wheels(library: str, sites: Iterable[Path]) -> tuple[Path, Path] | None:
     return None
 
 
-@cache
+@once
 def _libraries_of(site: Path) -> Mapping[str, tuple[Path, Path]]:
     """The metadata and the path of each shared object of a site folder, by file name."""
     place_of: dict[str, tuple[Path, Path]] = {}

@@ -7,7 +7,6 @@ of these.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 from ..judge.binary import read_binary
@@ -15,6 +14,7 @@ from ..judge.budget import Budget
 from ..judge.layouts import LAYOUTS, minors_with
 from ..judge.named_torch import Minor, names_torch
 from ..judge.records import BinaryRecord
+from ..judge.target import once
 from ..judge.text import some
 
 _MAX_SIBLINGS = 32
@@ -42,7 +42,7 @@ def minors_of_build(binary: BinaryRecord, budget: Budget) -> tuple[tuple[Minor, 
     return tuple((minor, source) for minor in sorted(shared))
 
 
-@cache
+@once
 def _fitting(path: Path) -> frozenset[Minor] | None:
     """The minors that have an object's symbols; None for an object that uses no ATen."""
     binary = read_binary(path, light=True)

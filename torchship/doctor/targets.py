@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..judge import interpreter
 from ..judge.records import TorchInstall
+from ..judge.target import current
 from ..judge.text import printable
 from .environment.installed import Reach, installed
 from .environment.owner import distributions, find_owner, shared_objects
@@ -24,7 +24,7 @@ class UsageError(ValueError):
 
 def site_folders() -> list[Path]:
     """The folders in which the judged Python has packages."""
-    entries = (*interpreter.search_path(), interpreter.prefixes()[0])
+    entries = (*current().search_path(), current().prefixes()[0])
     return [Path(entry) for entry in dict.fromkeys(entries) if entry]
 
 
@@ -52,7 +52,7 @@ def find_files(names: list[str], torch: TorchInstall | None) -> Iterator[Path]:
     Raises UsageError.
     """
     sites = site_folders()
-    reach = Reach(map(Path, filter(None, interpreter.search_path())))
+    reach = Reach(map(Path, filter(None, current().search_path())))
     owned = [
         [file for file in files if reach.hiding(file) is None]
         for site in sites

@@ -10,10 +10,9 @@ import os
 import re
 import sys
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
-from ..judge import codes, cures, faults, fixes, interpreter, linking
+from ..judge import codes, cures, faults, fixes, linking
 from ..judge.binary import read_binary
 from ..judge.budget import BudgetSpentError
 from ..judge.cures import Cure
@@ -31,6 +30,7 @@ from ..judge.records import (
     TorchInstall,
     Verdict,
 )
+from ..judge.target import current, once
 from ..judge.text import is_file, printable, some
 from ..judge.torch_probe import dist_info
 from .environment.metadata import listed_files
@@ -95,16 +95,16 @@ def check_import(runtime: Runtime) -> Finding | None:
     torch = runtime.torch
     if torch is None or torch.root == NOWHERE or torch.problems:
         return None
-    judged = interpreter.judged()
+    judged = current().python
     if runtime.python[:2] != (judged.version if judged else sys.version_info)[:2]:
         return None  # no program of that Python is known
-    by_linker = _check_import(torch, settings_here(), interpreter.program(), runtime.environment)
+    by_linker = _check_import(torch, settings_here(), current().program(), runtime.environment)
     if by_linker is None or by_linker.status == REJECTED:
         return by_linker
     return _check_files(torch, runtime.environment) or by_linker
 
 
-@cache
+@once
 def _check_files(torch: TorchInstall, environment: Environment) -> Finding | None:
     """Is the module torch._C missing, which was installed?"""
     with suppress(OSError):  # a torch of which only the version is known
@@ -135,7 +135,7 @@ def _damaged(torch: TorchInstall, environment: Environment, gone: str) -> Findin
     )
 
 
-@cache
+@once
 def _check_import(
     torch: TorchInstall, settings: Settings, program: Path, environment: Environment
 ) -> Finding | None:
@@ -181,7 +181,7 @@ def _variable_at_fault(root: Path, settings: Settings, program: Path) -> str:
 
 
 def _overridden(torch: TorchInstall, failure: Opening, variable: str, observed: str) -> Finding:
-    process = linking.import_torch(torch.root, settings_here(), interpreter.program()).process
+    process = linking.import_torch(torch.root, settings_here(), current().program()).process
     files = [*process.preloaded]
     if variable == "LD_LIBRARY_PATH":
         files = [*failure.by_library_path, *(refusal.path for refusal in failure.refused)]

@@ -248,8 +248,13 @@ def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     newest: dict[str, tuple[int, ...]] = {}
     for name in names:
         family, _, number = name.partition("_")
-        version = parse_version(number)
-        if family in ("GLIBC", "GLIBCXX", "CXXABI") and version:
+        if family not in ("GLIBC", "GLIBCXX", "CXXABI"):
+            continue
+        # Every import of a package reads some fifty of libstdc++, so no pattern is matched here.
+        parts = number.split(".")
+        is_plain = len(parts) < 5 and all(part.isdecimal() and len(part) < 10 for part in parts)
+        version = tuple(map(int, parts)) if is_plain else parse_version(number)
+        if version:
             newest[family] = max(version, newest.get(family, ()))
     return newest
 

@@ -1,4 +1,4 @@
-"""A stable code for each kind of finding; each has a page in docs/fails/codes.
+"""A stable code for each kind of finding; docs/fails/codes describes each.
 
 A rule may have a code of its own beside it; `rules.CODES` has them all.
 
@@ -45,11 +45,6 @@ class Code(str):
         self.why = why
         self.fix = fix
         return self
-
-    @property
-    def page(self) -> str:
-        """The page's file, from the root of the repository."""
-        return f"docs/fails/codes/{self.lower()}.md"
 
 
 TORCH_MISSING = Code("TD101", "torch is not installed", fault=faults.TORCH_NOT_LOADED)

@@ -31,6 +31,7 @@ from .records import (
     parse_version,
 )
 from .support import load
+from .target import current
 from .text import list_names, printable
 
 _PYPI = "https://pypi.org/simple"
@@ -562,11 +563,11 @@ def install_requirements(environment: Environment, *requirements: str) -> Cure:
 
 def python_with(module: str) -> Cure:
     """Get a module of the standard library that the judged Python was installed without."""
-    from . import interpreter, system_packages  # an import of the package does not need them
+    from . import system_packages  # an import of the package does not need them
 
-    base = interpreter.prefixes()[1]
+    base = current().prefixes()[1]
     other = f"create the environment with another Python that has {module}"
-    package = system_packages.part_of_python(module, base=base, executable=interpreter.executable())
+    package = system_packages.part_of_python(module, base=base, executable=current().executable())
     if package:
         words = f"install the system's package, as root: {{command}}   (or {other})"
         return _by_apt(package, words)

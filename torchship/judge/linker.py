@@ -20,7 +20,6 @@ import re
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from .elf import (
@@ -37,6 +36,7 @@ from .linker_facts import LinkerFacts, facts_of, has_subfolders, is_in_subfolder
 from .project import Record
 from .runtime_probe import libc, system_folders
 from .runtime_probe import machine as name_of_machine
+from .target import once
 from .text import printable, read_regular
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")
@@ -167,7 +167,7 @@ def _searched(folder: Path, settings: Settings) -> tuple[Path, ...]:
     return (*(place / name for name in settings.ask_linker().subfolders), place)
 
 
-@cache
+@once
 def head_of(path: Path) -> Head:
     """The facts that the linker reads in a file."""
     try:
@@ -206,7 +206,7 @@ def machine_number() -> int:
     return next((number for number, name in MACHINES.items() if name == name_of_machine()), 0)
 
 
-@cache
+@once
 def version_names(path: Path) -> frozenset[str]:
     """The symbol versions that a library defines; empty if it defines none or is unreadable."""
     with suppress(ElfError, OSError), Elf(path) as elf:
@@ -214,7 +214,7 @@ def version_names(path: Path) -> frozenset[str]:
     return frozenset()
 
 
-@cache
+@once
 def identity(path: Path) -> tuple[int, int] | None:
     """The device and the number of a file, by which the linker knows a file that is loaded."""
     with suppress(OSError, ValueError):
@@ -251,7 +251,7 @@ def search(
     return _of_the_system(name, machine, settings.program, settings.interpreter)
 
 
-@cache
+@once
 def _of_the_system(name: str, machine: int, program: Path | None, interpreter: str) -> Place:
     """A library in the cache of `ldconfig` or in the system's folders."""
     settings = Settings(program=program, interpreter=interpreter)
@@ -271,7 +271,7 @@ def _best_first(paths: tuple[Path, ...], settings: Settings) -> list[Path]:
     return [*of_processor, *(path for path in paths if not is_in_subfolder(path))]
 
 
-@cache
+@once
 def _look_at(path: Path, machine: int, *, is_named: bool = False) -> Place:
     """What the linker makes of a file in a folder that it searches, or of a file named by its
     path."""
@@ -298,7 +298,7 @@ def _look_at(path: Path, machine: int, *, is_named: bool = False) -> Place:
     return Place(path=path)
 
 
-@cache
+@once
 def _cached() -> Mapping[str, tuple[Path, ...]]:
     """The paths of the libraries in the cache of `ldconfig`, by file name."""
     paths: dict[str, tuple[Path, ...]] = {}

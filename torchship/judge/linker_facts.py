@@ -11,11 +11,11 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 from .project import Record
 from .runtime_probe import libc
+from .target import once
 
 #: The starts of all subfolders that glibc may search. Before 2.37 it searched others, too.
 _SUBFOLDERS = (
@@ -45,7 +45,7 @@ class LinkerFacts(Record, kw_only=True):
     subfolders: tuple[str, ...] = ()  #: such as `glibc-hwcaps/x86-64-v3`, the first one first
 
 
-@cache
+@once
 def facts_of(interpreter: str, program: Path) -> LinkerFacts:
     """Ask the dynamic linker `interpreter` of a program; no facts if it is not glibc's."""
     if libc() is None or libc()[0] != "glibc":  # type: ignore[index]
@@ -83,7 +83,7 @@ def _parse(folders: Sequence[str]) -> LinkerFacts:
     )
 
 
-@cache
+@once
 def has_subfolders(folder: Path) -> bool:
     """Whether a folder may hold libraries for some processors alone."""
     return any(_exists(folder / name) for name in _SUBFOLDERS)

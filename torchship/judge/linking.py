@@ -4,11 +4,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from . import interpreter
 from .binary import is_torch_library
 from .budget import Budget
 from .linker import Settings, head_of, settings_here
@@ -26,6 +24,7 @@ from .records import (
     TorchInstall,
     UndefinedSymbols,
 )
+from .target import current, once
 from .text import list_names, read_regular
 
 _MAX_INIT_FILE = 1 << 20
@@ -78,7 +77,7 @@ def link(
     """
     settings = settings_here()
     root = torch.root if torch else None
-    imported = import_torch(root, settings, program or interpreter.program())
+    imported = import_torch(root, settings, program or current().program())
     process = imported.process
     libraries = binary.owner.libraries if binary.owner else {}
     scope = process.open(opened, budget, libraries).files if opened is not None else ()
@@ -99,7 +98,7 @@ def link(
     ]
     if not opening.succeeds:
         for variable, changed in without_variables(settings).items():
-            without = import_torch(root, changed, program or interpreter.program()).process
+            without = import_torch(root, changed, program or current().program()).process
             again = without.bind(without.open(binary.path, budget, libraries), budget, scope)
             if again.succeeds:
                 faults = [*_overrides(variable, imported, opening), *faults]
@@ -172,12 +171,12 @@ def missing_libraries(
     Raises BudgetSpentError.
     """
     root = torch.root if torch else None
-    process = import_torch(root, settings_here(), interpreter.program(), binds=False).process
+    process = import_torch(root, settings_here(), current().program(), binds=False).process
     budget = budget or Budget.for_file(binary.size)
     return process.open(binary.path, budget).missing
 
 
-@cache
+@once
 def import_torch(
     root: Path | None, settings: Settings, program: Path, *, binds: bool = True
 ) -> TorchImport:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from pathlib import Path
+
+from .target import once
 
 
 def forbidding_mount(path: Path) -> Path | None:
@@ -16,7 +17,7 @@ def forbidding_mount(path: Path) -> Path | None:
     return _mount_of(path.parent) if flag and _has_flag(path.parent, flag) else None
 
 
-@cache
+@once
 def _has_flag(folder: Path, flag: int) -> bool:
     try:
         return bool(os.statvfs(folder).f_flag & flag)

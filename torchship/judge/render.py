@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from . import interpreter
 from .cures import Cure
 from .project import Record
 from .records import (
@@ -24,6 +23,7 @@ from .records import (
 )
 from .rules.cuda import driver_cuda
 from .selection import Selection
+from .target import current
 from .text import printable
 
 MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?", NOT_LOOKED_AT: "-"}
@@ -36,7 +36,7 @@ def shorten(message: str) -> str:
     A cure keeps its paths, so that its command can be typed as it is.
     """
     home = os.path.expanduser("~")  # noqa: PTH111
-    return _shortened(message, [(interpreter.prefixes()[0], "$PREFIX"), (home, "~")])
+    return _shortened(message, [(current().prefixes()[0], "$PREFIX"), (home, "~")])
 
 
 def shorten_home(message: str) -> str:

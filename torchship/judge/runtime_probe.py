@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from . import interpreter
 from .binary import newest_versions
 from .cures import quoted
 from .elf import Elf, ElfError
 from .project import NOBODY, Project
 from .records import Environment, Runtime, TorchInstall, parse_version
+from .target import Interpreter, current
 from .text import printable, read_json, read_regular
 from .torch_probe import TorchNotFoundError, TorchShadowedError, dist_info, find_torch, installer
 
@@ -64,7 +64,7 @@ def probe_runtime(
 
 def runtime_of(torch: TorchInstall | None, project: Project) -> Runtime:
     """The facts of the judged Python with this torch, without the driver and the GPU."""
-    python = interpreter.judged()
+    python = current().python
     if python is not None:
         return _runtime_elsewhere(torch, project, python)
     return Runtime(
@@ -85,7 +85,7 @@ def runtime_of(torch: TorchInstall | None, project: Project) -> Runtime:
 
 
 def _runtime_elsewhere(
-    torch: TorchInstall | None, project: Project, python: interpreter.Interpreter
+    torch: TorchInstall | None, project: Project, python: Interpreter
 ) -> Runtime:
     """The facts of another Python of this machine, as it told them."""
     libstdcxx = defined_versions(python.libstdcxx) if python.libstdcxx else None
@@ -161,7 +161,7 @@ def library_folders() -> Iterator[Path]:
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if entry:
             yield Path(entry)
-    program = interpreter.program().resolve()
+    program = current().program().resolve()
     with suppress(ElfError, OSError), Elf(program) as elf:
         origin = str(program.parent)
         for entry in elf.runpath.split(":"):
@@ -211,17 +211,17 @@ def environment(project: Project = NOBODY) -> Environment:
     unknown."""
     name, version = project.distribution, project.version
     by = installer(project.folder, project.wheel_name, version) if version else None
-    prefix = Path(interpreter.prefixes()[0])
+    prefix = Path(current().prefixes()[0])
     listed = prefix.glob(f"conda-meta/{name}-*.json")
     conda = is_conda_prefix(prefix) and (by is None or any(listed))
     is_conda = by == "conda" or conda
     return Environment(
         kind="conda" if is_conda else "pip",
-        python=quoted(interpreter.executable()) if interpreter.judged() else "python",
+        python=quoted(current().executable()) if current().python else "python",
         installer=by,
         source=_source(project, is_conda=is_conda),
-        prefix=str(prefix) if interpreter.judged() else "",
-        path=interpreter.search_path(),
+        prefix=str(prefix) if current().python else "",
+        path=current().search_path(),
     )
 
 
@@ -232,9 +232,7 @@ def _source(project: Project, *, is_conda: bool) -> str | None:
         infos = dist_info(project.folder, project.wheel_name, version)
         places = [place / "direct_url.json" for place in infos]
         if is_conda:
-            places = list(
-                Path(interpreter.prefixes()[0]).glob(f"conda-meta/{name}-{version}-*.json")
-            )
+            places = list(Path(current().prefixes()[0]).glob(f"conda-meta/{name}-{version}-*.json"))
         for place in places:
             url = str(read_json(place).get("url"))
             if url.startswith("file:///"):

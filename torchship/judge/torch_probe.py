@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import interpreter
 from .elf import Elf, ElfBoundError, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
+from .target import current
 from .text import printable, read_regular, some
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
         TorchNotFoundError: a torch cannot be found, or its facts cannot be read; the text
             names the place or the interpreter, and says what to do.
     """
-    if path is None and python is None and (judged := interpreter.judged()) is not None:
+    if path is None and python is None and (judged := current().python) is not None:
         if judged.torch is None:
             raise TorchNotFoundError(
                 f"torch is not installed for {judged.executable}; install it there"

@@ -785,10 +785,6 @@ def operators() -> Operators:
     )
 
 
-#: What `tensor[index]` calls.
-INDEXING = Counterpart("select", "torch::stable::select", headers="2.10")
-
-
 def _by_name(*groups: tuple[Counterpart, ...]) -> dict[str, Counterpart]:
     return {row.name: row for group in groups for row in group}
 

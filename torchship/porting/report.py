@@ -18,8 +18,8 @@ from .counterparts import (
     minor,
     operators,
 )
+from .names import Own, Use, What, find_uses, learn
 from .tokens import Kind, Token, tokenize
-from .uses import Facts, Reader, Use, What
 
 SUFFIXES = frozenset(
     [
@@ -135,20 +135,18 @@ class Report:
 
 def _needed_headers(row: Row) -> str:
     counterpart = row.counterpart
-    if (
-        counterpart.name in operators().callable
-        and minor(counterpart.built_with) > FIRST_DISPATCHER
-    ):
+    headers = counterpart.built_with
+    # What has no counterpart needs no headers, even if the dispatcher could call its name.
+    is_called = headers and counterpart.name in operators().callable
+    if is_called and minor(headers) > FIRST_DISPATCHER:
         return counterpart.torch  # older headers reach the operator through the dispatcher
-    return counterpart.built_with
+    return headers
 
 
 @dataclass
 class _Source:
     file: str
     path: Path
-    #: Whether it names the tensor of the stable ABI, and never ATen's.
-    is_ported: bool = False
 
 
 def read_folder(folder: Path, exclude: tuple[str, ...] = ()) -> Report:
@@ -159,11 +157,10 @@ def read_folder(folder: Path, exclude: tuple[str, ...] = ()) -> Report:
     """
     unread: list[Unread] = []
     sources: list[_Source] = []
-    facts = Facts()
+    own = Own()
     for source, tokens in _sources(folder, exclude, unread):
-        # This reading is for what the sources say of each other; the next one counts.
-        names = {use.name for use in Reader(tokens, facts).uses()}
-        source.is_ported = "torch::stable::Tensor" in names and "Tensor" not in names
+        # This reading is for what the sources define for each other; the next one counts.
+        learn(tokens, own)
         sources.append(source)
     rows: dict[tuple[What, str], Row] = {}
     includes: dict[str, Include] = {}
@@ -173,7 +170,7 @@ def read_folder(folder: Path, exclude: tuple[str, ...] = ()) -> Report:
         except OSError:
             unread.append(Unread(source.file, "it changed while it was read"))
             continue
-        for use in Reader(tokens, facts, is_ported=source.is_ported).uses():
+        for use in find_uses(tokens, own):
             _add_use(rows, use, source.file)
         for token in tokens:
             if token.kind is Kind.INCLUDE:

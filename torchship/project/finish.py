@@ -1,92 +1,154 @@
 """The second step of `torchship init`: the files that follow from the matrix and pyproject.toml."""
 
 import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from .errors import ProjectError
-from .record import replace_file
-from .render import Names, render_frame
+from .record import PATH, VendorRecord, content_digest, read_record, record_text
+from .regenerate import stage_generated
+from .render import File, Names, generated_paths, render_frame
+from .written import write_all
 
-#: Those of a new project's files that torchship needs, in a package {package}.
-_NEEDED = (
-    "environment.yml",
-    "recipe/build.sh",
-    "recipe/recipe.yaml",
-    "{package}/__main__.py",
-    "{package}/jit.py",
-    "{package}/loader.py",
-)
-_ENGINE = '''\
-"""The parts of torchship that the package needs: in a checkout, those of the installed torchship.
+PYPROJECT = "pyproject.toml"
+#: What an author may leave out, by the names of the files.
+PARTS = {
+    "scripts": ("scripts/build_all.sh", "scripts/test.sh"),
+    "workflows": (
+        ".github/workflows/publish.yml",
+        ".github/workflows/release.yml",
+        ".github/workflows/test.yml",
+    ),
+}
+#: Those of a new project's files that are the author's, but that torchship needs.
+_STARTED = (".gitignore", "CHANGELOG.md", "{package}/jit.py", "{package}/loader.py")
+_SMOKE = '''\
+"""What the checker and the release tool compute to see that the operators work."""
 
-A wheel has a copy of them here instead of this file.
-"""
+from .engine.runtime.live_run import LiveResult, Parts, live_run
+from .loader import LOADER
 
-from importlib.util import find_spec
+#: The dtypes that the operator takes, and whether it has gradients.
+DTYPES = ("float32",)
+GRADIENTS = False
 
-_TORCHSHIP = find_spec("torchship")
-if _TORCHSHIP is None or _TORCHSHIP.submodule_search_locations is None:
-    raise ImportError("torchship is not installed; install it: pip install torchship")
-__path__ = list(_TORCHSHIP.submodule_search_locations)
+
+def parts() -> Parts:
+    """The operator, the same in plain PyTorch, and arguments for both."""
+    import torch
+
+    operator = torch.ops.{namespace}.{operator}
+    raise NotImplementedError(
+        "complete parts() in {package}/smoke.py: return operator, definition, [arguments]"
+    )
+
+
+def run() -> LiveResult:
+    """The live run of the checker's report."""
+    return live_run(LOADER, parts, DTYPES, gradients=GRADIENTS)
 '''
 
 
-def file_names(package: str) -> list[str]:
-    """All files that this step may add to a project with this package."""
-    names = (
-        *_NEEDED,
-        "csrc/project.h",
-        "recipe/variants.yaml",
-        "{package}/_project.py",
-        "{package}/_version.py",
-        "{package}/build.json",
-        "{package}/engine/__init__.py",
-        "{package}/support.json",
-    )
-    return [name.format(package=package) for name in names]
+def finish(root: Path, without: Collection[str] = ()) -> list[str]:
+    """Adds the files that are missing, and writes what is generated; returns what to print.
 
-
-def finish(root: Path) -> list[str]:
-    """Adds the files that are missing, and writes what is generated; returns the files' names.
-
-    Raises ProjectError if the matrix has a mistake, or the release tool's packages are missing.
+    A file that is there is kept. Raises ProjectError if the matrix has a mistake.
     """
-    try:
-        from ..release import ReleaseError
-        from ..release.matrix import generated
-        from ..release.matrix.load import load, load_settings
-    except ImportError as error:
-        raise ProjectError(
-            f"this step needs the packages of the release tool ({error}); install them: "
-            'pip install "torchship[release]"'
-        ) from error
+    from ..release import ReleaseError
+    from ..release.matrix.load import load
+
     try:
         project = load(root / "build_matrix.yaml").project
-        names = Names(
-            distribution=project.distribution,
-            package=project.package,
-            prefix=project.prefix,
-            url=project.url,
-        )
-        written = _add_missing(root, names)
-        settings = load_settings(repo=root)
-        written += generated.write_stale(settings)
     except ReleaseError as error:
         raise ProjectError(str(error)) from error
-    return list(dict.fromkeys(written))
-
-
-def _add_missing(root: Path, names: Names) -> list[str]:
-    package = names.package
+    names = Names(
+        distribution=project.distribution,
+        package=project.package,
+        prefix=project.prefix,
+        url=project.url,
+    )
+    if not (root / names.package).is_dir():
+        raise ProjectError(
+            f"{root / names.package} is no folder, but build_matrix.yaml says `package: "
+            f"{names.package}`; correct it, or move the package there"
+        )
+    record = read_record(root)
     frame = render_frame(names)
-    paths = [path.format(package=package) for path in _NEEDED]
-    files = {path: frame[path].content for path in paths}
-    files[f"{package}/engine/__init__.py"] = _ENGINE.encode()
-    files[f"{package}/_version.py"] = f'__version__ = "{_version(root)}"\n'.encode()
-    missing = {path: content for path, content in files.items() if not (root / path).exists()}
-    for path, content in missing.items():
-        replace_file(root / path, content, mode=0o755 if path.endswith(".sh") else 0o644)
-    return list(missing)
+    started = {
+        **{path: frame[path] for path in (one.format(package=names.package) for one in _STARTED)},
+        f"{names.package}/_version.py": _text(f'__version__ = "{_version(root)}"\n'),
+        f"{names.package}/smoke.py": _text(
+            _SMOKE.replace("{package}", names.package)
+            .replace("{namespace}", project.namespace)
+            .replace("{operator}", project.operator)
+        ),
+    }
+    left_out = {name for part in without for name in PARTS[part]}
+    with TemporaryDirectory(prefix="torchship-finish-") as folder:
+        stage = Path(folder, "project")
+        _copy_inputs(root, stage, started, names.package)
+        generated = stage_generated(stage, frame, names.package)
+        pyproject = (stage / PYPROJECT).read_bytes()
+    new = {
+        name: file
+        for name, file in {**started, **generated}.items()
+        if not (root / name).exists() and name not in left_out
+    }
+    kept = [
+        name
+        for name, file in {**started, **generated}.items()
+        if (root / name).is_file() and (root / name).read_bytes() != file.content
+    ]
+    if (root / PYPROJECT).read_bytes() != pyproject:  # its lines with `#=` follow from the matrix
+        new[PYPROJECT] = File(pyproject, 0o644)
+    hashes = {
+        name: content_digest(generated[name].content) if name in new else record.generated.get(name)
+        for name in generated_paths(names.package)
+    }
+    # An update creates what the record does not know, so what was left out has an empty hash.
+    known = {name: value or "" for name, value in hashes.items()}
+    new[PATH.as_posix()] = _text(
+        record_text(VendorRecord(version=record.version, archive=record.archive, generated=known))
+    )
+    write_all(root, new)
+    return [*_written(new), *_kept(kept, generated), *_said(root, left_out, names.package)]
+
+
+def _text(content: str) -> File:
+    return File(content.encode(), 0o644)
+
+
+def _written(new: Collection[str]) -> Iterator[str]:
+    yield from (f"written {name}" for name in new)
+
+
+def _kept(names: Collection[str], generated: Collection[str]) -> Iterator[str]:
+    for name in names:
+        kind = "torchship would generate another" if name in generated else "yours stays"
+        yield f"kept {name}: it was there, and {kind}"
+
+
+def _said(root: Path, left_out: Collection[str], package: str) -> Iterator[str]:
+    if left_out:
+        yield f"left out, as asked: {', '.join(sorted(left_out))}"
+    ignored = root / ".gitignore"
+    lines = ignored.read_text("utf-8", "replace").splitlines() if ignored.is_file() else []
+    plain = {line.strip().strip("/") for line in lines}
+    written = ("build", "dist", "*.egg-info", f"{package}/lib")
+    if missing := [name for name in written if name not in plain]:
+        yield f"left to do: .gitignore does not name {', '.join(missing)}, which builds write"
+    yield f"left to do: complete {package}/smoke.py; then scripts/build_all.sh host"
+
+
+def _copy_inputs(root: Path, stage: Path, started: dict[str, File], package: str) -> None:
+    """What the generated files follow from."""
+    for name in ("build_matrix.yaml", PYPROJECT, "README.md", f"{package}/_version.py"):
+        (stage / name).parent.mkdir(parents=True, exist_ok=True)
+        if (root / name).is_file():
+            (stage / name).write_bytes((root / name).read_bytes())
+        elif name in started:
+            (stage / name).write_bytes(started[name].content)
 
 
 def _version(root: Path) -> str:

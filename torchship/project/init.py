@@ -1,26 +1,57 @@
 """`torchship init`: makes a repository that has an extension one that torchship builds.
 
-The first run writes `build_matrix.yaml` and `pyproject.toml` for what it finds; the author corrects
-them. The second, `torchship init --finish`, adds the files that follow. Neither changes a file.
+The first run looks at what the repository's own build does, and writes `build_matrix.yaml`,
+`pyproject.toml` and `vendor`; the author corrects them. The second, `torchship init --finish`, adds
+the files that follow. Each writes all of its files or none.
 """
 
 import argparse
-import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from ..release.start import missing_requirements, start
+from .archive import make_archive
+from .build_section import BuildSection, add_cuda_macros, make_build, with_found
+from .carried import Report
+from .cmake_text import read_cmake
 from .errors import REFUSED, ProjectError
-from .finish import finish
-from .render import TEMPLATES, names_of
-from .survey import ExtensionCall, Survey, survey
+from .finish import PARTS, finish
+from .metadata_section import (
+    MATRIX,
+    PYPROJECT,
+    Metadata,
+    make_metadata,
+    project_toml,
+    project_yaml,
+)
+from .record import PATH, VendorRecord, content_digest, record_text
+from .render import TEMPLATES, File, names_of, render_frame
+from .seen import Both, join
+from .setup_run import MAX_SECONDS, run_setup
+from .setup_text import read_setup
+from .stops import find_stops
+from .survey import Survey, find_sources, survey
+from .toml_text import kept_tables, table_names
+from .written import write_all
 
-MATRIX = "build_matrix.yaml"
-PYPROJECT = "pyproject.toml"
-README = "README.md"
-#: What says the same as pyproject.toml; setuptools would read both.
+SHIM = "vendor/backend.py"
+#: What says the same as pyproject.toml. setuptools would read setup.cfg too.
 _REPLACED = ("setup.py", "setup.cfg")
+#: Tables that torchship writes, or whose part it takes.
+_TABLES = (
+    "build-system",
+    "project",
+    "tool.setuptools",
+    "tool.setuptools_scm",
+    "tool.setuptools-git-versioning",
+    "tool.scikit-build",
+    "tool.hatch.build",
+)
 #: The CUDA of PyPI's torch, by the matrix of the template with kernels.
 _KERNELS = """\
 kernels:
@@ -37,244 +68,273 @@ kernels:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write build_matrix.yaml and pyproject.toml for the extension in a repository; "
-        "no file that is there is changed."
+        "Write build_matrix.yaml, pyproject.toml and vendor for the extension in a repository. "
+        f"Its setup.py is run twice, in copies, for at most {MAX_SECONDS} s each: as a machine "
+        "without CUDA and as one with CUDA."
     )
     add = parser.add_argument
     add("root", metavar="DIR", nargs="?", type=Path, default=Path(), help="the repository (.)")
     add("--name", help="of the wheels; by default what setup.py says")
+    add("--no-run", action="store_true", help="read setup.py as text; what it computes is named")
+    python = "the Python with which you build the repository, with torch (this one)"
+    add("--python", metavar="PATH", default=sys.executable, help=python)
     add("--finish", action="store_true", help="add the files that follow from both")
+    without = "with --finish: leave these out; may be given again"
+    add("--without", choices=sorted(PARTS), action="append", default=[], help=without)
 
 
 def run(options: argparse.Namespace) -> int:
     try:
+        root = options.root.resolve()
         if options.finish:
-            for name in finish(options.root):
-                print(f"written {name}")
+            if missing_requirements():  # of what follows from a matrix
+                start("torchship", options.arguments, root)
+            print("\n".join(finish(root, options.without)))
             return 0
-        lines = init(options.root, options.name)
+        if not options.no_run:
+            print(
+                f"running setup.py of {root} in two copies, by {options.python}; "
+                "--no-run only reads",
+                flush=True,
+            )
+        plan = plan_init(root, options.name, python=options.python, is_run=not options.no_run)
+        print("\n".join(plan.text()), flush=True)
+        write_all(root, plan.files)
+        _stage(root, plan.files)
     except (ProjectError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
-    print("\n".join(lines))
+    print("\n".join(f"written {name}" for name in plan.files))
     return 0
 
 
-def init(root: Path, name: str | None = None) -> list[str]:
-    """Writes the two files, and says what it found and what is left to do.
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What init is going to write, and what it says before."""
 
-    Raises ProjectError if the repository has a matrix already, or no extension.
+    files: dict[str, File]  #: by path in the repository
+    report: Report
+    found: tuple[str, ...]
+    stops: tuple[str, ...]  #: what would stop a build, or a later step
+    to_do: tuple[str, ...]
+
+    def text(self) -> Iterator[str]:
+        yield from self.report.text()
+        yield from (f"found: {line}" for line in self.found)
+        if self.stops:
+            yield f"{len(self.stops)} that would stop a build; mend first:"
+            yield from (f"  - {stop}" for stop in self.stops)
+        yield "left to do:"
+        yield from (f"  - {line}" for line in self.to_do)
+
+
+def plan_init(
+    root: Path, name: str | None = None, *, python: str = sys.executable, is_run: bool = True
+) -> Plan:
+    """Looks at the repository, and plans its files; nothing is written.
+
+    Raises ProjectError if there is a matrix already, or no extension, or if a file of the author's
+    is in the way.
     """
-    matrix = root / MATRIX
-    if matrix.exists():
-        raise ProjectError(
-            f"{matrix} is there already, and init overwrites nothing; change it by hand, or remove "
-            "it to begin again"
-        )
-    facts = survey(root)
-    if not facts.sources and not facts.cuda_sources:
+    _refuse_what_is_there(root)
+    report = Report()
+    both = _look(root, python, report, is_run=is_run)
+    seen = both.seen
+    build = make_build(root, both, report)
+    if not build.sources:
+        why = "nothing that was seen names the sources, so all that lie here are taken"
+        with_found(build, find_sources(root), why, report)
+    if not build.sources:
         raise ProjectError(
             f"{root} has no C++ or CUDA source outside folders of tests and of others' code; name "
             "the folder of the extension's repository, or make a new one with torchship new"
         )
-    name = name or facts.distribution or root.resolve().name
-    if not re.fullmatch(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*", name):
+    facts = survey(root, build.sources, [*build.host.defines, *build.cuda.defines])
+    add_cuda_macros(build, facts, report)
+    meta = make_metadata(
+        root, _name(name or seen.metadata.name or root.name), seen, build=build, report=report
+    )
+    for what in dict.fromkeys([*both.without.unknown, *both.with_cuda.unknown]):
+        report.left(what, seen.place, "it could not be seen")
+    is_for_cuda_alone = _is_for_cuda_alone(both, build, facts)
+    matrix = _matrix(meta, build, facts, is_for_cuda_alone=is_for_cuda_alone)
+    stops = find_stops(
+        root, both, meta=meta, build=build, facts=facts, is_for_cuda_alone=is_for_cuda_alone
+    )
+    pyproject = _pyproject(root, meta, report)
+    return Plan(
+        files={
+            MATRIX: _file(matrix),
+            PYPROJECT: _file(pyproject),
+            **_vendor(meta),
+        },
+        report=report,
+        found=tuple(_found(facts, is_for_cuda_alone=is_for_cuda_alone)),
+        stops=tuple(stops),
+        to_do=tuple(_to_do(root, meta, facts)),
+    )
+
+
+def _refuse_what_is_there(root: Path) -> None:
+    if not root.is_dir():
+        raise ProjectError(f"{root} is no folder; name the repository of an extension")
+    for name in (MATRIX, SHIM, str(PATH)):
+        if (root / name).exists():
+            raise ProjectError(
+                f"{root / name} is there already, and init overwrites nothing; change it by hand, "
+                "or remove it to begin again"
+            )
+    if (root / PYPROJECT).exists() and not _is_committed(root, PYPROJECT):
         raise ProjectError(
-            f"the name {name!r} must be lower-case words joined by `-` or `_`; name another: --name"
+            f"init changes tables of {root / PYPROJECT}, and git does not hold it as it is; commit "
+            "it first, so that `git diff` shows the change and `git checkout` takes it back"
         )
-    package = facts.package or names_of(name).package
-    matrix.write_text(_matrix(facts, name, package), encoding="utf-8")
-    written = [f"written {matrix}"]
-    content = _pyproject(facts, name, has_readme=(root / README).is_file())
-    if (root / PYPROJECT).exists():
-        left = [f"{PYPROJECT} is there already and was left as it is; it must say:", content]
-    else:
-        (root / PYPROJECT).write_text(content, encoding="utf-8")
-        written.append(f"written {root / PYPROJECT}")
-        left = []
-    return [
-        *written,
-        *_found(facts),
-        "left to do:",
-        *left,
-        *_replaced(root),
-        *_left_to_do(facts, package),
-    ]
 
 
-def _namespace(facts: Survey, package: str) -> str:
-    return facts.namespaces[0] if facts.namespaces else package
+def _is_committed(root: Path, name: str) -> bool:
+    command = ["git", "-C", str(root), "status", "--porcelain", "--ignored", "--", name]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.returncode == 0 and not result.stdout.strip()
 
 
-def _matrix(facts: Survey, name: str, package: str) -> str:
+def _look(root: Path, python: str, report: Report, *, is_run: bool) -> Both:
+    """What the repository's own build does; from setup.py, pyproject.toml and CMakeLists.txt."""
+    both = run_setup(root, python) if is_run else read_setup(root)
+    if is_run and both.without.error and both.with_cuda.error:
+        why = (
+            f"its run ended with {both.with_cuda.error!r}, so it was read as text; name the Python "
+            "that builds it: --python"
+        )
+        report.left("what setup.py computes", both.with_cuda.place, why)
+        both = read_setup(root)
+    elif is_run and both.with_cuda.error:
+        why = f"its run as a machine with CUDA ended with {both.with_cuda.error!r}"
+        report.left("what it builds with CUDA", both.with_cuda.place, why)
+    has_sources = any(extension.sources for extension in both.seen.extensions)
+    cmake = None if has_sources else read_cmake(root)
+    return join(both, cmake) if cmake else both
+
+
+def _name(said: str) -> str:
+    name = re.sub(r"[-_.]+", "-", said).lower()
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise ProjectError(
+            f"the name {said!r} must be lower-case words joined by `-` or `_`; name another: --name"
+        )
+    return name
+
+
+def _is_for_cuda_alone(both: Both, build: BuildSection, facts: Survey) -> bool:
+    """Whether no machine without CUDA builds anything, and no source has code for the CPU."""
+    if not build.cuda.sources or facts.has_cpu_code:
+        return False
+    return both.needs_cuda or not (both.without.extensions or build.host.sources)
+
+
+def _namespace(meta: Metadata, facts: Survey) -> str:
+    return facts.namespaces[0] if facts.namespaces else meta.package
+
+
+def _matrix(meta: Metadata, build: BuildSection, facts: Survey, *, is_for_cuda_alone: bool) -> str:
     """The matrix of a project without kernels, with this one's names, code and torches."""
     content = (TEMPLATES / "aten" / MATRIX).read_text(encoding="utf-8")
-    names = names_of(name)
     operator = facts.operators[0] if facts.operators else "YOUR_OPERATOR"
-    project = (
-        "project:\n"
-        f"  distribution: {names.distribution}\n"
-        f"  summary: Operators for PyTorch\n"
-        "  license: BSD-3-Clause\n"
-        f"  url: https://example.org/{names.distribution}\n"
-        f"  maintainers: [{names.distribution}-developers]\n"
-        f"  package: {package}\n"
-        f"  namespace: {_namespace(facts, package)}\n"
-        f"  prefix: {package.upper()}\n"
-        f"  operator: {operator}\n"
-        "  wheel_limit: 100000000\n"
-    )
+    project = project_yaml(meta, _namespace(meta, facts), operator)
     content = re.sub(r"(?m)^project:\n(?:  .*\n)*", lambda _: project, content)
     # Another platform is added once this one works.
     content = re.sub(r"(?m)^  linux-aarch64:\n(?:    .*\n)*", "", content)
-    if facts.cuda_sources:
+    devices = [] if is_for_cuda_alone else ["cpu"]
+    if build.cuda.sources:
         content = content.replace("kernels: {}\n", _KERNELS)
-    build = "\n".join(["build:", *_build(facts), "", ""])
-    content = content.replace("# The glue that every", f"{build}# The glue that every", 1)
-    return _with_torches(content, facts)
+        devices += ["cu12", "cu13"]
+    section = "\n".join([*build.yaml(), "", ""])
+    content = content.replace("# The glue that every", f"{section}# The glue that every", 1)
+    return _with_torches(content, devices, uses_aten=facts.uses_aten)
 
 
-def _with_torches(content: str, facts: Survey) -> str:
+def _with_torches(content: str, devices: Sequence[str], *, uses_aten: bool) -> str:
     """The content with a glue for each torch; with the stable one alone if no code is ATen's."""
     before, mark, torches = content.partition("\ntorch:\n")
     minors = re.findall(r'(?m)^  "2\.\d+":\n(?:    .*\n)*', torches)
-    if not facts.uses_aten:
-        devices = ", ".join(_devices(facts, ["cu12", "cu13"]))
-        before = re.sub(r"(?m)^  devices: .*$", f"  devices: [{devices}]", before)
+    if not uses_aten:
+        stable = f"  devices: [{', '.join(devices)}]"
+        before = re.sub(r"(?m)^  devices: .*$", stable, before)
         later = [minor for minor in minors if "    aten:" not in minor]
         return before + mark + "".join(later)
     before = re.sub(r"(?m)^  devices: .*$", "  devices: []", before)
-    return before + mark + "".join(_with_glue(minor, facts) for minor in minors)
+    return before + mark + "".join(_with_glue(minor, devices) for minor in minors)
 
 
-def _with_glue(minor: str, facts: Survey) -> str:
+def _with_glue(minor: str, devices: Sequence[str]) -> str:
     cuda = re.search(r'cuda: \{version: "(\d+)', minor)
-    devices = ", ".join(_devices(facts, [f"cu{cuda[1]}"] if cuda else []))
-    return re.sub(r"    aten: .*\n", "", minor) + f"    aten: [{devices}]\n"
+    of_torch = ("cpu", f"cu{cuda[1]}" if cuda else "")
+    own = ", ".join(device for device in devices if device in of_torch)
+    return re.sub(r"    aten: .*\n", "", minor) + f"    aten: [{own}]\n"
 
 
-def _devices(facts: Survey, of_cuda: Sequence[str]) -> list[str]:
-    """The devices that the code serves, where CUDA is one of `of_cuda`."""
-    if not facts.cuda_sources:
-        return ["cpu"]
-    return [*([] if facts.is_for_cuda_alone else ["cpu"]), *of_cuda]
+def _pyproject(root: Path, meta: Metadata, report: Report) -> str:
+    path = root / PYPROJECT
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    for name in table_names(old):
+        if name.startswith(_TABLES[2:]):
+            why = "torchship packs the one package, and its version is that of _version.py"
+            report.needless(f"table {name}", PYPROJECT, why)
+        elif not name.startswith(_TABLES):
+            report.carried(f"table {name}", PYPROJECT, f"{PYPROJECT}: as it was")
+    own = "\n".join(project_toml(meta)) + "\n"
+    return "\n".join([own, *kept_tables(old, _TABLES)])
 
 
-def _build(facts: Survey) -> Iterator[str]:
-    """The lines of `build:`."""
-    read = [call for call in facts.extensions if not call.unread and call.sources]
-    is_known = bool(read) and len(read) == len(facts.extensions)
-    named = [source for call in read for source in call.sources] if is_known else []
-    host = [source for source in named if not source.endswith(".cu")] or _patterns(facts.sources)
-    device = [source for source in named if source.endswith(".cu")]
-    yield "  glue:"
-    yield f"    sources: {json.dumps(_unique(host))}"
-    if include := _unique([path for call in facts.extensions for path in call.include]):
-        yield f"    include: {json.dumps(include)}"
-    if flags := _own_flags([flag for call in facts.extensions for flag in call.flags]):
-        yield f"    flags: {json.dumps(flags)}"
-    defines = {key: value for call in facts.extensions for key, value in call.defines.items()}
-    defines = {key: value for key, value in defines.items() if "PYTHON" not in key}
-    own = {key: value for key, value in defines.items() if key not in facts.cuda_macros}
-    if own:
-        yield f"    defines: {json.dumps(own)}"
-    if facts.cuda_sources:
-        yield "    cuda:"
-        yield f"      sources: {json.dumps(_unique(device) or _patterns(facts.cuda_sources))}"
-        if facts.cuda_macros:
-            yield f"      defines: {json.dumps(dict.fromkeys(facts.cuda_macros))}"
-        if flags := _own_flags([flag for call in facts.extensions for flag in call.nvcc_flags]):
-            yield f"      flags: {json.dumps(flags)}"
-        libraries = [name for call in facts.extensions for name in call.libraries]
-        if own_libraries := [name for name in _unique(libraries) if name.startswith("cu")]:
-            yield f"      libraries: {json.dumps(own_libraries)}"
-    requires = [word for word in facts.requires if not re.match(r"torch\b(?![-_])", word)]
-    if requires:
-        yield f"  requires: {json.dumps(requires)}"
+def _file(text: str) -> File:
+    return File(text.encode(), 0o644)
 
 
-def _patterns(files: Sequence[str]) -> list[str]:
-    """One pattern for the files of each folder and suffix."""
-    paths = map(PurePosixPath, files)
-    return _unique([str(path.parent / f"*{path.suffix}") for path in paths])
-
-
-def _unique(values: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(values))
-
-
-def _own_flags(flags: Sequence[str]) -> list[str]:
-    """The flags that torchship does not give by itself, and that have no key of their own."""
-    given = re.compile(
-        r"-O\d|-g\d?|-fopenmp|-std=|-I|-D|-l(?!ineinfo)|-gencode|arch=|--?expt-relaxed"
+def _vendor(meta: Metadata) -> dict[str, File]:
+    """torchship itself, as one archive beside the shim that opens it."""
+    shim = render_frame(names_of(meta.distribution))[SHIM]
+    with TemporaryDirectory(prefix="torchship-init-") as folder:
+        archive = make_archive(Path(folder))
+        content = archive.read_bytes()
+    record = VendorRecord(
+        version=archive.name.split("-")[1],
+        archive=archive.name,
+        generated={SHIM: content_digest(shim.content)},
     )
-    return _unique([flag for flag in flags if not given.match(flag)])
+    return {
+        f"vendor/{archive.name}": File(content, 0o644),
+        SHIM: shim,
+        PATH.as_posix(): _file(record_text(record)),
+    }
 
 
-def _pyproject(facts: Survey, name: str, *, has_readme: bool) -> str:
-    requires = [word for word in facts.requires if not re.match(r"torch\b(?![-_])", word)]
-    oldest = "2.4" if facts.uses_aten else "2.10"
-    dependencies = json.dumps([f"torch>={oldest}", *requires])
-    readme = f'readme = "{README}"\n' if has_readme else ""
-    return f"""\
-[build-system]
-requires = ["torchship", "ninja"]
-build-backend = "torchship.backend"
-
-# The comments `#= ...` say how a value follows from build_matrix.yaml: change it there.
-[project]
-name = "{names_of(name).distribution}"  #= "{{distribution}}"
-version = "{facts.version or "0.1.0"}"  #= "{{version}}"
-description = "Operators for PyTorch"  #= "{{summary}}"
-{readme}requires-python = ">=3.10"
-dependencies = {dependencies}  #= {{requirements}}
-
-[tool.setuptools]
-include-package-data = false
-"""
+def _stage(root: Path, files: dict[str, File]) -> None:
+    """Adds the new files to git by force, since many repositories ignore wheels."""
+    new = [name for name in files if name != PYPROJECT]
+    command = ["git", "-C", str(root), "add", "--force", "--", *new]
+    subprocess.run(command, capture_output=True, check=False)  # without git, there is none to tell
 
 
-def _found(facts: Survey) -> Iterator[str]:
+def _found(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
     lane = "ATen's headers: a glue for each torch" if facts.uses_aten else "the stable ABI alone"
-    yield f"found: {len(facts.sources)} C++ and {len(facts.cuda_sources)} CUDA sources, with {lane}"
-    if facts.is_for_cuda_alone:
-        yield "found: code for CUDA alone; where that is wrong, add cpu to `aten:` in the matrix"
+    yield f"{len(facts.sources)} C++ and {len(facts.cuda_sources)} CUDA sources, with {lane}"
+    if is_for_cuda_alone:
+        yield "code for CUDA alone; where that is wrong, add cpu to `aten:` in the matrix"
     kind = "bound by pybind11, which become operators" if facts.has_pybind else "operators"
-    yield f"found: {', '.join(facts.operators) or 'none'} ({kind})"
+    yield f"{', '.join(facts.operators) or 'none'} ({kind})"
 
 
-def _replaced(root: Path) -> Iterator[str]:
+def _to_do(root: Path, meta: Metadata, facts: Survey) -> Iterator[str]:
+    package = meta.package
+    namespace = _namespace(meta, facts)
+    yield f"read {MATRIX} and {PYPROJECT}"
     if names := [name for name in _REPLACED if (root / name).exists()]:
-        yield f"  - remove {' and '.join(names)}, once {PYPROJECT} says what they said"
-
-
-def _left_to_do(facts: Survey, package: str) -> Iterator[str]:
-    namespace = _namespace(facts, package)
-    yield f"  - read {MATRIX}: summary, licence, url and maintainers are placeholders"
-    for call in facts.extensions:
-        yield from _unread(call)
-    if not facts.package:
-        yield f"  - make the package {package}: there is no single folder with an __init__.py"
+        yield f"git rm {' '.join(names)}: {PYPROJECT} says what they said"
     if not facts.operators:
-        yield "  - name one of your operators as `operator:` in the matrix; none was found"
-    if len(facts.namespaces) > 1:
-        yield f"  - one project has one namespace of operators; {facts.namespaces} were found"
-    if facts.with_python:
-        files = ", ".join(facts.with_python)
-        yield f"  - remove Python.h and PyInit_ from {files}, or the macro that asks for them"
-    for twice in facts.registered_twice:
-        yield f"  - {twice.first} and {twice.second} both register {twice.what}: {twice.advice}"
-    yield f"  - in {package}/__init__.py, in place of what loads the extension:"
-    yield "        from .loader import LOADER"
-    yield "        if LOADER.at_import():  # not for the doctor, which works where no binary does"
-    yield "            from .ops import ...  # whatever needs the operators"
-    yield f"    and torch.ops.{namespace}.NAME in place of names of the extension's module"
-    yield f"  - write {package}/smoke.py, which every environment runs (docs: an op of your own)"
-    yield "  - torchship init --finish: adds the files that follow; then pip install ."
-
-
-def _unread(call: ExtensionCall) -> Iterator[str]:
-    if call.unread:
-        kind = "CUDAExtension" if call.is_cuda else "CppExtension"
-        arguments = ", ".join(call.unread)
-        yield f"  - compare `build:` with setup.py: its {kind} computes {arguments}"
+        yield "name one of your operators as `operator:` in the matrix; none was found"
+    yield f"in {package}/__init__.py, in place of what loads the extension:"
+    yield "      from .loader import LOADER"
+    yield "      if LOADER.at_import():  # not for the doctor, which works where no binary does"
+    yield "          from .ops import ...  # whatever needs the operators"
+    yield f"  and torch.ops.{namespace}.NAME in place of names of the extension's module"
+    yield "torchship init --finish: adds the files that follow, with a smoke.py for you to complete"
+    yield "then scripts/build_all.sh host, and scripts/test.sh"

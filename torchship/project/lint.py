@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..builder.sources import NOT_PACKED
 from .facts import find_package
+from .record import read_record
 
 _TORCHSHIP = Path(__file__).resolve().parents[1]
 _NATIVE = {".h", ".cpp", ".cu", ".c", ".cuh", ".cc"}
@@ -14,27 +15,43 @@ _NO_SOURCES = {"build", "dist", "vendor"}
 
 
 def lint(root: Path, env: Path, *, fix: bool) -> list[str]:
-    """The names of the checks that failed; with `fix`, corrects what the linters can before."""
+    """The names of the checks that failed; with `fix`, corrects what the linters can before.
+
+    A linter runs where the project has settings for it: `torchship new` writes them, and a
+    repository that torchship did not begin may have been written by other rules.
+    """
     tools = env / "bin"
     native = sorted(map(str, _native_sources(root)))
-    if fix:
+    has_ruff = _has_settings(root, "ruff", "ruff.toml", ".ruff.toml")
+    if fix and has_ruff:
         _passes(root, [str(tools / "ruff"), "check", "--fix", "--quiet", "."])
         _passes(root, [str(tools / "ruff"), "format", "--quiet", "."])
+    if fix and _has_settings(root, "", ".clang-format"):
         _passes(root, [str(tools / "clang-format"), "-i", *native])
     return [name for name, command in _checks(root, tools, native) if not _passes(root, command)]
 
 
+def _has_settings(root: Path, tool: str, *files: str) -> bool:
+    content = (root / "pyproject.toml").read_text(encoding="utf-8")
+    is_in_pyproject = bool(tool) and f"[tool.{tool}" in content
+    return is_in_pyproject or any((root / name).is_file() for name in files)
+
+
 def _checks(root: Path, tools: Path, native: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    yield "ruff format", [str(tools / "ruff"), "format", "--check", "--quiet", "--diff", "."]
-    yield "ruff check", [str(tools / "ruff"), "check", "--quiet", "."]
-    if native:
+    if _has_settings(root, "ruff", "ruff.toml", ".ruff.toml"):
+        yield "ruff format", [str(tools / "ruff"), "format", "--check", "--quiet", "--diff", "."]
+        yield "ruff check", [str(tools / "ruff"), "check", "--quiet", "."]
+    if native and _has_settings(root, "", ".clang-format"):
         yield "clang-format", [str(tools / "clang-format"), "--dry-run", "-Werror", *native]
-    yield "mypy", _mypy(root, tools)
-    if workflows := sorted(map(str, root.glob(".github/workflows/*.yml"))):
+    if _has_settings(root, "mypy", "mypy.ini", ".mypy.ini"):
+        yield "mypy", _mypy(root, tools)
+    # The author's own workflows are the author's matter.
+    generated = [name for name in read_record(root).generated if name.endswith(".yml")]
+    if workflows := [str(root / n) for n in generated if "workflows" in n and (root / n).is_file()]:
         schema = ["--quiet", "--builtin-schema", "vendor.github-workflows"]
         yield "workflows: schema", [str(tools / "check-jsonschema"), *schema, *workflows]
         options = ["--offline", "--quiet", "--no-progress"]
-        yield "workflows: zizmor", [str(tools / "zizmor"), *options, ".github"]
+        yield "workflows: zizmor", [str(tools / "zizmor"), *options, *workflows]
     for script in sorted(root.glob("scripts/*.sh")):
         yield f"bash -n {script.name}", ["bash", "-n", str(script)]
 

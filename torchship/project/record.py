@@ -58,9 +58,12 @@ def read_record(root: Path) -> VendorRecord:
     return record
 
 
+def record_text(record: VendorRecord) -> str:
+    return json.dumps(asdict(record), indent=1, sort_keys=True) + "\n"
+
+
 def write_record(root: Path, record: VendorRecord) -> None:
-    content = json.dumps(asdict(record), indent=1, sort_keys=True) + "\n"
-    replace_file(root / PATH, content.encode())
+    replace_file(root / PATH, record_text(record).encode())
 
 
 def note_generated(root: Path, names: Iterable[str]) -> bool:

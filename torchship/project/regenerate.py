@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..builder.options import FILE_NAME
 from .errors import ProjectError
 from .facts import read_names
 from .record import replace_file
@@ -20,24 +21,31 @@ def regenerate(root: Path, frame: Mapping[str, File]) -> dict[str, File]:
     `frame` holds those that come from templates; they too have values of the matrix.
     """
     package = read_names(root).package
-    paths = generated_paths(package)
     with TemporaryDirectory(prefix="torchship-generate-") as folder:
         stage = Path(folder, "project")
         for name in (_MATRIX, "pyproject.toml", "README.md", f"{package}/_version.py"):
             (stage / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(root / name, stage / name)
-        for name in paths:
-            if name in frame:
-                replace_file(stage / name, frame[name].content, mode=frame[name].mode)
-        for name, content in _expected(stage).items():
-            mode = frame[name].mode if name in frame else 0o644
-            replace_file(stage / name, content.encode(), mode=mode)
-        return {
-            name: File(
-                (stage / name).read_bytes(), 0o755 if os.access(stage / name, os.X_OK) else 0o644
-            )
-            for name in paths
-        }
+            if (root / name).exists():  # a README may have another suffix
+                shutil.copyfile(root / name, stage / name)
+        return stage_generated(stage, frame, package)
+
+
+def stage_generated(stage: Path, frame: Mapping[str, File], package: str) -> dict[str, File]:
+    """Writes the generated files into `stage`, which holds what they follow from; returns them."""
+    paths = [*generated_paths(package), f"{package}/{FILE_NAME}"]
+    for name in paths:
+        if name in frame:
+            replace_file(stage / name, frame[name].content, mode=frame[name].mode)
+    for name, content in _expected(stage).items():
+        mode = frame[name].mode if name in frame else 0o644
+        replace_file(stage / name, content.encode(), mode=mode)
+    return {
+        name: File(
+            (stage / name).read_bytes(), 0o755 if os.access(stage / name, os.X_OK) else 0o644
+        )
+        for name in paths
+        if (stage / name).exists()
+    }
 
 
 def _expected(stage: Path) -> dict[str, str]:
@@ -53,6 +61,7 @@ def _expected(stage: Path) -> dict[str, str]:
         ) from error
     try:
         settings = make_settings(load(stage / _MATRIX), stage)
-        return {str(path): text for path, text in generated.expected(settings).items()}
+        files = {str(path): text for path, text in generated.expected(settings).items()}
+        return {**files, **generated.right_workflows(settings.matrix)}
     except ReleaseError as error:
         raise ProjectError(f"the generated files cannot be made: {error}") from error

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from .workflows import Shape, shape_workflow
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 FRAME = "project"  # the folder of what all templates share
@@ -67,7 +69,7 @@ class Names:
 
 @dataclass(frozen=True)
 class File:
-    content: bytes
+    content: bytes = field(repr=False)
     mode: int
 
 
@@ -87,15 +89,15 @@ def generated_paths(package: str) -> list[str]:
 
 def render(template: str, names: Names) -> dict[str, File]:
     """All files of a new project but the vendored torchship, by path in the project."""
-    return _render([TEMPLATES / FRAME, TEMPLATES / template], names)
+    return _render([TEMPLATES / FRAME, TEMPLATES / template], names, Shape())
 
 
-def render_frame(names: Names) -> dict[str, File]:
-    """Those that do not depend on the template."""
-    return _render([TEMPLATES / FRAME], names)
+def render_frame(names: Names, shape: Shape | None = None) -> dict[str, File]:
+    """Those that do not depend on the template; the workflows for a matrix of this shape."""
+    return _render([TEMPLATES / FRAME], names, shape or Shape())
 
 
-def _render(folders: Iterable[Path], names: Names) -> dict[str, File]:
+def _render(folders: Iterable[Path], names: Names, shape: Shape) -> dict[str, File]:
     files = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):
@@ -106,6 +108,8 @@ def _render(folders: Iterable[Path], names: Names) -> dict[str, File]:
             if path.is_file() and not is_cached:
                 name = str(path.relative_to(folder)).replace("own_op", names.package)
                 content = names.fill(path.read_text(encoding="utf-8"))
+                if "workflows" in path.parts:
+                    content = shape_workflow(content, shape)
                 mode = 0o755 if content.startswith("#!") else 0o644
                 files[re.sub(r"(^|/)dot-", r"\1.", name)] = File(content.encode(), mode)
     return files

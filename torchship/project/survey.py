@@ -1,16 +1,12 @@
-"""What a repository with an extension holds: its sources, its operators, and what setup.py says.
+"""What the C++ and CUDA sources of a repository hold: operators, macros, and what they include."""
 
-Nothing of the repository is run: setup.py is read as text.
-"""
-
-import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ..builder.registered_twice import Twice, registered_twice
-from ..builder.sources import CUDA_SUFFIXES, HOST_SUFFIXES
+from ..builder.sources import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
 
 #: Folders at any depth whose sources are not the extension's own.
 _FOREIGN = {
@@ -46,97 +42,96 @@ _CPU = re.compile(
     r"#\s*if(?:n?def\b|\s+!?\s*defined\b).*?\b(?:WITH|USE|HAVE|ENABLE)_CUDA\b"
     r"|TORCH_LIBRARY_IMPL\s*\(\s*\w+\s*,\s*CPU\b|\bis_cpu\s*\(|\bat::parallel_for\b"
 )
-_VERSION = re.compile(r"(?m)^__version__\s*=\s*[\"']([^\"']+)[\"']")
-
-
-class _UnresolvedError(Exception):
-    """An expression of setup.py whose value shows only when it runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExtensionCall:
-    """A call of CppExtension or CUDAExtension in setup.py."""
-
-    is_cuda: bool
-    is_choice: bool = False  #: between both, as setup.py runs
-    sources: tuple[str, ...] = ()  #: may be patterns
-    include: tuple[str, ...] = ()
-    defines: Mapping[str, str | None]
-    flags: tuple[str, ...] = ()
-    nvcc_flags: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()  #: the arguments whose value shows only when setup.py runs
+_IF_MACRO = re.compile(r"\s*#\s*(?:if(n?)def\s+(\w+)|if\s+(!?)\s*defined\s*\(?\s*(\w+)\s*\)?\s*$)")
+_ELSEWHERE = re.compile("PYTHON|_WIN32")
+_CUDA_HEADER = re.compile(r"#\s*include\s*[<\"](cuda|cublas|cusparse|curand|ATen/cuda/|c10/cuda/)")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The facts about a repository."""
+    """The facts about the sources."""
 
-    distribution: str | None
-    version: str | None
-    package: str | None  #: the one Python package at the top
-    requires: tuple[str, ...]
-    extensions: tuple[ExtensionCall, ...]
     sources: tuple[str, ...]  #: the host compiler's, relative to the repository
     cuda_sources: tuple[str, ...]
     namespaces: tuple[str, ...]
     operators: tuple[str, ...]
     cuda_macros: tuple[str, ...]  #: that are defined where the extension is built for CUDA
-    is_for_cuda_alone: bool
+    has_cpu_code: bool  #: whether a source says that it has code for the CPU besides
     has_pybind: bool
     uses_aten: bool
     with_python: tuple[str, ...]  #: the sources that name Python's C API
+    with_cuda_headers: tuple[str, ...]  #: the host's, that include CUDA's under no condition
     registered_twice: tuple[Twice, ...]
 
 
-def survey(root: Path) -> Survey:
-    """Reads the sources and setup.py of the repository in `root`."""
-    setup = _Setup(root / "setup.py")
-    sources = [path for path in _files(root) if path.suffix in (*HOST_SUFFIXES, *CUDA_SUFFIXES)]
-    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in sources}
-    content = "\n".join(texts.values())
-    old = _OLD_OPERATOR.findall(content)
-    has_pybind = "PYBIND11_MODULE" in content
-    package = _package(root)
-    extensions = tuple(setup.extensions())
+def find_sources(root: Path) -> list[str]:
+    """The C++ and CUDA sources of the repository, outside folders of tests and of others' code."""
+    suffixes = (*HOST_SUFFIXES, *CUDA_SUFFIXES)
+    return [str(path.relative_to(root)) for path in _files(root) if path.suffix in suffixes]
+
+
+def survey(root: Path, sources: Sequence[str], macros: Collection[str] = ()) -> Survey:
+    """Reads these sources of the repository, and its headers for macros.
+
+    An operator under a condition for a macro that is not among `macros` is not compiled.
+    """
+    texts = {
+        name: (root / name).read_text(encoding="utf-8", errors="replace")
+        for name in sources
+        if (root / name).is_file() and (root / name).stat().st_size < _MAX_SOURCE
+    }
+    headers = [path for path in _files(root) if path.suffix in HEADER_SUFFIXES]
+    more = [path.read_text(encoding="utf-8", errors="replace") for path in headers]
+    content = "\n".join([*texts.values(), *more])
+    defined = {*macros, *_CUDA_MACRO.findall(content)}
+    operators = "\n".join(_compiled(_COMMENT.sub("", text), defined) for text in texts.values())
+    old = _OLD_OPERATOR.findall(operators)
+    has_pybind = "PYBIND11_MODULE" in operators
+    host = {name: text for name, text in texts.items() if not name.endswith(CUDA_SUFFIXES)}
     return Survey(
-        distribution=setup.text("name"),
-        version=setup.text("version") or _version(root, package),
-        package=package,
-        requires=tuple(setup.words("install_requires")),
-        extensions=extensions,
-        sources=tuple(_names(root, sources, HOST_SUFFIXES)),
-        cuda_sources=tuple(_names(root, sources, CUDA_SUFFIXES)),
-        namespaces=_unique([*_LIBRARY.findall(content), *(namespace for namespace, _ in old)]),
-        operators=_unique([*_DEFINED.findall(content), *(name for _, name in old)]),
+        sources=tuple(host),
+        cuda_sources=tuple(name for name in texts if name not in host),
+        namespaces=_unique([*_LIBRARY.findall(operators), *(namespace for namespace, _ in old)]),
+        operators=_unique([*_DEFINED.findall(operators), *(name for _, name in old)]),
         cuda_macros=_unique(_CUDA_MACRO.findall(content)),
-        is_for_cuda_alone=_needs_cuda(extensions) and not _CPU.search(content),
+        has_cpu_code=bool(_CPU.search(content)),
         has_pybind=has_pybind,
         uses_aten=has_pybind or bool(_ATEN.search(content)),
-        with_python=tuple(
-            str(path.relative_to(root)) for path, text in texts.items() if _names_python(text)
+        with_python=tuple(n for n, text in texts.items() if _includes(text, _PYTHON, _ELSEWHERE)),
+        with_cuda_headers=tuple(
+            name for name, text in host.items() if _includes(text, _CUDA_HEADER, re.compile("."))
         ),
-        registered_twice=tuple(
-            registered_twice({str(path.relative_to(root)): text for path, text in texts.items()})
-        ),
+        registered_twice=tuple(registered_twice(texts)),
     )
 
 
-def _needs_cuda(extensions: Sequence[ExtensionCall]) -> bool:
-    """Whether setup.py builds every extension with CUDA, and none without."""
-    return bool(extensions) and all(call.is_cuda and not call.is_choice for call in extensions)
+def _compiled(text: str, macros: Collection[str]) -> str:
+    """The lines that no condition for one macro leaves out; all other conditions are kept."""
+    holds: list[bool] = []
+    kept = []
+    for line in text.splitlines():
+        if opened := _IF_MACRO.match(line):
+            is_defined = (opened[2] or opened[4]) in macros
+            is_not = opened[1] == "n" or opened[3] == "!"
+            # What an #ifndef asks is a guard of its own, or a default.
+            holds.append(is_not or is_defined)
+        elif re.match(r"\s*#\s*if", line):
+            holds.append(True)
+        elif re.match(r"\s*#\s*(else|elif)\b", line) and holds:
+            holds[-1] = True
+        elif re.match(r"\s*#\s*endif\b", line):
+            del holds[-1:]
+        elif all(holds):
+            kept.append(line)
+    return "\n".join(kept)
 
 
-def _version(root: Path, package: str | None) -> str | None:
-    """The version that the package's __init__.py says."""
-    path = root / (package or "") / "__init__.py"
-    content = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    version = _VERSION.search(content)
-    return version[1] if version else None
+def _includes(text: str, what: re.Pattern[str], allowed: re.Pattern[str]) -> bool:
+    """Whether a line has `what` where no condition with `allowed` holds.
 
-
-def _names_python(text: str) -> bool:
-    """Whether a source names Python's C API where no condition for Python or Windows holds."""
+    A header's own guard is no condition.
+    """
     conditions: list[str] = []
     for line in text.splitlines():
         directive = re.match(r"\s*#\s*(if|ifdef|ifndef|endif)\b(.*)", line)
@@ -144,7 +139,7 @@ def _names_python(text: str) -> bool:
             del conditions[-1:]
         elif directive:
             conditions.append(directive[2])
-        elif _PYTHON.search(line) and not any(re.search("PYTHON|_WIN32", c) for c in conditions):
+        elif what.search(line) and not any(allowed.search(each) for each in conditions):
             return True
     return False
 
@@ -157,209 +152,5 @@ def _files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _names(root: Path, files: Sequence[Path], suffixes: Sequence[str]) -> list[str]:
-    return [str(path.relative_to(root)) for path in files if path.suffix in suffixes]
-
-
 def _unique(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
-
-
-def _package(root: Path) -> str | None:
-    folders = [path.parent.name for path in sorted(root.glob("*/__init__.py"))]
-    own = [name for name in folders if name.lower() not in _FOREIGN and name.isidentifier()]
-    return own[0] if len(own) == 1 else None
-
-
-class _Setup:
-    """A setup.py whose expressions are evaluated as far as that needs no execution."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self._tree = ast.parse(path.read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, ValueError):
-            self._tree = ast.Module(body=[], type_ignores=[])
-        self._values: dict[str, object] = {"__file__": "setup.py"}
-        self._classes: dict[str, bool] = {"CppExtension": False, "CUDAExtension": True}
-        self._choices: set[str] = set()
-        changed = set()
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1:
-                self._assign(node.targets[0], node.value)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                changed.add(node.target.id)
-        for name in changed:
-            self._values.pop(name, None)
-
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if not isinstance(target, ast.Name):
-            return
-        named = {name.id for name in ast.walk(value) if isinstance(name, ast.Name)}
-        is_class = isinstance(value, (ast.Name, ast.IfExp))
-        if is_class and named & {"CppExtension", "CUDAExtension"}:
-            self._classes[target.id] = "CUDAExtension" in named
-            if "CppExtension" in named:
-                self._choices.add(target.id)
-            return
-        try:
-            self._values[target.id] = self._value(value)
-        except _UnresolvedError:
-            self._values.pop(target.id, None)
-
-    def text(self, keyword: str) -> str | None:
-        value = self._argument_of_setup(keyword)
-        return value if isinstance(value, str) else None
-
-    def words(self, keyword: str) -> list[str]:
-        value = self._argument_of_setup(keyword)
-        return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
-
-    def _argument_of_setup(self, keyword: str) -> object:
-        for call in self._calls("setup"):
-            for argument in call.keywords:
-                if argument.arg == keyword:
-                    try:
-                        return self._value(argument.value)
-                    except _UnresolvedError:
-                        return None
-        return None
-
-    def _calls(self, *names: str) -> Iterator[ast.Call]:
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.Call) and _last_name(node.func) in names:
-                yield node
-
-    def extensions(self) -> Iterator[ExtensionCall]:
-        for call in self._calls(*self._classes):
-            given: dict[str, object] = {}
-            unread: list[str] = []
-            pairs = [(word.arg or "**", word.value) for word in call.keywords]
-            pairs += zip(("name", "sources"), call.args, strict=False)
-            for name, node in pairs:
-                try:
-                    given[name] = self._value(node)
-                except _UnresolvedError:
-                    unread.append(name)
-            host = _Flags(_flags(given.get("extra_compile_args"), "cxx"))
-            nvcc = _Flags(_flags(given.get("extra_compile_args"), "nvcc"))
-            folders = [*_strings(given.get("include_dirs")), *host.folders, *nvcc.folders]
-            name = _last_name(call.func)
-            yield ExtensionCall(
-                is_cuda=self._classes[name],
-                is_choice=name in self._choices,
-                sources=tuple(map(_inside, _strings(given.get("sources")))),
-                include=tuple(map(_inside, folders)),
-                defines=_macros(given.get("define_macros")) | host.defines | nvcc.defines,
-                flags=tuple(host.others),
-                nvcc_flags=tuple(nvcc.others),
-                libraries=tuple(_strings(given.get("libraries"))),
-                unread=tuple(name for name in unread if name != "name"),
-            )
-
-    def _value(self, node: ast.expr) -> object:
-        """The value of an expression; raises _UnresolvedError if only a run would show it."""
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name) and node.id in self._values:
-            return self._values[node.id]
-        if isinstance(node, (ast.List, ast.Tuple)):
-            return [self._value(element) for element in node.elts]
-        if isinstance(node, ast.Dict) and all(node.keys):
-            keys = [self._value(key) for key in node.keys if key is not None]
-            return dict(zip(keys, map(self._value, node.values), strict=True))
-        if isinstance(node, ast.JoinedStr):
-            return "".join(str(self._value(_formatted(part))) for part in node.values)
-        if isinstance(node, ast.BinOp):
-            return self._joined(node)
-        if isinstance(node, ast.Call):
-            return self._called(node)
-        raise _UnresolvedError
-
-    def _joined(self, node: ast.BinOp) -> object:
-        left = self._value(node.left)
-        right = self._value(node.right)
-        if isinstance(node.op, ast.Add):
-            if isinstance(left, list) and isinstance(right, list):
-                return left + right
-            if isinstance(left, str) and isinstance(right, str):
-                return left + right
-        if isinstance(node.op, ast.Div) and isinstance(left, str) and isinstance(right, str):
-            return _path(left, right)
-        raise _UnresolvedError
-
-    def _called(self, node: ast.Call) -> object:
-        name = _last_name(node.func)
-        values = [self._value(argument) for argument in node.args]
-        texts = [value for value in values if isinstance(value, str)]
-        if len(texts) != len(values):
-            if name == "list" and len(values) == 1:
-                return values[0]
-            raise _UnresolvedError
-        if name == "join" and texts:
-            return _path(*texts)
-        if name in ("abspath", "realpath", "str", "Path") and len(texts) == 1:
-            return texts[0]
-        if name == "dirname" and texts == ["setup.py"]:
-            return "."
-        if name == "glob" and len(texts) == 1:
-            return [texts[0]]
-        raise _UnresolvedError
-
-
-def _formatted(part: ast.expr) -> ast.expr:
-    return part.value if isinstance(part, ast.FormattedValue) else part
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _path(*parts: str) -> str:
-    return str(PurePosixPath(*parts))
-
-
-def _inside(path: str) -> str:
-    return str(PurePosixPath(path))
-
-
-def _strings(value: object) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
-
-
-def _macros(value: object) -> dict[str, str | None]:
-    pairs = value if isinstance(value, list) else []
-    return {
-        str(pair[0]): None if pair[1] is None else str(pair[1])
-        for pair in pairs
-        if isinstance(pair, list) and len(pair) == 2
-    }
-
-
-def _flags(value: object, compiler: str) -> list[str]:
-    """The flags for one compiler; those in a plain list are for the host's."""
-    if isinstance(value, dict):
-        return _strings(value.get(compiler))
-    return _strings(value) if compiler == "cxx" else []
-
-
-class _Flags:
-    """A compiler's flags, without those that name folders of headers and macros."""
-
-    def __init__(self, flags: Sequence[str]) -> None:
-        self.folders: list[str] = []
-        self.defines: dict[str, str | None] = {}
-        self.others: list[str] = []
-        remaining = iter(flags)
-        for flag in remaining:
-            if flag[:2] not in ("-I", "-D"):
-                self.others.append(flag)
-                continue
-            # The value is in the flag itself or follows it.
-            value = flag[2:].strip() or next(remaining, "")
-            if flag[:2] == "-I":
-                self.folders.append(value)
-            else:
-                name, is_valued, content = value.partition("=")
-                self.defines[name] = content if is_valued else None

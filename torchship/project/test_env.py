@@ -11,6 +11,20 @@ from pathlib import Path
 
 from .errors import ProjectError
 
+#: Prints the requirements of a distribution and its extra of the tests, but for torch.
+_REQUIREMENTS = """\
+import sys
+from importlib.metadata import requires
+from pip._vendor.packaging.requirements import Requirement
+
+for word in requires(sys.argv[1]) or []:
+    one = Requirement(word)
+    extras = ("", "test", "tests", "testing")
+    holds = one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras)
+    if holds and one.name != "torch":
+        one.marker = None
+        print(one)
+"""
 _LOCK = Path(__file__).with_name("requirements.txt")
 # uv does not read pip's variables.
 _UV_NAMES = {
@@ -41,13 +55,28 @@ def make_environment(root: Path, torch: str, *, is_default: bool) -> Path:
     # All files must have locked hashes, except for torch and its dependencies.
     run([python, "-m", "pip", "install", "-q", "--require-hashes", "-r", str(uv_lock)])
     install = [str(folder / "bin" / "uv"), "pip", "install", "--quiet", "--python", python]
-    variables = {new: os.environ[old] for old, new in _UV_NAMES.items() if old in os.environ}
-    if "UV_FIND_LINKS" in variables:
-        variables["UV_FIND_LINKS"] = variables["UV_FIND_LINKS"].replace(" ", ",")
+    variables = _uv_variables()
     run([*install, "--require-hashes", "-r", str(_LOCK)], variables=variables)
     run([*install, f"torch=={torch}"], variables=variables)
     complete.write_text(stamp.hexdigest(), encoding="utf-8")
     return folder
+
+
+def install_requirements(env: Path, distribution: str) -> None:
+    """Installs what the package requires besides torch, and what its extra of the tests does."""
+    python = str(env / "bin" / "python")
+    command = [python, "-c", _REQUIREMENTS, distribution]
+    listed = subprocess.run(command, cwd=env, capture_output=True, text=True, check=True)
+    if words := listed.stdout.split("\n")[:-1]:
+        install = [str(env / "bin" / "uv"), "pip", "install", "--quiet", "--python", python]
+        run([*install, *words], variables=_uv_variables())
+
+
+def _uv_variables() -> dict[str, str]:
+    variables = {new: os.environ[old] for old, new in _UV_NAMES.items() if old in os.environ}
+    if "UV_FIND_LINKS" in variables:
+        variables["UV_FIND_LINKS"] = variables["UV_FIND_LINKS"].replace(" ", ",")
+    return variables
 
 
 def _lines_of_uv() -> str:

@@ -122,7 +122,13 @@ def _groups(request: PlatformRequest, default: str, root: Path) -> dict[str, lis
 def run_for_platform(request: PlatformRequest, selectors: Sequence[str], settings: Settings) -> int:
     """Does what is asked for one platform; returns the exit code."""
     if isinstance(request, Upload):
-        return upload(request.target, settings, console, dry_run=request.dry_run)
+        return upload(
+            request.target,
+            settings,
+            console,
+            dry_run=request.dry_run,
+            allow_partial=request.allow_partial,
+        )
     if isinstance(request, Recipe):
         channel = base_channel(request.channel, console, settings)
         build_recipe(request.variant, channel, console, settings)

@@ -62,6 +62,7 @@ class Upload(NamedTuple):
     target: str
     dry_run: bool = False
     selectors: tuple[str, ...] = ()
+    allow_partial: bool = False  #: whether an index of one's own takes a partial wheel
 
 
 class Recipe(NamedTuple):
@@ -123,6 +124,7 @@ def _read_release(parsed: argparse.Namespace) -> Request:
         raise ReleaseError(f"{name} belongs to --list; add it, or leave out {name}")
     used = {
         "--dry-run": parsed.dry_run,
+        "--allow-partial": parsed.allow_partial,
         "--shard": parsed.shard is not None,
         "--verify": parsed.verify != "one",
         "SELECTOR": bool(parsed.selectors),
@@ -137,7 +139,7 @@ def _read_release(parsed: argparse.Namespace) -> Request:
 # The options of a build that the other commands take, too.
 _HONOURED = {
     "--merge": (),
-    "--upload": ("--dry-run", "SELECTOR"),
+    "--upload": ("--dry-run", "--allow-partial", "SELECTOR"),
     "--recipe": ("SELECTOR",),
     "--yank": (),
     "--write-generated": (),
@@ -171,7 +173,12 @@ def _read_merge(parsed: argparse.Namespace) -> Merge:
 
 
 def _read_upload(parsed: argparse.Namespace) -> Upload:
-    return Upload(_text("--upload", parsed.upload), parsed.dry_run, _read_selectors(parsed))
+    return Upload(
+        _text("--upload", parsed.upload),
+        parsed.dry_run,
+        _read_selectors(parsed),
+        parsed.allow_partial,
+    )
 
 
 def _read_recipe(parsed: argparse.Namespace) -> Recipe:
@@ -281,6 +288,11 @@ def _add_listing(parser: argparse.ArgumentParser, *, when: str = "") -> None:
     )
 
 
+def _add_allow_partial(parser: argparse.ArgumentParser) -> None:
+    text = "with --upload: let the index of TWINE_REPOSITORY_URL take a partial wheel"
+    parser.add_argument("--allow-partial", action="store_true", help=text)
+
+
 def _add_dry_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and stop")
 
@@ -295,6 +307,7 @@ def _add_channel(parser: argparse.ArgumentParser) -> None:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_dry_run(parser)
+    _add_allow_partial(parser)
     _add_channel(parser)
     parser.add_argument(
         "--jobs", type=int, default=0, metavar="N", help="compilers at a time (0: one per core)"
@@ -347,6 +360,7 @@ def add_upload(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     parser.add_argument("upload", metavar="TARGET", help=_TARGETS)
     _add_dry_run(parser)
+    _add_allow_partial(parser)
     parser.set_defaults(request=_read_upload)
 
 

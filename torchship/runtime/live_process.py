@@ -92,4 +92,5 @@ def live_run_text(result: LiveResult) -> str:
         else:
             row = ("NO", str(device["error"]))
         rows.append((device["device"], *row))
-    return table(("live run", "", "forward and backward"), rows)
+    computed = "forward and backward" if result.get("gradients", True) else "forward alone"
+    return table(("live run", "", computed), rows)

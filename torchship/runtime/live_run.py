@@ -49,12 +49,16 @@ class DeviceResult(TypedDict):
     differences: dict[str, float]  #: the largest relative difference for each dtype
 
 
-class LiveResult(TypedDict):
-    """The result of a live run; docs/fails/compat.md ("smoke") describes the fields."""
-
+class _LiveFacts(TypedDict):
     variant: str | None
     error: str | None
     devices: list[DeviceResult]  #: empty if the operators serve no device of this machine
+
+
+class LiveResult(_LiveFacts, total=False):
+    """The result of a live run; docs/fails/compat.md ("smoke") describes the fields."""
+
+    gradients: bool  #: whether gradients were compared; absent: they were
 
 
 def tolerance(dtype: str) -> float:
@@ -88,7 +92,10 @@ def live_run(
     results = [
         _check_device(device, loader, parts, dtypes, gradients=gradients) for device in devices
     ]
-    return {"variant": loaded.variant, "error": None, "devices": results}
+    compared: LiveResult = {"variant": loaded.variant, "error": None, "devices": results}
+    if not gradients:
+        compared["gradients"] = False
+    return compared
 
 
 def served_devices(project: Project) -> list[str]:
@@ -135,6 +142,12 @@ def _check_device(
         error = f"{failure.finding.why}; to fix: {failure.finding.fix}"
     except Exception as failure:  # the report must name every failure
         error = f"{type(failure).__name__}: {failure}"
+        package = loader.project.package
+        if isinstance(failure, ImportError) and failure.name == package:
+            error += (
+                f"; the checker imports {package} without its operators, so {package}/smoke.py "
+                "must import from the module that defines the name, as `from .functions import ...`"
+            )
     return {"device": device, "ok": error is None, "error": error, "differences": differences}
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from new_projects import make
 from processes import clean_environment
 
 from torchship.judge import find_torch
+from torchship.project.facts import default_torch
 from torchship.setuptools_build import SetupError, read_project
 
 CALL = """
@@ -69,9 +73,54 @@ def test_a_pinned_torch_is_required_for_the_build(tree: Path, kind: str) -> None
 
 
 @pytest.mark.parametrize("settings", ["None", "{}"])
-def test_without_a_pin_no_torch_is_required(tree: Path, settings: str) -> None:
-    """A torch that nobody chose would be the newest: the wheel would not serve the user's."""
+def test_the_torch_that_can_be_imported_is_built_for(tree: Path, settings: str) -> None:
     assert required(tree, settings) == "[]"
+
+
+def test_an_isolated_build_is_for_the_torch_of_the_environment(
+    tree: Path, python_without_torch: Path
+) -> None:
+    """pip hides it from the build, whose Python is the environment's all the same."""
+    (site,) = python_without_torch.parents[1].glob("lib/python*/site-packages")
+    info = site / "torch-2.11.0+cpu.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.11.0+cpu\n")
+    code = "print(backend.get_requires_for_build_wheel())"
+    try:
+        process = call(tree, code, python_without_torch)
+    finally:
+        shutil.rmtree(info)
+    assert process.stdout.splitlines()[-1] == "['torch==2.11.0']"
+
+
+def test_an_isolated_build_beside_no_torch_is_for_the_default_of_the_matrix(
+    tree: Path, python_without_torch: Path
+) -> None:
+    process = call(tree, "print(backend.get_requires_for_build_wheel())", python_without_torch)
+    assert process.stdout.splitlines()[-1] == f"['torch=={default_torch(tree)}']"
+
+
+@pytest.mark.parametrize(("kind", "torch"), [("wheel", "torch>=2.10"), ("sdist", "torch>=2.4")])
+def test_a_wheel_requires_what_its_binaries_serve_and_a_source_distribution_any(
+    tree: Path, tmp_path: Path, kind: str, torch: str
+) -> None:
+    code = {
+        "wheel": f"backend.prepare_metadata_for_build_wheel({str(tmp_path)!r})",
+        "sdist": f"backend.build_sdist({str(tmp_path)!r})",
+    }
+    process = call(tree, code[kind])
+    assert process.returncode == 0, process.stdout
+    if kind == "wheel":
+        (path,) = tmp_path.glob("*.dist-info/METADATA")
+        content = path.read_text()
+    else:
+        (path,) = tmp_path.glob("*.tar.gz")
+        with tarfile.open(path) as archive:
+            member = archive.extractfile("some_op-0.1.0/PKG-INFO")
+            assert member is not None
+            content = member.read().decode()
+    assert re.findall(r"(?m)^Requires-Dist: (torch.*)$", content) == [torch]
+    assert "\nVersion: 0.1.0\n" in content
 
 
 def test_binaries_that_are_packed_need_no_torch(tree: Path, tmp_path: Path) -> None:

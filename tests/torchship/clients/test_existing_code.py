@@ -210,18 +210,30 @@ def test_an_op_of_the_stable_lane_is_in_the_same_glue(root: Path) -> None:
     )
 
 
-def test_arguments_of_pybind11_are_refused_with_the_way_round(root: Path, tmp_path: Path) -> None:
+def test_pybind11_s_arguments_give_names_and_defaults(root: Path) -> None:
+    run(
+        root,
+        "assert 'float number=1.5' in str(ops.fill.default._schema)\n"
+        "x = torch.zeros(3)\n"
+        "ops.fill(values=x)\n"
+        "assert torch.equal(x, torch.full((3,), 1.5))\n"
+        "half, divisor = ops.halves(x)\n"
+        "assert divisor is None and torch.equal(half, x / 2)\n",
+    )
+
+
+def test_policies_of_pybind11_are_refused_with_the_way_round(root: Path, tmp_path: Path) -> None:
     request = request_in(root)
     step = next(step for step in plan(request) if step.name.startswith("compile scale.cpp"))
     source = tmp_path / "bound.cpp"
     source.write_text(
         "#include <torch/extension.h>\n"
-        "namespace py { struct arg { arg(const char*) {} }; }\n"
+        "struct keep_alive {};\n"
         "at::Tensor same(at::Tensor x) { return x; }\n"
-        'PYBIND11_MODULE(name, m) { m.def("same", &same, "help", py::arg("x")); }\n'
+        'PYBIND11_MODULE(name, m) { m.def("same", &same, "help", keep_alive()); }\n'
     )
     where = step.command.index("-MMD")
     command = [*step.command[:where], "-fsyntax-only", str(source)]
     process = subprocess.run(command, capture_output=True, text=True)
     assert process.returncode != 0
-    assert "an operator takes no py::arg and no policies of" in process.stderr
+    assert "takes py::arg and texts, and no policies of" in process.stderr

@@ -16,7 +16,8 @@ from torchship.doctor.looking.processes import Python
 from torchship.doctor.looking.seen import Looked
 from torchship.doctor.report import Report
 from torchship.doctor.rows import Row
-from torchship.judge import interpreter, probe_runtime
+from torchship.judge import probe_runtime
+from torchship.judge.target import judge_for
 
 #: A module that Python makes out of C, with a name to be filled in.
 MODULE = """
@@ -113,12 +114,12 @@ def diagnose(env: LookedEnvironment, *names: str, seconds: float = 20.0) -> Repo
     """The report of the doctor on packages, looked at from the environment's empty folder."""
     before = Path.cwd()
     os.chdir(env.folder)
-    interpreter.judge_for(pythons.ask(str(env.python)))
+    judge_for(pythons.ask(str(env.python)))
     try:
         request = Request(names=names, seconds=seconds)
         return examine(request, probe_runtime(gpu=False))
     finally:
-        interpreter.judge_for(None)
+        judge_for(None)
         os.chdir(before)
 
 

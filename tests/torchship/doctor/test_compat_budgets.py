@@ -47,8 +47,9 @@ from small_client import PROJECT
 from torchship.doctor import command, judge_file
 from torchship.doctor.command import main as doctor
 from torchship.doctor.environment import owner
-from torchship.judge import Runtime, find_torch, interpreter, probe_runtime
+from torchship.judge import Runtime, find_torch, probe_runtime, target
 from torchship.judge.records import UNKNOWN
+from torchship.judge.target import judge_for
 from torchship.judge.text import read_json, read_regular
 from torchship.judge.torch_probe import TorchNotFoundError
 
@@ -63,8 +64,7 @@ def runtime(tmp_path: Path) -> Runtime:
 @pytest.fixture(autouse=True)
 def forget_what_was_read() -> Iterator[None]:
     yield
-    owner._index.cache_clear()
-    owner._read.cache_clear()
+    judge_for(None)
 
 
 def seconds_to_judge(path: Path, runtime: Runtime) -> Callable[[], float]:
@@ -293,12 +293,11 @@ def test_6_a_shared_site_folder_of_this_python_counts(
         (folder / "conda-meta" / "theirs.json").write_text(json.dumps(package))
         monkeypatch.setattr(sys, "prefix", str(folder))
     else:
-        monkeypatch.setattr(interpreter.site, "getsitepackages", lambda: [str(folder)])
+        monkeypatch.setattr(target.site, "getsitepackages", lambda: [str(folder)])
     folder.chmod(mode)
     set_group(monkeypatch, "lab", ["alice", "bob"])
     assert judge_file(path, runtime).accepted
-    owner._index.cache_clear()
-    owner._read.cache_clear()
+    judge_for(None)
     folder.chmod(mode | 0o002)
     assert not judge_file(path, runtime).accepted
 
@@ -321,7 +320,7 @@ def test_6_metadata_in_a_parent_that_is_no_site_folder_does_not(
 def test_6_metadata_in_a_folder_of_another_user_does_not(tmp_path: Path, runtime: Runtime) -> None:
     path = voucher(tmp_path / "site-packages", runtime)
     assert owner.find_owner(path) is not None
-    owner._index.cache_clear()
+    judge_for(None)
     os.chown(tmp_path / "site-packages", 12345, 12345)
     assert owner.find_owner(path) is None
 

@@ -21,7 +21,6 @@ FAULTS = [value for value in vars(faults).values() if isinstance(value, faults.F
 def test_the_troubleshooting_page_describes_every_class_under_its_name() -> None:
     named = {fault: fault.title for fault in FAULTS}
     assert list(troubleshooting_page.TITLES.items()) == list(named.items())
-    assert troubleshooting_page.FIXES.keys() == troubleshooting_page.PROOFS.keys() == named.keys()
 
 
 def test_there_are_fifteen_classes_in_order() -> None:

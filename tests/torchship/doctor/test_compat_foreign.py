@@ -16,6 +16,7 @@ from torchship.doctor.environment.owner import find_owner
 from torchship.judge import find_torch, linker, linking, probe_runtime, read_binary
 from torchship.judge.named_torch import built_for
 from torchship.judge.records import Runtime, Verdict
+from torchship.judge.target import judge_for
 
 SYMBOL = "_ZN2at6Tensor3addEv"
 
@@ -55,7 +56,7 @@ def test_the_metadata_that_lists_a_file_vouches_for_the_torch_that_it_pins(
     path = extension(site / "theirs" / "_C.so", runtime)
     assert not judge_file(path, runtime).accepted
     distribution(site, "theirs", "1.0", path, requires="Requires-Dist: torch (==2.9.1)")
-    find_owner.__globals__["_index"].cache_clear()
+    judge_for(None)
     verdict = judge_file(path, runtime)
     assert verdict.accepted, cause_of(verdict)
     assert any("its metadata (==2.9.1)" in f.why for f in verdict.findings)
@@ -144,7 +145,7 @@ def test_a_library_of_the_same_package_counts_as_present_wherever_it_lies(
     path = shared_object(site / "theirs" / "_C.so", libraries=[below])
     assert "libbelow.so" in cause_of(judge_file(path, runtime))
     distribution(site, "theirs", "1.0", path, below)
-    find_owner.__globals__["_index"].cache_clear()
+    judge_for(None)
     assert judge_file(path, runtime).accepted
 
 
@@ -164,15 +165,12 @@ def test_a_library_of_the_loaders_cache_is_present(
     path = shared_object(tmp_path / "x.so", libraries=[cached])
     cache = tmp_path / "ld.so.cache"
     cache.write_bytes(b"glibc-ld.so.cache1.1\0libz.so.1\0" + bytes(cached) + b"\0")
-    for function in (linker._cached, linker._of_the_system):
-        function.cache_clear()
+    judge_for(None)
     assert linking.missing_libraries(read_binary(path), None) == ("libcudart.so.99",)
     monkeypatch.setattr(linker, "_LOADER_CACHE", cache)
-    for function in (linker._cached, linker._of_the_system):
-        function.cache_clear()
+    judge_for(None)
     assert linking.missing_libraries(read_binary(path), None) == ()
-    for function in (linker._cached, linker._of_the_system):
-        function.cache_clear()
+    judge_for(None)
 
 
 def test_a_symbol_of_no_library_is_named(tmp_path: Path, runtime: Runtime) -> None:

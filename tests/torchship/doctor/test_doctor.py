@@ -282,7 +282,7 @@ def test_two_hundred_extensions_take_at_most_twenty_seconds(doctor: Doctor, site
 
 
 def test_a_pipe_that_closes_early_is_no_error(site: Path) -> None:
-    code = f"import sys; sys.path[:0] = ['{site}', '{REPO}']; " + (
+    code = f"import sys; sys.path[:0] = ['{site}', '{REPO}', '{packaging_alone()}']; " + (
         "from torchship.doctor.command import main;"
         "from torchship.judge.project import NOBODY;"
         "sys.exit(main(NOBODY, ['--no-import', '--json']))"

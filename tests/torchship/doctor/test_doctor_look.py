@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from environments import ABSENT, REPO, SYMBOL
+from environments import ABSENT, REPO, SYMBOL, packaging_alone
 from looked_environment import LookedEnvironment, diagnose
 from sick_environment import SickEnvironment
 
@@ -33,7 +33,11 @@ def doctor(
         text=True,
         input=text,
         cwd=env.folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(env.prefix), "PYTHONPATH": str(REPO)},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(env.prefix),
+            "PYTHONPATH": f"{REPO}:{packaging_alone()}",
+        },
         timeout=120,
     )
 

@@ -112,7 +112,8 @@ def test_a_copy_in_a_later_folder_of_the_path_is_hidden(
     (env.site / "later.pth").write_text(f"{later}\n")
     for site, symbol in ((env.site, SYMBOL), (later, ABSENT)):
         folder = site / "alpha"
-        add_package(site, "alpha", {"alpha/__init__.py": "import torch\nfrom . import _C\n"})
+        source = {"alpha/__init__.py": "import torch\nfrom . import _C\n"}
+        add_package(site, "alpha", source, "Requires-Dist: torch")
         env.add_module(folder / "_C.so", needs=symbol)
         with (site / "alpha-1.0.dist-info" / "RECORD").open("a") as record:
             record.write("alpha/_C.so,sha256=x,1\n")
@@ -369,3 +370,12 @@ def test_an_editable_package_is_loaded_by_its_own_mapping(env: LookedEnvironment
     (env.site / "mapped.pth").write_text("import finder\n")
     seen = env.look(subject("mapped", module)).extensions[module]
     assert (seen.outcome, seen.name) == ("worked", "mapped._C")
+
+
+@pytest.mark.parametrize("content", ["", "raise ImportError('torch')\n"])
+def test_a_script_named_torch_is_not_taken_for_torch(env: LookedEnvironment, content: str) -> None:
+    env.add("user", "import torch\n")
+    (env.folder / "torch.py").write_text(content)
+    report = diagnose(env)
+    row = row_of(report, "torch")
+    assert (row.state, row.code, report.exit_code) == ("fails", "TD104", 1)

@@ -13,8 +13,9 @@ from made_facts import make_runtime
 from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.judge import BinaryRecord, Environment, cures, fixes, interpreter, system_packages
+from torchship.judge import BinaryRecord, Environment, cures, fixes, system_packages
 from torchship.judge.records import Owner
+from torchship.judge.target import Target
 
 ADD = "_ZN2at6Tensor3addEv"
 
@@ -168,8 +169,8 @@ def test_the_code_name_of_the_distribution_is_read(
 def test_the_fix_names_the_package_of_the_distribution_or_another_python(
     base: str, executable: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interpreter, "prefixes", lambda: (base, base))
-    monkeypatch.setattr(interpreter, "executable", lambda: executable)
+    monkeypatch.setattr(Target, "prefixes", lambda _: (base, base))
+    monkeypatch.setattr(Target, "executable", lambda _: executable)
     monkeypatch.setattr(system_packages, "is_file", lambda _: True)
     cure = fixes.python_with("_tkinter")
     assert "another Python that has _tkinter" in cure

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 
 import pytest
 from draws import differences, seeds
@@ -13,6 +15,8 @@ from packaging import _manylinux, markers, specifiers, tags, utils, version
 
 from torchship.doctor.choose import excluded_by_name
 from torchship.doctor.environment import conda_versions, standards
+from torchship.doctor.environment.built_for import minors_pinned
+from torchship.doctor.environment.metadata import Core
 from torchship.doctor.wheels import WheelError, WheelName
 from torchship.judge.records import Runtime
 
@@ -53,15 +57,21 @@ def test_specifiers_admit_what_packaging_admits() -> None:
 
 
 def releases(minor: tuple[int, int]) -> Iterator[version.Version]:
-    """Any release of a minor version that a drawn specifier can tell from others."""
+    """Final releases of a minor version that a drawn specifier can tell from others."""
     for patch in ("", *(f".{number}" for number in range(16))):
-        for end in ("", "a0", "rc1", ".post1", ".dev20260101", "+cu128", "+cpu"):
+        for end in ("", ".post0", ".post1", ".post2", "+cu128", "+cpu"):
             yield version.Version(f"{minor[0]}.{minor[1]}{patch}{end}")
+
+
+def named_releases(wanted: specifiers.SpecifierSet) -> Iterator[version.Version]:
+    for one in wanted:
+        with suppress(version.InvalidVersion):
+            yield version.Version(one.version.removesuffix(".*"))
 
 
 def test_a_minor_is_admitted_if_one_of_its_releases_is() -> None:
     wrong = []
-    for seed in seeds(60):
+    for seed in seeds(100):
         draw = random.Random(f"minor {seed}")
         text = drawn_specifier(draw)
         try:
@@ -69,7 +79,9 @@ def test_a_minor_is_admitted_if_one_of_its_releases_is() -> None:
         except specifiers.InvalidSpecifier:
             continue
         for minor in MINORS:
-            expected = any(wanted.contains(one, prereleases=True) for one in releases(minor))
+            named = [one for one in named_releases(wanted) if (one.major, one.minor) == minor]
+            every = (*releases(minor), *named)
+            expected = any(wanted.contains(one, prereleases=True) for one in every)
             if standards.admits_of_minor(text, minor) != expected:
                 wrong.append(f"{text} of {minor}: not {expected}")
     assert not wrong, differences(wrong)
@@ -170,26 +182,33 @@ def drawn_wheel(draw: random.Random) -> str:
     return f"{name}-{release}{build}-{python}-{abi}-{platform}{ending}"
 
 
-def tags_by_packaging(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> frozenset[tags.Tag]:
+@cache
+def tags_by_packaging(
+    python: tuple[int, ...], machine: str, libc: tuple[int, ...], *, free_threaded: bool
+) -> frozenset[tags.Tag]:
     """The tags as `packaging` finds them in a process of that Python."""
-    minor = runtime.python[1]
-    assert runtime.libc is not None
-    monkeypatch.setattr(_manylinux, "_get_glibc_version", lambda: runtime.libc[1])
-    platforms = [*_manylinux.platform_tags([runtime.machine]), f"linux_{runtime.machine}"]
-    abi = f"cp3{minor}{'t' if runtime.free_threaded else ''}"
-    own = tags.cpython_tags((3, minor), [abi], platforms)
-    return frozenset([*own, *tags.compatible_tags((3, minor), f"cp3{minor}", platforms)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_manylinux, "_get_glibc_version", lambda: libc)
+        platforms = [*_manylinux.platform_tags([machine]), f"linux_{machine}"]
+    digits = f"{python[0]}{python[1]}"
+    own = tags.cpython_tags(python, [f"cp{digits}{'t' if free_threaded else ''}"], platforms)
+    return frozenset([*own, *tags.compatible_tags(python, f"cp{digits}", platforms)])
 
 
-def test_wheels_are_taken_that_pip_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheels_are_taken_that_pip_takes() -> None:
     wrong = []
     for seed in seeds(1500):
         draw = random.Random(f"wheel {seed}")
         runtime, file = drawn_runtime(draw), drawn_wheel(draw)
+        assert runtime.libc is not None
+        known = tags_by_packaging(
+            runtime.python[:2],
+            runtime.machine,
+            runtime.libc[1],
+            free_threaded=runtime.free_threaded,
+        )
         try:
-            expected = bool(
-                utils.parse_wheel_filename(file)[3] & tags_by_packaging(runtime, monkeypatch)
-            )
+            expected = bool(utils.parse_wheel_filename(file)[3] & known)
         except utils.InvalidWheelFilename:
             expected = False
         try:
@@ -238,3 +257,23 @@ def test_dependencies_of_conda_admit_what_conda_admits() -> None:
         if conda_versions.admits_version(parsed.versions, release) != expected:
             wrong.append(f"{text} of {release}: not {expected}")
     assert not wrong, differences(wrong)
+
+
+@pytest.mark.parametrize(
+    ("need", "minor"),
+    [
+        ("pytorch =2.9", (2, 9)),
+        ("pytorch =2.9.1=cuda*", (2, 9)),
+        ("pytorch 2.9.* cuda*", (2, 9)),
+        ("pytorch >=2.9.1,<2.10.0a0", (2, 9)),
+        ("libtorch 2.9.1 cuda130*", (2, 9)),
+        ("pytorch >=2.9", None),
+        ("pytorch 2.9.*|2.10.*", None),
+        ("numpy =2.9", None),
+    ],
+)
+def test_a_dependency_of_conda_on_one_minor_vouches_for_it(
+    need: str, minor: tuple[int, int] | None
+) -> None:
+    core = Core(name="theirs", version="1.0", needs=(need,))
+    assert [found for found, _ in minors_pinned(core, by_conda=True)] == ([minor] if minor else [])

@@ -72,7 +72,7 @@ def console() -> Console:
 @pytest.fixture
 def no_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the client had an address."""
-    monkeypatch.setattr(upload, "find_placeholders", lambda root: ())
+    monkeypatch.setattr(upload, "find_placeholders", lambda root, **_: ())
 
 
 @pytest.fixture(scope="session")

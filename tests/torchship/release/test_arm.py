@@ -20,7 +20,7 @@ from small_checkout import CHECKOUT, SETTINGS
 from small_clients import REPO
 
 from torchship.builder import BuildRequest, HostCompiler, find_host_compiler, plan
-from torchship.doctor import find_torch, read_binary
+from torchship.judge import find_torch, read_binary
 from torchship.release import ReleaseError
 from torchship.release.matrix.cells import all_cells, arch_list, by_platform, select
 from torchship.release.matrix.load import load

@@ -17,7 +17,7 @@ from torchship.release import ReleaseError
 from torchship.release.paths import tool
 from torchship.release.run.shell import Log
 from torchship.release.run.tasks import Context
-from torchship.release.steps.compile import environments
+from torchship.release.steps.compile import downloads
 from torchship.release.steps.conda import packages as conda_steps
 
 NAME = "tiny_client-0.1.0-py3-none-any.whl"
@@ -84,9 +84,9 @@ def install(program: str, state: dict, log, target: Path) -> None:
         PROJECT.distribution,
     ]
     if program == "uv":
-        environments.uv(log, ["pip", *command, "--python-version", "3.11"])
+        downloads.uv(log, ["pip", *command, "--python-version", "3.11"])
     else:
-        environments.pip(log, command)
+        downloads.pip(log, command)
 
 
 @pytest.mark.parametrize("program", ["uv", "pip"])
@@ -108,7 +108,7 @@ def test_a_hash_that_is_wrong_twice_fails(program, index, log, tmp_path) -> None
 
 def test_another_failure_is_not_tried_again(index, log, tmp_path) -> None:
     with pytest.raises(ReleaseError) as error:
-        environments.uv(
+        downloads.uv(
             log, ["pip", "install", "--target", tmp_path, "--index-url", index["url"], "x"]
         )
     assert "wrong twice" not in str(error.value)
@@ -121,7 +121,7 @@ def test_passwords_of_an_index_reach_no_log(index, log, monkeypatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", secret)
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", secret)
     with log, pytest.raises(ReleaseError):
-        environments.uv(log, ["pip", "install", "--target", log.path.parent / "x", "nothing"])
+        downloads.uv(log, ["pip", "install", "--target", log.path.parent / "x", "nothing"])
     with Log(log.path.with_name("echo.log"), log.settings) as echo:
         echo.run(["echo", f"looking in {secret}"])
         assert "pa55word" not in echo.tail()

@@ -87,3 +87,15 @@ def test_the_grid_has_a_place_for_every_cell_of_the_matrix(matrix, objects, tmp_
         cell.name for cell in all_cells(matrix)
     }
     assert columns == ["cpu", "cu12", "cu13"] and next(iter(rows)) == "stable210"
+
+
+def test_the_page_says_how_its_counts_and_times_fit_together(matrix, objects, tmp_path) -> None:
+    """All cells beside those of a whole wheel, and sums of steps beside the wall time."""
+    manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
+    optional = len(manifest.optional)
+    page = render(manifest, tmp_path)
+    assert optional > 0
+    assert f"{optional} of them are optional" in page
+    assert f"holds the other {manifest.total - optional}" in page
+    assert "s of wall time" in page
+    assert "The time of a cell is the sum of its steps" in page

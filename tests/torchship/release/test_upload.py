@@ -152,6 +152,36 @@ def test_placeholders_of_an_author_reach_no_public_index(
     assert "build_matrix.yaml, line 2: ://example.org stands for yours" in str(error.value)
 
 
+@pytest.mark.parametrize("target", ["./public", "pypi"])
+def test_the_name_of_no_author_reaches_no_folder_and_no_index_of_ones_own(
+    target: str, dist, tmp_path, monkeypatch, own_settings
+) -> None:
+    monkeypatch.setattr(uploading, "find_placeholders", find_placeholders)
+    monkeypatch.setenv("TWINE_REPOSITORY_URL", "http://127.0.0.1:9/")
+    (tmp_path / "LICENSE").write_text("Copyright (c) 2026 YOUR NAME\n")
+    (tmp_path / "build_matrix.yaml").write_text("project:\n  url: https://example.org/my-op\n")
+    make_release(dist)
+    with pytest.raises(ReleaseError) as error:
+        upload(target, replace(own_settings, repo=tmp_path), console(), dry_run=True)
+    assert "LICENSE, line 1: YOUR NAME stands for yours; write it" in str(error.value)
+    assert "example.org" not in str(error.value)
+
+
+def test_a_partial_wheel_reaches_an_index_of_ones_own_if_asked(
+    dist, repository, own_settings
+) -> None:
+    make_release(dist, fat_version="0.1.0+partial.1of2")
+    with pytest.raises(ReleaseError, match="takes no local version"):
+        upload("pypi", own_settings, console(), dry_run=True)
+    assert upload("pypi", own_settings, console(), dry_run=True, allow_partial=True) == 0
+
+
+def test_a_partial_wheel_reaches_no_public_index(dist, own_settings) -> None:
+    make_release(dist, fat_version="0.1.0+partial.1of2")
+    with pytest.raises(ReleaseError, match="is for an index of your own"):
+        upload("pypi", own_settings, console(), dry_run=True, allow_partial=True)
+
+
 def test_an_artefact_that_was_changed_since_is_refused(dist, repository, own_settings) -> None:
     manifest = make_release(dist)
     (dist / manifest.fat.path).write_bytes(b"other")

@@ -12,12 +12,11 @@ import pwd
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
-from ...judge import interpreter
 from ...judge.project import Record
 from ...judge.records import NOTHING, Owner
+from ...judge.target import current, once
 from ...judge.text import is_file, list_names
 from .built_for import (
     has_sdist,
@@ -97,7 +96,7 @@ def _place_of(path: Path, sites: Iterable[Path]) -> tuple[Path, Path] | None:
     """The metadata that list a file, and the folder whose index holds them."""
     with suppress(OSError, RuntimeError, ValueError):
         path = Path(os.path.normpath(path.absolute()))
-        searched = [*map(Path, interpreter.search_path()), *sites]
+        searched = [*map(Path, current().search_path()), *sites]
         own_sites = [Path(os.path.normpath(entry)) for entry in searched if entry.is_absolute()]
         counting = {*own_sites, *_sites_above(path)}
         above = [folder for folder in path.parents if folder in counting]
@@ -158,7 +157,7 @@ def shared_objects(folder: Path) -> list[Path]:
     return sorted(objects)
 
 
-@cache
+@once
 def _index(folder: Path) -> _Index:
     """The index of a folder; empty for one that is closed, or open for others to write. Of two
     metadata that list a file, those count that Python sees first, and conda's last."""
@@ -221,7 +220,7 @@ def _is_closed_to_others(folder: Path) -> bool:
             return False
         if not status.st_mode & stat.S_IWGRP:
             return True
-        own = {Path(os.path.normpath(name)) for name in interpreter.own_folders()}
+        own = {Path(os.path.normpath(name)) for name in current().own_folders()}
         return folder in own or folder.parent in own or _is_private(status.st_gid, status.st_uid)
     return False
 
@@ -271,7 +270,7 @@ def _built_in(source: Path, sources: _SourceFiles) -> Iterator[Path]:
             yield from (Path(place, name) for name in files if is_shared_object_name(name))
 
 
-@cache
+@once
 def _read(place: Path, folder: Path) -> Owner | None:
     """The distribution of the metadata at `place`, which the index of `folder` holds; None if
     they cannot be read."""

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 
-from ...judge import interpreter
 from ...judge.project import Record
 from ...judge.records import Runtime, dotted
+from ...judge.target import current
 
 try:
     from packaging import markers, requirements, specifiers, tags, utils, version
@@ -85,29 +85,32 @@ def admits(specifier: str, release: str) -> bool:
 
 @lru_cache(maxsize=256)
 def admits_of_minor(specifier: str, minor: tuple[int, int]) -> bool:
-    """Whether `specifier` admits any release of a minor version."""
+    """Whether `specifier` admits any release of a minor version: a final one, or one that it
+    names. `<2.10.0a0` admits no 2.10."""
     wanted = _specifiers(specifier)
     if wanted is None:
         return True
-    return any(wanted.contains(one, prereleases=True) for one in _releases_of(minor, wanted))
-
-
-def _releases_of(
-    minor: tuple[int, int], wanted: specifiers.SpecifierSet
-) -> Iterator[version.Version]:
-    """The releases of a minor version, and those that specifiers name."""
-    yield from _releases(minor)
-    for one in wanted:
-        with suppress(version.InvalidVersion):
-            named = version.Version(one.version.removesuffix(".*"))
-            if tuple(named.release[:2]) == minor:
-                yield named
-                yield version.Version(f"{dotted((*minor, (*named.release, 0, 0)[2] + 1))}")
+    releases = (*_releases(minor), *_named_releases(wanted, minor))
+    return any(wanted.contains(one, prereleases=True) for one in releases)
 
 
 @lru_cache(maxsize=256)
 def _releases(minor: tuple[int, int]) -> tuple[version.Version, ...]:
     return tuple(version.Version(f"{minor[0]}.{minor[1]}.{patch}") for patch in range(6))
+
+
+def _named_releases(
+    wanted: specifiers.SpecifierSet, minor: tuple[int, int]
+) -> Iterator[version.Version]:
+    """The releases of a minor version that specifiers name, and those right behind them."""
+    for one in wanted:
+        with suppress(version.InvalidVersion):
+            named = version.Version(one.version.removesuffix(".*"))
+            release = (*named.release, 0, 0)[:3]
+            if release[:2] == minor:
+                yield named
+                yield version.Version(f"{named.base_version}.post99")
+                yield version.Version(dotted((*minor, release[2] + 1)))
 
 
 class Need:
@@ -165,7 +168,7 @@ class Python(Record):
     @classmethod
     def judged(cls) -> Python:
         """The judged Python."""
-        judged = interpreter.judged()
+        judged = current().python
         if judged is not None:
             return cls(judged.version, judged.implementation, judged.free_threaded, judged.machine)
         is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))

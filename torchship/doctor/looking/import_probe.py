@@ -162,6 +162,7 @@ def import_as_user(name: str) -> Fact:
     fact["seconds"] = time.time() - start
     fact["mapped"] = mapped_files()
     fact["imports_torch"] = "torch" in sys.modules
+    fact["torch_file"] = file_of(sys.modules.get("torch"))
     return fact
 
 

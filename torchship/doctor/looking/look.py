@@ -86,8 +86,10 @@ class _Looking:
         self._import(unsure)
         if self.torch is None:
             # One that imports torch shows that torch can be imported.
-            if any(seen.works and seen.imports_torch for seen in self.packages.values()):
-                self.torch = Seen(what="torch", outcome=WORKED)
+            works = [one for one in self.packages.values() if one.works and one.imports_torch]
+            if works:
+                file = works[0].torch_file
+                self.torch = Seen(what="torch", outcome=WORKED, file=file, torch_file=file)
             else:
                 self._import([Subject(module="torch")])
                 self.torch = self.packages.pop("torch")

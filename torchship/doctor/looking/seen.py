@@ -68,6 +68,7 @@ class Seen(Record, kw_only=True):
     output: str = ""  #: the end of what it printed
     mapped: tuple[str, ...] = ()  #: the objects in its memory
     imports_torch: bool = False  #: whether it imports torch by itself, before its own objects
+    torch_file: str = ""  #: of which file or folder Python made the module torch; "" if it did not
     needs_torch_first: bool = False  #: whether it works only after `import torch`
     before: tuple[SeenError, ...] = ()  #: what failed before an extension was tried alone
     log: LinkerLog | None = None  #: what the dynamic linker told, if it was asked
@@ -119,6 +120,7 @@ def _seen(fact: Mapping[str, Any]) -> Seen:
         errors=tuple(_error(error) for error in fact.get("errors", ())[:_MAX_ITEMS]),
         mapped=tuple(_text(path) for path in fact["mapped"][:_MAX_ITEMS]),
         imports_torch=fact.get("imports_torch") is True,
+        torch_file=_text(fact.get("torch_file", "")),
     )
 
 

@@ -44,6 +44,7 @@ REASONS: tuple[Reason, ...] = (
     backend.backend_fails,
     stale_file.file_is_left_over,
     no_file.package_has_no_file,
+    linking.torch_is_for_another_python,
     linking.linker_refuses,
     missing_module.module_is_missing,
     missing_name.name_is_missing,

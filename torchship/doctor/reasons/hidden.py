@@ -20,15 +20,19 @@ _FIRST_WITH_SAFE_PATH = (3, 11)
 
 
 def torch_is_hidden(case: Case) -> Finding | None:
-    """A file or folder named torch that is not PyTorch comes first on the path."""
-    if not any("torch" in error.message for error in case.errors):
+    """A file or folder named torch comes before the installed torch on the path."""
+    is_of_torch = case.seen.what == "torch" and case.seen.works
+    if not is_of_torch and not any("torch" in error.message for error in case.errors):
         return None
     first = next(_places(case, "torch"), None)
-    if first is None or _is_pytorch(first):
+    torch = case.runtime.torch
+    if first is None or (torch is not None and _is_same(first, torch.root)):
+        return None
+    if _is_pytorch(first) and not _is_in_frames(case, first):
         return None
     return case.finding(
         codes.TORCH_SHADOWED,
-        f"{first} is imported as torch, and it is not PyTorch",
+        f"{first} hides the installed torch: Python imports it",
         observed=str(first),
         needed="no file and no folder named torch before the installed torch",
         fix=move_away(first),

@@ -38,6 +38,13 @@ def linker_refuses(case: Case) -> Finding | None:
     return _by_torch(case, text) or _by_objects(case, text) or _by_text(case, text)
 
 
+def torch_is_for_another_python(case: Case) -> Finding | None:
+    """Its module for this Python is not there: what its own Python says then varies."""
+    rejection = case.of_torch.rejection if case.of_torch is not None else None
+    is_of_python = rejection is not None and rejection.code == codes.TORCH_OF_ANOTHER_PYTHON
+    return rejection if case.seen.what == "torch" and is_of_python else None
+
+
 def _by_torch(case: Case, text: str) -> Finding | None:
     """What is wrong with torch's own libraries, if it is torch that fails."""
     is_torch = case.seen.what == "torch" or "/torch/lib/" in text.partition(".so")[0]

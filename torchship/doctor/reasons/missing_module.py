@@ -6,8 +6,8 @@ import re
 import sys
 
 from ...judge import codes, cures, fixes
-from ...judge.interpreter import library
 from ...judge.records import Finding, dotted
+from ...judge.target import current
 from ...judge.text import list_names
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
@@ -38,7 +38,7 @@ def module_is_missing(case: Case) -> Finding | None:
             continue
         module = match[1]
         top = module.partition(".")[0]
-        if top in sys.stdlib_module_names | library():
+        if top in sys.stdlib_module_names | current().library():
             return _of_library(case, module)
         owner = case.installed.of_module(top)
         asking = case.raiser
@@ -55,7 +55,7 @@ def module_is_missing(case: Case) -> Finding | None:
 def _of_library(case: Case, module: str) -> Finding:
     """A module of the standard library that this Python was built or installed without."""
     version = dotted(case.runtime.python[:2])
-    of_version = library()
+    of_version = current().library()
     if of_version and module.partition(".")[0] not in of_version:
         return case.finding(
             codes.MODULE_MISSING,
@@ -171,7 +171,7 @@ def other_release(
     if asking is None or normal(asking.name) == normal(owner.name):
         return None
     name = f"{asking.name} {asking.version}"
-    if normal(owner.name) == "torch":
+    if normal(owner.name) == "torch" and case.seen.what != "torch":
         return _for_another_torch(case, asking, requirement, here)
     if requirement is not None and requirement.is_met is False:
         return case.finding(

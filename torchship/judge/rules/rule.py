@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..codes import Code
 from ..project import Record
-from ..records import NOT_LOOKED_AT, BinaryRecord, Finding, Runtime
+from ..records import NOT_LOOKED_AT, OK, BinaryRecord, Finding, Runtime
 
 Check = Callable[[BinaryRecord, Runtime], "Finding | None"]
 
@@ -59,6 +59,8 @@ class Rule(Record, kw_only=True):
         finding = self.check(binary, runtime)
         if finding is None:
             return None
+        if finding.status == OK:  # most are, and an import makes some twenty of them
+            return finding if finding.dimension else finding._replace(dimension=self.dimension)
         fault = finding.code.fault if isinstance(finding.code, Code) else None
         return finding._replace(
             dimension=finding.dimension or self.dimension, fault=finding.fault or fault

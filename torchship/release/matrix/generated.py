@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +10,9 @@ from packaging.version import Version
 from rich.console import Console
 
 from ...builder.options import FILE_NAME
-from ...project.record import PATH, note_generated
+from ...project.record import PATH, content_digest, is_project, note_generated, read_record
+from ...project.render import Names, render_frame
+from ...project.workflows import Shape
 from .. import ReleaseError
 from ..paths import write_atomically
 from . import cibuildwheel, evidence, support_table
@@ -32,9 +34,10 @@ from .settings import (
 
 SUPPORT_PAGE = Path("docs/numbers/support.md")
 PYPROJECT = Path("pyproject.toml")
+_ARM = "linux-aarch64"
 # A line whose value follows from the template after `#=`: `{KEY}` of `project:`, `{version}`,
-# `{pythons}`, `{default_torch}`, or what follows from `build:`: `{requirements}`,
-# `{conda_requirements}`, `{cuda_run}` and `{cuda_host}`.
+# `{pythons}`, `{default_torch}`, `{license_files}` of pyproject.toml, or what follows from
+# `build:`: `{conda_requirements}`, `{cuda_run}` and `{cuda_host}`.
 NAMED = re.compile(r"^( *(?:- |[\w-]+(?::| =) ))(.*)  #= (.*)$", re.MULTILINE)
 
 
@@ -63,11 +66,14 @@ def expected(settings: Settings) -> dict[Path, str]:
     if _is_read_by_cmake(repo):  # and by the scripts beside it
         files[Path("project.env")] = project_variables(matrix)
     version = read_version(repo / package / "_version.py")
+    licenses = license_files((repo / PYPROJECT).read_text(encoding="utf-8"))
     for path in (Path("environment.yml"), Path("recipe/recipe.yaml"), PYPROJECT):
-        files[path] = named((repo / path).read_text(encoding="utf-8"), matrix, version)
+        content = (repo / path).read_text(encoding="utf-8")
+        files[path] = named(content, matrix, version, licenses)
     if (repo / FOLDER).is_dir():  # a project may have no feedstock
         build_script = (repo / "recipe/build.sh").read_text(encoding="utf-8")
         files.update(feedstock_files(matrix, version, build_script))
+    files.update(_workflows(settings))
     for path, part in _parts(make_settings(matrix, repo)):
         if not (repo / path).exists():  # a project may lack some of these files
             continue
@@ -75,6 +81,46 @@ def expected(settings: Settings) -> dict[Path, str]:
         if f"{part.name}:" in old:  # nor must a page of the author's have the part
             files[path] = filled(path, old, part)
     return files
+
+
+def _workflows(settings: Settings) -> Iterator[tuple[Path, str]]:
+    """The workflows that torchship wrote into a project, and its author left as they were."""
+    repo = settings.repo
+    if not is_project(repo):
+        return
+    recorded = read_record(repo).generated
+    for name, content in right_workflows(settings.matrix).items():
+        path = repo / name
+        if path.is_file() and content_digest(path.read_bytes()) == recorded.get(name):
+            yield Path(name), content
+
+
+def right_workflows(matrix: Matrix) -> dict[str, str]:
+    """The workflows for this matrix, by path in the project."""
+    project = matrix.project
+    names = Names(
+        distribution=project.distribution,
+        package=project.package,
+        prefix=project.prefix,
+        url=project.url,
+    )
+    frame = render_frame(names, workflow_shape(matrix))
+    workflows = [name for name in frame if name.startswith(".github/workflows/")]
+    return {name: frame[name].content.decode() for name in workflows}
+
+
+def workflow_shape(matrix: Matrix) -> Shape:
+    """Which jobs the workflows need for the cells of this matrix."""
+    cells = all_cells(matrix.on(FIRST))
+    has_arm = _ARM in matrix.platforms
+    on_arm = all_cells(matrix.on(_ARM)) if has_arm else []
+    return Shape(
+        arm=bool(on_arm),
+        optional=any(cell.optional for cell in cells),
+        stable=any(cell.stable for cell in cells),
+        arm_stable=any(cell.stable for cell in on_arm),
+        cpu=any(cell.device == "cpu" for cell in cells),
+    )
 
 
 def _is_read_by_cmake(repo: Path) -> bool:
@@ -138,7 +184,13 @@ def build_options(build: Build) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def named(content: str, matrix: Matrix, version: str) -> str:
+def license_files(pyproject: str) -> list[str]:
+    """The files that pyproject.toml names as those of the licence, in one line."""
+    found = re.search(r"(?m)^license-files = (\[.*\])$", pyproject)
+    return list(json.loads(found[1])) if found else []
+
+
+def named(content: str, matrix: Matrix, version: str, licenses: Sequence[str] = ()) -> str:
     """The content with the project's values in the lines that NAMED matches."""
     pythons = [pair(python) for python in matrix.package.pythons]
     build = matrix.build
@@ -149,10 +201,12 @@ def named(content: str, matrix: Matrix, version: str) -> str:
         "version": version,
         "pythons": f">={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}",
         "default_torch": matrix.package.default_torch,
-        "requirements": _toml_list([f"torch>={matrix.minors()[0]}", *build.pip_requirements]),
         "conda_requirements": build.conda_requirements,
         "cuda_run": build.cuda_packages,
         "cuda_host": cuda_headers(matrix),
+        "license_files": json.dumps(list(licenses)),
+        # In pyproject.toml of projects that torchship made before the build gave the list.
+        "requirements": json.dumps(_requirements(matrix)),
     }
     return NAMED.sub(lambda line: f"{line[1]}{line[3].format_map(names)}  #= {line[3]}", content)
 
@@ -165,8 +219,9 @@ def cuda_headers(matrix: Matrix) -> list[str]:
     return [f"{package}-dev" for package in dict.fromkeys(packages)]
 
 
-def _toml_list(values: list[str]) -> str:
-    return f"[{', '.join(json.dumps(value) for value in values)}]"
+def _requirements(matrix: Matrix) -> list[str]:
+    """What the package requires, for any torch of the matrix."""
+    return [f"torch>={matrix.minors()[0]}", *matrix.build.pip_requirements]
 
 
 def support(matrix: Matrix) -> str:
@@ -175,6 +230,7 @@ def support(matrix: Matrix) -> str:
         "variants": [cell.name for cell in all_cells(matrix)],
         "torch_min": matrix.minors()[0],
         "torch_max": matrix.minors()[-1],
+        "requires": _requirements(matrix),
         "torch_default": matrix.torch[matrix.package.default_torch].release,
         "python_min": min(matrix.package.pythons, key=Version),
         "channel": matrix.project.channel,

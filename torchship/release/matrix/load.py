@@ -310,9 +310,10 @@ def _remove(tree: Tree, loc: Loc) -> None:
     """Removes a value; one within a value that is gone is gone, too."""
     parent = _at(tree, loc[:-1])
     last = loc[-1]
-    with suppress(LookupError):
-        if isinstance(parent, dict) or (isinstance(parent, list) and isinstance(last, int)):
-            del parent[last]
+    if isinstance(parent, dict):
+        parent.pop(last, None)
+    elif isinstance(parent, list) and isinstance(last, int) and last < len(parent):
+        del parent[last]
 
 
 def _read(path: Path) -> Tree:

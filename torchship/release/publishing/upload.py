@@ -48,11 +48,28 @@ BOOTSTRAPPED = (
 )
 
 
-def upload(target: str, settings: Settings, console: Console, *, dry_run: bool) -> int:
+def upload(
+    target: str,
+    settings: Settings,
+    console: Console,
+    *,
+    dry_run: bool,
+    allow_partial: bool = False,
+) -> int:
+    """Publishes what a target takes; `allow_partial` lets an index of one's own take less.
+
+    Raises ReleaseError for what no target, or not this one, may get.
+    """
+    if allow_partial and not _other_index():
+        raise ReleaseError(
+            "--allow-partial is for an index of your own, which TWINE_REPOSITORY_URL names; what "
+            "PyPI has of a version stays there, so name your index, or leave the option out"
+        )
     name, owner = _parse_target(target, settings)
     manifest = parse(settings.manifest)
     artefacts = _choose(name, manifest, console)
-    if refusals := [*_refusals(name, manifest, artefacts, settings)]:
+    refusals = [*_refusals(name, manifest, artefacts, settings, allow_partial=allow_partial)]
+    if refusals:
         raise ReleaseError(f"{target}: refused\n- " + "\n- ".join(refusals))
     published = _published_at(target, name, manifest, artefacts)
     _refuse_clashes(target, published, artefacts)
@@ -249,13 +266,16 @@ def _send(
 
 
 def _refusals(
-    name: str, manifest: Manifest, artefacts: Sequence[Artefact], settings: Settings
+    name: str,
+    manifest: Manifest,
+    artefacts: Sequence[Artefact],
+    settings: Settings,
+    *,
+    allow_partial: bool,
 ) -> Iterator[str]:
     """The reasons why no target, or why this target, may get these artefacts."""
     yield from _refusals_of_sources(manifest)
-    # An index that the variable names, as a rehearsal does, is not the public one.
-    if name != "folder" and "TWINE_REPOSITORY_URL" not in os.environ:
-        yield from find_placeholders(settings.repo)
+    yield from find_placeholders(settings.repo, is_public=name != "folder" and not _other_index())
     if manifest.shard:
         yield f"this is shard {manifest.shard}; join all shards with --merge first"
     if manifest.failed:
@@ -266,7 +286,7 @@ def _refusals(
     if name == "anaconda":
         yield from _refusals_of_anaconda(manifest)
     elif name != "folder":
-        yield from _refusals_of_pypi(manifest, artefacts, settings)
+        yield from _refusals_of_pypi(manifest, artefacts, settings, allow_partial=allow_partial)
 
 
 def _refusals_of_tools(manifest: Manifest, settings: Settings) -> Iterator[str]:
@@ -302,18 +322,24 @@ def _refusals_of_anaconda(manifest: Manifest) -> Iterator[str]:
 
 
 def _refusals_of_pypi(
-    manifest: Manifest, artefacts: Sequence[Artefact], settings: Settings
+    manifest: Manifest,
+    artefacts: Sequence[Artefact],
+    settings: Settings,
+    *,
+    allow_partial: bool,
 ) -> Iterator[str]:
     yield from _refusals_of_tools(manifest, settings)
     if manifest.fat is None:
         yield "there is no fat wheel"
+    elif allow_partial:
+        pass
     elif manifest.partial or manifest.missing.keys() & {*required(settings.matrix)}:
         yield (
             f"the wheel is partial: {manifest.fat.path}{manifest.lacks}; "
             "build what it lacks and join with --merge"
         )
     for artefact in artefacts:
-        if "+" in artefact.path:
+        if "+" in artefact.path and not allow_partial:
             yield f"{artefact.path}: PyPI takes no local version (what follows the +)"
         if artefact.kind == "fat" and "manylinux" not in artefact.path:
             yield f"{artefact.path}: PyPI takes no wheel with a plain linux tag"

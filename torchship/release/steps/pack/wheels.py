@@ -4,6 +4,7 @@ import base64
 import csv
 import hashlib
 import json
+import re
 import struct
 import time
 import zlib
@@ -16,6 +17,7 @@ from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
+from ....builder.torch_range import torch_requirement
 from ....judge.binary import read_binary
 from ... import ReleaseError
 
@@ -51,9 +53,16 @@ class Wheel(NamedTuple):
 
     @property
     def common_info(self) -> dict[str, bytes]:
-        """`info` without what differs between variants: the local version and the tag."""
-        info = self.renamed(local=None).info
+        """`info` without what differs between variants: local version, tag, and range of torch."""
+        info = self.requiring("torch").renamed(local=None).info
         return {name: data for name, data in info.items() if name != "WHEEL"}
+
+    def requiring(self, torch: str) -> "Wheel":
+        """A copy that requires this range of torch in place of its own."""
+        head, blank, body = self.info["METADATA"].partition(b"\n\n")
+        line = f"Requires-Dist: {torch}".encode()
+        head = re.sub(rb"(?m)^Requires-Dist: torch(?![\w.\[-])[^;\n]*$", line, head)
+        return self._replace(info={**self.info, "METADATA": head + blank + body})
 
     def renamed(self, *, local: str | None, tag: str | None = None) -> "Wheel":
         """A copy with the local version `local` (None for none), and with `tag` if it is given."""
@@ -193,8 +202,10 @@ def join(wheels: Mapping[str, Path], *, local: str | None, platform: str) -> Whe
     if first is None:
         raise ReleaseError("no wheel to join: build at least one variant")
     tag = f"py3-none-{platform.replace('-', '_')}"
-    joined = {name: data for name, (_, data) in sorted(files.items())}
-    return first._replace(files=joined).renamed(local=local, tag=tag)
+    joined = first._replace(files={name: data for name, (_, data) in sorted(files.items())})
+    glues = [Path(name).stem for name in joined.binaries if Path(name).name.startswith("glue-")]
+    whole = joined.requiring(torch_requirement(glues)) if glues else joined
+    return whole.renamed(local=local, tag=tag)
 
 
 def _hash(data: bytes) -> str:

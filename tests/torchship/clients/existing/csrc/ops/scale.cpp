@@ -77,6 +77,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("scale", &scale, "values times a factor");
   m.def("split", &split);
   m.def("power", &power);
-  m.def("halves", &halves).def("fill", &fill);
+  m.doc() = "Help for Python.";
+  m.def("halves", &halves, "values", py::arg("values"), py::arg("divisor") = py::none());
+  m.def("fill", &fill, py::arg("values"), py::arg("number") = 1.5f);
   m.def("version", [](const std::string& name) { return name + " 1"; });
 }

@@ -1,0 +1,367 @@
+"""`project:` of a matrix and `[project]` of pyproject.toml, from what a distribution says."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from ..builder.sources import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
+from .build_section import BuildSection
+from .carried import Report
+from .licenses import NONE, license_files, spdx_name
+from .render import AUTHOR, names_of
+from .seen import Seen
+
+MATRIX = "build_matrix.yaml"
+PYPROJECT = "pyproject.toml"
+_SUMMARY = "Operators for PyTorch"
+#: What a build by torchship brings itself, or does not need.
+_BUILD_TOOLS = re.compile(
+    r"(setuptools|wheel|torch|ninja|pybind11|cmake|scikit[-_]build([-_]core)?|packaging|build)"
+    r"\b(?![-_])"
+)
+_TORCH = re.compile(r"torch\b(?![-_.])")
+_REQUIREMENT = re.compile(r"[\w.-]+ *([<>=!~][^;@#\"']*)?")
+_REPOSITORY = ("repository", "source", "source code", "github", "homepage", "code")
+_OLDEST_PYTHON = (3, 10)
+
+
+@dataclass
+class Metadata:
+    """The values that follow for both files."""
+
+    distribution: str
+    package: str
+    version: str
+    summary: str
+    license: str
+    url: str
+    author: str
+    author_email: str
+    requires_python: str
+    license_files: list[str] = field(default_factory=list)
+    readme: str = ""
+    keywords: list[str] = field(default_factory=list)
+    classifiers: list[str] = field(default_factory=list)
+    urls: dict[str, str] = field(default_factory=dict)
+    extras: dict[str, list[str]] = field(default_factory=dict)
+    entry_points: dict[str, dict[str, str]] = field(default_factory=dict)
+    build_requires: list[str] = field(default_factory=list)
+
+
+def make_metadata(
+    root: Path, name: str, seen: Seen, *, build: BuildSection, report: Report
+) -> Metadata:
+    """The values, with a line for each; the requirements and data go into the build's section."""
+    return _Maker(root, name, seen, build=build, report=report).make()
+
+
+class _Maker:
+    def __init__(
+        self, root: Path, name: str, seen: Seen, *, build: BuildSection, report: Report
+    ) -> None:
+        self._root = root
+        self._name = name
+        self._said = seen.metadata
+        self._place = seen.place
+        self._build = build
+        self._report = report
+
+    def make(self) -> Metadata:
+        said = self._said
+        names = names_of(self._name)
+        package = self._package() or names.package
+        url = self._url(names.distribution)
+        meta = Metadata(
+            distribution=names.distribution,
+            package=package,
+            version=self._version(package),
+            summary=self._summary(),
+            license=self._license(),
+            url=url,
+            author=said.author or AUTHOR,
+            author_email=_address(said.author_email),
+            requires_python=self._requires_python(),
+            license_files=license_files(self._root),
+            readme=self._readme(),
+            keywords=[word for words in said.keywords for word in words.split(",") if word],
+            classifiers=self._classifiers(),
+            urls=self._urls(url),
+            extras={key: list(words) for key, words in said.extras.items()},
+            entry_points=self._entry_points(),
+            build_requires=self._build_requires(),
+        )
+        self._note(f"name {said.name}", f"{MATRIX}: project: distribution", said.name)
+        self._note(f"author {said.author}", f"{PYPROJECT}: authors", said.author)
+        for word in meta.keywords:
+            self._note(f"keyword {word}", f"{PYPROJECT}: keywords")
+        for extra, words in meta.extras.items():
+            for word in words:
+                self._note(
+                    f"requirement {word} of the extra {extra}",
+                    f"{PYPROJECT}: optional-dependencies",
+                )
+        self._requirements()
+        self._data(package)
+        for command in said.commands:
+            why = "what this class of yours does while it builds, beyond its flags, was not seen"
+            self._report.left(f"command {command}", self._place, why)
+        return meta
+
+    def _note(self, what: str, target: str, value: str = "x", why: str = "") -> None:
+        if value:
+            self._report.carried(what, self._place, target, why)
+
+    def _package(self) -> str:
+        tops = {name: folder for name, folder in self._said.packages.items() if "." not in name}
+        if not tops:
+            folders = sorted(path.parent for path in self._root.glob("*/__init__.py"))
+            tops = {path.name: path.name for path in folders if path.name not in ("test", "tests")}
+        own = {name: folder for name, folder in tops.items() if name not in ("test", "tests")}
+        wanted = names_of(self._name).package
+        chosen = wanted if wanted in own else next(iter(own), "")
+        for name, folder in tops.items():
+            what = f"package {name} in {folder}"
+            if name == chosen:
+                self._note(what, f"{MATRIX}: project: package")
+            else:
+                self._report.left(what, self._place, "a wheel of torchship has one package")
+        return chosen
+
+    def _version(self, package: str) -> str:
+        version = self._said.version
+        if version in ("", "0.0.0"):
+            content = _text(self._root / package / "__init__.py")
+            match = re.search(r"(?m)^__version__\s*=\s*[\"']([^\"']+)[\"']", content)
+            if match is None:
+                why = "nothing that was run says it; 0.1.0 stands in pyproject.toml"
+                self._report.left("version", self._place, why)
+                return "0.1.0"
+            version = match[1]
+        self._note(f"version {version}", f"{PYPROJECT}: version")
+        return version
+
+    def _summary(self) -> str:
+        summary = self._said.summary
+        if not summary:
+            self._report.left("summary", self._place, f"there is none; {_SUMMARY!r} stands for it")
+            return _SUMMARY
+        plain = re.sub(r"\s+", " ", summary.replace('"', "'").replace("#", "")).strip()
+        self._note(f"summary {summary!r}", f"{MATRIX}: project: summary")
+        return plain
+
+    def _license(self) -> str:
+        said = self._said.license
+        spdx = spdx_name(said, self._said.classifiers, self._root)
+        short = said if len(said) <= 100 else f"text of {len(said)} characters"
+        if spdx == NONE:
+            why = f"the repository names none; write yours in place of {NONE}"
+            self._report.left("license", self._place, why)
+        elif spdx.startswith("LicenseRef-"):
+            why = f"it has no SPDX name that is known here; {spdx} stands for it"
+            self._report.left(f"license {short}", self._place, why)
+        else:
+            self._note(
+                f"license {short or 'of a classifier or LICENSE'}",
+                f"{MATRIX}: project: license: {spdx}",
+            )
+        return spdx
+
+    def _url(self, distribution: str) -> str:
+        urls = {key.lower(): value for key, value in self._said.project_urls.items()}
+        known = [urls[key] for key in _REPOSITORY if key in urls]
+        url = next(iter([*known, self._said.url]), "").rstrip("/").replace("http://", "https://")
+        if not re.fullmatch(r"https://[^\s/]+(/[^\s/]+)*", url):
+            self._report.left("url", self._place, "there is none; write that of the repository")
+            return f"https://example.org/{distribution}"
+        self._note(f"url {url}", f"{MATRIX}: project: url")
+        return url
+
+    def _urls(self, url: str) -> dict[str, str]:
+        urls = {key: value for key, value in self._said.project_urls.items() if key != "Repository"}
+        if self._said.url and self._said.url != url:
+            urls.setdefault("Homepage", self._said.url)
+        for key in urls:
+            self._note(f"url {key}", f"{PYPROJECT}: urls")
+        return urls
+
+    def _requires_python(self) -> str:
+        said = self._said.requires_python
+        floor = re.search(r">=?\s*(\d+)\.(\d+)", said)
+        if floor and (int(floor[1]), int(floor[2])) >= _OLDEST_PYTHON:
+            self._note(f"requires-python {said}", f"{PYPROJECT}: requires-python")
+            return said
+        rest = [part.strip() for part in said.split(",") if part.strip().startswith(("<", "!"))]
+        if said:
+            why = "torch of the matrix, and torchship, need 3.10"
+            self._note(f"requires-python {said}", f"{PYPROJECT}: requires-python", why=why)
+        return ",".join([">=3.10", *rest])
+
+    def _readme(self) -> str:
+        names = sorted(p.name for p in self._root.iterdir() if p.name.lower().startswith("readme."))
+        kept = [name for name in names if name.lower().endswith((".md", ".rst", ".txt"))]
+        if kept:
+            self._report.carried(f"readme {kept[0]}", "the repository", f"{PYPROJECT}: readme")
+        return kept[0] if kept else ""
+
+    def _classifiers(self) -> list[str]:
+        kept = []
+        for classifier in self._said.classifiers:
+            if classifier.startswith("License ::"):
+                why = "the SPDX name says it, and setuptools takes one of both"
+                self._report.needless(f"classifier {classifier}", self._place, why)
+            else:
+                self._note(f"classifier {classifier}", f"{PYPROJECT}: classifiers")
+                kept.append(classifier)
+        return kept
+
+    def _entry_points(self) -> dict[str, dict[str, str]]:
+        groups: dict[str, dict[str, str]] = {}
+        for group, lines in self._said.entry_points.items():
+            for line in lines:
+                name, _, target = (part.strip() for part in line.partition("="))
+                groups.setdefault(group, {})[name] = target
+                self._note(f"entry point {name} of {group}", f"{PYPROJECT}: entry points")
+        return groups
+
+    def _build_requires(self) -> list[str]:
+        kept = []
+        for word in self._said.build_requires:
+            if _BUILD_TOOLS.match(word):
+                self._report.needless(f"build requirement {word}", PYPROJECT, "torchship builds")
+            elif re.match(r"(setuptools|hatch|versioningit)[-_]", word):
+                why = "torchship takes the version from _version.py"
+                self._report.left(f"build requirement {word}", PYPROJECT, why)
+            else:
+                kept.append(word)
+                self._report.carried(
+                    f"build requirement {word}", PYPROJECT, f"{PYPROJECT}: build-system: requires"
+                )
+        return kept
+
+    def _requirements(self) -> None:
+        for word in self._said.requires:
+            if _TORCH.match(word):
+                why = "the torches of the matrix say it"
+                self._report.needless(f"requirement {word}", self._place, why)
+            elif re.match(r"ninja\b", word):
+                self._report.needless(f"requirement {word}", self._place, "it is for the build")
+            elif _REQUIREMENT.fullmatch(word):
+                self._build.requires.append(word)
+                self._note(f"requirement {word}", f"{MATRIX}: build: requires")
+            else:
+                why = "with extras, markers or a URL it needs a name for conda: {pip:, conda:}"
+                self._report.left(f"requirement {word}", self._place, why)
+
+    def _data(self, package: str) -> None:
+        own = self._said.packages.get(package, package)
+        inside: list[str] = []
+        for path in self._said.data:
+            what = f"data file {path}"
+            suffix = PurePosixPath(path).suffix
+            if suffix in (*HOST_SUFFIXES, *CUDA_SUFFIXES, *HEADER_SUFFIXES, ".py"):
+                self._report.needless(what, self._place, "wheels hold the sources in a package")
+            elif path.startswith(f"{own}/"):
+                inside.append(path[len(own) + 1 :])
+                self._note(what, f"{MATRIX}: build: data")
+            else:
+                why = f"it is no file of the package {package}"
+                self._report.left(what, self._place, why)
+        self._build.data += _patterns(inside)
+
+
+def _patterns(files: Sequence[str]) -> list[str]:
+    """The files; where a folder has many of one suffix, a pattern for them."""
+    groups: dict[str, list[str]] = {}
+    for file in files:
+        path = PurePosixPath(file)
+        groups.setdefault(str(path.parent / f"*{path.suffix}"), []).append(file)
+    return [
+        name
+        for pattern, names in groups.items()
+        for name in ([pattern] if len(names) > 3 else names)
+    ]
+
+
+def _address(email: str) -> str:
+    match = re.search(r"<([^<>\s]+@[^<>\s]+)>|^([^<>\s,]+@[^<>\s,]+)$", email.strip())
+    return (match[1] or match[2]) if match else ""
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def maintainers(meta: Metadata) -> list[str]:
+    """Who maintains the conda package: the owner of the repository on GitHub, if it is there."""
+    owner = re.match(r"https://(?:www\.)?github\.com/([\w-]+)/", meta.url)
+    return [owner[1] if owner else f"{meta.distribution}-developers"]
+
+
+def project_yaml(meta: Metadata, namespace: str, operator: str) -> str:
+    """The section `project:` of the matrix."""
+    return (
+        "project:\n"
+        f"  distribution: {meta.distribution}\n"
+        f"  summary: {json.dumps(meta.summary, ensure_ascii=False)}\n"
+        f"  license: {meta.license}\n"
+        f"  url: {meta.url}\n"
+        f"  maintainers: {json.dumps(maintainers(meta))}\n"
+        f"  package: {meta.package}\n"
+        f"  namespace: {namespace}\n"
+        f"  prefix: {meta.package.upper()}\n"
+        f"  operator: {operator}\n"
+        "  wheel_limit: 100000000\n"
+    )
+
+
+def project_toml(meta: Metadata) -> Iterator[str]:
+    """`[build-system]`, and `[project]` with its tables."""
+    build = ["setuptools>=77", "ninja", *meta.build_requires]
+    yield "# vendor/torchship.json names the torchship that builds this project."
+    yield "[build-system]"
+    yield f"requires = {json.dumps(build)}"
+    yield 'build-backend = "backend"'
+    yield 'backend-path = ["vendor"]'
+    yield ""
+    yield "# The comments `#= ...` say how a value follows from build_matrix.yaml: change it there."
+    yield "[project]"
+    yield f'name = "{meta.distribution}"  #= "{{distribution}}"'
+    yield f'version = "{meta.version}"  #= "{{version}}"'
+    # A wheel requires the torch that its binaries serve, so this list is the build's to make.
+    yield 'dynamic = ["dependencies"]'
+    yield f'description = {json.dumps(meta.summary, ensure_ascii=False)}  #= "{{summary}}"'
+    if meta.readme:
+        yield f'readme = "{meta.readme}"'
+    yield f'requires-python = "{meta.requires_python}"'
+    yield f'license = "{meta.license}"  #= "{{license}}"'
+    if meta.license_files:
+        yield f"license-files = {json.dumps(meta.license_files)}"
+    email = f', email = "{meta.author_email}"' if meta.author_email else ""
+    yield f"authors = [{{ name = {json.dumps(meta.author, ensure_ascii=False)}{email} }}]"
+    if meta.keywords:
+        yield f"keywords = {json.dumps(meta.keywords)}"
+    if meta.classifiers:
+        yield f"classifiers = {json.dumps(meta.classifiers, indent=2)}"
+    yield ""
+    yield "[project.urls]"
+    yield f'Repository = "{meta.url}"  #= "{{url}}"'
+    for key, url in meta.urls.items():
+        yield f"{json.dumps(key)} = {json.dumps(url)}"
+    yield from _table("[project.optional-dependencies]", meta.extras)
+    for group, points in meta.entry_points.items():
+        known = {"console_scripts": "scripts", "gui_scripts": "gui-scripts"}
+        title = known.get(group, f"entry-points.{json.dumps(group)}")
+        yield from _table(f"[project.{title}]", points)
+    yield ""
+    yield "[tool.setuptools]"
+    yield "include-package-data = false"
+
+
+def _table(title: str, values: "dict[str, list[str]] | dict[str, str]") -> Iterator[str]:
+    if values:
+        yield ""
+        yield title
+    for key, value in values.items():
+        yield f"{json.dumps(key)} = {json.dumps(value)}"

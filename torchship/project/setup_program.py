@@ -1,0 +1,307 @@
+"""Runs a setup.py up to its Distribution, and writes what that says as JSON.
+
+    python setup_program.py OUT cpu|cuda
+
+The author's Python runs this file alone, in a copy of the repository, so it needs nothing of
+torchship, and no newer Python than 3.7. No command of setuptools is run but egg_info, which lists
+the data files.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,import-untyped,var-annotated"
+# setuptools comes without types, and its objects are what this file reads.
+
+import builtins
+import json
+import os
+import pathlib
+import sys
+import types
+
+_ADDED = "_torchship_added"
+_IS_CUDA = "_torchship_is_cuda"
+_LISTS = ("include_dirs", "library_dirs", "libraries")
+_CUDA = "12.8"
+
+
+def main():
+    out, machine = sys.argv[1:]
+    sys.argv = ["setup.py", "bdist_wheel"]
+    sys.path.insert(0, os.getcwd())
+    seen = {"error": "", "unknown": []}
+    try:
+        _stand_in_skbuild()
+        _stand_in_at_import(machine == "cuda")
+        distribution = _distribution(seen)
+        seen["extensions"] = [_extension(each) for each in distribution.ext_modules or []]
+        seen["metadata"] = _metadata(distribution, seen["unknown"])
+    except BaseException as error:
+        seen["error"] = f"{type(error).__name__}: {error}".strip()
+    with pathlib.Path(out).open("w") as file:
+        json.dump(seen, file)
+
+
+def _stand_in_skbuild():
+    """scikit-build's setup runs CMake before there is a distribution; this one does not."""
+
+    def setup(**arguments):
+        import setuptools
+
+        own = {key: arguments[key] for key in arguments if not key.startswith("cmake_")}
+        return setuptools.setup(**own)
+
+    stand_in = types.ModuleType("skbuild")
+    vars(stand_in)["setup"] = setup
+    sys.modules["skbuild"] = stand_in
+
+
+def _stand_in_at_import(has_cuda):
+    """Changes torch as soon as something has imported it, since the import takes seconds."""
+    real = builtins.__import__
+    depth = []
+
+    def imported(name, *arguments, **named):
+        if name.partition(".")[0] != "torch" or depth:
+            return real(name, *arguments, **named)
+        depth.append(name)  # for good, once torch is there
+        try:
+            module = real(name, *arguments, **named)
+        except BaseException:
+            depth.clear()
+            raise
+        _stand_in_torch(has_cuda)
+        return module
+
+    builtins.__import__ = imported
+
+
+def _stand_in_torch(has_cuda):
+    """Makes torch say what it says on a machine with or without CUDA."""
+    import torch
+    from torch.utils import cpp_extension
+
+    properties = types.SimpleNamespace(
+        major=9, minor=0, name="stand-in", total_memory=80 << 30, multi_processor_count=132
+    )
+    cuda = {
+        "is_available": has_cuda,
+        "device_count": int(has_cuda),
+        "current_device": 0,
+        "get_device_capability": (9, 0),
+        "get_device_name": "stand-in",
+        "get_device_properties": properties,
+        "get_arch_list": ["sm_90"] if has_cuda else [],
+    }
+    for name in cuda:
+        if has_cuda or name in ("is_available", "device_count", "get_arch_list"):
+            setattr(torch.cuda, name, lambda *_, _value=cuda[name], **__: _value)
+    torch.version.cuda = (torch.version.cuda or _CUDA) if has_cuda else None
+    torch.backends.cuda.is_built = lambda: has_cuda
+    home = os.environ["CUDA_HOME"] if has_cuda else None
+    cpp_extension.CUDA_HOME = home
+    cpp_extension._find_cuda_home = lambda: home
+    cpp_extension.CppExtension = _marked(cpp_extension.CppExtension, is_cuda=False)
+    cpp_extension.CUDAExtension = _marked(cpp_extension.CUDAExtension, is_cuda=True)
+
+
+def _marked(make, is_cuda):
+    """The function, whose extensions know what torch added to the author's arguments."""
+
+    def extension(*arguments, **named):
+        given = {name: list(named.get(name) or []) for name in _LISTS}
+        made = make(*arguments, **named)
+        added = {
+            name: [one for one in getattr(made, name) if one not in given[name]] for name in _LISTS
+        }
+        setattr(made, _ADDED, added)
+        setattr(made, _IS_CUDA, is_cuda)
+        return made
+
+    return extension
+
+
+def _distribution(seen):
+    from distutils import core
+
+    import setuptools  # before distutils, whose place it takes
+
+    # What setup_requires asks for would be downloaded.
+    setuptools.Distribution.fetch_build_eggs = lambda self, requirements: []
+    setuptools.Distribution._finalize_setup_keywords = _without_failures(
+        setuptools.Distribution._finalize_setup_keywords, seen
+    )
+    if not pathlib.Path("setup.py").is_file():
+        with pathlib.Path("setup.py").open("w") as file:
+            file.write("from setuptools import setup\nsetup()\n")
+    try:
+        return core.run_setup("setup.py", stop_after="config")
+    except Exception:
+        made = getattr(core, "_setup_distribution", None)
+        if made is None:
+            raise
+        return made  # it failed behind its setup()
+
+
+def _without_failures(finalize, seen):
+    def finalized(self):
+        try:
+            finalize(self)
+        except Exception as error:
+            seen["unknown"].append(f"a plugin of setuptools failed: {error}")
+
+    return finalized
+
+
+def _own(extension, name):
+    """The values that the author gave, without those of torch."""
+    added = getattr(extension, _ADDED, {}).get(name, [])
+    return [str(one) for one in getattr(extension, name, None) or [] if one not in added]
+
+
+def _extension(extension):
+    flags = extension.extra_compile_args or []
+    by_compiler = flags if isinstance(flags, dict) else {"cxx": flags}
+    is_cuda = getattr(extension, _IS_CUDA, False)
+    sources = [_relative(one) for one in extension.sources]
+    return {
+        "name": extension.name,
+        "is_cuda": is_cuda or any(one.endswith(".cu") for one in sources),
+        "sources": sources,
+        "include": [_relative(one) for one in _own(extension, "include_dirs")],
+        "macros": [
+            [str(one[0]), None if len(one) < 2 or one[1] is None else str(one[1])]
+            for one in extension.define_macros or []
+        ],
+        "undefined": [str(one) for one in extension.undef_macros or []],
+        "flags": [_in_flag(one) for one in by_compiler.get("cxx", [])],
+        "nvcc_flags": [_in_flag(one) for one in by_compiler.get("nvcc", [])],
+        "libraries": _own(extension, "libraries"),
+        "library_folders": [
+            _relative(one)
+            for one in _own(extension, "library_dirs") + _own(extension, "runtime_library_dirs")
+        ],
+        "link_flags": [_in_flag(one) for one in extension.extra_link_args or []],
+        "objects": [_relative(one) for one in extension.extra_objects or []],
+        "py_limited_api": bool(getattr(extension, "py_limited_api", False)),
+    }
+
+
+def _relative(path):
+    """The path below this folder; one outside of it stays absolute."""
+    here = os.path.realpath(os.getcwd())
+    whole = os.path.normpath(os.path.join(here, str(path)))
+    if whole == here or whole.startswith(here + os.sep):
+        return os.path.relpath(whole, here)
+    real = os.path.realpath(whole)
+    if real == here or real.startswith(here + os.sep):
+        return os.path.relpath(real, here)
+    return whole
+
+
+def _in_flag(flag):
+    """A flag with the paths of the repository relative: `-I/tmp/copy/src` -> `-Isrc`."""
+    flag = str(flag)
+    for here in {os.getcwd(), os.path.realpath(os.getcwd())}:
+        flag = flag.replace(here + os.sep, "").replace(here, ".")
+    return flag
+
+
+def _metadata(distribution, unknown):
+    meta = distribution.metadata
+    folders = {}
+    for name in distribution.packages or []:
+        folders[name] = _relative(_folder(distribution, name))
+    return {
+        "name": meta.name or "",
+        "version": str(meta.version or ""),
+        "summary": (meta.description or "").strip(),
+        "license": str(getattr(meta, "license_expression", None) or meta.license or ""),
+        "author": meta.author or meta.maintainer or _name_in(meta.author_email),
+        "author_email": meta.author_email or meta.maintainer_email or "",
+        "url": meta.url or "",
+        "project_urls": dict(getattr(meta, "project_urls", None) or {}),
+        "keywords": list(meta.keywords or []),
+        "classifiers": list(meta.classifiers or []),
+        "requires_python": str(getattr(distribution, "python_requires", None) or ""),
+        "requires": _words(distribution.install_requires),
+        "extras": {
+            str(key): _words(value)
+            for key, value in (distribution.extras_require or {}).items()
+            if value
+        },
+        "entry_points": _entry_points(distribution),
+        "build_requires": _build_requires(),
+        "packages": folders,
+        "data": _data(distribution, unknown),
+        "commands": _commands(distribution),
+    }
+
+
+def _words(value):
+    if isinstance(value, str):
+        value = value.splitlines()
+    return [str(one).strip() for one in value or [] if str(one).strip()]
+
+
+def _name_in(email):
+    return (email or "").partition("<")[0].strip()
+
+
+def _folder(distribution, package):
+    folders = distribution.package_dir or {}
+    parts = package.split(".")
+    for count in range(len(parts), -1, -1):
+        name = ".".join(parts[:count])
+        if name in folders:
+            return os.path.join(folders[name] or ".", *parts[count:])
+    return os.path.join(*parts)
+
+
+def _entry_points(distribution):
+    points = distribution.entry_points or {}
+    if isinstance(points, str):
+        return {}
+    return {group: _words(points[group]) for group in points}
+
+
+def _build_requires():
+    if not pathlib.Path("pyproject.toml").is_file():
+        return []
+    for name in ("tomllib", "tomli", "pip._vendor.tomli"):
+        try:
+            toml = __import__(name, fromlist=["load"])
+        except ImportError:
+            continue
+        with pathlib.Path("pyproject.toml").open("rb") as file:
+            return _words(toml.load(file).get("build-system", {}).get("requires"))
+    return []
+
+
+def _data(distribution, unknown):
+    """The data files of the packages, as build_py finds them."""
+    try:
+        command = distribution.get_command_obj("build_py")
+        command.ensure_finalized()
+        found = [
+            os.path.join(folder, name)
+            for _, folder, _, names in command.data_files
+            for name in names
+        ]
+    except BaseException as error:
+        unknown.append(f"the data files of the packages: {error}")
+        return []
+    return sorted({_relative(path) for path in found})
+
+
+def _commands(distribution):
+    """The names of commands that are neither torch's nor setuptools' own."""
+    names = []
+    for name in distribution.cmdclass:
+        kind = distribution.cmdclass[name]
+        origin = getattr(kind, "__module__", "")
+        if not origin.startswith(("torch.", "setuptools", "distutils", "wheel")):
+            names.append("{} ({})".format(name, getattr(kind, "__name__", kind)))
+    return names
+
+
+if __name__ == "__main__":
+    main()

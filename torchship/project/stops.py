@@ -1,0 +1,90 @@
+"""What would stop the build of an adopted repository, said before anything is written."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from .build_section import BuildSection
+from .metadata_section import MATRIX, PYPROJECT, Metadata
+from .names import why_not
+from .seen import Both
+from .survey import Survey
+
+#: What torchship writes into the package, and which the author's own file would hide.
+_OWN = ("engine/__init__.py", "jit.py", "loader.py", "__main__.py")
+
+
+def find_stops(
+    root: Path,
+    both: Both,
+    *,
+    meta: Metadata,
+    build: BuildSection,
+    facts: Survey,
+    is_for_cuda_alone: bool,
+) -> Iterator[str]:
+    """A sentence for each, with what to do."""
+    yield from _of_the_package(root, both, meta)
+    yield from _of_the_sources(facts, is_for_cuda_alone=is_for_cuda_alone)
+    names = Counter(e.name for e in both.seen.extensions if e.name)
+    for name, count in names.items():
+        if count > 1:
+            yield f"{count} extensions have the name {name}; rename all but one"
+    if (root / "setup.cfg").is_file() and re.search(
+        r"(?m)^\[(metadata|options)", (root / "setup.cfg").read_text("utf-8")
+    ):
+        yield f"setup.cfg says what {PYPROJECT} says, and setuptools reads both: git rm setup.cfg"
+    for old, new in build.renamed.items():
+        yield f"{old} is C++ where there is no CUDA, so it needs another name: git mv {old} {new}"
+
+
+def _move(root: Path, folder: str, package: str) -> str:
+    # Into a folder that is there, git would move the package as one below it.
+    return (
+        f"git mv {folder}/* {package}/"
+        if (root / package).is_dir()
+        else f"git mv {folder} {package}"
+    )
+
+
+def _of_the_sources(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
+    for twice in facts.registered_twice:
+        yield f"{twice.first} and {twice.second} both register {twice.what}: {twice.advice}"
+    if facts.with_python:
+        files = ", ".join(facts.with_python)
+        yield f"{files}: remove Python.h and PyInit_, or the macro that asks for them"
+    if facts.with_cuda_headers and not is_for_cuda_alone:
+        files = ", ".join(facts.with_cuda_headers)
+        yield (
+            f"{files}: include headers of CUDA, which the glue for the CPU has not; put them under "
+            "#ifdef WITH_CUDA, and name the macro under `glue: cuda: defines:`"
+        )
+    if len(facts.namespaces) > 1:
+        yield f"one project has one namespace of operators; {facts.namespaces} were found"
+
+
+def _of_the_package(root: Path, both: Both, meta: Metadata) -> Iterator[str]:
+    folder = both.seen.metadata.packages.get(meta.package, meta.package)
+    if folder != meta.package:
+        yield (
+            f"the package {meta.package} is in {folder}, and torchship takes it beside {MATRIX}: "
+            f"{_move(root, folder, meta.package)}"
+        )
+    elif not (root / meta.package / "__init__.py").is_file():
+        yield (
+            f"there is no {meta.package}/__init__.py: make the package, or name another as "
+            f"`package:` in {MATRIX}"
+        )
+    package = root / meta.package
+    version = package / "_version.py"
+    if version.is_file() and not re.search(r"(?m)^__version__\s*[:=]", version.read_text("utf-8")):
+        yield (
+            f"{meta.package}/_version.py has no __version__, which torchship reads there; rename "
+            f'it, or add the line __version__ = "{meta.version}"'
+        )
+    for name in _OWN:
+        if (package / name).exists():
+            yield f"{meta.package}/{name} is yours, and torchship needs the name; rename yours"
+    if reason := why_not(meta.distribution):
+        yield f"the name {meta.distribution} {reason}; choose another: --name"
