@@ -174,7 +174,7 @@ class LLTMLayer(Recurrent):
                 self._refuse_as_root(input.tracer)
             hx = either("LLTMLayer", hx=hx, state=state)
         if not isinstance(input, (Tensor, PackedSequence)) or proxies(input, hx):
-            return self._record_call(LLTMLayer, input, hx)
+            return self._record_call(LLTMLayer, input, hx)  # type: ignore[no-any-return]  # a Proxy
         try:
             if isinstance(input, PackedSequence):
                 return self._run_packed(input, hx)

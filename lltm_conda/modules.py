@@ -181,7 +181,7 @@ class LLTM(Recurrent):
             if not traced:
                 check_pair("state", state, ("h", "c"))
         if traced:
-            return self._record_call(LLTM, input, state)
+            return self._record_call(LLTM, input, state)  # type: ignore[no-any-return]  # a Proxy
         try:
             if input.dim() == 1:
                 return self._without_batch(input, state)
