@@ -10,6 +10,19 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import setuptools
+
+from .builder.programs import OLDEST_SETUPTOOLS
+
+if int(setuptools.__version__.partition(".")[0]) < OLDEST_SETUPTOOLS:
+    # Before setuptools fails by what it lacks. It exits instead of raising, since a frontend prints
+    # forty lines of traceback above an error.
+    sys.exit(
+        f"error: this build needs setuptools {OLDEST_SETUPTOOLS} or newer, but "
+        f"{sys.executable} has {setuptools.__version__}; "
+        f'run: {sys.executable} -m pip install --upgrade "setuptools>={OLDEST_SETUPTOOLS}"'
+    )
+
 from setuptools import Distribution, Extension, find_namespace_packages, find_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext

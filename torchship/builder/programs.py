@@ -15,6 +15,10 @@ Log = Callable[[str], None]
 # Other names of the processors that this package knows by one name.
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
+#: The first major release of setuptools that takes `license` as an SPDX expression; it builds
+#: wheels by itself from 70.1 on.
+OLDEST_SETUPTOOLS = 77
+
 
 class BuildError(RuntimeError):
     """A build failed or cannot be planned. The text names the cause and usually a remedy."""

@@ -14,14 +14,13 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ..builder.programs import OLDEST_SETUPTOOLS
 from .errors import ProjectError
 
 _TORCHSHIP = Path(__file__).resolve().parents[1]
 #: What a wheel has in its dist-info. An installer adds others, and RECORD lists the rest.
 _METADATA = ("METADATA", "WHEEL", "entry_points.txt", "top_level.txt")
 _DATE = (1980, 1, 1, 0, 0, 0)
-#: It is the oldest that takes `license` as an SPDX expression; pyproject.toml asks for it, too.
-_OLDEST_SETUPTOOLS = 77
 
 
 def make_archive(folder: Path) -> Path:
@@ -97,7 +96,7 @@ def _build(folder: Path) -> Path:
 def _run_setuptools(sources: Path, wheels: Path) -> None:
     """Builds by this Python's setuptools. If that is too old, pip fetches another for the build."""
     installed = _setuptools_major()
-    if installed >= _OLDEST_SETUPTOOLS:
+    if installed >= OLDEST_SETUPTOOLS:
         program = f"from setuptools import build_meta; build_meta.build_wheel({str(wheels)!r})"
         command = [sys.executable, "-I", "-c", program]
     else:
@@ -106,15 +105,15 @@ def _run_setuptools(sources: Path, wheels: Path) -> None:
     result = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
     if result.returncode == 0:
         return
-    if installed >= _OLDEST_SETUPTOOLS:
+    if installed >= OLDEST_SETUPTOOLS:
         raise ProjectError(
             f"setuptools of {sys.executable} cannot build the wheel of {_TORCHSHIP}; look at the "
             f"cause, which it printed:\n{result.stdout}{result.stderr}"
         )
     raise ProjectError(
-        f"the wheel of {_TORCHSHIP} needs setuptools {_OLDEST_SETUPTOOLS} or newer, "
+        f"the wheel of {_TORCHSHIP} needs setuptools {OLDEST_SETUPTOOLS} or newer, "
         f"{sys.executable} has {installed or 'none'}, and pip could not fetch one for the build; "
-        f'run {sys.executable} -m pip install --upgrade "setuptools>={_OLDEST_SETUPTOOLS}", then '
+        f'run {sys.executable} -m pip install --upgrade "setuptools>={OLDEST_SETUPTOOLS}", then '
         f"the same command again:\n{result.stdout}{result.stderr}"
     )
 

@@ -170,3 +170,25 @@ def test_two_packages_with_a_project_are_refused(tmp_path: Path) -> None:
         (tmp_path / name / "_project.py").touch()
     with pytest.raises(SetupError, match=r"must hold one package .*, got other, some_op"):
         read_project(tmp_path)
+
+
+def test_a_setuptools_that_is_too_old_is_named_in_one_line() -> None:
+    """A default venv of Python 3.10 has 65.5, and without isolation pip asks for no other."""
+    program = (
+        "import setuptools; setuptools.__version__ = '65.5.0'\n"
+        "del setuptools\n"
+        "import torchship.backend"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).resolve().parents[3],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean_environment(),
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"error: this build needs setuptools 77 or newer, but {sys.executable} has 65.5.0; "
+        f'run: {sys.executable} -m pip install --upgrade "setuptools>=77"'
+    ]
