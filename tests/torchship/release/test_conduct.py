@@ -103,7 +103,7 @@ IN_FOLDER = """
 import os, pathlib, subprocess, sys, time
 from dataclasses import replace
 from rich.console import Console
-from torchship.release import run
+from torchship.release.run import release as run
 from torchship.release.matrix.load import load_settings
 from torchship.release.run.shell import Log
 
