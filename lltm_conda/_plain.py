@@ -94,6 +94,7 @@ def steps_by_scan(
     bias: Tensor | None,
     initial_h: Tensor | None,
     initial_cell: Tensor | None,
+    *,
     reverse: bool = False,
 ) -> LayerResults:
     """`steps_of_cells` of `reference` as a ``torch.scan``, for programs of any length.
@@ -235,6 +236,8 @@ def layer_backward(
         )
         d_inputs[t] = d_x
         sums = _Sums(sums.weights + d_weights, sums.bias + d_bias)
+    if d_h is None:  # no steps, and no gradient of the final state
+        d_h = torch.zeros_like(d_cell)
     gradients = (
         torch.stack([d_inputs[t] for t in steps]),
         sums.weights,

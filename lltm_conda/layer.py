@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.compiler import is_compiling
+from torch.fx.proxy import Proxy
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
 
@@ -169,9 +170,11 @@ class LLTMLayer(Recurrent):
             TypeError: both `hx` and `state` are given. Each text names the argument.
         """
         if state is not None:
+            if isinstance(input, Proxy):
+                self._refuse_as_root(input.tracer)
             hx = either("LLTMLayer", hx=hx, state=state)
         if not isinstance(input, (Tensor, PackedSequence)) or proxies(input, hx):
-            return self._record_call(LLTMLayer, input, hx)
+            return self._record_call(LLTMLayer, input, hx)  # type: ignore[no-any-return]  # a Proxy
         try:
             if isinstance(input, PackedSequence):
                 return self._run_packed(input, hx)

@@ -54,6 +54,13 @@ class Recurrent(nn.Module):
         for tensor in self.parameters():
             nn.init.uniform_(tensor, -bound, bound)
 
+    def _refuse_as_root(self, tracer: Any) -> None:  # noqa: ANN401 - a Tracer, which is untyped
+        if self is tracer.root:
+            raise TraceError(
+                f"lltm: torch.fx.symbolic_trace records a call of {type(self).__name__} in a "
+                "larger module, as it does of torch.nn.LSTM; wrap it in a module"
+            )
+
     def _record_call(self, owner: type["Recurrent"], input: object, state: object) -> Any:  # noqa: ANN401 - a Proxy
         """Records one call of this module in ``torch.fx.symbolic_trace``; refuses other inputs.
 
@@ -72,11 +79,7 @@ class Recurrent(nn.Module):
             )
         tracer: Any = traced[0].tracer
         name = type(self).__name__
-        if self is tracer.root:
-            raise TraceError(
-                f"lltm: torch.fx.symbolic_trace records a call of {name} in a larger module, as it "
-                "does of torch.nn.LSTM; wrap it in a module"
-            )
+        self._refuse_as_root(tracer)
         # The recorded call would run a second time what the tracer has run and recorded by now.
         twice = [
             "a forward method of its own" if type(self).forward is not owner.forward else "",
@@ -169,7 +172,7 @@ class LLTM(Recurrent):
             TypeError: both `state` and `hx` are given. Each text names the argument.
         """
         if hx is not None:
-            state = either("LLTM", state=state, hx=hx)
+            state = self._one_state(input, state, hx)
         traced = not isinstance(input, Tensor)
         if type(state) is tuple and len(state) == 2:  # quicker than to ask any pair
             traced = traced or isinstance(state[0], Proxy) or isinstance(state[1], Proxy)
@@ -178,7 +181,7 @@ class LLTM(Recurrent):
             if not traced:
                 check_pair("state", state, ("h", "c"))
         if traced:
-            return self._record_call(LLTM, input, state)
+            return self._record_call(LLTM, input, state)  # type: ignore[no-any-return]  # a Proxy
         try:
             if input.dim() == 1:
                 return self._without_batch(input, state)
@@ -196,6 +199,12 @@ class LLTM(Recurrent):
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
             self._explain(input, state)
             raise
+
+    def _one_state(self, input: object, state: State | None, hx: State) -> State:
+        """The state that was given under one of its two names."""
+        if isinstance(input, Proxy):
+            self._refuse_as_root(input.tracer)
+        return either("LLTM", state=state, hx=hx)
 
     def _without_batch(self, input: Tensor, state: State | None) -> State:
         """One step for one row, with vectors instead of matrices."""

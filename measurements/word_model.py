@@ -75,6 +75,10 @@ def recurrent(name: str) -> nn.Module:
     return layer
 
 
+State = Tensor | tuple[Tensor, Tensor] | None
+"""What a recurrent module carries from chunk to chunk: a GRU one tensor, the others two."""
+
+
 class WordModel(nn.Module):
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -83,14 +87,14 @@ class WordModel(nn.Module):
         self.output = nn.Linear(STATE, WORDS)
         self.halves = name.endswith("halved")
 
-    def forward(self, words: Tensor, state: object) -> tuple[Tensor, object]:
+    def forward(self, words: Tensor, state: State) -> tuple[Tensor, State]:
         hidden, state = self.recurrent(self.embedding(words), state)
         return self.output(hidden), state
 
-    def carried(self, state: object) -> object:
+    def carried(self, state: State) -> State:
         """The state for the next chunk, through which no gradient flows."""
-        if isinstance(state, Tensor):
-            return state.detach()
+        if state is None or isinstance(state, Tensor):
+            return None if state is None else state.detach()
         h, c = state
         return h.detach(), (0.5 if self.halves else 1.0) * c.detach()
 
@@ -101,7 +105,7 @@ def in_rows(text: Tensor, device: str) -> Tensor:
     return text[: length * ROWS].reshape(ROWS, length).t().contiguous().to(device)
 
 
-def loss_of(model: WordModel, rows: Tensor, at: int, state: object) -> tuple[Tensor, object]:
+def loss_of(model: WordModel, rows: Tensor, at: int, state: State) -> tuple[Tensor, State]:
     words, following = rows[at : at + CHUNK], rows[at + 1 : at + CHUNK + 1]
     logits, state = model(words, state)
     return F.cross_entropy(logits.flatten(0, 1), following.flatten()), state
@@ -109,7 +113,8 @@ def loss_of(model: WordModel, rows: Tensor, at: int, state: object) -> tuple[Ten
 
 @torch.no_grad()
 def validate(model: WordModel, rows: Tensor) -> float:
-    state, losses = None, []
+    state: State = None
+    losses = []
     for at in range(0, len(rows) - CHUNK - 1, CHUNK):
         loss, state = loss_of(model, rows, at, state)
         state = model.carried(state)
@@ -131,7 +136,8 @@ def train(name: str, *, rate: float, seed: int, steps: int, device: str) -> Run:
     model = WordModel(name).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     run = Run(name, rate, seed, [], [], [], 0.0, 0.0)
-    state, at, total = None, 0, torch.zeros((), device=device)
+    state: State = None
+    at, total = 0, torch.zeros((), device=device)
     largest = torch.zeros((), device=device)
     begun = clock(device)
     for step in range(1, steps + 1):
@@ -144,7 +150,7 @@ def train(name: str, *, rate: float, seed: int, steps: int, device: str) -> Run:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         total += loss.detach()
-        if not isinstance(state, Tensor):
+        if isinstance(state, tuple):
             largest = torch.maximum(largest, state[1].abs().max())
         if step % NOTE_EVERY == 0:
             run.steps.append(step)

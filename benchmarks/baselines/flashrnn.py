@@ -6,6 +6,7 @@ compiles its kernels for each size, which takes a minute.
 
 import importlib
 from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -47,8 +48,8 @@ def _flashrnn(backend: str, request: Request) -> Cell:
         implementation = importlib.import_module("flashrnn.flashrnn.flashrnn")
     except ImportError as error:
         raise Unavailable(f"flashrnn cannot be imported: {error}; pip install flashrnn") from error
-    implementation.get_gpu_info = gpu_facts
-    module = prepared(FlashLSTM, request)
+    vars(implementation)["get_gpu_info"] = gpu_facts
+    module = cast(FlashLSTM, prepared(FlashLSTM, request))
     state_size = request.size.state
 
     def call(x: Tensor, state: State) -> tuple[Tensor, ...]:

@@ -203,7 +203,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("name", "call", "says"), REFUSALS)
 def test_a_refusal_names_the_argument(name, call, says) -> None:
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises((RuntimeError, ValueError)) as caught:
         call(LLTMLayer(3, 4))
     assert re.search(rf"\b{re.escape(name)}\b", str(caught.value))
     assert re.search(says, str(caught.value)), caught.value

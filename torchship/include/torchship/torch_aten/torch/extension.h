@@ -68,7 +68,8 @@ inline arg operator""_a(const char* name, size_t) { return arg(name); }
 // Python's None, as the default of an optional argument.
 inline std::nullopt_t none() { return std::nullopt; }
 
-// A text for Python's help, or a value of its module: neither has a place in a library of operators.
+// A text for Python's help, or a value of its module: neither has a place in a library of
+// operators.
 struct Ignored {
   template <typename Value>
   const Ignored& operator=(const Value&) const {
@@ -114,22 +115,19 @@ class Module {
   static c10::FunctionSchema named(const char* name, const std::vector<arg>& arguments) {
     const auto inferred_schema = c10::detail::inferFunctionSchemaFromFunctor<Function>();
     const c10::FunctionSchema& schema = *inferred_schema;
-    TORCH_CHECK(
-        schema.arguments().size() == arguments.size(),
-        "module.def(\"", name, "\") names ", arguments.size(), " arguments by py::arg, and the "
-        "function has ", schema.arguments().size(), "; name each of them, or none");
+    TORCH_CHECK(schema.arguments().size() == arguments.size(), "module.def(\"", name, "\") names ",
+                arguments.size(),
+                " arguments by py::arg, and the "
+                "function has ",
+                schema.arguments().size(), "; name each of them, or none");
     std::vector<c10::Argument> named_arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
       const c10::Argument& inferred = schema.arguments()[i];
-      named_arguments.emplace_back(
-          arguments[i].name,
-          inferred.type(),
-          inferred.real_type(),
-          inferred.N(),
-          arguments[i].default_value);
+      named_arguments.emplace_back(arguments[i].name, inferred.type(), inferred.real_type(),
+                                   inferred.N(), arguments[i].default_value);
     }
-    return c10::FunctionSchema(
-        name, "", std::move(named_arguments), std::vector<c10::Argument>(schema.returns()));
+    return c10::FunctionSchema(name, "", std::move(named_arguments),
+                               std::vector<c10::Argument>(schema.returns()));
   }
 
   torch::Library& library_;
