@@ -151,20 +151,23 @@ def _has_families(package: Distribution) -> bool:
     return bool(families(distributions(package.site).get(package.place, [])))
 
 
-def no_file(package: Distribution, runtime: Runtime) -> Finding | None:
-    """Has a package no file for this torch, or for its CUDA, where it has one for others?"""
+def no_file(package: Distribution, runtime: Runtime, text: str = "") -> Finding | None:
+    """Has a package no file for this torch, or for its CUDA, where it has one for others? With a
+    text, only files of which it names one count."""
     objects = [name for name in files_of(package) if is_shared_object_name(name)]
-    by_torch = _no_file_for_torch(package, runtime)
+    by_torch = _no_file_for_torch(package, runtime, text)
     return by_torch or _no_file_for_cuda(package, objects, runtime.torch)
 
 
-def _no_file_for_torch(package: Distribution, runtime: Runtime) -> Finding | None:
+def _no_file_for_torch(package: Distribution, runtime: Runtime, text: str = "") -> Finding | None:
     """Does it open a file that is named after the version of torch, and has none for this one?"""
     files = distributions(package.site).get(package.place, [])
     torch = runtime.torch
     if torch is None:
         return None
     unfit = [family for family in families(files) if not family.fits(torch)]
+    if text:
+        unfit = [family for family in unfit if family.name.partition("*")[0] in text]
     if not unfit:
         return None
     name = printable(unfit[0].name)
