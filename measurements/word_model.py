@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import importlib
 import platform
 import re
 import sys
@@ -26,8 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from measurements import storage
+from measurements.installed import import_installed
 
-ROOT = Path(__file__).resolve().parents[1]
 WORDS = 4000
 """The size of the vocabulary; all rarer words are one."""
 WIDTH = 256
@@ -69,9 +68,7 @@ def recurrent(name: str) -> nn.Module:
         return nn.LSTM(WIDTH, STATE)
     if name == "gru":
         return nn.GRU(WIDTH, STATE)
-    # The checkout's package has no binaries, so the installed one must be found first.
-    sys.path.sort(key=lambda entry: Path(entry or ".").resolve() == ROOT)
-    layer: nn.Module = importlib.import_module("lltm_conda").LLTMLayer(WIDTH, STATE)
+    layer: nn.Module = import_installed("lltm_conda").LLTMLayer(WIDTH, STATE)
     return layer
 
 
