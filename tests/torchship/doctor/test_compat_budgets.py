@@ -44,7 +44,7 @@ from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import command, judge_file
+from torchship.doctor import examine, judge_file
 from torchship.doctor.command import main as doctor
 from torchship.doctor.environment import owner
 from torchship.judge import Runtime, find_torch, probe_runtime, target
@@ -178,7 +178,7 @@ def test_5_a_report_on_many_hostile_files_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is left when the processor time is spent is said to be unknown, file by file."""
-    monkeypatch.setattr(command, "_SECONDS", 0.0)
+    monkeypatch.setattr(examine, "_SECONDS", 0.0)
     for number in range(3):
         shared_object(tmp_path / f"lib{number}.so", undefined=[SYMBOL])
     assert doctor(PROJECT, ["--json", str(tmp_path)]) == 0

@@ -267,11 +267,12 @@ def test_an_imported_package_that_is_missing_is_installed(place: SickEnvironment
     place.publish_wheel("einops", "0.8.0", {"einops/__init__.py": ""})
     place.install("torch", "theirs")
     command = "python -m torchship.doctor --json theirs"
-    report = json.loads(place.type(f"{command} || true", PYTHONPATH=str(REPO)))
+    path = f"{REPO}:{packaging_alone()}"
+    report = json.loads(place.type(f"{command} || true", PYTHONPATH=path))
     (cause,) = [row["cause"] for row in report["notices"] if row["state"] == "fails"]
     assert cause["code"] == "TD707"
     place.type(cause["command"])
-    place.type(command, PYTHONPATH=str(REPO))
+    place.type(command, PYTHONPATH=path)
 
 
 @carries_out(cures.OPEN_FILE)

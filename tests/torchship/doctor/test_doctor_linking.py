@@ -367,6 +367,7 @@ def install_nccl(
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
     path = library.relative_to(site).as_posix()
     (info / "RECORD").write_text(f"{path},sha256={digest},{len(content)}\n")
+    (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n\n")
     return library
 
 
@@ -440,9 +441,10 @@ def test_a_library_tells_the_wheel_that_it_comes_with(
 ) -> None:
     root = fake_torch(tmp_path, "2.5.1")
     names = ("cusparse-cu12", "cusparselt-cu12", "cuda-runtime", "nvshmem-cu13")
-    lines = "".join(f"Requires-Dist: nvidia-{name}==1.0\n" for name in names)
+    lines = ["Name: torch", "Version: 2.5.1"]
+    lines += [f"Requires-Dist: nvidia-{name}==1.0" for name in names]
     (tmp_path / "torch-2.5.1.dist-info").mkdir()
-    (tmp_path / "torch-2.5.1.dist-info" / "METADATA").write_text(f"Name: torch\n{lines}\n")
+    (tmp_path / "torch-2.5.1.dist-info" / "METADATA").write_text("\n".join(lines) + "\n\n")
     fault = absent_wheel(read_install(root), [library])
     assert (fault.pin.name if fault else "") == wheel
 
