@@ -68,7 +68,7 @@ def test_a_forced_variant_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_generated_files_are_what_the_matrix_says() -> None:
     pytest.importorskip("ruamel.yaml")
     code = (
-        "from torchship.release import generated, matrix;"
-        "print(list(generated.drifted(matrix.load_settings())))"
+        "from torchship.release.matrix import generated, load;"
+        "print(list(generated.drifted(load.load_settings())))"
     )
     assert python(code, REPO, PYTHONPATH=str(REPO)) == "[]\n"

@@ -13,7 +13,7 @@ from release_places import REPO
 
 from torchship.builder import include_dirs
 from torchship.release import ReleaseError
-from torchship.release.steps.compile.environments import apt
+from torchship.release.steps.compile.downloads import apt
 
 CROSS, QEMU = "aarch64-linux-gnu-g++", "qemu-aarch64"
 INCLUDES = [f"-I{folder}" for folder in include_dirs(REPO / "csrc")]

@@ -13,7 +13,8 @@ from checkout import SETTINGS
 from release_places import REPO
 
 from torchship.release.paths import tool
-from torchship.release.steps.compile.environments import interpreter, python_facts, uv_settings
+from torchship.release.steps.compile.downloads import uv_settings
+from torchship.release.steps.compile.environments import interpreter, python_facts
 from torchship.release.steps.conda import commands as conda_commands
 from torchship.release.steps.conda.bootstrap import stage_python
 from torchship.release.steps.conda.stubs import stubs, write_channel

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules")
 
 WORKFLOWS = sorted((REPO / ".github" / "workflows").glob("*.yml"))
 #: Modules of others that are run by `python -m`.
-FOREIGN_MODULES = ("cibuildwheel", "pip", "venv")
+FOREIGN_MODULES = ("cibuildwheel", "pip", "sphinx", "venv")
 
 
 @pytest.fixture

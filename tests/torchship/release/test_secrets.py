@@ -83,7 +83,7 @@ def test_a_run_leaves_no_secret(world, monkeypatch) -> None:
 
     monkeypatch.setattr(world, "_step", telling)
     channel = "https://me:pa55word@example.org/t/t0ken/channel"
-    monkeypatch.setattr("torchship.release.run.base_channel", lambda *_: channel)
+    monkeypatch.setattr("torchship.release.run.release.base_channel", lambda *_: channel)
     assert world.run("stable210-cpu") == 1
     assert leaks(world.dist, world.root / "build" / "logs") == []
     assert "me:" not in world.output
@@ -100,7 +100,7 @@ def test_an_error_carries_no_secret() -> None:
 def test_a_killed_run_leaves_no_secret(tmp_path) -> None:
     code = (
         "import pathlib\n"
-        "from torchship.release.matrix import load_settings\n"
+        "from torchship.release.matrix.load import load_settings\n"
         "from torchship.release.run.shell import Log\n"
         f"path = pathlib.Path({str(tmp_path / 'logs' / 'x.log')!r})\n"
         "with Log(path, load_settings()) as log:\n"
