@@ -18,6 +18,7 @@ from ..judge.judgement import cannot_be_told
 from ..judge.project import Record
 from ..judge.records import NOTE, NOWHERE, OK, REJECTED, BinaryRecord, Finding, Runtime, Verdict
 from ..judge.target import current
+from ..judge.text import printable
 from ..judge.torch_probe import other_installs
 from . import allowances, caches, judge_file, packages, report, rows, torch_loading, trying
 from .decide import Decider, Decision, decision_by_reading
@@ -86,6 +87,7 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
         program=request.program,
         looked=examination.looked,
         is_looking=examination.looked is not None,
+        why_not_looked=examination.why_not_looked,
     )
 
 
@@ -137,10 +139,14 @@ class _Examination:
         self.installed = Catalog(distributions, runtime)
         self.of_torch = torch_loading.judge_torch(runtime)
         self.looked: Looked | None = None
+        self.why_not_looked = ""
         self.subjects = Subjects(subjects=(), packages={}, module_of={})
         if self._can_look():
             self.subjects = subjects_of(self._chosen_packages(), self._tried())
-            self.looked = look(self.subjects.subjects, self._python())
+            try:
+                self.looked = look(self.subjects.subjects, self._python())
+            except OSError as error:  # as for a user who may not start this Python
+                self.why_not_looked = f"this Python cannot be started ({printable(str(error))})"
             self.runtime = self._as_seen()
 
     def _python(self) -> Python:

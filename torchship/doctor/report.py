@@ -31,6 +31,7 @@ class Report(Record, kw_only=True):
     program: str = "torch-doctor"  #: how the doctor was called
     looked: Looked | None = None  #: what was seen, if packages were imported
     is_looking: bool = False  #: whether packages were imported
+    why_not_looked: str = ""  #: why nothing could be imported, if that was tried
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -70,7 +71,10 @@ def heading(report: Report) -> list[str]:
         did = f"torch and {count} package{'s' * (count != 1)} imported, {did}"
     lines.append(f"{did} in {report.seconds:.1f} s")
     if report.looked is None:
-        lines.append("nothing was imported: what follows is what reading finds, and no import")
+        reason = f", since {report.why_not_looked}" if report.why_not_looked else ""
+        lines.append(
+            f"nothing was imported{reason}: what follows is what reading finds, and no import"
+        )
     return lines
 
 

@@ -13,8 +13,12 @@ from environments import ABSENT, REPO, SYMBOL, packaging_alone
 from looked_environment import LookedEnvironment, diagnose
 from sick_environment import SickEnvironment
 
-from torchship.doctor import blocks, run_command, trying
+from torchship.doctor import blocks, pythons, run_command, trying
+from torchship.doctor.examine import Request, examine
 from torchship.doctor.meaning import is_of_here
+from torchship.doctor.report import heading
+from torchship.judge import probe_runtime
+from torchship.judge.target import judge_for
 
 
 @pytest.fixture
@@ -74,6 +78,21 @@ def test_reading_alone_never_says_works(failing: LookedEnvironment) -> None:
     assert "nothing was imported" in process.stdout
     assert "nothing found by reading: good 1.0" in process.stdout
     assert "works" not in process.stdout.replace("does not work", "")
+
+
+def test_a_python_that_cannot_be_started_leaves_what_reading_finds(
+    failing: LookedEnvironment, tmp_path: Path
+) -> None:
+    absent = str(tmp_path / "absent-python")
+    judge_for(pythons.ask(str(failing.python))._replace(executable=absent))
+    try:
+        report = examine(Request(), probe_runtime(gpu=False))
+        said = "\n".join(heading(report))
+    finally:
+        judge_for(None)
+    assert "nothing was imported, since this Python cannot be started" in said
+    assert absent in said
+    assert {row.decided_by for row in report.extensions} == {"reading"}
 
 
 def test_json_tells_what_was_seen_what_was_read_and_which_decided(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -171,7 +170,7 @@ class Python(Record):
         judged = current().python
         if judged is not None:
             return cls(judged.version, judged.implementation, judged.free_threaded, judged.machine)
-        is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+        is_free_threaded = "t" in getattr(sys, "abiflags", "")
         implementation = sys.implementation.name
         return cls(sys.version_info[:3], implementation, is_free_threaded, os.uname().machine)
 
