@@ -11,6 +11,10 @@ from torchship.judge.rules.cuda import runs_on
 GPU_ROW = re.compile(r"^\| ([^|]+) \| (\d+)\.(\d) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
+def words_of(page: str) -> str:
+    return " ".join((REPO / page).read_text(encoding="utf-8").split())
+
+
 def test_the_table_of_gpus_says_what_the_checker_decides(matrix) -> None:
     """B300, Rubin (10.7) and the DGX Spark's GB10 (12.1) among them: by code of their major."""
     page = (REPO / "docs/fails/faq.md").read_text(encoding="utf-8")
@@ -29,7 +33,13 @@ def test_pages_say_which_cuda_pypis_torch_is_built_for(matrix) -> None:
     majors = {minor: matrix.torch[minor].cuda_major for minor in matrix.minors()}
     last_12 = [minor for minor, major in majors.items() if major == 12][-1]
     first_13 = next(minor for minor, major in majors.items() if major == 13)
-    for page in ("README.md", "docs/numbers/support.md"):
-        words = " ".join((REPO / page).read_text(encoding="utf-8").split())
-        assert f"torch {last_12} and older are built for CUDA 12" in words, page
-        assert f"torch {first_13} and newer for CUDA 13" in words, page
+    support = words_of("docs/numbers/support.md")
+    assert f"On PyPI, torch {last_12} and older are built for CUDA 12" in support
+    assert f"torch {first_13} and newer for CUDA 13" in support
+    assert f"PyPI's builds of torch {first_13} and newer are for CUDA 13" in words_of(
+        "docs/fails/faq.md"
+    )
+    assert (
+        f"With torch {first_13}, the torch builds on PyPI moved from CUDA 12 to CUDA 13"
+        in words_of("docs/index.md")
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -111,12 +112,14 @@ def test_the_command_says_that_the_operator_is_an_example(template: str, tmp_pat
     assert next_steps == "commit it, then: cd fine; scripts/build_all.sh host; scripts/test.sh"
 
 
-def test_the_readme_shows_what_the_command_prints(tmp_path: Path) -> None:
+def test_the_page_shows_what_its_command_prints(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     checkout.mkdir()
-    printed = torchship("new", "my-norm", "../my-norm", cwd=checkout).stdout.splitlines()
-    readme = (REPO / "README.md").read_text(encoding="utf-8").splitlines()
-    assert [line for line in printed if line not in readme] == []
+    page = (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^python -m torchship (new .*)$", page, re.MULTILINE)
+    result = torchship(*shlex.split(command), cwd=checkout)
+    assert result.returncode == 0, result.stderr
+    assert f"```text\n{result.stdout}```\n" in page
 
 
 def test_a_folder_with_a_file_is_refused(tmp_path: Path) -> None:
@@ -183,6 +186,8 @@ def test_the_archive_is_a_whole_torchship(tmp_path: Path) -> None:
     metadata = {"LICENSE", "README.md", "pyproject.toml"}
     packed = {f"torchship/{name}" for name in sources if Path(name).name not in metadata}
     packed |= {f"torchship/{name}" for name in sources if name.startswith("templates/")}
+    # The top of a package that only the distribution torch-doctor has.
+    packed -= {f"torchship/doctor/torch_doctor/{name}" for name in ("__init__.py", "__main__.py")}
     assert packed - names == set()
 
 
