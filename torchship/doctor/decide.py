@@ -86,7 +86,8 @@ class Decider(Record, kw_only=True):
         if sibling is not None:
             why = f"not for here, where {sibling.name} serves: {one.finding.why}"
             return one._replace(state="note", finding=_as_note(one.finding, why))
-        if one.finding.code in _OF_SYSTEM:
+        # The import of a folder without an `__init__.py` runs nothing, so it shows no work without.
+        if one.finding.code in _OF_SYSTEM and not Path(package.file).is_dir():
             why = f"{package.what} works without it: {one.finding.why}"
             return one._replace(state="note", finding=_as_note(one.finding, why))
         return one

@@ -20,12 +20,11 @@ from torchship.judge.torch_probe import find_torch
 STORED = {outcome.name: outcome for outcome in outcomes.load().outcomes}
 #: The stored table is of the doctor that only read. Of these the doctor that looks says something
 #: else: the first is better told now, the next two have another code for a cut library of torch,
-#: and the last two, which fail, are wrongly said to work. They wait for the table to be made again.
+#: and the last, which fails, is wrongly said to work. They wait for the table to be made again.
 TOLD_OTHERWISE = {
     "imported-before-torch",
     "empty-library-in-a-layer",
     "pointer-of-git-lfs",
-    "libpython-missing",
     "inside-the-source-folder-of-a-package",
 }
 #: Cases that compile operators are left out: torch's headers take half a minute each.

@@ -63,6 +63,18 @@ def test_a_part_that_lacks_a_library_of_the_system_is_optional(env: LookedEnviro
     assert report.exit_code == 0
 
 
+def test_the_only_file_of_a_folder_is_not_optional(env: LookedEnvironment) -> None:
+    """Without an `__init__.py`, the import of the folder succeeds whatever is in it."""
+    library = shared_object(env.prefix / "libsox.so.3", soname="libsox.so.3", defined=["sox"])
+    folder = env.add("audio", "")
+    env.add_module(folder / "_sox.so", needs=SYMBOL, libraries=(library,))
+    library.unlink()
+    (folder / "__init__.py").unlink()
+    env.list_objects("audio")
+    report = diagnose(env)
+    assert (row_of(report, "_sox.so").state, report.exit_code) == ("fails", 1)
+
+
 def test_a_part_whose_sibling_for_another_version_loads_is_optional(
     env: LookedEnvironment,
 ) -> None:
