@@ -169,9 +169,13 @@ class Process:
             return opening._replace(versions=versions)  # the linker looks at them first
         providers = dict.fromkeys((*opening.files, *scope, *self.global_scope))
         symbols = _missing_symbols(opening.new, providers, budget, self._bound)
-        if versions and symbols and _fails_by_versions(opening.new, versions, symbols):
-            symbols = {}
-        return opening._replace(symbols=symbols, versions=() if symbols else versions)
+        if versions and symbols:
+            needing = {missing.needed_by for missing in versions}
+            first = _bound_first(opening.new, {*needing, *symbols})
+            # Which fault of one file the linker meets first, only its relocations tell.
+            versions = versions if first in needing else ()
+            symbols = symbols if first in symbols else {}
+        return opening._replace(symbols=symbols, versions=versions)
 
 
 class _Opening:
@@ -251,14 +255,10 @@ class _Opening:
             yield from (path for path in self._new if head_of(path).forbids_dlopen)
 
 
-def _fails_by_versions(
-    files: Sequence[Path], versions: Iterable[MissingVersion], symbols: Container[Path]
-) -> bool:
-    """Whether the linker first comes to a file that wants a version of a library without versions,
-    or to one that lacks symbols. It binds what it loaded last before the others."""
-    needing = {missing.needed_by for missing in versions}
-    first = next(path for path in reversed(files) if path in needing or path in symbols)
-    return first in needing
+def _bound_first(files: Sequence[Path], failing: Container[Path]) -> Path:
+    """The failing file to which the linker comes first: it binds what it loaded last before the
+    others."""
+    return next(path for path in reversed(files) if path in failing)
 
 
 def _missing_versions(path: Path, names: Mapping[str, Path]) -> list[MissingVersion]:

@@ -222,6 +222,30 @@ def test_a_version_that_a_library_does_not_define_is_named(
     assert "VER_12" in cause.why
 
 
+def test_a_missing_version_and_a_missing_symbol_of_one_object_are_both_named(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    """Of a library without any version, the linker notes it at the first symbol that it looks up
+    there. So the order of the relocations decides what it tells."""
+    stub = shared_object(
+        tmp_path / "stub" / "libwork.so.1",
+        defined=["work"],
+        soname="libwork.so.1",
+        versions="VER_12 { global: *; };",
+    )
+    shared_object(tmp_path / stub.name, defined=["work"], soname=stub.name)
+    told = set()
+    for number, symbols in enumerate((["work", "nobody_has"], ["nobody_has", "work"])):
+        file = tmp_path / f"{number}.so"
+        flags = ["-Wl,-rpath,$ORIGIN"]
+        shared_object(file, undefined=symbols, libraries=[stub], flags=flags)
+        told.add("nobody_has" if "nobody_has" in loads(file) else "Assertion")
+        whys = " ".join(finding.why for finding in judge_file(file, runtime).findings)
+        assert "VER_12" in whys
+        assert "nobody_has" in whys
+    assert told == {"nobody_has", "Assertion"}
+
+
 def test_an_undefined_symbol_of_an_indirect_library_is_named(
     tmp_path: Path, runtime: Runtime
 ) -> None:
@@ -653,6 +677,16 @@ def test_a_library_in_the_hundredth_folder_is_found(engine: Path, tmp_path: Path
     shared_object(file, undefined=["work"], libraries=[library], flags=flags)
     assert loads(file, **variables) == ""
     assert cause_in(engine, "", file, **variables) is None
+
+
+def test_the_hundredth_preload_provides_its_functions(engine: Path, tmp_path: Path) -> None:
+    files = [shared_object(tmp_path / f"{number}.so") for number in range(99)]
+    files.append(shared_object(tmp_path / "last.so", defined=["work"]))
+    preloads = ":".join(map(str, files))
+    file = shared_object(tmp_path / "x.so", undefined=["work"])
+    assert "undefined symbol: work" in loads(file)
+    assert loads(file, LD_PRELOAD=preloads) == ""
+    assert cause_in(engine, "", file, LD_PRELOAD=preloads) is None
 
 
 def test_a_file_that_forbids_dlopen_is_refused(tmp_path: Path, runtime: Runtime) -> None:

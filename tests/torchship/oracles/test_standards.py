@@ -56,6 +56,29 @@ def test_specifiers_admit_what_packaging_admits() -> None:
     assert not wrong, differences(wrong)
 
 
+@pytest.mark.parametrize(
+    ("specifier", "release", "admitted"),
+    [
+        ("==2.*", "2.13.0+cpu", True),
+        ("==2.*", "3.0.0", False),
+        ("!=2.*", "2.13.0+cpu", False),
+        ("!=2.9", "2.9.1", True),
+        ("!=2.9", "2.9.0", False),
+        ("~=2.9", "2.10.0", True),
+        ("~=2.9", "3.0.0", False),
+        ("~=2.9.0", "2.10.0", False),
+        ("==2.9.0", "2.9.1", False),
+        ("<2.9.1", "2.9.1", False),
+        ("<2.9.1", "2.9.0", True),
+    ],
+)
+def test_each_sign_counts_all_numbers_of_a_release(
+    specifier: str, release: str, admitted: bool
+) -> None:
+    assert standards.admits(specifier, release) is admitted
+    assert specifiers.SpecifierSet(specifier).contains(release) is admitted
+
+
 def releases(minor: tuple[int, int]) -> Iterator[version.Version]:
     """Final releases of a minor version that a drawn specifier can tell from others."""
     for patch in ("", *(f".{number}" for number in range(16))):
@@ -217,6 +240,26 @@ def test_wheels_are_taken_that_pip_takes() -> None:
             found = False
         if found != expected:
             wrong.append(f"{file} on {runtime.python}, {runtime.machine}, {runtime.libc}")
+    assert not wrong, differences(wrong)
+
+
+def test_an_installed_wheel_fits_the_pythons_whose_pip_takes_it() -> None:
+    """Whatever its platform is, which its objects tell."""
+    wrong = []
+    for seed in seeds(1500):
+        draw = random.Random(f"installed {seed}")
+        runtime = drawn_runtime(draw)
+        versions = ["3", "2", *(f"3{minor}" for minor in range(8, 15))]
+        pythons = [f"{draw.choice(('py', 'cp', 'cp'))}{draw.choice(versions)}" for _ in range(2)]
+        abis = ["none", "abi3", *(f"{python}t" for python in pythons), *pythons]
+        tag = f"{'.'.join(pythons[: draw.choice((1, 1, 2))])}-{draw.choice(abis)}-linux_x86_64"
+        known = tags_by_packaging(
+            runtime.python[:2], "x86_64", (2, 36), free_threaded=runtime.free_threaded
+        )
+        expected = bool(tags.parse_tag(tag) & known)
+        if standards.fits_python(tag, standards.Python.of(runtime)) != expected:
+            is_free = runtime.free_threaded
+            wrong.append(f"{tag} in {runtime.python}, free-threaded {is_free}: not {expected}")
     assert not wrong, differences(wrong)
 
 
