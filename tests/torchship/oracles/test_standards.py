@@ -19,6 +19,7 @@ from torchship.doctor.environment.built_for import minors_pinned
 from torchship.doctor.environment.metadata import Core
 from torchship.doctor.wheels import WheelError, WheelName
 from torchship.judge.records import Runtime
+from torchship.judge.target import Target
 
 MINORS = [(1, 13), *((2, minor) for minor in range(20)), (3, 0)]
 SIGNS = ("==", "!=", ">=", "<=", "<", ">", "~=", "===")
@@ -319,4 +320,5 @@ def test_a_dependency_of_conda_on_one_minor_vouches_for_it(
     need: str, minor: tuple[int, int] | None
 ) -> None:
     core = Core(name="theirs", version="1.0", needs=(need,))
-    assert [found for found, _ in minors_pinned(core, by_conda=True)] == ([minor] if minor else [])
+    pinned = minors_pinned(core, standards.Python.of_target(Target()), by_conda=True)
+    assert [found for found, _ in pinned] == ([minor] if minor else [])
