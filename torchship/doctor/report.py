@@ -31,7 +31,7 @@ class Report(Record, kw_only=True):
     program: str = "torch-doctor"  #: how the doctor was called
     looked: Looked | None = None  #: what was seen, if packages were imported
     is_looking: bool = False  #: whether packages were imported
-    why_not_looked: str = ""  #: why nothing could be imported, if that was tried
+    why_not_looked: str = ""  #: why nothing was imported; "" if packages were
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -63,7 +63,9 @@ def heading(report: Report) -> list[str]:
     ]
     prefix = render.shorten_home(current().prefixes()[0])
     python = render.shorten(current().executable())
-    lines.append(f"Python {dotted(report.runtime.python)}, {python}; $PREFIX is {prefix}")
+    judged = current().python
+    how = f" ({judged.found_by})" if judged and judged.found_by else ""
+    lines.append(f"Python {dotted(report.runtime.python)}, {python}{how}; $PREFIX is {prefix}")
     noun = "file" if report.files == 1 else "files"
     did = f"{report.files} {noun} read"
     if report.looked is not None:
@@ -144,6 +146,8 @@ def print_json(report: Report) -> None:
             {"version": other.version, "folder": str(other.root)} for other in report.other_torches
         ],
         python=dotted(report.runtime.python),
+        imported=report.is_looking,
+        not_imported_since=report.why_not_looked or None,
         extensions=[_json_of(row) for row in report.extensions],
         notices=[_json_of(row) for row in report.notices],
         exit_code=report.exit_code,
