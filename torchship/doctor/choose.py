@@ -39,6 +39,7 @@ from .environment.metadata import Core
 from .environment.owner import find_owner, shared_objects
 from .environment.standards import Python, Tag, admits, tags_here
 from .remote import Client
+from .rows import NOTHING_FOUND
 from .wheels import (
     RemoteError,
     WheelError,
@@ -51,7 +52,8 @@ from .wheels import (
 )
 
 WORKS, FAILS, UNKNOWN_STATE = "works", "fails", "unknown"
-_STATES = {WORKS: "works", FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
+#: Only files are read here: that one works, an import would have to show.
+_STATES = {WORKS: NOTHING_FOUND, FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
 _SECONDS = 25.0
 _MAX_LOOKUPS = 10_000_000
 #: How many wheels are opened, how many that work are looked for, and how many rows are printed.
@@ -126,7 +128,7 @@ def _print_table(choices: list[Choice], runtime: Runtime, cure: Cure) -> None:
     rows = [(choice.wheel, _STATES[choice.state], choice.why) for choice in choices[:_MAX_ROWS]]
     print(render.table(("wheel, best first", "", "why"), rows, runtime.target.prefix))
     if len(choices) > _MAX_ROWS:
-        print(f"... and {len(choices) - _MAX_ROWS} more, of which none works")
+        print(f"... and {len(choices) - _MAX_ROWS} more, none of them better")
     if cure:
         print(f"\nto install the first: {cure}")
 

@@ -156,11 +156,12 @@ def _run_command(command: list[str], options: argparse.Namespace, project: Proje
     ended = run_command.run(command)
     if ended.is_of_import:
         print(f"\n{program(project)}:", file=sys.stderr)
+        how = "named by --python"
         if options.python is None:
-            options.python = run_command.python_of(command)
+            options.python, how = run_command.python_of(command), "the one of the command"
         explained = options.__class__(**{**vars(options), "what": [], "allow": None})
         try:
-            target = Target(_python(explained.python, project))
+            target = Target(_python(explained.python, project, how))
             _explain(ended.output, explained, project, target)
         except (UsageError, TorchNotFoundError, InterpreterError) as error:
             print(render.shorten(str(error)), file=sys.stderr)
@@ -212,16 +213,18 @@ def _form(options: argparse.Namespace) -> str:
     return "rows" if options.form == "text" and options.verbose else str(options.form)
 
 
-def _python(named: str | None, project: Project) -> Interpreter | None:
+def _python(
+    named: str | None, project: Project, how: str = "named by --python"
+) -> Interpreter | None:
     """The Python to judge; None for this one. Raises InterpreterError."""
     if named is not None:
-        return pythons.ask(named)
+        return pythons.ask(named, found_by=how)
     is_alone = not project.package and Path(sys.argv[0]).name.startswith("torch-doctor")
     if not is_alone or _has_torch():
         return None
     # `uvx torch-doctor` runs in an environment of its own, which is not the one that is meant.
     active = pythons.active_python(os.environ, sys.prefix)
-    return None if active is None else pythons.ask(active)
+    return None if active is None else pythons.ask(active.program, found_by=active.found_by)
 
 
 def _message(what: list[str], target: Target) -> str:
@@ -299,7 +302,7 @@ def _examine(options: argparse.Namespace, project: Project, target: Target) -> r
     """Look at what the user names, and judge it. Raises UsageError or TorchNotFoundError."""
     request = examine.Request(
         names=tuple(options.what),
-        is_looking=options.is_looking and options.torch is None,
+        not_looking_since=_not_looking_since(options),
         seconds=options.seconds,
         is_trying=options.try_fix,
         allow_list=Path(options.allow) if options.allow is not None else None,
@@ -307,6 +310,13 @@ def _examine(options: argparse.Namespace, project: Project, target: Target) -> r
     )
     runtime = probe_runtime(_torch(options.torch), project=project, target=target)
     return examine.examine(request, runtime)
+
+
+def _not_looking_since(options: argparse.Namespace) -> str:
+    """Why no package may be imported; "" if packages are."""
+    if not options.is_looking:
+        return "--no-import was given"
+    return "--torch was given" if options.torch is not None else ""
 
 
 def _torch(place_or_version: str | None) -> TorchInstall | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..judge import codes, cures, fixes
-from ..judge.binary import read_binary
+from ..judge.binary import needs_torch_or_cuda, read_binary
 from ..judge.records import (
     NOTE,
     NOWHERE,
@@ -85,10 +85,17 @@ def notices(
         yield from _about_torch(packages, runtime)
 
 
-def hidden_notices(sites: Sequence[Path], names: Sequence[str], runtime: Runtime) -> Iterator[Row]:
-    """What is to be said of copies that Python never imports; `sites` as on its path."""
+def hidden_notices(
+    sites: Sequence[Path],
+    names: Sequence[str],
+    hidden_files: Mapping[Path, Path],
+    runtime: Runtime,
+) -> Iterator[Row]:
+    """What is to be said of copies that Python never imports; `sites` as on its path, and
+    `hidden_files` are shared objects and what hides each."""
     python = Python.of(runtime)
     chosen = {normal(name) for name in names}
+    told: set[str] = set()
     for hidden in hidden_copies(sites):
         copy, used = hidden.copy, hidden.used
         name = normal(copy.name)
@@ -97,7 +104,29 @@ def hidden_notices(sites: Sequence[Path], names: Sequence[str], runtime: Runtime
             continue
         why = f"Python takes {used.version} in {used.site}, so this copy was not judged"
         finding = _note(copy, codes.HIDDEN_COPY, printable(why))
+        told.add(name)
         yield notice(finding, copy.place, package=copy.name, version=copy.version)
+    for file, place in hidden_files.items():
+        owner = find_owner(runtime.target, file)
+        name = normal(owner.name) if owner else str(place)
+        if name in told or not needs_torch_or_cuda(read_binary(file, light=True)):
+            continue
+        told.add(name)
+        why = printable(f"Python takes {place}, so {file} was not judged")
+        finding = Finding(
+            dimension="package",
+            status=NOTE,
+            code=codes.HIDDEN_COPY,
+            observed=printable(str(file)),
+            needed="",
+            why=why,
+        )
+        yield notice(
+            finding,
+            file,
+            package=owner.name if owner else None,
+            version=owner.version if owner else None,
+        )
 
 
 def _about(

@@ -30,7 +30,7 @@ class Report(Record, kw_only=True):
     program: str = "torch-doctor"  #: how the doctor was called
     looked: Looked | None = None  #: what was seen, if packages were imported
     is_looking: bool = False  #: whether packages were imported
-    why_not_looked: str = ""  #: why nothing could be imported, if that was tried
+    why_not_looked: str = ""  #: why nothing was imported; "" if packages were
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -63,7 +63,8 @@ def heading(report: Report) -> list[str]:
     target = report.runtime.target
     prefix = render.shorten_home(target.prefix)
     python = render.shorten(target.executable(), target.prefix)
-    lines.append(f"Python {dotted(report.runtime.python)}, {python}; $PREFIX is {prefix}")
+    how = f" ({target.python.found_by})" if target.python and target.python.found_by else ""
+    lines.append(f"Python {dotted(report.runtime.python)}, {python}{how}; $PREFIX is {prefix}")
     noun = "file" if report.files == 1 else "files"
     did = f"{report.files} {noun} read"
     if report.looked is not None:
@@ -146,6 +147,8 @@ def print_json(report: Report) -> None:
             {"version": other.version, "folder": str(other.root)} for other in report.other_torches
         ],
         python=dotted(report.runtime.python),
+        imported=report.is_looking,
+        not_imported_since=report.why_not_looked or None,
         extensions=[_json_of(row) for row in report.extensions],
         notices=[_json_of(row) for row in report.notices],
         exit_code=report.exit_code,

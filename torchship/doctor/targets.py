@@ -10,7 +10,7 @@ from pathlib import Path
 from ..judge.records import TorchInstall
 from ..judge.target import Target
 from ..judge.text import printable
-from .environment.installed import Reach, installed
+from .environment.installed import SITE_NAMES, installed
 from .environment.owner import distributions, find_owner, shared_objects
 from .environment.standards import normal
 
@@ -48,27 +48,20 @@ def find_wheels(names: list[str]) -> list[str]:
 
 def find_files(target: Target, names: list[str], torch: TorchInstall | None) -> Iterator[Path]:
     """The shared objects that the user names; by default all but those of torch's own packages.
+    Those that another module of their name hides are among them.
 
     Raises UsageError.
     """
-    reach = Reach(map(Path, filter(None, target.search_path())))
-    owned = [
-        [file for file in files if reach.hiding(file) is None]
-        for site in site_folders(target)
-        for files in distributions(target, site).values()
-    ]
-    owned = [files for files in owned if files]
+    sites = site_folders(target)
+    owned = [files for site in sites for files in distributions(target, site).values() if files]
     if not names:
-        yield from _installed_files(target, owned, torch, reach)
+        yield from _installed_files(target, sites, owned, torch)
     for name in names:
         yield from _named_files(target, name, owned)
 
 
 def _installed_files(
-    target: Target,
-    owned: list[list[Path]],
-    torch: TorchInstall | None,
-    reach: Reach,
+    target: Target, sites: list[Path], owned: list[list[Path]], torch: TorchInstall | None
 ) -> Iterator[Path]:
     for files in owned:
         owner = find_owner(target, files[0])
@@ -76,12 +69,11 @@ def _installed_files(
             yield from files
     # Files that no distribution lists: somebody copied them, or ran `setup.py install`.
     listed = {file for files in owned for file in files}
-    for site in site_folders(target):
-        if site.name not in ("site-packages", "dist-packages"):
+    for site in sites:
+        if site.name not in SITE_NAMES:
             continue
         for file in shared_objects(site):
-            is_listed = file in listed or (torch and torch.root in file.parents)
-            if not is_listed and reach.hiding(file) is None:
+            if not (file in listed or (torch and torch.root in file.parents)):
                 yield file
 
 

@@ -38,6 +38,8 @@ from .torch_wheels import WheelFault, absent_wheel, faults_of_wheels
 
 _MODULE_OF_TORCH = re.compile(r"torch/_C\.[^/]{1,200}\.so")
 _NEEDED = "a torch that can be imported"
+#: This Python is the first that PYTHONSAFEPATH keeps from importing out of the working folder.
+_FIRST_WITH_SAFE_PATH = (3, 11)
 
 
 def judge_torch(runtime: Runtime) -> Verdict | None:
@@ -60,7 +62,7 @@ def _hidden_here(torch: TorchInstall, runtime: Runtime) -> Finding | None:
 
     Python looks there first for a script of this folder, for `-c` and for `-m`.
     """
-    if os.environ.get("PYTHONSAFEPATH"):
+    if os.environ.get("PYTHONSAFEPATH") and runtime.python[:2] >= _FIRST_WITH_SAFE_PATH:
         return None
     with suppress(OSError):
         here = Path.cwd()

@@ -17,8 +17,9 @@ from pathlib import Path
 from ..judge.project import Record
 from ..judge.records import TorchInstall
 from ..judge.target import Target
+from ..judge.text import printable
 from .environment.installed import Distribution, distributions_in
-from .environment.metadata import Listed, listed_files
+from .environment.metadata import Listed, listed_files, places_in
 from .environment.standards import Need, Python, admits, is_same_version, normal, parse_need
 
 _MAX_WHEELS = 100
@@ -163,10 +164,14 @@ def _pin_of(need: Need) -> Pin | None:
 
 
 def _nvidia_wheels(site: Path) -> Iterator[tuple[str, str, Path]]:
-    """(name, version, metadata folder) of NVIDIA's wheels in a site folder."""
-    for one in distributions_in(site):
-        if normal(one.name).startswith(("nvidia", "cuda")):
-            yield normal(one.name), one.version, one.place
+    """(name, version, metadata folder) of NVIDIA's wheels in a site folder.
+
+    The folder tells both, so that a wheel that has lost its METADATA is seen as well.
+    """
+    for place in places_in(site):
+        name, _, version = place.name.removesuffix(".dist-info").partition("-")
+        if place.suffix == ".dist-info" and normal(name).startswith(("nvidia", "cuda")):
+            yield normal(name), printable(version), place
 
 
 def _claimed_files(places: Iterable[Path]) -> dict[Path, list[_Claim]]:

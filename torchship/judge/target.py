@@ -40,6 +40,7 @@ class Interpreter(Record, kw_only=True):
     #: The modules of the standard library of its version, whether its build has them or not; ()
     #: for a Python before 3.10, which does not tell.
     library: tuple[str, ...] = ()
+    found_by: str = ""  #: how it was found, such as "named by --python"; "" for the one that runs
 
 
 class Target:

@@ -498,6 +498,16 @@ def test_a_file_of_a_wheel_that_is_gone_is_named(tmp_path: Path) -> None:
     assert "libnccl.so.2 of nvidia_nccl_cu12-2.21.5 is gone" in cause.why
 
 
+def test_a_wheel_that_has_lost_its_metadata_is_not_said_to_be_absent(tmp_path: Path) -> None:
+    cuda_torch(tmp_path, NEW)
+    install_nccl(tmp_path, "2.21.5", NEW).unlink()
+    (metadata,) = tmp_path.glob("nvidia_nccl_cu12-*.dist-info/METADATA")
+    metadata.unlink()
+    cause = cause_of_torch(tmp_path)
+    assert cause is not None
+    assert "libnccl.so.2 of nvidia_nccl_cu12-2.21.5 is gone" in cause.why
+
+
 @carries_out(cures.INSTALL_PINNED)
 @pytest.mark.parametrize(("installed", "name"), [("2.18.1", "cu12"), ("2.10.0", "cu11")])
 def test_the_pinned_wheel_mends_torch(installed: str, name: str, tmp_path: Path) -> None:

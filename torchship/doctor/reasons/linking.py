@@ -26,6 +26,22 @@ _OF_LINKER = re.compile(
     r"|cannot enable executable stack|static TLS|not page-aligned|does not define module export"
     r"|cannot be dlopen|ELF file (OS|ABI|version)|cannot dynamically load"
 )
+#: Findings that alone can be meant by some words of the linker.
+_MEANT_ALONE = (
+    ("failed to map segment", codes.EXECUTION_FORBIDDEN),
+    ("cannot enable executable stack", codes.EXECUTABLE_STACK),
+    ("static TLS", codes.STATIC_TLS),
+)
+#: Findings that the linker would put in other words than that a symbol is undefined.
+_NOT_OF_SYMBOLS = (
+    codes.LIBRARY_MISSING,
+    codes.LIBRARY_OF_TORCH_MISSING,
+    codes.NO_DRIVER,
+    codes.GLIBC_TOO_OLD,
+    codes.LIBSTDCXX_TOO_OLD,
+    codes.EXECUTION_FORBIDDEN,
+    codes.STATIC_TLS,
+)
 
 
 def linker_refuses(case: Case) -> Finding | None:
@@ -128,6 +144,11 @@ def _goes_with(finding: Finding, text: str) -> bool:
     if libc:
         of_libc = codes.GLIBC_TOO_OLD if libc[1] == "GLIBC" else codes.LIBSTDCXX_TOO_OLD
         return finding.code in (of_libc, codes.OTHER_LIBRARY_FIRST)
+    for words, code in _MEANT_ALONE:
+        if words in text:
+            return finding.code == code
+    if _NO_SYMBOL.search(text):
+        return finding.code not in _NOT_OF_SYMBOLS
     missing = _NO_LIBRARY.search(text)
     if missing:
         return Path(missing[1]).name in f"{finding.why} {finding.observed} {finding.needed}" or (

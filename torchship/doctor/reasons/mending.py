@@ -49,6 +49,7 @@ def fit_package(package: Distribution, runtime: Runtime) -> Cure:
         return cures.in_words(cures.OTHER_RELEASE, f"{words}, or the torch that it is for")
     wanted = f"{release}.*" if release.count(".") < 2 else release
     if runtime.environment.kind == "conda":
+        # In words: the releases are PyPI's, and which of them a channel has, only its index tells.
         return cures.in_words(cures.OTHER_RELEASE, f"{words}: {release}")
     pip = f"{runtime.environment.pip()} --force-reinstall --no-deps"
     return cures.command_alone(cures.INSTALL_RELEASE, f'{pip} "{package.name}=={wanted}"')

@@ -14,6 +14,7 @@ from ..environment.metadata import wheel_tags
 from ..environment.standards import Python, fits_python, normal
 from ..packages import get_its_binaries
 from .case import Case
+from .damaged import file_is_gone
 from .mending import fit_package, meet, reinstall
 
 _NO_MODULE = re.compile(r"No module named '?([\w.]{1,300})'?")
@@ -24,6 +25,7 @@ _DISTRIBUTION_OF = {
     "cv2": "opencv-python",
     "dateutil": "python-dateutil",
     "google": "protobuf",
+    "pkg_resources": "setuptools",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
@@ -122,6 +124,13 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
             needed=requirement.text,
             fix=meet(requirement, case.runtime),
         )
+    owner = case.installed.named(_DISTRIBUTION_OF.get(top, ""))
+    if owner is not None:
+        files = case.installed.files(owner)
+        gone = next((one.path for one in files if re.split(r"[/.]", one.name)[0] == top), None)
+        if gone is not None:
+            return file_is_gone(case, owner, gone)
+        return other_release(case, asking, owner, f"has no {top}")
     if asking is not None and _is_binary_of(asking, top):
         return case.finding(
             codes.WITHOUT_ITS_OPS,
