@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 def judge(folder: Path) -> dict[str, object]:
     from torchship.judge import linking
     from torchship.judge.binary import read_binary
-    from torchship.judge.budget import Budget
     from torchship.judge.linker import settings_here
     from torchship.judge.records import MissingSymbolVersion
     from torchship.judge.target import Target
@@ -36,7 +35,7 @@ def judge(folder: Path) -> dict[str, object]:
     program = Path(sys.executable)
     imported = linking.import_torch(target, torch.root, settings_here(), program)
     binary = read_binary(folder / "x.so")
-    links = linking.link(target, binary, torch, Budget.for_file(binary.size))
+    links = linking.link(target, binary, torch)
     fatal = [fault for fault in links.faults if fault.is_fatal]
     names = [*links.missing_libraries, *links.missing_symbols]
     for fault in fatal:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..judge.project import Record
 from ..judge.records import NOTHING
+from ..judge.target import Target
 from .environment.catalog import tops_of
 from .environment.installed import Reach, distributions_in
 from .environment.owner import is_shared_object_name, shared_objects
@@ -33,7 +34,7 @@ def reach_of(search_path: Sequence[str], places: Mapping[str, tuple[Path, ...]] 
     return Reach(map(Path, filter(None, search_path)), places)
 
 
-def sort_out(files: Sequence[Path], named: Sequence[Path], reach: Reach) -> Reached:
+def sort_out(files: Sequence[Path], named: Sequence[Path], reach: Reach, target: Target) -> Reached:
     """Sort files by what Python takes; `named` are the paths that the user gave, which are judged
     whatever hides them."""
     hiding: dict[Path, Path] = {}
@@ -49,7 +50,7 @@ def sort_out(files: Sequence[Path], named: Sequence[Path], reach: Reach) -> Reac
     for file, place in hiding.items():
         own = _objects_in(place)
         in_front.update((one, reach.module_of(file)) for one in own if one not in reached)
-        if not own and not _is_installed(place):
+        if not own and not _is_installed(target, place):
             lacking[file] = place
     # A module in front may be made of links to the files themselves.
     judged = set(map(os.path.realpath, (*in_front, *lacking)))
@@ -67,7 +68,7 @@ def _objects_in(place: Path) -> list[Path]:
     return [place] if is_shared_object_name(place.name) else []
 
 
-def _is_installed(place: Path) -> bool:
+def _is_installed(target: Target, place: Path) -> bool:
     """Whether a module belongs to a distribution: it is then judged as what it is."""
     top = place.name.partition(".")[0]
-    return any(top in tops_of(one.place) for one in distributions_in(place.parent))
+    return any(top in tops_of(target, one.place) for one in distributions_in(target, place.parent))

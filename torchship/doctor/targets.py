@@ -103,7 +103,7 @@ def is_installed(target: Target, name: str) -> bool:
 
 def is_distribution(target: Target, name: str) -> bool:
     """Whether the metadata of a distribution of this name is in the environment."""
-    return normal(name) in installed(site_folders(target))
+    return normal(name) in installed(target, site_folders(target))
 
 
 def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Path]:

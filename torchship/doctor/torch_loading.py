@@ -101,28 +101,33 @@ def check_import(runtime: Runtime) -> Finding | None:
     judged = target.python
     if runtime.python[:2] != (judged.version if judged else sys.version_info)[:2]:
         return None  # no program of that Python is known
-    by_linker = _check_import(
-        target, torch, settings_here(), target.program(), environment=runtime.environment
-    )
+    try:
+        by_linker = _check_import(
+            target, torch, settings_here(), target.program(), environment=runtime.environment
+        )
+    except BudgetSpentError:
+        return None
     if by_linker is None or by_linker.status == REJECTED:
         return by_linker
     return _check_files(target, torch, runtime.environment) or by_linker
 
 
 @once
-def _check_files(_: Target, torch: TorchInstall, environment: Environment) -> Finding | None:
+def _check_files(target: Target, torch: TorchInstall, environment: Environment) -> Finding | None:
     """Is the module torch._C missing, which was installed?"""
     with suppress(OSError):  # a torch of which only the version is known
         for place in dist_info(torch.root, "torch", torch.version):
-            gone = _module_that_is_gone(place)
+            gone = _module_that_is_gone(target, place)
             if gone:
                 return _damaged(torch, environment, gone)
     return None
 
 
-def _module_that_is_gone(place: Path) -> str:
+def _module_that_is_gone(target: Target, place: Path) -> str:
     """The file of the module torch._C that was installed and is not there; "" if it is."""
-    modules = [file for file in listed_files(place) if _MODULE_OF_TORCH.fullmatch(file.name)]
+    modules = [
+        file for file in listed_files(target, place) if _MODULE_OF_TORCH.fullmatch(file.name)
+    ]
     is_there = any(is_file(file.path) for file in modules)
     return "" if is_there or not modules else printable(modules[0].name)
 
@@ -149,10 +154,7 @@ def _check_import(
     *,
     environment: Environment,
 ) -> Finding | None:
-    try:
-        failure = linking.import_torch(target, torch.root, settings, program).failure
-    except BudgetSpentError:
-        return None
+    failure = linking.import_torch(target, torch.root, settings, program).failure
     if failure is None:
         return Finding(
             dimension="import torch", status=OK, observed="its libraries load", needed=_NEEDED
@@ -184,9 +186,8 @@ def _check_import(
 def _variable_at_fault(target: Target, root: Path, settings: Settings, program: Path) -> str:
     """The variable without which torch would load; "" if there is none."""
     for variable, changed in linking.without_variables(settings).items():
-        with suppress(BudgetSpentError):
-            if linking.import_torch(target, root, changed, program).failure is None:
-                return variable
+        if linking.import_torch(target, root, changed, program).failure is None:
+            return variable
     return ""
 
 

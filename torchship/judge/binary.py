@@ -5,9 +5,9 @@ import re
 import struct
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
 
+from .budget import Budget, BudgetSpentError
 from .elf import Elf, ElfBoundError
 from .layouts import SLOTS
 from .records import (
@@ -24,9 +24,6 @@ from .records import (
 from .text import printable, read_regular
 
 _TORCH_C = (b"aoti_torch_", b"torch_", b"THP")
-_MAX_FLAVOURS = 1 << 18
-_MAX_MODULES = 1000
-_MAX_MODULE_NAME = 1000  # longer than the name of any file
 
 
 def is_torch_symbol(name: bytes) -> bool:
@@ -91,18 +88,29 @@ def unread(path: Path) -> BinaryRecord:
     return BinaryRecord(path=path, kind="unreadable", name=printable(path.name))
 
 
-def read_binary(path: str | Path, *, light: bool = False) -> BinaryRecord:
+def read_binary(
+    path: str | Path, *, light: bool = False, budget: Budget | None = None
+) -> BinaryRecord:
     """Read a shared object.
 
-    Nothing is raised: if the file is malformed or cannot be read, the kind is "unreadable"
-    and `problems` says why; if it exceeds a bound of the reader, `too_large` does. A file of
-    1 MB takes at most 1 s and 100 MB of memory. An import of the package reads files `light`:
-    it trusts the architectures in the record and skips the GPU code.
+    If the file is malformed or cannot be read, the kind is "unreadable" and `problems` says why.
+    If it costs too much to read, `too_large` does; only with the budget of a run, this raises
+    BudgetSpentError. An import of the package reads its own files `light`, without a budget: it
+    trusts the architectures in the record and skips the GPU code.
     """
-    path = Path(path)
+    try:
+        return _read_file(Path(path), light, budget or (None if light else Budget()))
+    except BudgetSpentError as error:
+        if budget is not None:
+            raise
+        return unread(Path(path))._replace(too_large=str(error))
+
+
+def _read_file(path: Path, light: bool, budget: Budget | None) -> BinaryRecord:
+    """Raises BudgetSpentError."""
     blank = unread(path)
     try:
-        with Elf(path) as elf:
+        with Elf(path, budget) as elf:
             return _read(elf, blank, light)
     except OSError as error:
         return blank._replace(problems=(error.strerror or str(error),))
@@ -174,7 +182,7 @@ def _read(elf: Elf, blank: BinaryRecord, light: bool) -> BinaryRecord:
     kind, label = _kind(blank, record, problems, needs_torch=needs_torch)
     if elf.program:
         problems.append("a program, not a shared library")
-    flavours = _flavours(torch_symbols)
+    flavours = _flavours(elf, torch_symbols)
     if len(flavours) > 1:
         problems.append("torch symbols of both C++ ABI flavours")
     return blank._replace(
@@ -203,9 +211,7 @@ def _names(elf: Elf) -> tuple[list[bytes], list[str]]:
     modules: list[str] = []
     for name, is_defined, is_weak in elf.symbols():
         if is_defined and name.startswith(b"PyInit_"):
-            if len(modules) == _MAX_MODULES:
-                raise ElfBoundError(f"over {_MAX_MODULES} Python modules")
-            modules.append(printable(name[7:_MAX_MODULE_NAME]))
+            modules.append(printable(name[7:]))
         elif not (is_defined or is_weak):
             strong.append(name)
     return strong, modules
@@ -259,11 +265,15 @@ def newest_versions(names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return newest
 
 
-def _flavours(symbols: tuple[str, ...]) -> set[int]:
-    """The C++ ABI flavours of the symbols. Only the first 256 kB of a long list are read."""
-    ends = accumulate(map(len, symbols))
-    read = (name for name, end in zip(symbols, ends, strict=True) if end <= _MAX_FLAVOURS)
-    return {flavour for flavour in map(symbol_flavour, read) if flavour is not None}
+def _flavours(elf: Elf, symbols: tuple[str, ...]) -> set[int]:
+    """The C++ ABI flavours of the symbols."""
+    flavours = set()
+    for name in symbols:
+        elf.spend()
+        flavour = symbol_flavour(name)
+        if flavour is not None:
+            flavours.add(flavour)
+    return flavours
 
 
 def _layout(raw: bytes, slots: bytes | None) -> dict[str, int]:

@@ -28,9 +28,6 @@ MANIFEST = "build.json"
 #: The start of the name of an unfinished build's folder; a killed build leaves such a folder.
 UNFINISHED = "building-"
 _LOCK = "lock"
-#: In bytes. A regular file may be a hole of any size.
-_MAX_BINARY = 4 << 30
-_MAX_SOURCE = 64 << 20
 # The engine that this module is a part of; one without a builder has no folder `include`.
 _ENGINE = Path(__file__).resolve().parents[1]
 
@@ -153,10 +150,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def _hashes(paths: Iterable[Path]) -> dict[str, str]:
-    return {
-        path.name: hashlib.sha256(read_regular(path, _MAX_BINARY)).hexdigest()
-        for path in sorted(paths)
-    }
+    return {path.name: hashlib.sha256(read_regular(path)).hexdigest() for path in sorted(paths)}
 
 
 def distrust(path: Path) -> str | None:
@@ -348,7 +342,7 @@ def source_hash(package: Path) -> str | None:
     for base, pattern in ((root, "csrc/**/*"), (_ENGINE, "include/**/*"), *named):
         for path in sorted(base.glob(pattern)):
             if is_file(path):
-                data = read_regular(path, _MAX_SOURCE)
+                data = read_regular(path)
                 digest.update(bytes(path.relative_to(base)) + b"\0%d\0" % len(data) + data)
     return digest.hexdigest()[:16]
 
@@ -359,7 +353,7 @@ def _named_sources(package: Path) -> list[str]:
     if not is_file(path):
         return []
     try:
-        build = json.loads(read_regular(path, _MAX_SOURCE))
+        build = json.loads(read_regular(path))
         objects = [build.get(kind, {}) for kind in ("glue", "cpu", "cuda")]
         objects.append(build.get("glue", {}).get("cuda") or {})
         sources = [name for options in objects for name in options.get("sources", ())]

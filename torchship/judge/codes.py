@@ -257,7 +257,7 @@ BUILD_MEMORY = Code("TD808", "The build runs out of memory")
 BUDGET_SPENT = Code("TD901", "The check was stopped, because it takes too long")
 STALE_ALLOWANCE = Code("TD902", "An entry of the allow-list that no longer occurs")
 MESSAGE_UNKNOWN = Code("TD903", "A message that the doctor does not know")
-TOO_LARGE = Code("TD904", "The file has more names or headers than the doctor reads")
+TOO_LARGE = Code("TD904", "The file costs too much to read")
 IMPORT_DOES_NOT_END = Code("TD905", "The import did not end in time")
 REASON_NOT_KNOWN = Code("TD906", "It fails, and the reason is not known")
 

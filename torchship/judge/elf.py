@@ -2,12 +2,11 @@
 
 The reader handles only 64-bit little-endian files. It maps no file into memory, because a
 mapped file that shrinks kills the process that reads it. Every read is checked against the
-size of the file, and every loop is bounded. The total length of the names is bounded, too,
-since many entries can share one long string. A malformed file causes at worst an
-`ElfError`, never a crash, a hang or an unbounded use of memory. A file that exceeds a bound may
-be whole all the same, so it causes an `ElfBoundError`. If a file has a GNU hash
-table, `defines` looks a symbol up in that table, as the dynamic linker does; in
-`libtorch_cpu.so` (400 MB) this takes microseconds.
+size of the file, and asks the budget of the run, if there is one. A malformed file causes at worst
+an `ElfError`, never a crash. Many entries can share one long string: where names lie over each
+other more often than in any real file, the error is an `ElfBoundError`, since the file may be
+whole. If a file has a GNU hash table, `defines` looks a symbol up in that table, as the dynamic
+linker does; in `libtorch_cpu.so` (400 MB) this takes microseconds.
 
 Without postponed annotations: a NamedTuple would compile each of them when it is imported.
 """
@@ -28,22 +27,16 @@ MAGIC = b"\x7fELF"  #: how every ELF file begins
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}
 MACHINES |= {243: "riscv64", 258: "loongarch64"}
 
-# Few real extensions come near these bounds. They limit the time and memory for a malicious file.
-_MAX_ENTRIES = 4096  # headers, dynamic tags, versions, symbols of a bucket
-_MAX_NEEDED = 1024
-_MAX_NAME = 1 << 14
-_MAX_NAMES_TOTAL = 1 << 18
-_MAX_SECTION_NAMES = 1 << 20
-_MAX_SECTION_READ = 1 << 16
-_MAX_BLOOM = 16 << 20
-#: So many entries of a symbol table are read in the time of one lookup.
-_SYMBOLS_PER_LOOKUP = 8
-_MAX_SYMBOLS = 1_000_000
-_MAX_SYMBOL = 1 << 16
-_USUAL_SYMBOL = 1 << 9
-_MAX_SYMBOL_TABLE = 256 << 20
-_MAX_RELOCATIONS = 64 << 20  # bytes; they are read only where no table tells the symbols
-_MAX_KEPT_NAMES = 16 << 20  # of a file's undefined symbols, or of its defined ones
+#: Tables are read in such pieces, and names and chains at first in such small ones.
+_PIECE = 24 << 15
+_USUAL_NAME, _USUAL_CHAIN = 1 << 9, 8
+#: How often the names may cover their table: those of symbols, and those of libraries and versions,
+#: which are few and repeat each other.
+_COVER_OF_SYMBOLS, _COVER_OF_VERSIONS, _FEW_NAMES = 2, 16, 1 << 16
+#: Linux opens no longer path.
+_PATH_MAX = 4096
+#: A build record is smaller.
+_RECORD_BYTES = 1 << 16
 
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
 _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 10, 14, 15, 29
@@ -79,7 +72,8 @@ class ElfError(ValueError):
 
 
 class ElfBoundError(ElfError):
-    """The file has more of something than this reader reads; it may be whole."""
+    """The names of the file lie over each other, which would cost far more than its size; it may be
+    whole."""
 
 
 class ElfSectionError(ElfError):
@@ -123,11 +117,13 @@ class Elf:
 
     Raises:
         ElfError: the file is not a whole ELF shared object.
-        ElfBoundError: the file exceeds a bound of this reader.
+        ElfBoundError: its names lie over each other.
+        BudgetSpentError: the budget is spent; every method raises it.
         OSError: the file cannot be opened or read.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], budget: "Budget | None" = None) -> None:
+        self._budget = budget
         # O_NONBLOCK: a FIFO in the place of a library must not hang the import.
         self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -135,7 +131,7 @@ class Elf:
             if not stat.S_ISREG(status.st_mode):
                 raise ElfError("not a regular file")
             self.size = status.st_size
-            self._names_left = _MAX_NAMES_TOTAL
+            self._names_left = 0
             self._read_dynamic(self._read_headers())
         except BaseException:
             os.close(self._file)
@@ -148,6 +144,11 @@ class Elf:
         os.close(self._file)
         self._file = -1  # the system may reuse the number
 
+    def spend(self, size: int = 0) -> None:
+        """Ask the budget for a step and for bytes that are read or kept."""
+        if self._budget is not None:
+            self._budget.spend(size)
+
     def _range(self, offset: int, size: int, what: str) -> tuple[int, int]:
         if offset < 0 or size < 0 or offset + size > self.size:
             raise ElfError(
@@ -159,26 +160,45 @@ class Elf:
     def read(self, offset: int, size: int, what: str = "a read") -> bytes:
         """The bytes of a range of the file; `truncated or corrupt` errors call the range `what`."""
         self._range(offset, size, what)
+        self.spend(size)
         data = os.pread(self._file, size, offset)
         if len(data) != size:
             raise ElfError("the file became shorter while it was read")
         return data
+
+    def _entries(self, form: str, offset: int, size: int, what: str) -> Iterator[tuple[int, ...]]:
+        """The whole entries of a table, of which a piece at a time is read."""
+        self._range(offset, size, what)
+        step = struct.calcsize(form)
+        piece = _PIECE // step * step
+        for at in range(offset, offset + size // step * step, piece):
+            left = offset + size // step * step - at
+            yield from struct.iter_unpack(form, self.read(at, min(piece, left), what))
+
+    def _string(self, offset: int) -> bytes:
+        """The string at `offset` of the string table."""
+        start, size = self._strings
+        length = _USUAL_NAME
+        while True:
+            content = self.read(start + offset, max(0, min(size - offset, length)))
+            name, nul, _ = content.partition(b"\0")
+            if nul:
+                return name
+            if length >= size - offset:
+                raise ElfError("a string does not end")
+            length *= 16
 
     def _unpack(self, form: str, offset: int) -> tuple[int, ...]:
         return struct.unpack(form, self.read(offset, struct.calcsize(form)))
 
     def _name(self, offset: int) -> str:
         """The string at `offset` of the string table."""
-        start, size = self._strings
-        if not 0 <= offset < size:
+        if not 0 <= offset < self._strings[1]:
             raise ElfError("a string lies outside its table")
-        content = self.read(start + offset, min(size - offset, _MAX_NAME))
-        name, nul, _ = content.partition(b"\0")
-        if not nul:
-            raise _endless(size - offset, _MAX_NAME)
+        name = self._string(offset)
         self._names_left -= len(name)
         if self._names_left < 0:
-            raise ElfBoundError(f"over {_MAX_NAMES_TOTAL} bytes of names of libraries and versions")
+            raise ElfBoundError("names of libraries and versions that lie over each other")
         return printable(name)
 
     def _read_headers(self) -> tuple[int, int]:
@@ -200,9 +220,6 @@ class Elf:
             raise ElfError(f"ELF type {kind} is not a shared object")
         if phnum and phentsize != 56:
             raise ElfError(f"program headers of {phentsize} bytes")
-        self._range(phoff, phnum * 56, "the program header table")
-        if phnum > _MAX_ENTRIES or shnum > _MAX_ENTRIES:
-            raise ElfBoundError(f"{phnum} program headers and {shnum} section headers")
         segments = self.read(phoff, phnum * 56, "the program header table")
         if shnum and shentsize != 64:
             raise ElfSectionError(f"section headers of {shentsize} bytes")
@@ -233,7 +250,7 @@ class Elf:
             elif p_type == _PT_DYNAMIC:
                 dynamic = self._range(offset, filesz, "the dynamic segment")
             elif p_type == _PT_INTERP:
-                path = self.read(offset, min(filesz, _MAX_NAME), "the name of the linker")
+                path = self.read(offset, min(filesz, _PATH_MAX), "the name of the linker")
                 self.interpreter = printable(path.partition(b"\0")[0])
             elif p_type == _PT_TLS:
                 self._tls_size = memsz
@@ -255,24 +272,19 @@ class Elf:
         offset, size = dynamic
         tags: dict[int, int] = {}
         name_offsets: list[int] = []
-        entries = self.read(offset, min(size // 16, _MAX_ENTRIES) * 16)
-        for tag, value in struct.iter_unpack("<QQ", entries):
+        for tag, value in self._entries("<QQ", offset, size, "the dynamic segment"):
             if tag == 0:
                 break
             if tag == _DT_NEEDED:
                 name_offsets.append(value)
             else:
                 tags[tag] = value
-        else:
-            if size // 16 > _MAX_ENTRIES:
-                raise ElfBoundError(f"over {_MAX_ENTRIES} dynamic tags")
-        if len(name_offsets) > _MAX_NEEDED:
-            raise ElfBoundError(f"{len(name_offsets)} needed libraries")
         if _DT_STRTAB not in tags or _DT_STRSZ not in tags:
             raise ElfError("no string table")
         self._tags = tags
         start = self._offset(tags[_DT_STRTAB])
         self._strings = self._range(start, tags[_DT_STRSZ], "the string table")
+        self._names_left = max(_COVER_OF_VERSIONS * tags[_DT_STRSZ], _FEW_NAMES)
         self.needed = tuple(map(self._name, name_offsets))
         runpath = tags.get(_DT_RUNPATH, tags.get(_DT_RPATH))
         self.runpath = "" if runpath is None else self._name(runpath)
@@ -309,8 +321,6 @@ class Elf:
         if self._names_section >= len(self._sections):
             return b""
         offset, size = self._sections[self._names_section][4:6]
-        if size > _MAX_SECTION_NAMES:
-            raise ElfBoundError(f"{size} bytes of section names")
         return self.read(offset, size, "the section name table")
 
     def section_bytes(self, name: str) -> bytes | None:
@@ -318,7 +328,7 @@ class Elf:
         place = self.section(name)
         if place is None:
             return None
-        if place[1] > _MAX_SECTION_READ:
+        if place[1] > _RECORD_BYTES:
             raise ElfError(f"section {name} has {place[1]} bytes, too many to read")
         return self.read(*place)
 
@@ -334,8 +344,6 @@ class Elf:
     def _versions(self, tag: int, form: str) -> Iterator[tuple[int, tuple[int, ...]]]:
         if tag in self._tags:
             count = self._tags.get(tag + 1, 0)
-            if count > _MAX_ENTRIES:
-                raise ElfBoundError(f"{count} entries of symbol versions")
             yield from self._linked(self._offset(self._tags[tag]), count, form)
 
     def version_needs(self) -> tuple[tuple[str, str], ...]:
@@ -357,8 +365,6 @@ class Elf:
                         number=number & ~_VERSION_HIDDEN,
                     )
                 )
-                if len(needs) > _MAX_ENTRIES:
-                    raise ElfBoundError(f"over {_MAX_ENTRIES} needed symbol versions")
         return tuple(needs)
 
     def version_definitions(self) -> tuple[str, ...]:
@@ -400,12 +406,17 @@ class Elf:
     def _chain(self, index: int) -> Iterator[tuple[int, int]]:
         """(number, hash) of each symbol from number `index` to the last one of its bucket."""
         assert self._gnu is not None
-        for symbol in range(index, index + _MAX_ENTRIES):
-            (value,) = self._unpack("<I", self._gnu[-1] + symbol * 4)
-            yield symbol, value
-            if value & 1:
-                return
-        raise ElfBoundError(f"over {_MAX_ENTRIES} symbols in one bucket of the hash table")
+        at = self._gnu[-1] + index * 4
+        length = _USUAL_CHAIN
+        while True:  # a chain ends with the file, if nothing ends it before
+            left = (self.size - at) // 4
+            for (value,) in self._entries("<I", at, min(length, max(left, 1)) * 4, "a hash chain"):
+                yield index, value
+                if value & 1:
+                    return
+                index += 1
+            at += length * 4
+            length *= 16
 
     def _symbol_count(self) -> int:
         """The number of dynamic symbols: by the section header, else by a hash table, else by the
@@ -420,14 +431,12 @@ class Elf:
             return self._relocated_symbols()
         return max(symbol for symbol, _ in self._chain(last)) + 1
 
-    def _buckets(self) -> tuple[int, ...]:
+    def _buckets(self) -> Iterator[int]:
         """The first symbol of each bucket of the GNU hash table; 0 for an empty bucket."""
-        if self._gnu is None:
-            return ()
-        buckets, _, _, _, _, bucket_at, _ = self._gnu
-        if buckets > _MAX_SYMBOLS:
-            raise ElfBoundError(f"a symbol hash table of {buckets} buckets")
-        return self._unpack(f"<{buckets}I", bucket_at)
+        if self._gnu is not None:
+            buckets, _, _, _, _, bucket_at, _ = self._gnu
+            table = self._entries("<I", bucket_at, buckets * 4, "the symbol hash table")
+            yield from (first for (first,) in table)
 
     def _relocated_symbols(self) -> int:
         """One more than the highest number of a symbol that a relocation names."""
@@ -436,10 +445,8 @@ class Elf:
             size = self._tags.get(size_tag, 0) // 24 * 24
             if place not in self._tags or not size:
                 continue
-            if size > _MAX_RELOCATIONS:
-                raise ElfBoundError(f"{size} bytes of relocations, and no table of symbols")
-            entries = self.read(self._offset(self._tags[place]), size, "the relocations")
-            for _, info, _ in struct.iter_unpack("<QQq", entries):
+            start = self._offset(self._tags[place])
+            for _, info, _ in self._entries("<QQq", start, size, "the relocations"):
                 highest = max(highest, info >> 32)
         return highest + 1
 
@@ -453,31 +460,20 @@ class Elf:
         if _DT_SYMTAB not in self._tags:
             return
         at = self._offset(self._tags[_DT_SYMTAB])
-        count = self._symbol_count()
-        start, size = self._strings
-        if count > _MAX_SYMBOLS or size > _MAX_SYMBOL_TABLE:
-            raise ElfBoundError(f"{count} symbols with {size} bytes of names")
-        table = self.read(at, count * 24, "the symbol table")
-        strings = self.read(start, size)
-        # Names may share bytes, but in real files their total length is below twice the table's.
-        left = 2 * len(strings)
-        left_to_keep = _MAX_KEPT_NAMES
-        for number, entry in enumerate(struct.iter_unpack("<IBBHQQ", table)):
+        size = self._symbol_count() * 24
+        self._range(at, size, "the symbol table")
+        strings = self.read(*self._strings)
+        left = _COVER_OF_SYMBOLS * len(strings)
+        for number, entry in enumerate(self._entries("<IBBHQQ", at, size, "the symbol table")):
             name, info, _, section, _, _ = entry
             if name == 0 or info >> 4 == _STB_LOCAL:
                 continue
-            end = strings.find(b"\0", name, name + _MAX_SYMBOL)
+            end = strings.find(b"\0", name)
             if end < 0:
-                if strings.find(b"\0", name) < 0:
-                    raise ElfError("a string does not end")
-                raise ElfBoundError(f"a name of over {_MAX_SYMBOL} bytes")
+                raise ElfError("a string does not end")
             left -= end - name
             if left < 0:
                 raise ElfBoundError("names of symbols that lie over each other")
-            if section == 0:  # the callers keep these names
-                left_to_keep -= end - name
-                if left_to_keep < 0:
-                    raise _too_much_text()
             yield number, strings[name:end], section != 0, info >> 4 == _STB_WEAK
 
     def references(self) -> list[Reference]:
@@ -502,28 +498,18 @@ class Elf:
 
     def _first_references(self, count: int) -> Iterator[tuple[int, bytes]]:
         """(number, name) of the strong undefined symbols among the first `count` symbols."""
-        if count > _MAX_SYMBOLS:
-            raise ElfBoundError(f"{count} undefined symbols")
-        table = self.read(self._offset(self._tags[_DT_SYMTAB]), count * 24, "the symbol table")
-        left = _MAX_KEPT_NAMES
-        for number, entry in enumerate(struct.iter_unpack("<IBBHQQ", table)):
+        at = self._offset(self._tags[_DT_SYMTAB])
+        left = _COVER_OF_SYMBOLS * self._strings[1]
+        table = self._entries("<IBBHQQ", at, count * 24, "the symbol table")
+        for number, entry in enumerate(table):
             offset, info, _, section, _, _ = entry
             if offset == 0 or section or info >> 4 in (_STB_LOCAL, _STB_WEAK):
                 continue
-            name = self._symbol_name(offset)
+            name = self._string(offset)
             left -= len(name)
             if left < 0:
-                raise _too_much_text()
+                raise ElfBoundError("names of symbols that lie over each other")
             yield number, name
-
-    def _symbol_name(self, offset: int) -> bytes:
-        start, size = self._strings
-        for limit in (_USUAL_SYMBOL, _MAX_SYMBOL):
-            content = self.read(start + offset, max(0, min(size - offset, limit)))
-            name, nul, _ = content.partition(b"\0")
-            if nul:
-                return name
-        raise _endless(size - offset, _MAX_SYMBOL)
 
     def _version_number(self, symbol: int) -> int:
         if _DT_VERSYM not in self._tags:
@@ -535,12 +521,8 @@ class Elf:
     def _defined(self) -> dict[bytes, list[int]]:
         """The numbers of the defined symbols of each name."""
         numbers: dict[bytes, list[int]] = {}
-        left = _MAX_KEPT_NAMES
         for number, name, is_defined, _ in self._numbered_symbols():
             if is_defined:
-                left -= len(name)
-                if left < 0:
-                    raise _too_much_text()
                 numbers.setdefault(name, []).append(number)
         return numbers
 
@@ -549,24 +531,16 @@ class Elf:
         """The Bloom filter, which rules out most symbols that are not exported."""
         assert self._gnu is not None
         _, _, bloom, _, bloom_at, _, _ = self._gnu
-        if bloom * 8 > _MAX_BLOOM:
-            raise ElfBoundError(f"a Bloom filter of {bloom * 8} bytes")
         return self.read(bloom_at, bloom * 8, "the symbol hash table")
 
-    def defines(
-        self, name: str | bytes, budget: "Budget | None" = None, *, version: str = ""
-    ) -> bool:
+    def defines(self, name: str | bytes, *, version: str = "") -> bool:
         """Whether the dynamic linker finds `name` of this version ("" for any) in this library.
 
-        The name is looked up in the library's GNU hash table if it has one. Raises
-        BudgetSpentError if `budget` has no lookups left.
+        The name is looked up in the library's GNU hash table if it has one.
         """
-        if budget is not None:
-            budget.spend()
+        self.spend()
         encoded = name.encode() if isinstance(name, str) else name
         if self._gnu is None:
-            if budget is not None and "_defined" not in self.__dict__:
-                budget.spend(self._symbol_count() // _SYMBOLS_PER_LOOKUP)
             numbers = self._defined.get(encoded, ())
             return any(self._has_version(number, version) for number in numbers)
         value = gnu_hash(encoded)
@@ -574,8 +548,6 @@ class Elf:
         if index is None:
             return False
         for symbol, chained in self._chain(index):
-            if budget is not None and symbol > index:
-                budget.spend()
             is_same_hash = chained | 1 == value | 1
             if is_same_hash and self._exports(symbol, encoded, version):
                 return True
@@ -626,17 +598,6 @@ def header_fault(head: bytes) -> str:
     if struct.unpack_from("<I", head, 20)[0] != _ELF_VERSION:
         return "ELF file version does not match current one"
     return ""
-
-
-def _endless(left: int, bound: int) -> ElfError:
-    """The error for a string that does not end in `bound` bytes, of which the table has `left`."""
-    if left > bound:
-        return ElfBoundError(f"a name of over {bound} bytes")
-    return ElfError("a string does not end")
-
-
-def _too_much_text() -> ElfBoundError:
-    return ElfBoundError(f"over {_MAX_KEPT_NAMES >> 20} MiB of symbol names")
 
 
 @lru_cache(maxsize=1 << 14)

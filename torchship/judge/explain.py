@@ -15,8 +15,6 @@ from .records import REJECTED, Environment, Finding, Runtime, parse_file_name
 from .selection import Selection
 from .text import printable, read_regular, some
 
-_MAX_RECORD = 4 << 20
-
 
 def explain(
     selection: Selection, runtime: Runtime, paths: list[Path], distrusted: Finding | None
@@ -169,7 +167,7 @@ def package_problems(project: Project, environment: Environment) -> tuple[str, .
 def _compare(package: Path, record: Path) -> list[str]:
     """The problems that a RECORD shows in the package's folder, in words."""
     try:
-        content = read_regular(record, _MAX_RECORD).decode("utf-8")
+        content = read_regular(record).decode("utf-8")
         rows = list(csv.reader(content.splitlines()))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         return [f"{record} cannot be read ({error})"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from . import runtime_probe, torch_probe
+from .budget import Budget, BudgetSpentError
 from .elf import ElfBoundError, ElfError
 from .layouts import surely_lacks
 from .project import Record
@@ -29,9 +29,6 @@ from .rules import RULES
 from .rules.libraries import needs_cuda
 from .text import printable
 
-if TYPE_CHECKING:
-    from .budget import Budget
-
 #: Symbols of a missing GPU library say nothing about torch's version.
 _OF_DEVICES = r"cuda|CUDA|hip|HIP|xpu|XPU"
 
@@ -46,25 +43,22 @@ class Gathered(Record, kw_only=True):
 
 
 def gather(
-    binary: BinaryRecord, runtime: Runtime, budget: Budget | None, *, opened: Path | None = None
+    binary: BinaryRecord, runtime: Runtime, *, light: bool = False, opened: Path | None = None
 ) -> Gathered:
     """The facts of an object as part of the distribution that owns it.
 
-    `budget` is None for an import of the package, which looks up only what its own rules need.
-    `opened` is the object that needs this one; None for the one that is opened itself. Raises
-    BudgetSpentError.
+    An import of the package is `light`: it looks up only what its own rules need. `opened` is the
+    object that needs this one; None for the one that is opened itself. Raises BudgetSpentError.
     """
     if _is_settled(binary, runtime):
         return Gathered(runtime=runtime)
     if runtime.torch is not None and runtime.torch.root == NOWHERE:
         return Gathered(runtime=_by_version(binary, runtime, runtime.torch))
     try:
-        if budget is None:
+        if light:
             return Gathered(runtime=_for_import(binary, runtime))
-        return _linked(binary, runtime, budget, opened)
+        return _linked(binary, runtime, opened)
     except ElfBoundError as error:
-        from .budget import BudgetSpentError
-
         raise BudgetSpentError(f"reading a library of torch with {error}") from None
     except (ElfError, OSError) as error:
         return Gathered(runtime=_beside_damaged(runtime, error))
@@ -109,18 +103,20 @@ def _for_import(binary: BinaryRecord, runtime: Runtime) -> Runtime:
     return runtime
 
 
-def _linked(
-    binary: BinaryRecord, runtime: Runtime, budget: Budget, opened: Path | None
-) -> Gathered:
+def _linked(binary: BinaryRecord, runtime: Runtime, opened: Path | None) -> Gathered:
     """What the dynamic linker would do with an object. Raises BudgetSpentError, and ElfError or
     OSError if a library of torch cannot be read."""
     from . import linking
 
+    budget = runtime.target.budget
+
     torch = runtime.torch
     whole = torch if torch is not None and not torch.problems else None
-    links = linking.link(runtime.target, binary, whole, budget, opened=opened)
+    links = linking.link(runtime.target, binary, whole, opened=opened)
     if links.libstdcxx is not None:
-        runtime = runtime._replace(libstdcxx=runtime_probe.defined_versions(links.libstdcxx))
+        runtime = runtime._replace(
+            libstdcxx=runtime_probe.defined_versions(links.libstdcxx, budget)
+        )
     unresolved = links.missing_symbols
     if whole is not None and (links.missing_libraries or unresolved):
         # Also where the linker's answer stands: only here a damaged torch shows.

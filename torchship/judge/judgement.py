@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from . import codes
-from .binary import read_binary
+from .binary import read_binary, unread
+from .budget import Budget, BudgetSpentError
 from .gathering import gather
 from .records import OK, UNKNOWN, BinaryRecord, Finding, Runtime, Verdict
 from .rules import RULES
 from .rules.rule import Need, Rule, not_looked_at
-
-if TYPE_CHECKING:
-    from .budget import Budget
 
 
 def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
@@ -46,43 +43,51 @@ def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
 
 
 def judge_file(
-    binary: BinaryRecord | Path | str,
-    runtime: Runtime,
-    *,
-    light: bool = False,
-    budget: Budget | None = None,
+    binary: BinaryRecord | Path | str, runtime: Runtime, *, light: bool = False
 ) -> Verdict:
     """Judge a shared object of any package by itself: a file, or the `BinaryRecord` of it.
 
     With `light`, as an import of the package judges its own files, the record's GPU code is not
     compared with the file's, and symbols and libraries are looked up as far as no other rule
-    tells of them. `budget` is that of a whole run, and the file has one of its own; if either
-    is spent, the verdict is that nothing can be told.
+    tells of them. This is a run of its own.
     """
-    if not isinstance(binary, BinaryRecord):
-        binary = read_binary(binary, light=light)
-    if light:
-        return judge(binary, gather(binary, runtime, None).runtime)
-    from .budget import Budget, BudgetSpentError  # an import of the package has no budget
-    from .mounts import forbidding_mount
+    runtime.target.budget = Budget()
+    return judge_in_run(binary, runtime, light=light)
 
-    binary = binary._replace(noexec=forbidding_mount(runtime.target, binary.path))
-    budget = Budget.for_file(binary.size, outer=budget)
+
+def judge_in_run(
+    binary: BinaryRecord | Path | str, runtime: Runtime, *, light: bool = False
+) -> Verdict:
+    """As `judge_file`, within the budget of a run: where it is spent, the verdict is that nothing
+    can be told."""
+    if not isinstance(binary, BinaryRecord):
+        path = Path(binary)
+        try:
+            binary = read_binary(path, light=light, budget=None if light else runtime.target.budget)
+        except BudgetSpentError as error:
+            return cannot_be_told(unread(path), str(error))
+    if not light:
+        from .mounts import forbidding_mount
+
+        binary = binary._replace(noexec=forbidding_mount(runtime.target, binary.path))
     try:
-        budget.check_time()
-        return judge(binary, gather(binary, runtime, budget).runtime)
+        return judge(binary, gather(binary, runtime, light=light).runtime)
     except BudgetSpentError as error:
         return cannot_be_told(binary, str(error))
 
 
 def cannot_be_told(binary: BinaryRecord, cost: str) -> Verdict:
-    """The verdict on a binary whose judgement costs more than its budget, or than any."""
-    unknown = Finding(
+    """The verdict on a binary whose judgement costs more than the budget has."""
+    return Verdict(binary, (budget_is_spent(binary.file, cost),))
+
+
+def budget_is_spent(what: str, cost: str) -> Finding:
+    """The finding on something that costs more to check than the budget has."""
+    return Finding(
         dimension="budget",
         status=UNKNOWN,
         code=codes.BUDGET_SPENT,
         observed=cost,
-        needed="a check within the time limit",
-        why=f"to check {binary.file} takes {cost}, so it was given up",
+        needed="a check within the budget of a run",
+        why=f"to check {what} takes {cost}, so it was given up",
     )
-    return Verdict(binary, (unknown,))

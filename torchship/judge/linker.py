@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from .budget import BudgetSpentError
 from .elf import (
     MACHINES,
     MAGIC,
@@ -41,8 +42,6 @@ from .text import printable, read_regular
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")
 _PRELOAD_FILE = Path("/etc/ld.so.preload")
-_MAX_CACHE = 8 << 20
-_MAX_PRELOAD_FILE = 1 << 16
 _ELF_HEADER = 64
 _ELFCLASS64 = 2
 _TYPE_AT, _MACHINE_AT = 16, 18
@@ -102,7 +101,7 @@ def settings_here(environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings in this process's environment, which its children inherit."""
     preloads = environment.get("LD_PRELOAD", "").replace(":", " ").split()
     with suppress(OSError):
-        lines = read_regular(_PRELOAD_FILE, _MAX_PRELOAD_FILE).splitlines()
+        lines = read_regular(_PRELOAD_FILE).splitlines()
         preloads += [os.fsdecode(name) for line in lines for name in line.split(b"#")[0].split()]
     return Settings(
         library_path=_folders(environment.get("LD_LIBRARY_PATH", ""), origin=None),
@@ -160,7 +159,7 @@ def _expanded(target: Target, folder: Path, settings: Settings) -> Path | None:
 def _searched(target: Target, folder: Path, settings: Settings) -> tuple[Path, ...]:
     """The folders that the linker searches for one entry of a path."""
     place = _expanded(target, folder, settings)
-    if place is None:
+    if place is None or not is_folder(target, place):
         return ()
     if not has_subfolders(target, place):
         return (place,)
@@ -168,19 +167,21 @@ def _searched(target: Target, folder: Path, settings: Settings) -> tuple[Path, .
 
 
 @once
-def head_of(_: Target, path: Path) -> Head:
-    """The facts that the linker reads in a file."""
+def head_of(target: Target, path: Path) -> Head:
+    """The facts that the linker reads in a file. Raises BudgetSpentError."""
     try:
-        return _read_head(path)
-    except (ElfBoundError, ElfSectionError, OSError):
+        return _read_head(target, path)
+    except ElfBoundError as error:
+        raise BudgetSpentError(f"{printable(path.name)}: {error}") from None
+    except (ElfSectionError, OSError):
         return Head()
     except ElfError as error:
         return Head(refusal=str(error))
 
 
-def _read_head(path: Path) -> Head:
-    """Raises ElfError and OSError."""
-    with Elf(path) as elf:
+def _read_head(target: Target, path: Path) -> Head:
+    """Raises ElfError, OSError and BudgetSpentError."""
+    with Elf(path, target.budget) as elf:
         folders = _folders(elf.runpath, path.parent.resolve())
         return Head(
             needed=tuple(_with_token(n, "ORIGIN", str(path.parent.resolve())) for n in elf.needed),
@@ -207,9 +208,15 @@ def machine_number() -> int:
 
 
 @once
-def version_names(_: Target, path: Path) -> frozenset[str]:
+def is_folder(_: Target, path: Path) -> bool:
+    """Whether a folder exists; the linker looks into no other one."""
+    return os.path.isdir(path)  # noqa: PTH112  # Path.is_dir raises in a closed folder
+
+
+@once
+def version_names(target: Target, path: Path) -> frozenset[str]:
     """The symbol versions that a library defines; empty if it defines none or is unreadable."""
-    with suppress(ElfError, OSError), Elf(path) as elf:
+    with suppress(ElfError, OSError), Elf(path, target.budget) as elf:
         return frozenset(elf.version_definitions())
     return frozenset()
 
@@ -234,7 +241,8 @@ def search(
     settings: Settings,
     machine: int,
 ) -> Place:
-    """Where the dynamic linker finds a library that an object with this head needs.
+    """Where the dynamic linker finds a library that an object with this head needs. Raises
+    BudgetSpentError.
 
     `above` are the DT_RPATHs of what loaded the object; `machine` is the number of the program's
     machine in its ELF header.
@@ -287,6 +295,7 @@ def _best_first(target: Target, paths: tuple[Path, ...], settings: Settings) -> 
 def _look_at(target: Target, path: Path, machine: int, *, is_named: bool = False) -> Place:
     """What the linker makes of a file in a folder that it searches, or of a file named by its
     path."""
+    target.budget.spend()
     if identity(target, path) is None:
         return NOT_FOUND
     try:
@@ -311,13 +320,13 @@ def _look_at(target: Target, path: Path, machine: int, *, is_named: bool = False
 
 
 @once
-def _cached(_: Target) -> Mapping[str, tuple[Path, ...]]:
+def _cached(target: Target) -> Mapping[str, tuple[Path, ...]]:
     """The paths of the libraries in the cache of `ldconfig`, by file name."""
     paths: dict[str, tuple[Path, ...]] = {}
     if libc() is None or libc()[0] != "glibc":  # type: ignore[index]
         return paths
     with suppress(OSError):
-        for entry in read_regular(_LOADER_CACHE, _MAX_CACHE).split(b"\0"):
+        for entry in read_regular(_LOADER_CACHE, budget=target.budget).split(b"\0"):
             if entry.startswith(b"/"):
                 path = Path(os.fsdecode(entry))
                 paths[path.name] = (*paths.get(path.name, ()), path)

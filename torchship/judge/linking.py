@@ -8,7 +8,6 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from .binary import is_torch_library
-from .budget import Budget
 from .linker import Settings, head_of, settings_here
 from .process import Opening, Process
 from .project import Record
@@ -27,8 +26,6 @@ from .records import (
 from .target import Target, once
 from .text import list_names, read_regular
 
-_MAX_INIT_FILE = 1 << 20
-_MAX_PROCESS_LOOKUPS = 2_000_000
 #: `import torch` loads this into the global scope, with the libraries of CUDA.
 _GLOBAL_DEPS = "libtorch_global_deps.so"
 #: What stands for the module torch._C in a folder that holds only libraries.
@@ -64,7 +61,6 @@ def link(
     target: Target,
     binary: BinaryRecord,
     torch: TorchInstall | None,
-    budget: Budget,
     *,
     opened: Path | None = None,
     program: Path | None = None,
@@ -81,11 +77,9 @@ def link(
     imported = import_torch(target, root, settings, program or target.program())
     process = imported.process
     libraries = binary.owner.libraries if binary.owner else {}
-    scope = process.open(opened, budget, libraries).files if opened is not None else ()
-    opening = process.open(binary.path, budget, libraries)
-    for path in opening.new[1:]:
-        budget.add_file(head_of(target, path).size)
-    opening = process.bind(opening, budget, scope)
+    scope = process.open(opened, libraries).files if opened is not None else ()
+    opening = process.open(binary.path, libraries)
+    opening = process.bind(opening, scope)
     siblings = [
         path
         for path in opening.files[1:]
@@ -100,7 +94,7 @@ def link(
     if not opening.succeeds:
         for variable, changed in without_variables(settings).items():
             without = import_torch(target, root, changed, program or target.program()).process
-            again = without.bind(without.open(binary.path, budget, libraries), budget, scope)
+            again = without.bind(without.open(binary.path, libraries), scope)
             if again.succeeds:
                 faults = [*_overrides(variable, imported, opening), *faults]
                 break
@@ -169,7 +163,7 @@ def _is_among(path: Path, libraries: Mapping[str, Path]) -> bool:
 
 
 def missing_libraries(
-    target: Target, binary: BinaryRecord, torch: TorchInstall | None, budget: Budget | None = None
+    target: Target, binary: BinaryRecord, torch: TorchInstall | None
 ) -> tuple[str, ...]:
     """The libraries that the binary needs, directly or not, and that the linker would not find.
 
@@ -177,8 +171,7 @@ def missing_libraries(
     """
     root = torch.root if torch else None
     process = import_torch(target, root, settings_here(), target.program(), binds=False).process
-    budget = budget or Budget.for_file(binary.size)
-    return process.open(binary.path, budget).missing
+    return process.open(binary.path).missing
 
 
 @once
@@ -187,57 +180,55 @@ def import_torch(
 ) -> TorchImport:
     """A process of this program after `import torch` of the package folder `root`, or before it
     if that is None. With `binds`, the symbols of torch's own libraries are looked up, too."""
-    # This is done once for a target, and belongs to no single file's budget.
-    budget = Budget(_MAX_PROCESS_LOOKUPS)
-    process = Process(target, program, settings, budget)
+    process = Process(target, program, settings)
     if root is None:
         return TorchImport(process=process)
     failure = None
     if not settings.shares_torch:  # else torch loads only its module
-        failure = _load_global_deps(process, root, budget)
+        failure = _load_global_deps(process, root)
     for path in modules_of_torch(root):
-        opening = process.open(path, budget)
+        opening = process.open(path)
         if binds:
-            opening = process.bind(opening, budget)
+            opening = process.bind(opening)
         if path.parent == root and not opening.succeeds:
             failure = failure or opening
         process.keep(opening, is_global=settings.shares_torch)
     return TorchImport(process=process, failure=failure)
 
 
-def _load_global_deps(process: Process, root: Path, budget: Budget) -> Opening | None:
+def _load_global_deps(process: Process, root: Path) -> Opening | None:
     """Load what torch loads into the global scope; what could not be loaded, or None."""
     global_deps = root / "lib" / _GLOBAL_DEPS
     failure = None
     if _exists(global_deps):
-        opening = process.bind(process.open(global_deps, budget), budget)
+        opening = process.bind(process.open(global_deps))
         if not opening.succeeds:
-            failure = _keep_preloaded(process, root, budget, after_failure=True)
-            opening = process.bind(process.open(global_deps, budget), budget)
+            failure = _keep_preloaded(process, root, after_failure=True)
+            opening = process.bind(process.open(global_deps))
         failure = failure or (None if opening.succeeds else opening)
         process.keep(opening, is_global=True)
-    _keep_preloaded(process, root, budget)
+    _keep_preloaded(process, root)
     return failure
 
 
-def _keep_preloaded(
-    process: Process, root: Path, budget: Budget, *, after_failure: bool = False
-) -> Opening | None:
+def _keep_preloaded(process: Process, root: Path, *, after_failure: bool = False) -> Opening | None:
     """Load the libraries of NVIDIA's wheels that `import torch` loads, up to the first missing
     one; returns the first that does not load, or None."""
-    for path in _preloaded(root, after_failure=after_failure):
-        opening = process.bind(process.open(path, budget), budget)
+    for path in _preloaded(process.target, root, after_failure=after_failure):
+        opening = process.bind(process.open(path))
         if not opening.succeeds:
             return opening
         process.keep(opening, is_global=False)
     return None
 
 
-def _preloaded(root: Path, *, after_failure: bool) -> Iterator[Path]:
+def _preloaded(target: Target, root: Path, *, after_failure: bool) -> Iterator[Path]:
     source = ""
     with suppress(OSError):
         if _exists(root / "lib" / "libtorch_cuda.so"):
-            source = read_regular(root / "__init__.py", _MAX_INIT_FILE).decode("utf-8", "replace")
+            source = read_regular(root / "__init__.py", budget=target.budget).decode(
+                "utf-8", "replace"
+            )
     if after_failure:
         libraries = re.findall(_PRELOAD_CALL, source) + re.findall(_PRELOAD_ENTRY, source)
     else:

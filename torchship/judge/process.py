@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .budget import Budget, BudgetSpentError
+from .budget import BudgetSpentError
 from .elf import Elf, ElfBoundError, ElfError, Reference
 from .linker import (
     Head,
@@ -23,11 +23,6 @@ from .records import NOTHING
 from .target import Target
 from .text import printable
 
-_MAX_LIBRARIES = 1000
-_MAX_REFERENCES = 200_000
-#: What it costs to read a file, and its names, in lookups.
-_LOOKUPS_PER_FILE = 20
-_NAME_PER_LOOKUP = 500
 #: The providers of a file that was not looked up yet: no process has them.
 _NOT_BOUND = frozenset({Path()})
 #: GCC's headers name this symbol without using it, so the dynamic linker never looks for it.
@@ -88,7 +83,7 @@ class Process:
             the start of the program.
     """
 
-    def __init__(self, target: Target, program: Path, settings: Settings, budget: Budget) -> None:
+    def __init__(self, target: Target, program: Path, settings: Settings) -> None:
         self.target = target
         program = program.resolve()
         head = head_of(target, program)
@@ -108,7 +103,7 @@ class Process:
             self._add(Path(head.interpreter), ())
         self.preloaded = tuple(preloaded_paths(target, settings, head, self.machine))
         for path in (program, *self.preloaded):
-            self.keep(self.open(path, budget), is_global=True)
+            self.keep(self.open(path), is_global=True)
         self.static_tls = 0  # there is room for all that the program starts with
         python = next((f for n, f in self.names.items() if n.startswith("libpython3.")), None)
         of_python = head_of(target, python).rpath if python else ()
@@ -134,23 +129,21 @@ class Process:
         if is_global:
             self.global_scope += [f for f in opening.files if f not in self.global_scope]
 
-    def open(self, root: Path, budget: Budget, siblings: Mapping[str, Path] = NOTHING) -> Opening:
+    def open(self, root: Path, siblings: Mapping[str, Path] = NOTHING) -> Opening:
         """What the linker would load for an object; symbols are not looked up.
 
         `siblings` are libraries that the object's package may have loaded before, by file
         name. Raises BudgetSpentError.
         """
-        opening = _Opening(self, siblings, budget)
+        opening = _Opening(self, siblings)
         opening.add_root(root)
         return opening.finish()
 
-    def find(self, name: str, head: Head, above: tuple[Path, ...], budget: Budget) -> Place:
+    def find(self, name: str, head: Head, above: tuple[Path, ...]) -> Place:
         """A library that an object with this head needs. Raises BudgetSpentError."""
         known = self.names.get(name)
         if known is not None:
             return Place(path=known)
-        folders = len(head.rpath) + len(head.runpath) + len(above)
-        budget.spend(1 + folders + len(self.settings.library_path))
         return search(
             self.target, name, head, above=above, settings=self.settings, machine=self.machine
         )
@@ -160,7 +153,7 @@ class Process:
         key = identity(self.target, path)
         return self._files.get(key) if key is not None else None
 
-    def bind(self, opening: Opening, budget: Budget, scope: Iterable[Path] = ()) -> Opening:
+    def bind(self, opening: Opening, scope: Iterable[Path] = ()) -> Opening:
         """Look up the symbol versions and the symbols of an opening's new files, as the linker
         does for Python, which binds everything at once. `scope` are more files that provide
         symbols. Raises BudgetSpentError."""
@@ -173,7 +166,7 @@ class Process:
         if any(version_names(self.target, missing.library) for missing in versions):
             return opening._replace(versions=versions)  # the linker looks at them first
         providers = dict.fromkeys((*opening.files, *scope, *self.global_scope))
-        symbols = _missing_symbols(opening.new, providers, budget, self._bound)
+        symbols = self._missing_symbols(opening.new, providers)
         if versions and symbols:
             needing = {missing.needed_by for missing in versions}
             first = _bound_first(opening.new, {*needing, *symbols})
@@ -200,14 +193,64 @@ class Process:
             return version in defined
         return head_of(self.target, library).has_symbol_versions
 
+    def _missing_symbols(
+        self, files: Iterable[Path], providers: Mapping[Path, None]
+    ) -> dict[Path, tuple[str, ...]]:
+        """The strong undefined symbols of each file that no provider defines.
+
+        A file whose symbols were all found before, in providers that are here again, is not looked
+        at: a library that many extensions need is looked up once.
+        """
+        bound = self._bound
+        unbound = [path for path in files if not bound.get(path, _NOT_BOUND) <= providers.keys()]
+        users = self._users_of_references(unbound)
+        used: dict[Path, set[Path]] = {path: set() for path in unbound}
+        left = list(users)
+        for provider in providers:
+            if not left:
+                break
+            with suppress(ElfError, OSError), self._reading(provider) as elf:
+                missing_here = []
+                for ref in left:
+                    if not elf.defines(ref.name, version=ref.version):
+                        missing_here.append(ref)
+                        continue
+                    for path in users[ref]:
+                        used[path].add(provider)
+                left = missing_here
+        missing: dict[Path, list[str]] = {}
+        for reference in left:
+            for path in users[reference]:
+                missing.setdefault(path, []).append(printable(reference.name))
+        bound.update({path: frozenset(used[path]) for path in unbound if path not in missing})
+        return {path: tuple(names) for path, names in missing.items()}
+
+    def _users_of_references(self, files: Iterable[Path]) -> dict[Reference, list[Path]]:
+        """The files that need each strong undefined symbol."""
+        users: dict[Reference, list[Path]] = {}
+        for path in files:
+            with suppress(ElfError, OSError), self._reading(path) as elf:
+                for reference in elf.references():
+                    if reference.name != _UNUSED:
+                        users.setdefault(reference, []).append(path)
+        return users
+
+    @contextmanager
+    def _reading(self, path: Path) -> Iterator[Elf]:
+        """An open file. Raises BudgetSpentError where its names lie over each other."""
+        try:
+            with Elf(path, self.target.budget) as elf:
+                yield elf
+        except ElfBoundError as error:
+            raise BudgetSpentError(f"reading {printable(path.name)} with {error}") from None
+
 
 class _Opening:
     """The search for the libraries of one object: breadth first, as the linker does it."""
 
-    def __init__(self, process: Process, siblings: Mapping[str, Path], budget: Budget) -> None:
+    def __init__(self, process: Process, siblings: Mapping[str, Path]) -> None:
         self._process = process
         self._siblings = siblings
-        self._budget = budget
         self._names: dict[str, Path] = {}
         self._files: dict[Path, None] = {}
         self._new: list[Path] = []
@@ -232,20 +275,16 @@ class _Opening:
         self._files[path] = None
         if self._process.loaded(path) is None:
             self._new.append(path)
-            # What has been read once is remembered, but a file may be hostile in this alone.
-            name_bytes = sum(map(len, head.needed))
-            self._budget.spend(_LOOKUPS_PER_FILE + name_bytes // _NAME_PER_LOOKUP)
         if head.soname:
             self._names.setdefault(head.soname, path)
-        if len(self._queue) > _MAX_LIBRARIES:
-            raise BudgetSpentError(f"a search for over {_MAX_LIBRARIES} libraries")
         for name in head.needed:
             self._add_needed(name, head, above)
 
     def _add_needed(self, name: str, head: Head, above: tuple[Path, ...]) -> None:
         if name in self._names or name in self._missing:
             return
-        place = self._process.find(name, head, above, self._budget)
+        self._process.target.budget.spend()
+        place = self._process.find(name, head, above)
         target = place.path or self._siblings.get(name)
         if target is None:
             self._missing[name] = None
@@ -283,61 +322,3 @@ def _bound_first(files: Sequence[Path], failing: Container[Path]) -> Path:
     """The failing file to which the linker comes first: it binds what it loaded last before the
     others."""
     return next(path for path in reversed(files) if path in failing)
-
-
-def _missing_symbols(
-    files: Iterable[Path],
-    providers: Iterable[Path],
-    budget: Budget,
-    bound: dict[Path, frozenset[Path]],
-) -> dict[Path, tuple[str, ...]]:
-    """The strong undefined symbols of each file that no provider defines.
-
-    `bound` holds, for each file whose symbols were all found before, the providers that defined
-    them: a library that many extensions need is looked up once.
-    """
-    providers = dict.fromkeys(providers)
-    unbound = [path for path in files if not bound.get(path, _NOT_BOUND) <= providers.keys()]
-    users = _users_of_references(unbound)
-    used: dict[Path, set[Path]] = {path: set() for path in unbound}
-    left = list(users)
-    for provider in providers:
-        if not left:
-            break
-        with suppress(ElfError, OSError), _bounded(provider), Elf(provider) as elf:
-            missing_here = []
-            for ref in left:
-                if not elf.defines(ref.name, budget, version=ref.version):
-                    missing_here.append(ref)
-                    continue
-                for path in users[ref]:
-                    used[path].add(provider)
-            left = missing_here
-    missing: dict[Path, list[str]] = {}
-    for reference in left:
-        for path in users[reference]:
-            missing.setdefault(path, []).append(printable(reference.name))
-    bound.update({path: frozenset(used[path]) for path in unbound if path not in missing})
-    return {path: tuple(names) for path, names in missing.items()}
-
-
-@contextmanager
-def _bounded(path: Path) -> Iterator[None]:
-    """Raises BudgetSpentError where a library has more than the doctor reads."""
-    try:
-        yield
-    except ElfBoundError as error:
-        raise BudgetSpentError(f"reading {printable(path.name)} with {error}") from None
-
-
-def _users_of_references(files: Iterable[Path]) -> dict[Reference, list[Path]]:
-    """The files that need each strong undefined symbol."""
-    users: dict[Reference, list[Path]] = {}
-    for path in files:
-        with suppress(ElfError, OSError), _bounded(path), Elf(path) as elf:
-            for reference in elf.references():
-                if reference.name != _UNUSED:
-                    users.setdefault(reference, []).append(path)
-            if len(users) > _MAX_REFERENCES:
-                raise BudgetSpentError(f"a search for over {_MAX_REFERENCES} symbols")
-    return users

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .binary import newest_versions
+from .budget import Budget
 from .cures import quoted
 from .elf import Elf, ElfError
 from .project import NOBODY, Project
@@ -27,7 +28,6 @@ from .torch_probe import (
 
 _FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
 _FOLDERS += ["/usr/lib", "/lib"]
-_MAX_MAPS = 4 << 20
 _RTLD_DI_LINKMAP = 2
 
 
@@ -206,15 +206,16 @@ def loaded_file(library: str) -> Path | None:
 def mapped_files(start: str, maps: Path = Path("/proc/self/maps")) -> list[Path]:
     """The files in this process's memory map whose names begin with `start`."""
     with suppress(OSError):
-        lines = [line for line in read_regular(maps, _MAX_MAPS).splitlines() if b"/" in line]
+        lines = [line for line in read_regular(maps).splitlines() if b"/" in line]
         paths = dict.fromkeys(Path(os.fsdecode(line[line.find(b"/") :])) for line in lines)
         return [path for path in paths if path.name.startswith(start)]
     return []
 
 
-def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
-    """The newest version of each family that a library defines; None if the file is unreadable."""
-    with suppress(ElfError, OSError), Elf(path) as elf:
+def defined_versions(path: Path, budget: Budget | None = None) -> dict[str, tuple[int, ...]] | None:
+    """The newest version of each family that a library defines; None if the file is unreadable.
+    Only with a budget, it raises BudgetSpentError."""
+    with suppress(ElfError, OSError), Elf(path, budget) as elf:
         return newest_versions(elf.version_definitions())
     return None
 

@@ -11,7 +11,6 @@ from .text import is_file, read_regular
 
 _OS_RELEASE = Path("/etc/os-release")
 _APT = Path("/usr/bin/apt-get")
-_MAX_OS_RELEASE = 1 << 16
 
 #: The major version of FFmpeg in the releases of Debian and Ubuntu, by their code names.
 FFMPEG_OF_RELEASE = {
@@ -74,7 +73,7 @@ def apt_package_of(library: str) -> str:
 def code_name() -> str:
     """The code name of this release of the distribution, such as `bookworm`; "" if unknown."""
     with suppress(OSError):
-        lines = read_regular(_OS_RELEASE, _MAX_OS_RELEASE).decode("utf-8", "replace").splitlines()
+        lines = read_regular(_OS_RELEASE).decode("utf-8", "replace").splitlines()
         for line in lines:
             if line.startswith("VERSION_CODENAME="):
                 return line.partition("=")[2].strip("'\"")

@@ -13,20 +13,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .budget import Budget, BudgetSpentError
 from .elf import Elf, ElfBoundError, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
 from .text import printable, read_regular, some
 
 if TYPE_CHECKING:
-    from .budget import Budget
     from .target import Target
 
 # Since torch 1.0, libc10 exports this constructor, under its name in one of the two C++ ABIs.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
 _NEW = _ERROR + "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _OLD = _ERROR + "Ss"
-_MAX_VERSION_FILE = 1 << 16
-_MAX_INSTALLER = 100
 
 # Before Python 3.14, Path.is_file raises for a file in a folder that this user may not search.
 #: The libraries that `import torch` loads, those that define most symbols first.
@@ -154,10 +152,10 @@ def read_install(root: Path) -> TorchInstall:
     ]
     abi = None
     try:
-        with Elf(lib_dir / "libc10.so") as elf:
+        with Elf(lib_dir / "libc10.so", Budget()) as elf:
             abi = 1 if elf.defines(_NEW) else 0 if elf.defines(_OLD) else None
-    except (FileNotFoundError, ElfBoundError):
-        pass  # `problems` names a missing file already; of a large one, the ABI is unknown
+    except (FileNotFoundError, ElfBoundError, BudgetSpentError):
+        pass  # `problems` names a missing file already; of a costly one, the ABI is unknown
     except (ElfError, OSError) as error:
         problems.append(f"{lib_dir / 'libc10.so'}: {error}")
     install = _install(root, version=version, minor=minor, abi=abi, facts=facts)
@@ -239,7 +237,7 @@ def from_module(torch: ModuleType) -> TorchInstall:
 def _version_file(path: Path) -> dict[str, str]:
     """The strings that a `version.py` assigns, by name. Raises TorchNotFoundError."""
     try:
-        content = read_regular(path, _MAX_VERSION_FILE).decode("utf-8", "replace")
+        content = read_regular(path).decode("utf-8", "replace")
     except OSError as error:
         raise TorchNotFoundError(
             f"{path} cannot be read ({error.strerror}). Check the permissions of the folder."
@@ -267,7 +265,7 @@ def installer(root: Path, name: str, version: str) -> str | None:
     """The installer of the distribution `name` beside `root`, such as "pip"; None if unknown."""
     with suppress(OSError):
         for place in dist_info(root, name, version):
-            content = read_regular(place / "INSTALLER", _MAX_INSTALLER).decode("utf-8", "replace")
+            content = read_regular(place / "INSTALLER").decode("utf-8", "replace")
             return printable(content.strip()[:20]) or None
     return None
 
@@ -287,7 +285,7 @@ def missing_symbols(
 
     The function reads libtorch_cpu, libc10, the libraries of torch that the binary needs
     and, for Python bindings, libtorch_python. Raises ElfError or OSError for an unreadable
-    one, and BudgetSpentError if `budget` has no lookups left.
+    one, and BudgetSpentError.
     """
     remaining = list(dict.fromkeys(binary.torch_symbols))
     of_torch = [name for name in binary.needed if name.startswith(("libtorch", "libc10"))]
@@ -296,8 +294,8 @@ def missing_symbols(
         libraries.append("libtorch_python.so")
     for path in (torch.lib_dir / name for name in dict.fromkeys(libraries)):
         if remaining and _exists(path):
-            with Elf(path) as elf:
-                remaining = [name for name in remaining if not elf.defines(name, budget)]
+            with Elf(path, budget) as elf:
+                remaining = [name for name in remaining if not elf.defines(name)]
     return tuple(remaining)
 
 
@@ -306,14 +304,14 @@ def defining_libraries(
 ) -> dict[str, Path]:
     """The library of torch that defines each of these symbols; without those that none defines.
 
-    Raises BudgetSpentError if `budget` has no lookups left.
+    Raises BudgetSpentError.
     """
     remaining = [*dict.fromkeys(names)]
     libraries: dict[str, Path] = {}
     for path in (torch.lib_dir / name for name in _LOADED_WITH_TORCH):
         if not remaining or not _exists(path):
             continue
-        with suppress(ElfError, OSError), Elf(path) as elf:
-            libraries.update({name: path for name in remaining if elf.defines(name, budget)})
+        with suppress(ElfError, OSError), Elf(path, budget) as elf:
+            libraries.update({name: path for name in remaining if elf.defines(name)})
         remaining = [name for name in remaining if name not in libraries]
     return libraries

@@ -24,7 +24,6 @@ from torchship.doctor.torch_loading import judge_torch
 from torchship.doctor.torch_wheels import absent_wheel
 from torchship.judge import cures, find_torch, linker, linking, probe_runtime
 from torchship.judge.binary import read_binary
-from torchship.judge.budget import Budget
 from torchship.judge.linker_facts import facts_of
 from torchship.judge.records import (
     NOTE,
@@ -640,7 +639,7 @@ def test_a_library_of_the_package_is_known_by_its_name_and_by_that_of_its_link(
     link.symlink_to(real.name)
     path = shared_object(tmp_path / "x.so", libraries=[link], flags=["-Wl,-rpath,$ORIGIN"])
     owner = Owner(name="theirs", version="1.0", libraries={listed: tmp_path / listed})
-    links = linking.link(Target(), read_binary(path)._replace(owner=owner), torch, Budget(1000))
+    links = linking.link(Target(), read_binary(path)._replace(owner=owner), torch)
     assert links.siblings == [link]
 
 

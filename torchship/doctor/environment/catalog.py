@@ -10,12 +10,11 @@ from pathlib import Path
 
 from ...judge.project import Record
 from ...judge.records import Runtime
+from ...judge.target import Target
 from ..requirements import requirements_here
 from .installed import Distribution
 from .metadata import Listed, listed_files, top_modules
 from .standards import admits, normal
-
-_MAX_TOPS = 200
 
 
 class Requirement(Record, kw_only=True):
@@ -69,27 +68,25 @@ class Catalog:
 
     def files(self, distribution: Distribution) -> list[Listed]:
         """The files that a distribution lists."""
-        return listed_files(distribution.place)
+        return listed_files(self._runtime.target, distribution.place)
 
     @cached_property
     def _owners_of_tops(self) -> Mapping[str, tuple[Distribution, ...]]:
         owners: dict[str, list[Distribution]] = {}
         for one in self._distributions:
-            for top in tops_of(one.place):
+            for top in tops_of(self._runtime.target, one.place):
                 owners.setdefault(top, []).append(one)
         return {top: tuple(several) for top, several in owners.items()}
 
 
-def tops_of(place: Path) -> list[str]:
+def tops_of(target: Target, place: Path) -> list[str]:
     """The names of the modules that a distribution adds to the search path."""
-    tops = dict.fromkeys(name for name in top_modules(place) if name.isidentifier())
-    for file in listed_files(place):
+    tops = dict.fromkeys(name for name in top_modules(target, place) if name.isidentifier())
+    for file in listed_files(target, place):
         top, separator, _ = file.name.partition(os.sep)
         name = top if separator else _module_of(top)
         if name.isidentifier():
             tops.setdefault(name)
-            if len(tops) > _MAX_TOPS:
-                break
     return [*tops]
 
 

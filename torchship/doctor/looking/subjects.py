@@ -43,7 +43,7 @@ def subjects_of(
     for package in packages:
         files = distributions(target, package.site).get(package.place, [])
         own = [by_path[path] for path in files if path in by_path]
-        modules = modules_of(package, own)
+        modules = modules_of(target, package, own)
         for binary in own:
             module = _nearest(binary.path, modules)
             if module:
@@ -70,10 +70,12 @@ def subjects_of(
     return Subjects(subjects=tuple(subjects.values()), packages=owners, module_of=module_of)
 
 
-def modules_of(package: Distribution, binaries: Iterable[BinaryRecord]) -> list[str]:
+def modules_of(
+    target: Target, package: Distribution, binaries: Iterable[BinaryRecord]
+) -> list[str]:
     """The modules that a user of a distribution imports: the one of its name, else those that hold
     its objects, else all."""
-    tops = [top for top in tops_of(package.place) if top.lower() not in _NO_MODULES]
+    tops = [top for top in tops_of(target, package.place) if top.lower() not in _NO_MODULES]
     name = normal(package.name).replace("-", "_")
     named = [top for top in tops if top.lower() == name]
     if named:

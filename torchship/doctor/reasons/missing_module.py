@@ -90,7 +90,7 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
             needed=case.runtime.python_tag.rstrip("-"),
             fix=reinstall(owner, case.runtime),
         )
-    tags = wheel_tags(owner.place)
+    tags = wheel_tags(case.runtime.target, owner.place)
     if tags and not any(fits_python(tag, Python.of(case.runtime)) for tag in tags):
         return case.finding(
             codes.PACKAGE_OF_ANOTHER_PYTHON,
