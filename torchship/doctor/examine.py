@@ -155,7 +155,9 @@ class _Eyes:
         if not self.why_not:
             with self._if_it_starts():
                 self.places = find(names, self.python)
-        self.reached = sort_out(files, self.named, reach_of(self.places))
+        self.reached = sort_out(
+            files, self.named, reach_of(self.places), is_looking=not self.why_not
+        )
         return self.reached
 
     def look(self, subjects: Sequence[Subject]) -> Looked | None:

@@ -34,9 +34,11 @@ def reach_of(places: Mapping[str, tuple[Path, ...]] = NOTHING) -> Reach:
     return Reach(map(Path, filter(None, current().search_path())), places)
 
 
-def sort_out(files: Sequence[Path], named: Sequence[Path], reach: Reach) -> Reached:
+def sort_out(
+    files: Sequence[Path], named: Sequence[Path], reach: Reach, *, is_looking: bool
+) -> Reached:
     """Sort files by what Python takes; `named` are the paths that the user gave, which are judged
-    whatever hides them."""
+    whatever hides them. Only a look can tell that a hidden file is missed."""
     hiding: dict[Path, Path] = {}
     for file in files:
         place = (
@@ -50,7 +52,7 @@ def sort_out(files: Sequence[Path], named: Sequence[Path], reach: Reach) -> Reac
     for file, place in hiding.items():
         own = _objects_in(place)
         in_front.update((one, reach.module_of(file)) for one in own if one not in reached)
-        if not own and not _is_installed(place):
+        if is_looking and not own and not _is_installed(place):
             lacking[file] = place
     # A module in front may be made of links to the files themselves.
     judged = set(map(os.path.realpath, (*in_front, *lacking)))
