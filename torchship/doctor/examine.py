@@ -27,11 +27,11 @@ from ..judge.records import (
     Runtime,
     Verdict,
 )
-from ..judge.target import current
 from ..judge.text import printable
 from ..judge.torch_probe import other_installs
 from . import allowances, caches, judge_file, packages, report, rows, torch_loading, trying
 from .decide import Decider, Decision, decision_by_reading
+from .environment import standards
 from .environment.catalog import Catalog
 from .environment.installed import Distribution, installed
 from .environment.owner import find_owner
@@ -70,13 +70,14 @@ class Request(Record, kw_only=True):
 def examine(request: Request, runtime: Runtime) -> report.Report:
     """Look at what the user names, and read it. Raises UsageError."""
     start = time.monotonic()
+    target = runtime.target
     entries = allowances.read(request.allow_list) if request.allow_list else []
-    files = list(dict.fromkeys(find_files([*request.names], runtime.torch)))
-    distributions = [*installed(site_folders()).values()]
+    files = list(dict.fromkeys(find_files(target, [*request.names], runtime.torch)))
+    distributions = [*installed(site_folders(target)).values()]
     eyes = _Eyes(request, runtime)
     reached = eyes.find(files)
     budget = _budget(len(reached.files))
-    choice = _Choice(request.names, distributions)
+    choice = _Choice(request.names, distributions, runtime)
     binaries = [*_chosen(reached.files, runtime, choice, budget)]
     examination = _Examination(
         request,
@@ -87,7 +88,7 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
         budget=budget,
     )
     of_objects, notices = examination.results()
-    notices += packages.hidden_notices(site_folders(), request.names, reached.hidden)
+    notices += packages.hidden_notices(site_folders(target), request.names, runtime, reached.hidden)
     if not request.names:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
@@ -99,7 +100,7 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
         runtime=runtime,
         extensions=tuple(allowances.apply(entries, of_objects)),
         notices=tuple(allowances.apply(entries, notices)),
-        other_torches=other_installs(runtime.torch, current().search_path()),
+        other_torches=other_installs(runtime.torch, target.search_path()),
         files=len(reached.files),
         seconds=time.monotonic() - start,
         program=request.program,
@@ -116,13 +117,13 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
     seen = seen_in(lines)
     if seen is None:
         return None
-    distributions = [*installed(site_folders()).values()]
+    distributions = [*installed(site_folders(runtime.target)).values()]
     case = Case(
         seen=seen,
         subject=None,
         runtime=runtime,
         installed=Catalog(distributions, runtime),
-        path=current().search_path(),
+        path=runtime.target.search_path(),
         folder=Path.cwd(),
         judge=lambda path: judge_file(read_binary(path), runtime),
         of_torch=torch_loading.judge_torch(runtime),
@@ -142,8 +143,9 @@ class _Eyes:
 
     def __init__(self, request: Request, runtime: Runtime) -> None:
         self.python = Python(
-            executable=current().executable(), seconds=request.seconds, jobs=jobs_here()
+            executable=runtime.target.executable(), seconds=request.seconds, jobs=jobs_here()
         )
+        self.target = runtime.target
         self.why_not = _why_not_look(request, runtime)
         self.named = [Path(name) for name in request.names if os.sep in name]
         self.places: Mapping[str, tuple[Path, ...]] = NOTHING
@@ -151,13 +153,12 @@ class _Eyes:
 
     def find(self, files: Sequence[Path]) -> Reached:
         """Which of some files Python reaches, by what it takes for their modules."""
-        names = dict.fromkeys(filter(None, map(reach_of().module_of, files)))
+        names = dict.fromkeys(filter(None, map(reach_of(self.target).module_of, files)))
         if not self.why_not:
             with self._if_it_starts():
                 self.places = find(names, self.python)
-        self.reached = sort_out(
-            files, self.named, reach_of(self.places), is_looking=not self.why_not
-        )
+        reach = reach_of(self.target, self.places)
+        self.reached = sort_out(files, self.named, reach, is_looking=not self.why_not)
         return self.reached
 
     def look(self, subjects: Sequence[Subject]) -> Looked | None:
@@ -212,7 +213,9 @@ class _Examination:
         self.looked: Looked | None = None
         self.subjects = Subjects(subjects=(), packages={}, module_of={})
         if not eyes.why_not:
-            self.subjects = subjects_of(self._chosen_packages(), self._tried(), eyes.reached)
+            self.subjects = subjects_of(
+                runtime.target, self._chosen_packages(), self._tried(), eyes.reached
+            )
             self.looked = eyes.look(self.subjects.subjects)
             self.runtime = self._as_seen()
 
@@ -220,15 +223,20 @@ class _Examination:
         """The distributions to import: those that are named, or all that have to do with torch."""
         if self.request.names:
             chosen = {normal(name) for name in self.request.names}
-            owners = {normal(o.name) for b in self.binaries if (o := find_owner(b.path))}
-            return [p for p in self.distributions if normal(p.name) in chosen | owners]
-        with_objects = {normal(o.name) for b in self.binaries if (o := find_owner(b.path))}
+            return [p for p in self.distributions if normal(p.name) in chosen | self._owners()]
+        with_objects = self._owners()
+        python = standards.Python.of(self.runtime)
         return [
             package
             for package in self.distributions
-            if (packages.is_of_torch(package) or normal(package.name) in with_objects)
+            if (packages.is_of_torch(package, python) or normal(package.name) in with_objects)
             and not TORCHS_OWN.fullmatch(package.name)
         ]
+
+    def _owners(self) -> set[str]:
+        """The distributions that own the objects."""
+        owners = (find_owner(self.runtime.target, binary.path) for binary in self.binaries)
+        return {normal(owner.name) for owner in owners if owner is not None}
 
     def _tried(self) -> list[BinaryRecord]:
         """The objects to be loaded: not those that a package keeps for another torch or CUDA."""
@@ -322,7 +330,7 @@ class _Examination:
             subject=package or (self.installed.named("torch") if not parts else None),
             runtime=self.runtime,
             installed=self.installed,
-            path=current().search_path(),
+            path=self.runtime.target.search_path(),
             folder=Path.cwd(),
             judge=lambda path: self._judge_one(read_binary(path)),
             of_torch=self.of_torch,
@@ -430,9 +438,15 @@ def _budget(files: int) -> Budget:
 class _Choice:
     """Which of the files that were read are judged."""
 
-    def __init__(self, names: Sequence[str], distributions: Sequence[Distribution]) -> None:
+    def __init__(
+        self, names: Sequence[str], distributions: Sequence[Distribution], runtime: Runtime
+    ) -> None:
+        python = standards.Python.of(runtime)
         self._names = names
-        self._of_torch = {normal(one.name) for one in distributions if packages.is_of_torch(one)}
+        self._target = runtime.target
+        self._of_torch = {
+            normal(one.name) for one in distributions if packages.is_of_torch(one, python)
+        }
 
     def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
         """Whether to judge a file: one that needs torch or CUDA, or of a package that requires
@@ -448,7 +462,7 @@ class _Choice:
         return bool(self._names) and is_named
 
     def _is_of_torch(self, path: Path) -> bool:
-        owner = find_owner(path)
+        owner = find_owner(self._target, path)
         return owner is not None and normal(owner.name) in self._of_torch
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..judge.project import Record
-from ..judge.target import Interpreter, current
+from ..judge.target import Interpreter, Target
 from ..judge.text import printable
 
 #: Where a prefix has its interpreter.
@@ -161,10 +161,10 @@ def active_python(environ: Mapping[str, str], own_prefix: str) -> ActivePython |
     return None
 
 
-def python_elsewhere(prefix: str, site: str) -> str | None:
-    """The Python of another environment than the judged one, by its prefix and the folder of its
-    packages; None if they are the judged one's, or if there is none."""
-    known = (*current().prefixes()[:1], *current().search_path())
+def python_elsewhere(target: Target, prefix: str, site: str) -> str | None:
+    """The Python of another environment than the target, by its prefix and the folder of its
+    packages; None if they are the target's, or if there is none."""
+    known = (target.prefix, *target.search_path())
     if any(_is_same(entry, place) for entry in filter(None, known) for place in (prefix, site)):
         return None
     for name in ("bin/python", "bin/python3"):

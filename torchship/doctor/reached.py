@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..judge.project import Record
 from ..judge.records import NOTHING
-from ..judge.target import current
+from ..judge.target import Target
 from .environment.catalog import tops_of
 from .environment.installed import Reach, distributions_in
 from .environment.owner import is_shared_object_name, shared_objects
@@ -29,9 +29,9 @@ class Reached(Record, kw_only=True):
     modules_in_front: Mapping[Path, str] = NOTHING  #: of `files`: the objects of what hides others
 
 
-def reach_of(places: Mapping[str, tuple[Path, ...]] = NOTHING) -> Reach:
+def reach_of(target: Target, places: Mapping[str, tuple[Path, ...]] = NOTHING) -> Reach:
     """What Python takes for a file; `places` are those that it told, by the module."""
-    return Reach(map(Path, filter(None, current().search_path())), places)
+    return Reach(map(Path, filter(None, target.search_path())), places)
 
 
 def sort_out(

@@ -17,7 +17,7 @@ from torchship.doctor.looking.seen import Looked
 from torchship.doctor.report import Report
 from torchship.doctor.rows import Row
 from torchship.judge import probe_runtime
-from torchship.judge.target import judge_for
+from torchship.judge.target import Target
 
 #: A module that Python makes out of C, with a name to be filled in.
 MODULE = """
@@ -116,12 +116,11 @@ def diagnose(
     """The report of the doctor on packages, looked at from the environment's empty folder."""
     before = Path.cwd()
     os.chdir(env.folder)
-    judge_for(pythons.ask(str(env.python)))
+    target = Target(pythons.ask(str(env.python)))
     try:
         request = Request(names=names, seconds=seconds, not_looking_since=not_looking_since)
-        return examine(request, probe_runtime(gpu=False))
+        return examine(request, probe_runtime(gpu=False, target=target))
     finally:
-        judge_for(None)
         os.chdir(before)
 
 

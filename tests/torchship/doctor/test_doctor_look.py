@@ -18,7 +18,7 @@ from torchship.doctor.examine import Request, examine
 from torchship.doctor.meaning import is_of_here
 from torchship.doctor.report import heading
 from torchship.judge import probe_runtime
-from torchship.judge.target import judge_for
+from torchship.judge.target import Target
 
 
 @pytest.fixture
@@ -84,12 +84,9 @@ def test_a_python_that_cannot_be_started_leaves_what_reading_finds(
     failing: LookedEnvironment, tmp_path: Path
 ) -> None:
     absent = str(tmp_path / "absent-python")
-    judge_for(pythons.ask(str(failing.python))._replace(executable=absent))
-    try:
-        report = examine(Request(), probe_runtime(gpu=False))
-        said = "\n".join(heading(report))
-    finally:
-        judge_for(None)
+    target = Target(pythons.ask(str(failing.python))._replace(executable=absent))
+    report = examine(Request(), probe_runtime(gpu=False, target=target))
+    said = "\n".join(heading(report))
     assert "nothing was imported, since this Python cannot be started" in said
     assert absent in said
     assert {row.decided_by for row in report.extensions} == {"reading"}
@@ -118,7 +115,7 @@ def test_a_path_is_never_broken(tmp_path: Path) -> None:
     env.add("odd", "import torch\nraise RuntimeError(__file__)\n")
     report = diagnose(env)
     (row,) = [row for row in report.rows if row.state == "fails"]
-    lines = [*blocks.block(row.name, [row], {})]
+    lines = [*blocks.block(row.name, [row], {}, "/env")]
     assert len(lines) <= 12
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...judge.project import Record
 from ...judge.records import BinaryRecord, parse_file_name
+from ...judge.target import Target
 from ...judge.text import is_file
 from ..environment.catalog import tops_of
 from ..environment.installed import Distribution, top_package
@@ -29,7 +30,10 @@ class Subjects(Record, kw_only=True):
 
 
 def subjects_of(
-    packages: Iterable[Distribution], binaries: Sequence[BinaryRecord], reached: Reached
+    target: Target,
+    packages: Iterable[Distribution],
+    binaries: Sequence[BinaryRecord],
+    reached: Reached,
 ) -> Subjects:
     """The subjects for some distributions and for all objects that belong to them or to none."""
     by_path = {binary.path: binary for binary in binaries}
@@ -37,7 +41,7 @@ def subjects_of(
     owners: dict[str, Distribution | None] = {}
     module_of: dict[Path, str] = {}
     for package in packages:
-        files = distributions(package.site).get(package.place, [])
+        files = distributions(target, package.site).get(package.place, [])
         own = [by_path[path] for path in files if path in by_path]
         modules = modules_of(package, own)
         for binary in own:

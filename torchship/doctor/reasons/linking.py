@@ -188,7 +188,7 @@ def _by_text(case: Case, text: str) -> Finding | None:
 
 def _not_mapped(case: Case, text: str) -> Finding | None:
     for path in _blamed(case, text):
-        mount = forbidding_mount(path)
+        mount = forbidding_mount(case.runtime.target, path)
         if mount is not None:
             return case.finding(
                 codes.EXECUTION_FORBIDDEN,
@@ -213,13 +213,14 @@ def _library_is_missing(case: Case, library: str) -> Finding:
     binary = read_binary(Path(needing), light=True) if is_file(needing) else None
     fix = cures.in_words(cures.SYSTEM_LIBRARY, f"install what has {printable(name)}")
     if binary is not None:
-        binary = binary._replace(owner=find_owner(binary.path))
+        binary = binary._replace(owner=find_owner(case.runtime.target, binary.path))
         fix = fixes.machine_library(name, binary, case.runtime)
     return case.finding(codes.LIBRARY_MISSING, why, observed=name, needed=name, fix=fix)
 
 
 def _other_build(case: Case, path: Path) -> cures.Cure:
     if is_file(path):
-        binary = read_binary(path, light=True)
-        return fixes.rebuild(binary._replace(owner=find_owner(path)), case.runtime)
+        owner = find_owner(case.runtime.target, path)
+        binary = read_binary(path, light=True)._replace(owner=owner)
+        return fixes.rebuild(binary, case.runtime)
     return cures.in_words(cures.OTHER_RELEASE, f"build the package of {printable(path.name)} again")

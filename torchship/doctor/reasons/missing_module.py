@@ -7,7 +7,6 @@ import sys
 
 from ...judge import codes, cures, fixes
 from ...judge.records import Finding, dotted
-from ...judge.target import current
 from ...judge.text import list_names
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
@@ -40,7 +39,7 @@ def module_is_missing(case: Case) -> Finding | None:
             continue
         module = match[1]
         top = module.partition(".")[0]
-        if top in sys.stdlib_module_names | current().library():
+        if top in sys.stdlib_module_names | case.runtime.target.library():
             return _of_library(case, module)
         owner = case.installed.of_module(top)
         asking = case.raiser
@@ -57,7 +56,7 @@ def module_is_missing(case: Case) -> Finding | None:
 def _of_library(case: Case, module: str) -> Finding:
     """A module of the standard library that this Python was built or installed without."""
     version = dotted(case.runtime.python[:2])
-    of_version = current().library()
+    of_version = case.runtime.target.library()
     if of_version and module.partition(".")[0] not in of_version:
         return case.finding(
             codes.MODULE_MISSING,
@@ -72,7 +71,7 @@ def _of_library(case: Case, module: str) -> Finding:
         codes.MODULE_MISSING,
         f"this build of Python {version} was installed without its module {module}",
         needed=module,
-        fix=fixes.python_with(module),
+        fix=fixes.python_with(module, case.runtime.target),
     )
 
 

@@ -46,7 +46,7 @@ def _library_is_missing(case: Case) -> Finding | None:
     gone = next((file.path for file in objects if not is_file(file.path)), None)
     if gone is not None:
         return damaged.file_is_gone(case, package, gone)
-    if objects or distributions(package.site).get(package.place):
+    if objects or distributions(case.runtime.target, package.site).get(package.place):
         return None
     return case.finding(
         codes.WITHOUT_ITS_OPS,
