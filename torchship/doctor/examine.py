@@ -88,7 +88,7 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
         budget=budget,
     )
     of_objects, notices = examination.results()
-    notices += packages.hidden_notices(site_folders(target), request.names, reached.hidden, runtime)
+    notices += packages.hidden_notices(site_folders(target), request.names, runtime, reached.hidden)
     if not request.names:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
@@ -145,7 +145,7 @@ class _Eyes:
         self.python = Python(
             executable=runtime.target.executable(), seconds=request.seconds, jobs=jobs_here()
         )
-        self.search_path = runtime.target.search_path()
+        self.target = runtime.target
         self.why_not = _why_not_look(request, runtime)
         self.named = [Path(name) for name in request.names if os.sep in name]
         self.places: Mapping[str, tuple[Path, ...]] = NOTHING
@@ -153,11 +153,12 @@ class _Eyes:
 
     def find(self, files: Sequence[Path]) -> Reached:
         """Which of some files Python reaches, by what it takes for their modules."""
-        names = dict.fromkeys(filter(None, map(reach_of(self.search_path).module_of, files)))
+        names = dict.fromkeys(filter(None, map(reach_of(self.target).module_of, files)))
         if not self.why_not:
             with self._if_it_starts():
                 self.places = find(names, self.python)
-        self.reached = sort_out(files, self.named, reach_of(self.search_path, self.places))
+        reach = reach_of(self.target, self.places)
+        self.reached = sort_out(files, self.named, reach, is_looking=not self.why_not)
         return self.reached
 
     def look(self, subjects: Sequence[Subject]) -> Looked | None:
@@ -213,7 +214,7 @@ class _Examination:
         self.subjects = Subjects(subjects=(), packages={}, module_of={})
         if not eyes.why_not:
             self.subjects = subjects_of(
-                self.runtime.target, self._chosen_packages(), self._tried(), eyes.reached
+                runtime.target, self._chosen_packages(), self._tried(), eyes.reached
             )
             self.looked = eyes.look(self.subjects.subjects)
             self.runtime = self._as_seen()

@@ -74,7 +74,8 @@ def heading(report: Report) -> list[str]:
     if report.looked is None:
         reason = f", since {report.why_not_looked}" if report.why_not_looked else ""
         lines.append(
-            f"nothing was imported{reason}: what follows is what reading finds, and no import"
+            f"nothing was imported{reason}: objects were read, and what the Python of packages "
+            "does was not looked at"
         )
     return lines
 

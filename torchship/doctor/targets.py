@@ -52,16 +52,20 @@ def find_files(target: Target, names: list[str], torch: TorchInstall | None) -> 
 
     Raises UsageError.
     """
-    sites = site_folders(target)
-    owned = [files for site in sites for files in distributions(target, site).values() if files]
+    owned = [
+        files
+        for site in site_folders(target)
+        for files in distributions(target, site).values()
+        if files
+    ]
     if not names:
-        yield from _installed_files(target, sites, owned, torch)
+        yield from _installed_files(target, owned, torch)
     for name in names:
         yield from _named_files(target, name, owned)
 
 
 def _installed_files(
-    target: Target, sites: list[Path], owned: list[list[Path]], torch: TorchInstall | None
+    target: Target, owned: list[list[Path]], torch: TorchInstall | None
 ) -> Iterator[Path]:
     for files in owned:
         owner = find_owner(target, files[0])
@@ -69,7 +73,7 @@ def _installed_files(
             yield from files
     # Files that no distribution lists: somebody copied them, or ran `setup.py install`.
     listed = {file for files in owned for file in files}
-    for site in sites:
+    for site in site_folders(target):
         if site.name not in SITE_NAMES:
             continue
         for file in shared_objects(site):

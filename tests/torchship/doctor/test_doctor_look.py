@@ -75,7 +75,8 @@ def test_a_package_that_fails_has_one_block(failing: LookedEnvironment) -> None:
 
 def test_reading_alone_never_says_works(failing: LookedEnvironment) -> None:
     process = doctor(failing, "--no-import")
-    assert "nothing was imported" in process.stdout
+    assert "nothing was imported, since --no-import was given" in process.stdout
+    assert "what the Python of packages does was not looked at" in process.stdout
     assert "nothing found by reading: good 1.0" in process.stdout
     assert "works" not in process.stdout.replace("does not work", "")
 
@@ -106,8 +107,10 @@ def test_json_tells_what_was_seen_what_was_read_and_which_decided(
 
 def test_a_named_file_is_only_read(failing: LookedEnvironment) -> None:
     path = failing.site / "good" / "_C.so"
-    (row,) = json.loads(doctor(failing, "--json", str(path)).stdout)["extensions"]
+    report = json.loads(doctor(failing, "--json", str(path)).stdout)
+    (row,) = report["extensions"]
     assert (row["decided_by"], row["seen"]) == ("reading", None)
+    assert (report["imported"], report["not_imported_since"]) == (False, "files alone were named")
 
 
 def test_a_path_is_never_broken(tmp_path: Path) -> None:

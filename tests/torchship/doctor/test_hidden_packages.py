@@ -152,6 +152,16 @@ def test_a_file_that_is_named_is_judged_whatever_hides_it(env: LookedEnvironment
     assert row_of(report, "_ext.so").code != "TD205"
 
 
+def test_reading_alone_names_what_is_hidden(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(env.prefix / "other"))
+    place = _on_pythonpath(env)
+    report = diagnose(env, not_looking_since="--no-import was given")
+    assert not [row for row in report.extensions if row.path.name == "_ext.so"]
+    assert [str(place) in summary for summary in _hidden(report)] == [True]
+
+
 def test_an_environment_within_the_folder_is_not_of_the_folder(tmp_path: Path) -> None:
     """As a project whose environment lies in it."""
     place, site = tmp_path / "audio", tmp_path / ".venv" / "site-packages"

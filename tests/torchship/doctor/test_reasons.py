@@ -309,6 +309,13 @@ def test_an_error_that_nobody_knows_is_told_as_unknown(env: LookedEnvironment) -
     assert row.finding is not None and not row.finding.fix.command
 
 
+def test_an_import_that_ends_the_process_is_told(env: LookedEnvironment) -> None:
+    env.add("leaving", "import torch, os\nos._exit(3)\n")
+    row = row_of(diagnose(env), "leaving")
+    assert row.code == "TD906"
+    assert "leaving 1.0 ends the process when it is imported" in row.summary
+
+
 def test_a_failure_of_torch_is_said_once(env: LookedEnvironment) -> None:
     (env.torch / "__init__.py").write_text("raise OSError('broken torch')\n")
     for name in ("one", "two"):
