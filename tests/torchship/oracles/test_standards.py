@@ -320,3 +320,23 @@ def test_a_dependency_of_conda_on_one_minor_vouches_for_it(
 ) -> None:
     core = Core(name="theirs", version="1.0", needs=(need,))
     assert [found for found, _ in minors_pinned(core, by_conda=True)] == ([minor] if minor else [])
+
+
+@pytest.mark.parametrize(
+    ("need", "minor"),
+    [
+        ("torch==2.9.1", (2, 9)),
+        ("torch>=2.9,<2.10", (2, 9)),
+        ("torch~=2.9.0", (2, 9)),
+        ("torch>=1.13,<2", (1, 13)),  # the last of 1
+        ("torch==1.13.*", (1, 13)),
+        ("torch>=2.9", None),
+        ("torch==2.*", None),
+        ("torch!=2.9", None),
+    ],
+)
+def test_a_requirement_of_pip_on_one_minor_vouches_for_it(
+    need: str, minor: tuple[int, int] | None
+) -> None:
+    core = Core(name="theirs", version="1.0", needs=(need,))
+    assert [found for found, _ in minors_pinned(core, by_conda=False)] == ([minor] if minor else [])
