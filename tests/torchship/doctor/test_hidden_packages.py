@@ -145,8 +145,10 @@ def test_a_package_that_takes_its_parts_from_all_folders_hides_none(
 ) -> None:
     source = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
     _write(env.folder / "audio" / "__init__.py", source)
+    env.add_module(env.folder / "audio" / "_other.so", needs=SYMBOL)
     report = diagnose(env)
     assert (row_of(report, "_ext.so").state, report.exit_code) == ("works", 0)
+    assert not _hidden(report)
 
 
 def test_where_python_leaves_the_folder_out_it_hides_nothing(
