@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..judge.records import TorchInstall
@@ -28,15 +28,8 @@ def site_folders(target: Target) -> list[Path]:
     return [Path(entry) for entry in dict.fromkeys(entries) if entry]
 
 
-def find_wheels(names: list[str]) -> list[str]:
-    """The wheels, folders and indexes to choose among; none if installed packages are meant.
-
-    Raises UsageError.
-    """
-    if names[:1] == ["choose"]:
-        if len(names) == 1:
-            raise UsageError("choose among what? Name wheels, a folder with wheels, or an index.")
-        return names[1:]
+def wheels_among(names: Sequence[str]) -> list[str]:
+    """The names that are wheels. Raises UsageError if only some are."""
     wheels = [name for name in names if name.endswith(".whl")]
     if wheels and len(wheels) < len(names):
         raise UsageError(

@@ -157,21 +157,6 @@ def test_a_command_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[st
     assert "/nonexistent/python cannot be run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "own", "command"),
-    [
-        (["run", "python", "--json"], [], ["python", "--json"]),
-        (["--python", "run", "run", "x"], ["--python", "run"], ["x"]),
-        (["torchvision", "run"], ["torchvision", "run"], []),
-        (["run"], ["run"], []),
-    ],
-)
-def test_the_command_is_what_follows_the_word(
-    arguments: list[str], own: list[str], command: list[str]
-) -> None:
-    assert run_command.split(arguments) == (own, command)
-
-
 @pytest.mark.parametrize("version", ["0.8.0", "0.7.0"])
 def test_a_fix_is_tried_beside_the_environment(tmp_path: Path, version: str) -> None:
     place = SickEnvironment(tmp_path)
