@@ -46,7 +46,7 @@ LAYOUT_TABLE = Path("torchship/judge/layouts.py")
 SYMBOL_TABLE = Path("torchship/judge/symbols.json")
 #: What follows from the tables: each program writes its files.
 GENERATORS = (
-    ("-m", "torchship.release", "--write-generated"),
+    ("-m", "torchship.release", "generate"),
     ("-m", "scripts.write_templates"),
     ("-m", "docs._ext.page_tables"),
     ("-m", "docs._ext.pictures"),

@@ -1,4 +1,4 @@
-"""`python -m PACKAGE doctor --audit WHEEL`: tells which environments a wheel serves."""
+"""`torch-doctor audit WHEEL`: tells which environments a wheel serves."""
 
 import re
 import sys

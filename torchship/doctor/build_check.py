@@ -1,4 +1,4 @@
-"""`doctor --build`: is this machine ready to compile an extension for the installed torch?
+"""`torch-doctor build`: is this machine ready to compile an extension for the installed torch?
 
 It looks at what commonly breaks such a build after minutes: nvcc, the host compiler, the C++
 standard that torch's headers want, ninja, memory, pip's build isolation, and the GPU

@@ -1,4 +1,4 @@
-"""`doctor choose A.whl B.whl ... | FOLDER | URL`: which of these wheels works here, best first.
+"""`torch-doctor choose WHEEL|FOLDER|URL ...`: which of these wheels works here, best first.
 
 A wheel's name tells its Python, its platform and often its torch; its metadata tells what it
 requires; its shared objects tell the rest. What the name has excluded is not opened, and of a
@@ -11,7 +11,7 @@ import io
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..judge import cures, render
@@ -101,7 +101,7 @@ class _Tools(Record, kw_only=True):
     client: Client
 
 
-def main(sources: list[str], runtime: Runtime, *, as_json: bool) -> int:
+def main(sources: Sequence[str], runtime: Runtime, *, as_json: bool) -> int:
     """Judge wheels; returns the exit code: 0 if one of them works, 1 if none, 2 for bad usage."""
     try:
         choices = choose(sources, runtime)
@@ -142,7 +142,7 @@ def install_wheel(choice: Choice, runtime: Runtime) -> Cure:
     )
 
 
-def choose(sources: list[str], runtime: Runtime) -> list[Choice]:
+def choose(sources: Sequence[str], runtime: Runtime) -> list[Choice]:
     """The verdicts on all wheels of the sources, best first.
 
     Raises SourceError and RemoteError.

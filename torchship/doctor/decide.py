@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ..judge import codes
@@ -145,8 +145,3 @@ def _note(code: Code, why: str) -> Finding:
 
 def _as_note(finding: Finding, why: str) -> Finding:
     return finding._replace(status=NOTE, code=codes.OPTIONAL_PART, why=why)
-
-
-def failing_parts(decisions: Iterable[Decision], module: str) -> Iterator[Decision]:
-    """The parts of a package that were tried and failed."""
-    yield from (one for one in decisions if one.state == "fails" and one.seen is not None)

@@ -8,7 +8,7 @@ import select
 import stat
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,10 +28,15 @@ from .demangle import qualified_name
 from .environment.owner import find_owner
 from .targets import files_named
 
-#: A path, or a library, of Windows or macOS.
-_OF_OTHER_SYSTEM = re.compile(r"\b[A-Za-z]:\\|\.dll\b|\.pyd\b|\.dylib\b")
+#: A path, a library or words of the loader of Windows or macOS.
+_OF_OTHER_SYSTEM = re.compile(
+    r"\b[A-Za-z]:\\|\.dll\b|\.pyd\b|\.dylib\b|-darwin\.so\b|DLL load failed|\[WinError \d"
+    r"|Library not loaded: |in flat namespace"
+)
 _IN_PACKAGES = re.compile(r"(/[^\s'\":,()]{1,1000}/(?:site|dist)-packages)/")
 _MEANINGS = "meanings.json"
+#: Of an undefined symbol of torch: which of them it is depends on the torch.
+_OF_SYMBOLS = (codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS)
 _MAX_SHOWN = 300
 _WIDTH = 100
 #: How long to wait for the first byte of a pipe that nobody asked to be read.
@@ -103,15 +108,16 @@ def diagnose(target: Target, content: str, torch: TorchInstall | None) -> Diagno
     message, line = next(messages.matches(lines), (None, lines[-1] if lines else ""))
     symbol = messages.symbol_in(line)
     code = message.code if message else codes.MESSAGE_UNKNOWN
-    if code in (codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS):
-        code = _code_of_symbol(symbol, torch) or code
     blamed = next((file for one in (line, *reversed(lines)) if (file := messages.file_in(one))), "")
+    beside = _code_of_symbol(symbol, torch) if code in _OF_SYMBOLS else None
+    if beside is not None and _place_of(target, blamed) is not None:
+        code = beside
     return Diagnosis(
         line=printable(line.strip()[:_MAX_SHOWN]),
         code=code,
         symbol=symbol,
         about_symbol=_describe(symbol, torch) if symbol else "",
-        about_cause=_describe_doubt(symbol, code, torch),
+        about_cause=_describe_beside(beside, code, torch) or _describe_doubt(symbol, code, torch),
         about_library=_describe_library(target, symbol, messages.library_in(line)),
         file=blamed,
         other_python=next(_pythons_elsewhere(target, (line, *reversed(lines))), ""),
@@ -120,15 +126,23 @@ def diagnose(target: Target, content: str, torch: TorchInstall | None) -> Diagno
 
 
 def is_of_here(content: str) -> bool:
-    """Whether a message can be about this machine: no other system's, and no path in it lies in
-    packages that are not here."""
+    """Whether a message can be about this machine: no other system's, and no file that it blames
+    or folder of packages in it is missing here."""
+    if is_of_other_system(content):
+        return False
     for line in messages.lines_of(content):
-        if _OF_OTHER_SYSTEM.search(line):
+        blamed = messages.file_in(line)
+        if os.sep in blamed and not is_file(Path(blamed)):
             return False
         for match in _IN_PACKAGES.finditer(line):
             if not os.path.isdir(match[1]):  # noqa: PTH112  # Path.is_dir raises
                 return False
     return True
+
+
+def is_of_other_system(content: str) -> bool:
+    """Whether a message is one of Windows or macOS."""
+    return any(_OF_OTHER_SYSTEM.search(line) for line in messages.lines_of(content))
 
 
 def _pythons_elsewhere(target: Target, lines: Iterable[str]) -> Iterator[str]:
@@ -158,6 +172,19 @@ def _code_of_symbol(symbol: str, torch: TorchInstall | None) -> Code | None:
     if torch is None or torch.cxx11_abi is None or flavour is None:
         return None
     return codes.TORCH_LACKS_SYMBOLS if flavour == torch.cxx11_abi else codes.OTHER_CXX_ABI
+
+
+def _describe_beside(beside: Code | None, code: Code, torch: TorchInstall | None) -> str:
+    """What a message about no file of this machine means beside the torch that is here.
+
+    Its code stays that of the message: a message has one answer, on each machine.
+    """
+    if torch is None or beside in (None, code):
+        return ""
+    return (
+        f"if the error occurred beside torch {torch.version}, which is here, the cause is another: "
+        f"{beside}, {beside.heading}"
+    )
 
 
 def _describe_doubt(symbol: str, code: Code, torch: TorchInstall | None) -> str:
@@ -235,7 +262,7 @@ def lines_on_other_python(diagnosis: Diagnosis, program: str) -> Iterator[str]:
         yield f"          {program} --python {quoted(diagnosis.other_python)}"
 
 
-def is_message(arguments: list[str]) -> bool:
+def is_message(arguments: Sequence[str]) -> bool:
     """Whether arguments that name no file and no package are a message or a symbol."""
     content = " ".join(arguments)
     if re.fullmatch(r"_Z\w+", content):
@@ -270,8 +297,12 @@ def read_message(*, is_asked_for: bool) -> str:
 
 def existing_file(target: Target, diagnosis: Diagnosis) -> Path | None:
     """The shared object that the message blames, if it is here: by its path, else by its name."""
-    if os.sep in diagnosis.file:
-        path = Path(diagnosis.file)
+    return _place_of(target, diagnosis.file)
+
+
+def _place_of(target: Target, file: str) -> Path | None:
+    if os.sep in file:
+        path = Path(file)
         return path if is_file(path) else None
-    named = files_named(target, diagnosis.file) if diagnosis.file else []
+    named = files_named(target, file) if file else []
     return next((path for path in named if is_file(path)), None)

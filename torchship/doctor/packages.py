@@ -88,8 +88,8 @@ def notices(
 def hidden_notices(
     sites: Sequence[Path],
     names: Sequence[str],
-    hidden_files: Mapping[Path, Path],
     runtime: Runtime,
+    hidden_files: Mapping[Path, Path],
 ) -> Iterator[Row]:
     """What is to be said of copies that Python never imports; `sites` as on its path, and
     `hidden_files` are shared objects and what hides each."""

@@ -29,14 +29,21 @@ class Reached(Record, kw_only=True):
     modules_in_front: Mapping[Path, str] = NOTHING  #: of `files`: the objects of what hides others
 
 
-def reach_of(search_path: Sequence[str], places: Mapping[str, tuple[Path, ...]] = NOTHING) -> Reach:
+def reach_of(target: Target, places: Mapping[str, tuple[Path, ...]] = NOTHING) -> Reach:
     """What Python takes for a file; `places` are those that it told, by the module."""
-    return Reach(map(Path, filter(None, search_path)), places)
+    return Reach(map(Path, filter(None, target.search_path())), places)
 
 
-def sort_out(files: Sequence[Path], named: Sequence[Path], reach: Reach, target: Target) -> Reached:
+def sort_out(
+    target: Target,
+    files: Sequence[Path],
+    named: Sequence[Path],
+    reach: Reach,
+    *,
+    is_looking: bool,
+) -> Reached:
     """Sort files by what Python takes; `named` are the paths that the user gave, which are judged
-    whatever hides them."""
+    whatever hides them. Only a look can tell that a hidden file is missed."""
     hiding: dict[Path, Path] = {}
     for file in files:
         place = (
@@ -50,7 +57,7 @@ def sort_out(files: Sequence[Path], named: Sequence[Path], reach: Reach, target:
     for file, place in hiding.items():
         own = _objects_in(place)
         in_front.update((one, reach.module_of(file)) for one in own if one not in reached)
-        if not own and not _is_installed(target, place):
+        if is_looking and not own and not _is_installed(target, place):
             lacking[file] = place
     # A module in front may be made of links to the files themselves.
     judged = set(map(os.path.realpath, (*in_front, *lacking)))

@@ -38,9 +38,12 @@ class Report(Record, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if something fails, 2 if an import did not end and nothing else fails, else 0."""
+        """1 if something fails; 2 if nothing fails, but an import did not end or there is no torch
+        to judge by; else 0."""
         if any(row.is_failure for row in self.rows):
             return 1
+        if self.runtime.torch is None:
+            return 2
         late = (row.code == codes.IMPORT_DOES_NOT_END and row.allowed is None for row in self.rows)
         return 2 if any(late) else 0
 
@@ -74,7 +77,8 @@ def heading(report: Report) -> list[str]:
     if report.looked is None:
         reason = f", since {report.why_not_looked}" if report.why_not_looked else ""
         lines.append(
-            f"nothing was imported{reason}: what follows is what reading finds, and no import"
+            f"nothing was imported{reason}: objects were read, and what the Python of packages "
+            "does was not looked at"
         )
     return lines
 

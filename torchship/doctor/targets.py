@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..judge.records import TorchInstall
@@ -28,15 +28,8 @@ def site_folders(target: Target) -> list[Path]:
     return [Path(entry) for entry in dict.fromkeys(entries) if entry]
 
 
-def find_wheels(names: list[str]) -> list[str]:
-    """The wheels, folders and indexes to choose among; none if installed packages are meant.
-
-    Raises UsageError.
-    """
-    if names[:1] == ["choose"]:
-        if len(names) == 1:
-            raise UsageError("choose among what? Name wheels, a folder with wheels, or an index.")
-        return names[1:]
+def wheels_among(names: Sequence[str]) -> list[str]:
+    """The names that are wheels. Raises UsageError if only some are."""
     wheels = [name for name in names if name.endswith(".whl")]
     if wheels and len(wheels) < len(names):
         raise UsageError(
@@ -52,16 +45,20 @@ def find_files(target: Target, names: list[str], torch: TorchInstall | None) -> 
 
     Raises UsageError.
     """
-    sites = site_folders(target)
-    owned = [files for site in sites for files in distributions(target, site).values() if files]
+    owned = [
+        files
+        for site in site_folders(target)
+        for files in distributions(target, site).values()
+        if files
+    ]
     if not names:
-        yield from _installed_files(target, sites, owned, torch)
+        yield from _installed_files(target, owned, torch)
     for name in names:
         yield from _named_files(target, name, owned)
 
 
 def _installed_files(
-    target: Target, sites: list[Path], owned: list[list[Path]], torch: TorchInstall | None
+    target: Target, owned: list[list[Path]], torch: TorchInstall | None
 ) -> Iterator[Path]:
     for files in owned:
         owner = find_owner(target, files[0])
@@ -69,7 +66,7 @@ def _installed_files(
             yield from files
     # Files that no distribution lists: somebody copied them, or ran `setup.py install`.
     listed = {file for files in owned for file in files}
-    for site in sites:
+    for site in site_folders(target):
         if site.name not in SITE_NAMES:
             continue
         for file in shared_objects(site):

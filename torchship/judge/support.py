@@ -1,7 +1,7 @@
 """The support facts: the variants that exist, and which torch and Python they serve.
 
 The file `support.json` beside the project's Python files holds them;
-`scripts/build_all.sh --write-generated` generates `support.json` from build_matrix.yaml.
+`scripts/build_all.sh generate` generates `support.json` from build_matrix.yaml.
 """
 
 from collections.abc import Mapping

@@ -110,13 +110,15 @@ def subject(name: str, *extensions: Path, kind: str = "module") -> Subject:
     return Subject(module=name, extensions=tuple(of_kind))
 
 
-def diagnose(env: LookedEnvironment, *names: str, seconds: float = 20.0) -> Report:
+def diagnose(
+    env: LookedEnvironment, *names: str, seconds: float = 20.0, not_looking_since: str = ""
+) -> Report:
     """The report of the doctor on packages, looked at from the environment's empty folder."""
     before = Path.cwd()
     os.chdir(env.folder)
     target = Target(pythons.ask(str(env.python)))
     try:
-        request = Request(names=names, seconds=seconds)
+        request = Request(names=names, seconds=seconds, not_looking_since=not_looking_since)
         return examine(request, probe_runtime(gpu=False, target=target))
     finally:
         os.chdir(before)

@@ -1,4 +1,4 @@
-"""`doctor --build`: what would break the build of an extension, and the cure carried out."""
+"""`doctor build`: what would break the build of an extension, and the cure carried out."""
 
 from __future__ import annotations
 

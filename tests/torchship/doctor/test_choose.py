@@ -117,7 +117,7 @@ def test_one_wheel_is_judged_as_a_wheel(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["choose"], ["choose", "nowhere"], ["x.whl", "y"], ["choose", "no-wheel.whl"]],
+    [["choose", "nowhere"], ["x.whl", "y"], ["choose", "no-wheel.whl"]],
 )
 def test_what_is_no_wheel_is_bad_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

@@ -75,7 +75,8 @@ def test_a_package_that_fails_has_one_block(failing: LookedEnvironment) -> None:
 
 def test_reading_alone_never_says_works(failing: LookedEnvironment) -> None:
     process = doctor(failing, "--no-import")
-    assert "nothing was imported" in process.stdout
+    assert "nothing was imported, since --no-import was given" in process.stdout
+    assert "what the Python of packages does was not looked at" in process.stdout
     assert "nothing found by reading: good 1.0" in process.stdout
     assert "works" not in process.stdout.replace("does not work", "")
 
@@ -106,8 +107,10 @@ def test_json_tells_what_was_seen_what_was_read_and_which_decided(
 
 def test_a_named_file_is_only_read(failing: LookedEnvironment) -> None:
     path = failing.site / "good" / "_C.so"
-    (row,) = json.loads(doctor(failing, "--json", str(path)).stdout)["extensions"]
+    report = json.loads(doctor(failing, "--json", str(path)).stdout)
+    (row,) = report["extensions"]
     assert (row["decided_by"], row["seen"]) == ("reading", None)
+    assert (report["imported"], report["not_imported_since"]) == (False, "files alone were named")
 
 
 def test_a_path_is_never_broken(tmp_path: Path) -> None:
@@ -152,21 +155,6 @@ def test_a_command_that_dies_has_the_exit_code_of_a_shell() -> None:
 def test_a_command_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command.run(["/nonexistent/python"]).exit_code == 127
     assert "/nonexistent/python cannot be run" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "own", "command"),
-    [
-        (["run", "python", "--json"], [], ["python", "--json"]),
-        (["--python", "run", "run", "x"], ["--python", "run"], ["x"]),
-        (["torchvision", "run"], ["torchvision", "run"], []),
-        (["run"], ["run"], []),
-    ],
-)
-def test_the_command_is_what_follows_the_word(
-    arguments: list[str], own: list[str], command: list[str]
-) -> None:
-    assert run_command.split(arguments) == (own, command)
 
 
 @pytest.mark.parametrize("version", ["0.8.0", "0.7.0"])

@@ -209,5 +209,5 @@ def test_the_sources_alone_run_under_any_name(tmp_path: Path) -> None:
     command = [sys.executable, "-S", "-m", "any_name.doctor", "--json", "--python", "/usr"]
     env = {**os.environ, "PYTHONPATH": packaging_alone()}
     process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
-    assert process.returncode == 0, process.stderr
+    assert process.returncode == 2, process.stderr  # there is no torch
     assert json.loads(process.stdout)["extensions"] == []

@@ -121,6 +121,18 @@ def test_the_objects_of_what_python_takes_are_judged(
     assert [str(place) in summary for summary in _hidden(report)] == [True]
 
 
+def test_a_package_without_objects_that_is_hidden_is_named(
+    env: LookedEnvironment, place: Path
+) -> None:
+    """As a pure package, whose import works, but is another's."""
+    (env.site / "audio" / "_ext.so").unlink()
+    record = env.site / "audio-1.0.dist-info" / "RECORD"
+    record.write_text("audio/__init__.py,,\n")
+    report = diagnose(env)
+    assert [str(place) in summary for summary in _hidden(report)] == [True]
+    assert report.exit_code == 0
+
+
 def test_a_folder_without_an_init_hides_nothing(env: LookedEnvironment) -> None:
     (env.folder / "audio").mkdir()
     report = diagnose(env)
@@ -133,8 +145,10 @@ def test_a_package_that_takes_its_parts_from_all_folders_hides_none(
 ) -> None:
     source = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
     _write(env.folder / "audio" / "__init__.py", source)
+    env.add_module(env.folder / "audio" / "_other.so", needs=SYMBOL)
     report = diagnose(env)
     assert (row_of(report, "_ext.so").state, report.exit_code) == ("works", 0)
+    assert not _hidden(report)
 
 
 def test_where_python_leaves_the_folder_out_it_hides_nothing(
@@ -150,6 +164,16 @@ def test_a_file_that_is_named_is_judged_whatever_hides_it(env: LookedEnvironment
     _source_folder(env)
     report = diagnose(env, str(env.site / "audio" / "_ext.so"))
     assert row_of(report, "_ext.so").code != "TD205"
+
+
+def test_reading_alone_names_what_is_hidden(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(env.prefix / "other"))
+    place = _on_pythonpath(env)
+    report = diagnose(env, not_looking_since="--no-import was given")
+    assert not [row for row in report.extensions if row.path.name == "_ext.so"]
+    assert [str(place) in summary for summary in _hidden(report)] == [True]
 
 
 def test_an_environment_within_the_folder_is_not_of_the_folder(tmp_path: Path) -> None:

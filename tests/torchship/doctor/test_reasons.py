@@ -158,7 +158,14 @@ def test_a_submodule_that_this_release_lacks_is_told_with_what_is_required(
 
 
 @pytest.mark.parametrize(
-    "line", ["import torch._six", "from torch import int1", "import torch\ntorch.int1"]
+    "line",
+    [
+        "import torch._six",
+        "from torch import int1",
+        "import torch\ntorch.int1",
+        "try:\n    import torch._six\nexcept ImportError as e:\n    raise OSError('no op') from e",
+    ],
+    ids=["module", "name", "attribute", "in other words"],
 )
 def test_what_this_torch_lacks_means_that_the_package_is_for_another_one(
     env: LookedEnvironment, line: str
@@ -307,6 +314,13 @@ def test_an_error_that_nobody_knows_is_told_as_unknown(env: LookedEnvironment) -
     assert row.seen is not None and row.seen.last_line == "RuntimeError: the moon is full"
     assert "odd 1.0" in row.summary and "excluded" in row.summary
     assert row.finding is not None and not row.finding.fix.command
+
+
+def test_an_import_that_ends_the_process_is_told(env: LookedEnvironment) -> None:
+    env.add("leaving", "import torch, os\nos._exit(3)\n")
+    row = row_of(diagnose(env), "leaving")
+    assert row.code == "TD906"
+    assert "leaving 1.0 ends the process when it is imported" in row.summary
 
 
 def test_a_failure_of_torch_is_said_once(env: LookedEnvironment) -> None:

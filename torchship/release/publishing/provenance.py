@@ -191,6 +191,8 @@ def _original(name: str, sources: Mapping[str, bytes], project: Project) -> byte
     """The file from which a file of a wheel was copied; None if there is none."""
     package, _, inner = name.partition("/")
     folder, _, rest = inner.partition("/")
+    if name == f"{project.wheel_name}.py":
+        return sources.get(name)
     if package != project.package:
         return None
     if folder == "csrc" and rest:
