@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from ..doctor import grammar
 from ..doctor._version import __version__
-from ..judge.render import print_to_the_end
 from ..judge.text import printable
+from ..judge.words.render import print_to_the_end
 from ..release import ReleaseError, options
 
 _TORCHSHIP = __package__.rpartition(".")[0]

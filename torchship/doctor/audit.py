@@ -6,11 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from ..judge import codes, probe_runtime, render
-from ..judge.binary import needs_torch_or_cuda, original_name, read_binary
+from ..judge import probe_runtime
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.layouts import LAYOUTS
+from ..judge.machine.torch_probe import release
 from ..judge.project import Project, Record
+from ..judge.reading.binary import needs_torch_or_cuda, original_name, read_binary
+from ..judge.reading.layouts import LAYOUTS
 from ..judge.records import (
     REJECTED,
     UNKNOWN,
@@ -24,7 +25,7 @@ from ..judge.rules import torch_abi
 from ..judge.rules.cuda import binary_cuda
 from ..judge.rules.libraries import LIBRARIES_OF_DRIVER
 from ..judge.text import printable, some
-from ..judge.torch_probe import release
+from ..judge.words import codes, render
 from . import judge_in_run
 from .environment.built_for import torch_requirements
 from .environment.owner import find_owner, shared_objects

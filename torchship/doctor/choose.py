@@ -14,13 +14,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..judge import cures, render
-from ..judge.binary import needs_torch_or_cuda, read_binary
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.cures import NO_CURE, Cure, command_alone, quoted
-from ..judge.layouts import LAYOUTS, difference
-from ..judge.named_torch import names_torch
+from ..judge.fixes import cures
+from ..judge.fixes.cures import NO_CURE, Cure, command_alone, quoted
 from ..judge.project import NOBODY, Record
+from ..judge.reading.binary import needs_torch_or_cuda, read_binary
+from ..judge.reading.layouts import LAYOUTS, difference
+from ..judge.reading.named_torch import names_torch
 from ..judge.records import (
     BinaryRecord,
     GlueName,
@@ -33,6 +33,7 @@ from ..judge.records import (
     parse_version,
 )
 from ..judge.text import list_names, printable
+from ..judge.words import render
 from . import judge_in_run, remote
 from .environment.built_for import paired_releases, torch_requirements
 from .environment.metadata import Core

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..judge import codes, messages
-from ..judge.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes import ours
-from ..judge.judgement import cannot_be_told
+from ..judge.fixes.fixes import ours
+from ..judge.machine.torch_probe import other_installs
 from ..judge.project import Record
+from ..judge.reading.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.records import (
     NOTE,
     NOTHING,
@@ -28,7 +27,8 @@ from ..judge.records import (
     Verdict,
 )
 from ..judge.text import is_file, printable
-from ..judge.torch_probe import other_installs
+from ..judge.verdict.judgement import cannot_be_told
+from ..judge.words import codes, messages
 from . import (
     allowances,
     caches,

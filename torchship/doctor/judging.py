@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..judge import mounts
-from ..judge.binary import read_binary, unread
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes import ours
-from ..judge.gathering import gather
-from ..judge.judgement import cannot_be_told
-from ..judge.judgement import judge as judge
+from ..judge.fixes.fixes import ours
+from ..judge.machine import mounts
+from ..judge.reading.binary import read_binary, unread
 from ..judge.records import BinaryRecord, Runtime, Verdict
+from ..judge.verdict.gathering import gather
+from ..judge.verdict.judgement import cannot_be_told
+from ..judge.verdict.judgement import judge as judge
 from . import requirements, siblings, torch_loading
 from .environment import owner
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..judge import codes, cures, fixes
-from ..judge.binary import needs_torch_or_cuda, read_binary
+from ..judge.fixes import cures, fixes
+from ..judge.reading.binary import needs_torch_or_cuda, read_binary
 from ..judge.records import (
     NOTE,
     NOWHERE,
@@ -23,6 +23,7 @@ from ..judge.records import (
 from ..judge.rules.cuda import runs_on
 from ..judge.target import Target
 from ..judge.text import is_file, printable, some
+from ..judge.words import codes
 from .environment.built_for import has_sdist, torch_requirements
 from .environment.installed import Distribution, hidden_copies
 from .environment.metadata import has_list, listed_files, wheel_tags

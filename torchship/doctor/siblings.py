@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..judge.binary import read_binary
-from ..judge.layouts import LAYOUTS, minors_with
-from ..judge.named_torch import Minor, names_torch
+from ..judge.reading.binary import read_binary
+from ..judge.reading.layouts import LAYOUTS, minors_with
+from ..judge.reading.named_torch import Minor, names_torch
 from ..judge.records import BinaryRecord
 from ..judge.target import Target, once
 from ..judge.text import some

@@ -12,12 +12,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, cures, faults, fixes, linking
-from ..judge.binary import read_binary
 from ..judge.budget import BudgetSpentError
-from ..judge.cures import Cure
-from ..judge.linker import Settings, settings_here
-from ..judge.process import Opening
+from ..judge.fixes import cures, fixes
+from ..judge.fixes.cures import Cure
+from ..judge.linking import after_torch
+from ..judge.linking.process import Opening
+from ..judge.linking.search import Settings, settings_here
+from ..judge.machine.torch_probe import dist_info
+from ..judge.reading.binary import read_binary
 from ..judge.records import (
     NOTE,
     NOWHERE,
@@ -32,7 +34,7 @@ from ..judge.records import (
 )
 from ..judge.target import Target, once
 from ..judge.text import is_file, printable, some
-from ..judge.torch_probe import dist_info
+from ..judge.words import codes, faults
 from .environment.metadata import listed_files
 from .torch_wheels import WheelFault, absent_wheel, faults_of_wheels
 
@@ -47,7 +49,7 @@ def judge_torch(runtime: Runtime) -> Verdict | None:
     torch = runtime.torch
     if torch is None or torch.root == NOWHERE:
         return None
-    path = next(iter(linking.modules_of_torch(torch.root)), torch.lib_dir / "libtorch_cpu.so")
+    path = next(iter(after_torch.modules_of_torch(torch.root)), torch.lib_dir / "libtorch_cpu.so")
     binary = read_binary(path)
     hidden = _hidden_here(torch, runtime)
     problems = (hidden,) if hidden else tuple(_problems(binary, torch, runtime))
@@ -154,7 +156,7 @@ def _check_import(
     *,
     environment: Environment,
 ) -> Finding | None:
-    failure = linking.import_torch(target, torch.root, settings, program).failure
+    failure = after_torch.import_torch(target, torch.root, settings, program).failure
     if failure is None:
         return Finding(
             dimension="import torch", status=OK, observed="its libraries load", needed=_NEEDED
@@ -185,8 +187,8 @@ def _check_import(
 
 def _variable_at_fault(target: Target, root: Path, settings: Settings, program: Path) -> str:
     """The variable without which torch would load; "" if there is none."""
-    for variable, changed in linking.without_variables(settings).items():
-        if linking.import_torch(target, root, changed, program).failure is None:
+    for variable, changed in after_torch.without_variables(settings).items():
+        if after_torch.import_torch(target, root, changed, program).failure is None:
             return variable
     return ""
 
@@ -194,7 +196,9 @@ def _variable_at_fault(target: Target, root: Path, settings: Settings, program: 
 def _overridden(
     target: Target, torch: TorchInstall, failure: Opening, *, variable: str, observed: str
 ) -> Finding:
-    process = linking.import_torch(target, torch.root, settings_here(), target.program()).process
+    process = after_torch.import_torch(
+        target, torch.root, settings_here(), target.program()
+    ).process
     files = [*process.preloaded]
     if variable == "LD_LIBRARY_PATH":
         files = [*failure.by_library_path, *(refusal.path for refusal in failure.refused)]

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from . import codes, cures
-from .cures import Cure, command_in_words, in_words, quoted
+from .fixes import cures
+from .fixes.cures import Cure, command_in_words, in_words, quoted
+from .machine.runtime_probe import libc, machine
 from .project import Project, Record
 from .records import REJECTED, Finding, TorchInstall, dotted
-from .runtime_probe import libc, machine
 from .text import is_file, list_names, printable, read_json, read_regular
+from .words import codes
 
 MANIFEST = "build.json"
 #: The start of the name of an unfinished build's folder; a killed build leaves such a folder.

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from .budget import Budget
-from .elf import MAGIC
 from .project import Record
+from .reading.elf import MAGIC
 from .text import read_regular
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import elf_structures as elf
 from shared_objects import GLUE_RECORD, shared_object
 
-from torchship.judge import budget, layouts
+from torchship.judge import budget
+from torchship.judge.reading import layouts
 
 #: What a file of 1 MB costs at most to read, and what any file may cost: the budget of a run, and
 #: what is under way when it ends.

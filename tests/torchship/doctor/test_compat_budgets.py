@@ -47,12 +47,13 @@ from small_client import PROJECT
 from torchship.doctor import examine, judge_file, judge_in_run
 from torchship.doctor.command import main as doctor
 from torchship.doctor.environment import owner
-from torchship.judge import Runtime, codes, find_torch, probe_runtime, target
+from torchship.judge import Runtime, find_torch, probe_runtime, target
 from torchship.judge.budget import Budget
+from torchship.judge.machine.torch_probe import TorchNotFoundError
 from torchship.judge.records import UNKNOWN
 from torchship.judge.target import Target
 from torchship.judge.text import read_json, read_regular
-from torchship.judge.torch_probe import TorchNotFoundError
+from torchship.judge.words import codes
 
 
 @pytest.fixture

@@ -33,19 +33,13 @@ from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
 from torchship.doctor import audit, choose, judge_file
-from torchship.judge import (
-    BinaryRecord,
-    codes,
-    fatbin,
-    find_torch,
-    probe_runtime,
-    read_binary,
-    render,
-)
+from torchship.judge import BinaryRecord, find_torch, probe_runtime, read_binary
 from torchship.judge.budget import Budget, BudgetSpentError
-from torchship.judge.elf import Elf, ElfError
+from torchship.judge.reading import fatbin
+from torchship.judge.reading.elf import Elf, ElfError
 from torchship.judge.records import UNKNOWN
 from torchship.judge.text import printable
+from torchship.judge.words import codes, render
 
 REPO = Path(__file__).resolve().parents[3]
 

@@ -15,9 +15,10 @@ from shared_objects import shared_object
 from sick_environment import carries_out
 
 from torchship.doctor import caches
-from torchship.judge import codes, cures
 from torchship.judge.budget import Budget
-from torchship.judge.torch_probe import release
+from torchship.judge.fixes import cures
+from torchship.judge.machine.torch_probe import release
+from torchship.judge.words import codes
 
 VERSION = f"py{sys.version_info[0]}{sys.version_info[1]}"
 

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from ...judge.named_torch import Minor
+from ...judge.reading.named_torch import Minor
 from ...judge.records import parse_minor
 from ...judge.target import Target
 from ...judge.text import list_names, printable, read_regular, read_table

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge import codes, cures, fixes
+from ...judge.fixes import cures, fixes
 from ...judge.records import Finding
 from ...judge.text import is_file, list_names, printable
+from ...judge.words import codes
 from ..environment.installed import SITE_NAMES, Distribution, module_at
 from .case import Case
 from .mending import move_away

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import sys
 
-from ...judge import codes, cures, fixes
+from ...judge.fixes import cures, fixes
 from ...judge.records import Finding, dotted
 from ...judge.text import list_names
+from ...judge.words import codes
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .. import codes, fixes
+from ..fixes import fixes
 from ..records import OK, REJECTED, UNKNOWN, BinaryRecord, BuildRecord, Finding, Runtime
+from ..words import codes
 from .rule import Check, Rule
 
 _WHOLE = "a whole shared object"

@@ -8,9 +8,9 @@ that a report can say why a file was not chosen.
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from . import cures
-from .project import NOBODY, Project, Record
-from .records import (
+from ..fixes import cures
+from ..project import NOBODY, Project, Record
+from ..records import (
     Finding,
     GlueName,
     KernelsName,

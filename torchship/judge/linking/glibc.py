@@ -13,9 +13,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from .project import Record
-from .runtime_probe import libc
-from .target import Target, once
+from ..machine.runtime_probe import libc
+from ..project import Record
+from ..target import Target, once
 
 #: The starts of all subfolders that glibc may search. Before 2.37 it searched others, too.
 _SUBFOLDERS = (

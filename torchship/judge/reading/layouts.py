@@ -11,7 +11,7 @@ not listed here or is no release, unless the glue was compiled with that very to
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from .text import read_table
+from ..text import read_table
 
 FIELDS = (
     "dispatch_key_cpu",

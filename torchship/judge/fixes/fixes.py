@@ -16,11 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import cures
-from .cures import Cure, command_alone, command_in_words, in_words, quoted
-from .layouts import LAYOUTS, minors_with
-from .project import Project
-from .records import (
+from ..project import Project
+from ..reading.layouts import LAYOUTS, minors_with
+from ..records import (
     BinaryRecord,
     Environment,
     GlueName,
@@ -31,11 +29,13 @@ from .records import (
     parse_file_name,
     parse_version,
 )
-from .support import load
-from .text import list_names, printable
+from ..support import load
+from ..text import list_names, printable
+from . import cures
+from .cures import Cure, command_alone, command_in_words, in_words, quoted
 
 if TYPE_CHECKING:
-    from .target import Target
+    from ..target import Target
 
 _PYPI = "https://pypi.org/simple"
 #: PyTorch's own index of each build, such as `cpu` and `cu130`, which are local versions there.

@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from .cures import Cure
-from .project import Record
-from .records import (
+from ..fixes.cures import Cure
+from ..project import Record
+from ..records import (
     NOT_LOOKED_AT,
     NOTE,
     OK,
@@ -21,9 +21,9 @@ from .records import (
     Verdict,
     dotted,
 )
-from .rules.cuda import driver_cuda
-from .selection import Selection
-from .text import printable
+from ..rules.cuda import driver_cuda
+from ..text import printable
+from ..verdict.selection import Selection
 
 MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?", NOT_LOOKED_AT: "-"}
 _WIDTH = 100

@@ -22,8 +22,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from .budget import BudgetSpentError
-from .elf import (
+from ..budget import BudgetSpentError
+from ..machine.runtime_probe import libc, system_folders
+from ..machine.runtime_probe import machine as name_of_machine
+from ..project import Record
+from ..reading.elf import (
     MACHINES,
     MAGIC,
     Elf,
@@ -33,12 +36,9 @@ from .elf import (
     VersionNeed,
     header_fault,
 )
-from .linker_facts import LinkerFacts, facts_of, has_subfolders, is_in_subfolder
-from .project import Record
-from .runtime_probe import libc, system_folders
-from .runtime_probe import machine as name_of_machine
-from .target import Target, once
-from .text import printable, read_regular
+from ..target import Target, once
+from ..text import printable, read_regular
+from .glibc import LinkerFacts, facts_of, has_subfolders, is_in_subfolder
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")
 _PRELOAD_FILE = Path("/etc/ld.so.preload")

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from .text import printable
+from ..text import printable
 
 if TYPE_CHECKING:
-    from .budget import Budget
+    from ..budget import Budget
 
 MAGIC = b"\x7fELF"  #: how every ELF file begins
 MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}

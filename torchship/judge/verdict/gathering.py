@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import runtime_probe, torch_probe
-from .budget import Budget, BudgetSpentError
-from .elf import ElfBoundError, ElfError
-from .layouts import surely_lacks
-from .project import Record
-from .records import (
+from ..budget import Budget, BudgetSpentError
+from ..machine import runtime_probe, torch_probe
+from ..project import Record
+from ..reading.elf import ElfBoundError, ElfError
+from ..reading.layouts import surely_lacks
+from ..records import (
     NOWHERE,
     OK,
     BinaryRecord,
@@ -25,9 +25,9 @@ from .records import (
     TorchInstall,
     UndefinedSymbols,
 )
-from .rules import RULES
-from .rules.libraries import needs_cuda
-from .text import printable
+from ..rules import RULES
+from ..rules.libraries import needs_cuda
+from ..text import printable
 
 #: Symbols of a missing GPU library say nothing about torch's version.
 _OF_DEVICES = r"cuda|CUDA|hip|HIP|xpu|XPU"
@@ -96,7 +96,7 @@ def _for_import(binary: BinaryRecord, runtime: Runtime) -> Runtime:
         missing = torch_probe.missing_symbols(binary, runtime.torch)
         runtime = _with_symbols(binary, runtime, missing)
     if needs_cuda(binary) and key not in runtime.missing_libraries:
-        from .linking import missing_libraries  # an ordinary import does not need it
+        from ..linking.after_torch import missing_libraries  # an ordinary import does not need it
 
         libraries = missing_libraries(runtime.target, binary, runtime.torch)
         runtime = runtime._replace(missing_libraries={**runtime.missing_libraries, key: libraries})
@@ -106,13 +106,13 @@ def _for_import(binary: BinaryRecord, runtime: Runtime) -> Runtime:
 def _linked(binary: BinaryRecord, runtime: Runtime, opened: Path | None) -> Gathered:
     """What the dynamic linker would do with an object. Raises BudgetSpentError, and ElfError or
     OSError if a library of torch cannot be read."""
-    from . import linking
+    from ..linking import after_torch
 
     budget = runtime.target.budget
 
     torch = runtime.torch
     whole = torch if torch is not None and not torch.problems else None
-    links = linking.link(runtime.target, binary, whole, opened=opened)
+    links = after_torch.link(runtime.target, binary, whole, opened=opened)
     if links.libstdcxx is not None:
         runtime = runtime._replace(
             libstdcxx=runtime_probe.defined_versions(links.libstdcxx, budget)

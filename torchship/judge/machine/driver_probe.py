@@ -11,8 +11,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from .records import Device, Driver
-from .text import printable, read_regular
+from ..records import Device, Driver
+from ..text import printable, read_regular
 
 _PROC = Path("/proc/driver/nvidia/version")
 _RELEASE = re.compile(r"\b([0-9]{3,4}\.[0-9]{1,3}(?:\.[0-9]{1,3})?)\b")

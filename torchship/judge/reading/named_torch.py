@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from .records import BinaryRecord
-from .text import printable
+from ..records import BinaryRecord
+from ..text import printable
 
 Minor = tuple[int, int]
 

@@ -7,13 +7,15 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from . import codes, cures, faults, fixes, support
-from .cache import source_root
-from .cures import Cure, command_in_words, in_words
-from .project import Project
-from .records import REJECTED, Environment, Finding, Runtime, parse_file_name
+from .. import support
+from ..cache import source_root
+from ..fixes import cures, fixes
+from ..fixes.cures import Cure, command_in_words, in_words
+from ..project import Project
+from ..records import REJECTED, Environment, Finding, Runtime, parse_file_name
+from ..text import printable, read_regular, some
+from ..words import codes, faults
 from .selection import Selection
-from .text import printable, read_regular, some
 
 
 def explain(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from .project import Record
+from ..project import Record
 
 REGISTRY: dict[str, Kind] = {}
 

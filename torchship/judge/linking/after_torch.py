@@ -7,11 +7,9 @@ from contextlib import suppress
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from .binary import is_torch_library
-from .linker import Settings, head_of, settings_here
-from .process import Opening, Process
-from .project import Record
-from .records import (
+from ..project import Record
+from ..reading.binary import is_torch_library
+from ..records import (
     BinaryRecord,
     BroughtIn,
     ExecutableStack,
@@ -23,8 +21,10 @@ from .records import (
     TorchInstall,
     UndefinedSymbols,
 )
-from .target import Target, once
-from .text import list_names, read_regular
+from ..target import Target, once
+from ..text import list_names, read_regular
+from .process import Opening, Process
+from .search import Settings, head_of, settings_here
 
 #: `import torch` loads this into the global scope, with the libraries of CUDA.
 _GLOBAL_DEPS = "libtorch_global_deps.so"

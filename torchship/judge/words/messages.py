@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
+from ..project import Record
 from . import codes, faults
 from .codes import Code
 from .faults import Fault
-from .project import Record
 
 #: Of a message or a log: more is cut.
 MAX_INPUT = 1 << 20

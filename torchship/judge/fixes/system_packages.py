@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from .text import is_file, read_regular
+from ..text import is_file, read_regular
 
 _OS_RELEASE = Path("/etc/os-release")
 _APT = Path("/usr/bin/apt-get")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import codes
-from .binary import read_binary, unread
-from .budget import Budget, BudgetSpentError
+from ..budget import Budget, BudgetSpentError
+from ..reading.binary import read_binary, unread
+from ..records import OK, UNKNOWN, BinaryRecord, Finding, Runtime, Verdict
+from ..rules import RULES
+from ..rules.rule import Need, Rule, not_looked_at
+from ..words import codes
 from .gathering import gather
-from .records import OK, UNKNOWN, BinaryRecord, Finding, Runtime, Verdict
-from .rules import RULES
-from .rules.rule import Need, Rule, not_looked_at
 
 
 def judge(binary: BinaryRecord, runtime: Runtime) -> Verdict:
@@ -67,7 +67,7 @@ def judge_in_run(
         except BudgetSpentError as error:
             return cannot_be_told(unread(path), str(error))
     if not light:
-        from .mounts import forbidding_mount
+        from ..machine.mounts import forbidding_mount
 
         binary = binary._replace(noexec=forbidding_mount(runtime.target, binary.path))
     try:

@@ -13,13 +13,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .budget import Budget, BudgetSpentError
-from .elf import Elf, ElfBoundError, ElfError
-from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
-from .text import printable, read_regular, some
+from ..budget import Budget, BudgetSpentError
+from ..reading.elf import Elf, ElfBoundError, ElfError
+from ..records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
+from ..text import printable, read_regular, some
 
 if TYPE_CHECKING:
-    from .target import Target
+    from ..target import Target
 
 # Since torch 1.0, libc10 exports this constructor, under its name in one of the two C++ ABIs.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"

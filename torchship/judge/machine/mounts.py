@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .target import Target, once
+from ..target import Target, once
 
 
 def forbidding_mount(target: Target, path: Path) -> Path | None:

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from .budget import Budget, BudgetSpentError
-from .elf import Elf, ElfBoundError
-from .layouts import SLOTS
-from .records import (
+from ..budget import Budget, BudgetSpentError
+from ..records import (
     LAYOUT_SECTION,
     RECORD_SECTION,
     VTABLE_SECTION,
@@ -21,7 +19,9 @@ from .records import (
     parse_file_name,
     parse_version,
 )
-from .text import printable, read_regular
+from ..text import printable, read_regular
+from .elf import Elf, ElfBoundError
+from .layouts import SLOTS
 
 _TORCH_C = (b"aoti_torch_", b"torch_", b"THP")
 

@@ -4,9 +4,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .budget import BudgetSpentError
-from .elf import Elf, ElfBoundError, ElfError, Reference
-from .linker import (
+from ..budget import BudgetSpentError
+from ..project import Record
+from ..reading.elf import Elf, ElfBoundError, ElfError, Reference
+from ..records import NOTHING
+from ..target import Target
+from ..text import printable
+from .search import (
     Head,
     Place,
     Settings,
@@ -18,10 +22,6 @@ from .linker import (
     search,
     version_names,
 )
-from .project import Record
-from .records import NOTHING
-from .target import Target
-from .text import printable
 
 #: The providers of a file that was not looked up yet: no process has them.
 _NOT_BOUND = frozenset({Path()})

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from .binary import newest_versions
-from .budget import Budget
-from .cures import quoted
-from .elf import Elf, ElfError
-from .project import NOBODY, Project
-from .records import Environment, Runtime, TorchInstall, parse_version
-from .target import Interpreter, Target
-from .text import printable, read_json, read_regular
+from ..budget import Budget
+from ..fixes.cures import quoted
+from ..project import NOBODY, Project
+from ..reading.binary import newest_versions
+from ..reading.elf import Elf, ElfError
+from ..records import Environment, Runtime, TorchInstall, parse_version
+from ..target import Interpreter, Target
+from ..text import printable, read_json, read_regular
 from .torch_probe import (
     TorchNotFoundError,
     TorchShadowedError,
