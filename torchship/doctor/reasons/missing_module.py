@@ -9,14 +9,14 @@ from ...judge.fixes import cures, fixes
 from ...judge.records import Finding, dotted
 from ...judge.text import list_names
 from ...judge.words import codes
+from ..checks.packages import get_its_binaries
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags
 from ..environment.standards import Python, fits_python, normal
-from ..packages import get_its_binaries
+from ..fixes.mending import fit_package, meet, reinstall
 from .case import Case
 from .damaged import file_is_gone
-from .mending import fit_package, meet, reinstall
 
 _NO_MODULE = re.compile(r"No module named '?([\w.]{1,300})'?")
 #: The distributions of modules that are named otherwise, where no metadata says so.

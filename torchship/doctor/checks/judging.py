@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes.fixes import ours
-from ..judge.machine import mounts
-from ..judge.reading.binary import read_binary, unread
-from ..judge.records import BinaryRecord, Runtime, Verdict
-from ..judge.verdict.gathering import gather
-from ..judge.verdict.judgement import cannot_be_told
-from ..judge.verdict.judgement import judge as judge
-from . import requirements, siblings, torch_loading
-from .environment import owner
+from ...judge.budget import Budget, BudgetSpentError
+from ...judge.fixes.fixes import ours
+from ...judge.machine import mounts
+from ...judge.reading.binary import read_binary, unread
+from ...judge.records import BinaryRecord, Runtime, Verdict
+from ...judge.verdict.gathering import gather
+from ...judge.verdict.judgement import cannot_be_told
+from ...judge.verdict.judgement import judge as judge
+from ..environment import owner, requirements, siblings
+from . import torch_loading
 
 
 def judge_file(binary: BinaryRecord | Path | str, runtime: Runtime) -> Verdict:
