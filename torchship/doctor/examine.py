@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes.fixes import ours
 from ..judge.machine.torch_probe import other_installs
 from ..judge.project import Record
 from ..judge.reading.binary import needs_torch_or_cuda, read_binary, unread
@@ -313,7 +312,7 @@ class _Examination:
     def _judge_one(self, binary: BinaryRecord) -> Verdict:
         # The version of our package does not matter for binaries of other packages.
         runtime = self.runtime
-        facts = runtime if ours(binary, runtime) else runtime._replace(package_version="")
+        facts = runtime if runtime.is_ours(binary) else runtime._replace(package_version="")
         return judge_in_run(binary, facts)
 
     def _owner(self, path: Path) -> Distribution | None:
