@@ -130,7 +130,6 @@ constexpr bool kMultipliesPairs = false;
 #endif
 
 #ifdef LLTM_MULTIPLIES_TILES
-constexpr bool kMultipliesTiles = true;
 // AMX's tiles for products of up to kRows rows and kGates vectors, as multiply_pairs makes them.
 // Tiles 0 to 2 hold sums; 3 holds pairs of `a`, and 4 and 5 pairs of b; 6 and 7 are for the last
 // pairs, where those are fewer than a tile's.
@@ -207,9 +206,7 @@ class PairTiles {
 
   int64_t pairs_;
 };
-#else
-constexpr bool kMultipliesTiles = false;
-#endif
+#endif  // LLTM_MULTIPLIES_TILES
 
 // Calls `body` with min(count, kMost) as a compile-time constant. `count` must be at least 1.
 template <int kMost, typename Body>
