@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..doctor._version import __version__
 from ..judge.render import print_to_the_end
 from ..release import ReleaseError
 
@@ -88,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the options before a command, which names the commands."""
+    from ..doctor._version import __version__  # with the whole doctor, which few commands need
+
     parser = argparse.ArgumentParser(prog="torchship", description=_description())
     parser.add_argument("--version", action="version", version=f"torchship {__version__}")
     names = parser.add_subparsers(metavar="COMMAND", title="commands")
