@@ -16,7 +16,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from .canvas import SCHEMES, Colours
-from .charts import draw_abis, draw_matrix, draw_pause, draw_speed, draw_step, stored
+from .charts import draw_abis, draw_matrix, draw_pause, draw_speed, draw_step, draw_words, stored
 from .diagrams import draw_choice, draw_kernels, draw_objects, draw_verdict
 from .grids import draw_grid, draw_random
 from .terminal import draw_terminal
@@ -32,6 +32,7 @@ PICTURES: dict[str, Callable[[Colours], Figure]] = {
     "speed": draw_speed,
     "kernels": draw_kernels,
     "pause": draw_pause,
+    "word-model": draw_words,
     "grid-step-h200": lambda colours: draw_grid(stored("picked/grid-cuda"), colours),
     "grid-step-cpu": lambda colours: draw_grid(stored("cpu/grid-cpu"), colours),
     "grid-layer-16": lambda colours: _layer_grid(colours, steps=16),

@@ -18,7 +18,7 @@ from ..judge.layouts import LAYOUTS
 from ..judge.project import NOBODY, Project
 from ..judge.records import Runtime, TorchInstall, dotted, parse_minor
 from ..judge.rules import CODES
-from ..judge.target import Interpreter, judge_for
+from ..judge.target import Interpreter, Target
 from ..judge.text import printable
 from ..judge.torch_probe import TorchNotFoundError, release
 from . import blocks, examine, forms, grammar, meaning, pythons, report, run_command
@@ -28,6 +28,8 @@ from .targets import UsageError, exists, is_installed, wheels_among
 
 #: What is written as a code, whether there is one or not.
 _CODE = re.compile(r"TD\d{3}", re.IGNORECASE)
+#: How the judged Python was found.
+_NAMED = "named by --python"
 
 
 def main(
@@ -75,34 +77,32 @@ class _Doctor:
             from .audit import main as audit
 
             return audit(self.project, request.wheel, as_json=request.as_json)
-        try:
-            return self._in_its_environment(request)
-        except (UsageError, TorchNotFoundError, InterpreterError) as error:
-            print(render.shorten(str(error)), file=sys.stderr)
-            return 2
-        finally:
-            judge_for(None)
-
-    def _in_its_environment(self, request: Build | Check | Choose | Explain) -> int:
-        """Does what is asked for of an environment.
-
-        Raises UsageError, TorchNotFoundError or InterpreterError.
-        """
         where = request.check.where if isinstance(request, Explain) else request.where
-        judge_for(self._python(where.python))
+        target = Target()
+        try:
+            target = Target(self._python(where.python))
+            return self._of_target(request, where, target)
+        except (UsageError, TorchNotFoundError, InterpreterError) as error:
+            print(render.shorten(str(error), target.prefix), file=sys.stderr)
+            return 2
+
+    def _of_target(
+        self, request: Build | Check | Choose | Explain, where: Where, target: Target
+    ) -> int:
+        """Does what is asked for of a Python. Raises UsageError or TorchNotFoundError."""
         if isinstance(request, Check) and request.is_bare:
-            request = _meant(request)
+            request = _meant(request, target)
         if isinstance(request, Explain):
-            return self._explain(_message(request), request.check)
+            return self._explain(_message(request), request.check, target)
         if isinstance(request, Build):
             from .build_check import main as check_build
 
-            return check_build(self._runtime(where), as_json=request.as_json)
+            return check_build(self._runtime(where, target), as_json=request.as_json)
         if isinstance(request, Choose):
             from .choose import main as choose
 
-            return choose(request.sources, self._runtime(where), as_json=request.as_json)
-        result = self._examine(request)
+            return choose(request.sources, self._runtime(where, target), as_json=request.as_json)
+        result = self._examine(request, target)
         forms.FORMS[request.form](result)
         return result.exit_code
 
@@ -111,19 +111,17 @@ class _Doctor:
         ended = run_command.run(request.command)
         if ended.is_of_import:
             print(f"\n{self.program}:", file=sys.stderr)
-            where = request.check.where
-            python = where.python or run_command.python_of(request.command)
-            check = request.check._replace(where=where._replace(python=python))
+            python, how = request.check.where.python, _NAMED
+            if python is None:
+                python, how = run_command.python_of(request.command), "the one of the command"
             try:
-                judge_for(self._python(python))
-                self._explain(ended.output, check)
+                target = Target(self._python(python, how))
+                self._explain(ended.output, request.check, target)
             except (UsageError, TorchNotFoundError, InterpreterError) as error:
                 print(render.shorten(str(error)), file=sys.stderr)
-            finally:
-                judge_for(None)
         return ended.exit_code
 
-    def _explain(self, content: str, check: Check) -> int:
+    def _explain(self, content: str, check: Check, target: Target) -> int:
         """Say what a code or a message means, and the verdict on the file that the message names.
 
         Returns 0, 1 if that file does not work, or 2 if the message is not known. Raises
@@ -131,20 +129,21 @@ class _Doctor:
         """
         if _CODE.fullmatch(content.strip()):
             return _explain_code(content.strip().upper(), as_json=check.form == "json")
-        runtime = self._runtime(check.where)
+        runtime = self._runtime(check.where, target)
         is_of_here = meaning.is_of_here(content)
-        diagnosis = meaning.diagnose(content, runtime.torch if is_of_here else None)
+        diagnosis = meaning.diagnose(target, content, runtime.torch if is_of_here else None)
         reason = None
         if is_of_here and not diagnosis.other_python and runtime.torch is not None:
             reason = examine.reason_of_pasted(content, runtime)
-        result = self._blamed(diagnosis, check) if is_of_here else None
+        result = self._blamed(diagnosis, check, target) if is_of_here else None
         if check.form == "json":
-            report.print_json_of_message(diagnosis, result, reason)
+            report.print_json_of_message(diagnosis, result, reason, target.prefix)
         else:
-            lines = [*map(render.shorten, meaning.lines_of_diagnosis(diagnosis))]
+            told = meaning.lines_of_diagnosis(diagnosis)
+            lines = [render.shorten(line, target.prefix) for line in told]
             # Not shortened: it holds a command.
             lines += meaning.lines_on_other_python(diagnosis, self.program)
-            lines += blocks.lines_of_reason(reason)
+            lines += blocks.lines_of_reason(reason, target.prefix)
             if meaning.is_of_other_system(content):
                 lines.append("where:    on Windows or macOS; the doctor knows the loader of Linux")
             print("\n".join(lines) + "\n")
@@ -154,43 +153,45 @@ class _Doctor:
             return 1
         return 0 if diagnosis.is_known or reason is not None else 2
 
-    def _blamed(self, diagnosis: meaning.Diagnosis, check: Check) -> report.Report | None:
+    def _blamed(
+        self, diagnosis: meaning.Diagnosis, check: Check, target: Target
+    ) -> report.Report | None:
         """The report on what a message blames, a file or else a package; None if it is not here.
 
         What lies in another environment would be judged with the wrong Python and the wrong torch.
         """
         if diagnosis.other_python:
             return None
-        file = meaning.existing_file(diagnosis)
-        packages = [name for name in diagnosis.packages if is_installed(name)]
+        file = meaning.existing_file(target, diagnosis)
+        packages = [name for name in diagnosis.packages if is_installed(target, name)]
         named = [str(file)] if file else packages[:1]
-        return self._examine(check._replace(names=tuple(named))) if named else None
+        return self._examine(check._replace(names=tuple(named)), target) if named else None
 
-    def _examine(self, check: Check) -> report.Report:
+    def _examine(self, check: Check, target: Target) -> report.Report:
         """Look at what the user names, and judge it. Raises UsageError or TorchNotFoundError."""
         wanted = examine.Request(
             names=check.names,
-            is_looking=check.is_looking and check.where.torch is None,
+            not_looking_since=_not_looking_since(check),
             seconds=check.seconds,
             is_trying=check.is_trying,
             allow_list=check.allow_list,
             program=self.program,
         )
-        return examine.examine(wanted, self._runtime(check.where))
+        return examine.examine(wanted, self._runtime(check.where, target))
 
-    def _python(self, named: str | None) -> Interpreter | None:
+    def _python(self, named: str | None, how: str = _NAMED) -> Interpreter | None:
         """The Python to judge; None for this one. Raises InterpreterError."""
         if named is not None:
-            return pythons.ask(named)
+            return pythons.ask(named, found_by=how)
         is_alone = not self.project.package and Path(sys.argv[0]).name.startswith("torch-doctor")
         if not is_alone or _has_torch():
             return None
         # `uvx torch-doctor` runs in an environment of its own, which is not the one that is meant.
         active = pythons.active_python(os.environ, sys.prefix)
-        return None if active is None else pythons.ask(active)
+        return None if active is None else pythons.ask(active.program, found_by=active.found_by)
 
-    def _runtime(self, where: Where) -> Runtime:
-        return probe_runtime(_torch(where.torch), project=self.project)
+    def _runtime(self, where: Where, target: Target) -> Runtime:
+        return probe_runtime(_torch(where.torch), project=self.project, target=target)
 
 
 def _has_torch() -> bool:
@@ -201,7 +202,7 @@ def _has_torch() -> bool:
     return True
 
 
-def _meant(check: Check) -> Check | Choose | Explain:
+def _meant(check: Check, target: Target) -> Check | Choose | Explain:
     """What is asked for where no command is named. Raises UsageError."""
     names = check.names
     if wheels_among(names):
@@ -212,7 +213,7 @@ def _meant(check: Check) -> Check | Choose | Explain:
         return Explain(words=(piped,), check=how) if piped.strip() else check
     if names == ("-",):
         return Explain(words=names, check=how)
-    are_here = [exists(name) or is_installed(name) for name in names]
+    are_here = [exists(name) or is_installed(target, name) for name in names]
     near = "" if are_here[0] else grammar.near(names[0])
     if near and (len(names) == 1 or any(are_here)):
         raise UsageError(
@@ -236,6 +237,13 @@ def _message(request: Explain) -> str:
     if not content.strip():
         raise UsageError("standard input is empty; pipe a message or a traceback into it")
     return content
+
+
+def _not_looking_since(check: Check) -> str:
+    """Why no package may be imported; "" if packages are."""
+    if not check.is_looking:
+        return "--no-import was given"
+    return "--torch was given" if check.where.torch is not None else ""
 
 
 def _explain_code(code: str, *, as_json: bool) -> int:

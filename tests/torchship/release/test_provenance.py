@@ -193,8 +193,12 @@ def test_a_source_distribution_of_the_commit_has_no_fault(checkout, tmp_path) ->
         ("tiny_client/evil.py", b"", r"holds tiny_client/evil\.py, which is not in commit"),
         ("setup.cfg", b"[build_ext]\ndefine = EVIL\n", r"holds setup\.cfg, which is not in"),
         ("PKG-INFO", b"Name: tiny-client\nVersion: 9.9.9\n\n", "PKG-INFO of another distribution"),
-        ("tiny_client/source.json", b'{"commit": "d"}', r"source\.json that names another commit"),
-        ("tiny_client/source.json", b"{", r"source\.json that names another commit"),
+        (
+            "tiny_client/source.json",
+            b'{"commit": "d"}',
+            r"source\.json that does not name the commit",
+        ),
+        ("tiny_client/source.json", b"{", r"source\.json that does not name the commit"),
     ],
 )
 def test_a_source_distribution_of_other_files_than_the_commit_is_refused(
