@@ -27,14 +27,14 @@ from ..judge.records import (
     Runtime,
     Verdict,
 )
-from ..judge.text import printable
+from ..judge.text import is_file, printable
 from ..judge.torch_probe import other_installs
 from . import allowances, caches, judge_file, packages, report, rows, torch_loading, trying
 from .decide import Decider, Decision, decision_by_reading
 from .environment import standards
 from .environment.catalog import Catalog
-from .environment.installed import Distribution, installed
-from .environment.owner import find_owner
+from .environment.installed import Distribution, installed, module_at
+from .environment.owner import distributions, find_owner
 from .environment.standards import normal
 from .families import families, of_other_cudas
 from .looking.look import Subject, find, jobs_here, look
@@ -345,6 +345,9 @@ class _Examination:
             place = package.place if package else Path(module)
             name = package.name if package else module
             version = package.version if package else None
+            if seen.works and package is not None and self._is_behind(seen, package):
+                instead = module_at(Path(seen.file))
+                yield rows.notice(_hidden(instead), place, package=name, version=version)
             if seen.works and not seen.needs_torch_first:
                 continue
             if seen.works:
@@ -363,6 +366,21 @@ class _Examination:
             if self.request.is_trying and not seen.works and finding.fix.command:
                 mends = trying.mends(finding.fix.command, module, self.eyes.python)
             yield row._replace(seen=seen, decided_by="look", mends=mends)
+
+    def _is_behind(self, seen: Seen, package: Distribution) -> bool:
+        """Whether Python made the module of a distribution of another file than it installed.
+
+        Of a package whose objects are hidden, that is told of them.
+        """
+        inner = seen.what.replace(".", "/")
+        own = [package.site / inner / "__init__.py", package.site / f"{inner}.py"]
+        listed = {file.path for file in self.installed.files(package)}
+        installed = next((path for path in own if path in listed and is_file(path)), None)
+        objects = distributions(self.runtime.target, package.site).get(package.place, [])
+        told = {*self.reached.hidden, *self.reached.lacking}
+        if installed is None or not told.isdisjoint(objects):
+            return False
+        return os.path.realpath(seen.file) != os.path.realpath(installed)
 
     def _remarks(self, of_objects: Sequence[rows.Row]) -> Iterator[rows.Row]:
         """What files tell of packages; of one that was imported, only what its import does not."""
@@ -407,6 +425,18 @@ class _Examination:
         notes = [finding for finding in self.of_torch.findings if finding.status == NOTE]
         path = self.of_torch.binary.path
         return rows.notice(notes[0], path, package="torch") if notes else None
+
+
+def _hidden(instead: Path) -> Finding:
+    why = f"Python takes {instead} under its name, and not what was installed"
+    return Finding(
+        dimension="import",
+        status=NOTE,
+        code=codes.HIDDEN_COPY,
+        observed=printable(str(instead)),
+        needed="",
+        why=printable(why),
+    )
 
 
 def _torch_first(module: str, seen: Seen) -> Finding:

@@ -121,6 +121,18 @@ def test_the_objects_of_what_python_takes_are_judged(
     assert [str(place) in summary for summary in _hidden(report)] == [True]
 
 
+def test_a_package_without_objects_that_is_hidden_is_named(
+    env: LookedEnvironment, place: Path
+) -> None:
+    """As a pure package, whose import works, but is another's."""
+    (env.site / "audio" / "_ext.so").unlink()
+    record = env.site / "audio-1.0.dist-info" / "RECORD"
+    record.write_text("audio/__init__.py,,\n")
+    report = diagnose(env)
+    assert [str(place) in summary for summary in _hidden(report)] == [True]
+    assert report.exit_code == 0
+
+
 def test_a_folder_without_an_init_hides_nothing(env: LookedEnvironment) -> None:
     (env.folder / "audio").mkdir()
     report = diagnose(env)
@@ -133,8 +145,10 @@ def test_a_package_that_takes_its_parts_from_all_folders_hides_none(
 ) -> None:
     source = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
     _write(env.folder / "audio" / "__init__.py", source)
+    env.add_module(env.folder / "audio" / "_other.so", needs=SYMBOL)
     report = diagnose(env)
     assert (row_of(report, "_ext.so").state, report.exit_code) == ("works", 0)
+    assert not _hidden(report)
 
 
 def test_where_python_leaves_the_folder_out_it_hides_nothing(
