@@ -116,9 +116,8 @@ def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Pat
         files = [Path(name)]
     if not files and not is_distribution(target, name):
         raise UsageError(
-            f"{printable(name)[:500] or 'an empty name'} is no file, no folder with shared objects "
-            "and no package that is installed here. Check the name, or "
-            "give the whole path."
+            f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
+            "objects, nor a package that is installed here. Check the name, or give the whole path."
         )
     return files
 

@@ -109,11 +109,23 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
     )
 
 
+def _no_torch(case: Case) -> Finding | None:
+    if case.runtime.torch is not None or case.runtime.torch_shadow:
+        return None
+    return case.finding(
+        codes.TORCH_MISSING,
+        "torch is not installed",
+        observed="not installed",
+        needed="an installed torch",
+        fix=fixes.install_torch(case.runtime.environment, case.runtime.project),
+    )
+
+
 def _not_installed(case: Case, asking: Distribution | None, module: str) -> Finding | None:
     """A module of a distribution that is not installed."""
     top = module.partition(".")[0]
     if top == "torch":
-        return None
+        return _no_torch(case)
     requirement = _requirement_of(case, asking, top) or _requirement_of(case, case.subject, top)
     if requirement is not None:
         who = asking or case.subject

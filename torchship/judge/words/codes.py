@@ -212,7 +212,7 @@ SYMBOL_MISSING = Code(
     is_fatal_in_cache=True,
 )
 LIBRARY_VERSION = Code(
-    "TD503", "A library has another version than the binary needs", fault=faults.SYSTEM_LIBRARIES
+    "TD503", "The version of a library does not fit the binary", fault=faults.SYSTEM_LIBRARIES
 )
 LIBRARY_OF_TORCH_MISSING = Code(
     "TD504",
