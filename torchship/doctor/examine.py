@@ -394,6 +394,8 @@ class _Examination:
         told = {*self.reached.hidden, *self.reached.lacking}
         if installed is None or not told.isdisjoint(objects):
             return False
+        if installed.parent in self.eyes.places.get(seen.what, ()):
+            return False  # its parts come from several folders
         return os.path.realpath(seen.file) != os.path.realpath(installed)
 
     def _remarks(self, of_objects: Sequence[rows.Row]) -> Iterator[rows.Row]:
