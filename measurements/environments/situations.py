@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -26,6 +27,10 @@ from measurements.environments.make_environments import FOLDER, hide
 
 PATH = Path(__file__).with_name("situations.yaml")
 SECONDS = 300
+#: A command, also behind words and a colon.
+_COMMAND = re.compile(
+    r"(?<!\S)(?:\S*python\S* -m pip|pip|mv|rm|unset|export|ulimit|conda|apt|apt-get|ln|chmod|mount|cd) .+$"
+)
 #: Whose fixes are carried out.
 TRIED = ("pypi", "shell", "build")
 
@@ -107,14 +112,10 @@ class Place(Environment):
 
 
 def commands(report: str) -> list[str]:
-    """The commands in the doctor's JSON, in its order."""
-    try:
-        found = json.loads(report[report.index("{") : report.rindex("}") + 1])
-    except ValueError:
-        return []
-    rows = [*found.get("extensions", ()), *found.get("notices", ())]
-    causes = [row["cause"] for row in rows if isinstance(row.get("cause"), dict)]
-    return list(dict.fromkeys(str(cause["command"]) for cause in causes if cause.get("command")))
+    """The commands that the doctor prints as fixes, in its order."""
+    fixes = (line.partition("to fix:")[2] for line in report.splitlines())
+    found = (_COMMAND.search(fix) for fix in fixes)
+    return list(dict.fromkeys(match[0] for match in found if match))
 
 
 def verify(situation: Situation, base: Path, folder: Path) -> str:
@@ -141,10 +142,8 @@ def measure(situation: Situation, base: Path, folder: Path, texts: Path) -> Find
         start = time.monotonic()
         asked = place.ask()
         seconds = time.monotonic() - start
-        printed = []
-        if not situation.ask.startswith("run "):
-            printed = commands(place.ask("--json").output)
         text, _, status = asked.output.rpartition("STATUS ")
+        printed = commands(text)
         mended = ""
         tried = []
         for command in printed[:3]:
