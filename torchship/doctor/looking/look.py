@@ -18,7 +18,7 @@ from typing import Literal
 from ...judge.project import Record
 from . import linker_log
 from .processes import Ended, Program, Python, run
-from .seen import DIED, HIDDEN, RAISED, WORKED, Looked, Seen, seen_at_end
+from .seen import DIED, HIDDEN, RAISED, WORKED, End, Found, Looked, Seen, seen_at_end
 
 #: A module of Python, a library that registers operators with torch, or any other library.
 Kind = Literal["module", "library", "plain"]
@@ -49,6 +49,17 @@ class Subject(Record, kw_only=True):
 def jobs_here() -> int:
     """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def find(modules: Iterable[str], python: Python) -> dict[str, tuple[Path, ...]]:
+    """Where Python would import modules from: the file, and the folders of a package; no entry for
+    what it does not find. Imports none of them. Raises OSError if the Python cannot be started."""
+    words = tuple(word for module in dict.fromkeys(modules) for word in ("--package", module))
+    if not words:
+        return {}
+    program = Program(how="find", words=words, what="find")
+    facts = [fact for ended in run([program], python) for fact in ended.facts]
+    return {fact.module: fact.places for fact in facts if isinstance(fact, Found)}
 
 
 def look(subjects: Sequence[Subject], python: Python) -> Looked:
@@ -208,9 +219,9 @@ def _of(ended: Ended) -> list[Seen]:
     for fact in ended.facts:
         if isinstance(fact, Seen):
             seen[fact.what] = fact
-        elif fact.what in seen:
+        elif isinstance(fact, End) and fact.what in seen:
             seen[fact.what] = seen[fact.what]._replace(output=fact.output)
-        else:
+        elif isinstance(fact, End):
             seen[fact.what] = seen_at_end(fact)
     return [*seen.values()]
 

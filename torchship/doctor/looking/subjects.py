@@ -7,11 +7,13 @@ from pathlib import Path
 
 from ...judge.project import Record
 from ...judge.records import BinaryRecord, parse_file_name
+from ...judge.target import Target
 from ...judge.text import is_file
 from ..environment.catalog import tops_of
-from ..environment.installed import SITE_NAMES, Distribution
+from ..environment.installed import Distribution, top_package
 from ..environment.owner import distributions
 from ..environment.standards import normal
+from ..reached import Reached
 from .look import Extension, Kind, Subject
 
 #: What distributions put beside their modules by mistake.
@@ -27,14 +29,19 @@ class Subjects(Record, kw_only=True):
     module_of: Mapping[Path, str]  #: the module with which each object is loaded
 
 
-def subjects_of(packages: Iterable[Distribution], binaries: Sequence[BinaryRecord]) -> Subjects:
+def subjects_of(
+    target: Target,
+    packages: Iterable[Distribution],
+    binaries: Sequence[BinaryRecord],
+    reached: Reached,
+) -> Subjects:
     """The subjects for some distributions and for all objects that belong to them or to none."""
     by_path = {binary.path: binary for binary in binaries}
     subjects: dict[str, Subject] = {}
     owners: dict[str, Distribution | None] = {}
     module_of: dict[Path, str] = {}
     for package in packages:
-        files = distributions(package.site).get(package.place, [])
+        files = distributions(target, package.site).get(package.place, [])
         own = [by_path[path] for path in files if path in by_path]
         modules = modules_of(package, own)
         for binary in own:
@@ -45,7 +52,7 @@ def subjects_of(packages: Iterable[Distribution], binaries: Sequence[BinaryRecor
             owners.setdefault(module, package)
     for binary in binaries:
         if binary.path not in module_of and binary.owner is None:
-            module = top_package(binary.path)
+            module = reached.modules_in_front.get(binary.path) or top_package(binary.path)
             if _is_importable(module):
                 module_of[binary.path] = module
                 owners.setdefault(module, None)
@@ -56,6 +63,8 @@ def subjects_of(packages: Iterable[Distribution], binaries: Sequence[BinaryRecor
             Extension(binary.path, _kind(binary))
             for binary in objects
             if _stands_alone(binary, needed)
+            # Only a module can be sought by its name.
+            and (binary.modules or binary.path not in reached.lacking)
         ]
         subjects[module] = Subject(module=module, extensions=tuple(extensions))
     return Subjects(subjects=tuple(subjects.values()), packages=owners, module_of=module_of)
@@ -83,20 +92,6 @@ def _is_importable(module: str) -> bool:
 
 def _is_module(site: Path, top: str) -> bool:
     return is_file(site / top / "__init__.py") or is_file(site / f"{top}.py")
-
-
-def top_package(path: Path) -> str:
-    """The first module on the way to an object: its own, or the outermost package it lies in; that
-    of a namespace package has dots."""
-    regular = [folder for folder in path.parents if is_file(folder / "__init__.py")]
-    if not regular:
-        return path.name.partition(".")[0]
-    # Packages lie in each other without a gap, but their objects may lie further in.
-    top = regular[0]
-    while is_file(top.parent / "__init__.py"):
-        top = top.parent
-    site = next((folder for folder in top.parents if folder.name in SITE_NAMES), top.parent)
-    return ".".join(top.relative_to(site).parts)
 
 
 def _nearest(path: Path, modules: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ import sys
 
 from ...judge import codes, cures, fixes
 from ...judge.records import Finding, dotted
-from ...judge.target import current
 from ...judge.text import list_names
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
@@ -15,6 +14,7 @@ from ..environment.metadata import wheel_tags
 from ..environment.standards import Python, fits_python, normal
 from ..packages import get_its_binaries
 from .case import Case
+from .damaged import file_is_gone
 from .mending import fit_package, meet, reinstall
 
 _NO_MODULE = re.compile(r"No module named '?([\w.]{1,300})'?")
@@ -25,6 +25,7 @@ _DISTRIBUTION_OF = {
     "cv2": "opencv-python",
     "dateutil": "python-dateutil",
     "google": "protobuf",
+    "pkg_resources": "setuptools",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
@@ -38,7 +39,7 @@ def module_is_missing(case: Case) -> Finding | None:
             continue
         module = match[1]
         top = module.partition(".")[0]
-        if top in sys.stdlib_module_names | current().library():
+        if top in sys.stdlib_module_names | case.runtime.target.library():
             return _of_library(case, module)
         owner = case.installed.of_module(top)
         asking = case.raiser
@@ -55,7 +56,7 @@ def module_is_missing(case: Case) -> Finding | None:
 def _of_library(case: Case, module: str) -> Finding:
     """A module of the standard library that this Python was built or installed without."""
     version = dotted(case.runtime.python[:2])
-    of_version = current().library()
+    of_version = case.runtime.target.library()
     if of_version and module.partition(".")[0] not in of_version:
         return case.finding(
             codes.MODULE_MISSING,
@@ -70,7 +71,7 @@ def _of_library(case: Case, module: str) -> Finding:
         codes.MODULE_MISSING,
         f"this build of Python {version} was installed without its module {module}",
         needed=module,
-        fix=fixes.python_with(module),
+        fix=fixes.python_with(module, case.runtime.target),
     )
 
 
@@ -123,6 +124,13 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
             needed=requirement.text,
             fix=meet(requirement, case.runtime),
         )
+    owner = case.installed.named(_DISTRIBUTION_OF.get(top, ""))
+    if owner is not None:
+        files = case.installed.files(owner)
+        gone = next((one.path for one in files if re.split(r"[/.]", one.name)[0] == top), None)
+        if gone is not None:
+            return file_is_gone(case, owner, gone)
+        return other_release(case, asking, owner, f"has no {top}")
     if asking is not None and _is_binary_of(asking, top):
         return case.finding(
             codes.WITHOUT_ITS_OPS,

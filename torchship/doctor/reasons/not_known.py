@@ -17,6 +17,8 @@ def reason_is_not_known(case: Case) -> Finding:
         log = case.seen.log
         last = f", after {log.last_initialized} was initialized" if log else ""
         why = f"the process died of {case.seen.signal} in {name}{where}{last}"
+    elif case.seen.outcome == "ended":
+        why = f"{name} ends the process when it is imported, without an error"
     else:
         why = f"the error comes out of {name}{where}"
     excluded = ["hidden or damaged files", "what the dynamic linker wants", "missing requirements"]
