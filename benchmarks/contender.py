@@ -55,8 +55,9 @@ Builder = Callable[[Request], Cell]
 
 def prepared(kind: Callable[[int, int], nn.Module], request: Request) -> nn.Module:
     """Make a module; draw its parameters uniformly from [-1/sqrt(S), 1/sqrt(S)], like nn.LSTM."""
-    module = kind(request.size.inputs, request.size.state)
-    module.to(device=request.device, dtype=request.dtype)
+    with torch.device(request.device):  # a CPU would take seconds to draw what is drawn again
+        module = kind(request.size.inputs, request.size.state)
+    module.to(dtype=request.dtype)
     bound = 1.0 / math.sqrt(request.size.state)
     with torch.no_grad():
         for index, parameter in enumerate(module.parameters()):

@@ -46,17 +46,27 @@ def tutorial(cell: Cell, inputs: Inputs) -> Run:
 
 def split(cell: Cell, inputs: Inputs) -> Run:
     """Times forward, backward (all gradients) and forward without autograd, each alone."""
-    calls = Calls(cell, inputs)
-    clock = stopwatch(cuda=inputs.x.is_cuda, steps=calls.steps)
-    training = Training(cell, calls.forward, calls.backward, clock)
+    training = _training(cell, inputs)
+    plain = Calls(cell, inputs).plain
 
     def run(n: int) -> Samples:
         samples = training.run(n)
         with torch.no_grad():
-            samples["inference"] = [clock(calls.plain)[0] for _ in range(n)]
+            samples["inference"] = [training.clock(plain)[0] for _ in range(n)]
         return samples
 
     return run
+
+
+def both_passes(cell: Cell, inputs: Inputs) -> Run:
+    """Times forward and backward as `split` does."""
+    return _training(cell, inputs).run
+
+
+def _training(cell: Cell, inputs: Inputs) -> "Training":
+    calls = Calls(cell, inputs)
+    clock = stopwatch(cuda=inputs.x.is_cuda, steps=calls.steps)
+    return Training(cell, calls.forward, calls.backward, clock)
 
 
 Outputs = tuple[Tensor, ...]

@@ -45,7 +45,7 @@ from benchmarks.check import check
 from benchmarks.compare import OURS, SLOWER
 from benchmarks.contender import DTYPES, Builder, Calls, Request, make_inputs
 from benchmarks.schema import Size, paired_ratio
-from benchmarks.timing import calibrate, split, stopwatch, tutorial
+from benchmarks.timing import both_passes, calibrate, stopwatch, tutorial
 from measurements import storage
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 Pass = Literal["forward", "backward"]
 PASSES: tuple[Pass, ...] = ("forward", "backward")
 Protocol = Literal["split", "tutorial"]
-PROTOCOLS = {"split": split, "tutorial": tutorial}
+PROTOCOLS = {"split": both_passes, "tutorial": tutorial}
+"""`split` without its calls under no_grad, which no comparison shows."""
 Build = Literal["old", "new"]
 MOST_LOOKED_AT = 100_000
 """The most draws among which `--only-changed-plans` looks for changed plans."""
@@ -65,6 +66,16 @@ class Draw(NamedTuple):
 
     size: Size
     dtype: str
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How each draw is measured."""
+
+    protocol: Protocol
+    checked: bool  #: whether our results are first compared with float64
+    seconds: float  #: for which each contender runs, in all rounds together
+    rounds: int
 
 
 # --- The plans of a build, read from the table of its CUDA kernels ---
@@ -182,9 +193,7 @@ class Worker:
         draw: Draw,
         contenders: Sequence[str],
         passes: Sequence[Pass],
-        *,
-        protocol: Protocol,
-        checked: bool,
+        manner: Manner,
     ) -> None:
         """Builds the contenders of a draw and warms them up."""
         self.forget()
@@ -196,14 +205,14 @@ class Worker:
         inputs = make_inputs(draw.size, request.dtype, "cuda", seed=2)
         for name in contenders:
             cell = builders[name](request)
-            if checked and name == OURS:
+            if manner.checked and name == OURS:
                 check(cell, inputs)
             if "backward" in passes:
-                run = PROTOCOLS[protocol](cell, inputs)
+                run = PROTOCOLS[manner.protocol](cell, inputs)
             else:
                 run = partial(_run_forward, Calls(cell, inputs))
             self._runs[name] = run
-            self._counts[name] = calibrate(run, seconds=SECONDS, rounds=ROUNDS)
+            self._counts[name] = calibrate(run, seconds=manner.seconds, rounds=manner.rounds)
 
     def run_round(self, contender: str) -> dict[str, float]:
         """The median microseconds of each pass in one round."""
@@ -215,11 +224,6 @@ class Worker:
         self._counts.clear()
         gc.collect()
         torch.cuda.empty_cache()
-
-
-SECONDS = 0.25
-"""The time for which each contender of a draw runs, in all rounds together."""
-ROUNDS = 9
 
 
 def _run_forward(calls: Calls, n: int) -> Samples:
@@ -239,6 +243,8 @@ def serve() -> None:
         if "draw" in arguments:
             size, dtype = arguments["draw"]
             arguments["draw"] = Draw(Size(*size), dtype)
+        if "manner" in arguments:
+            arguments["manner"] = Manner(**arguments["manner"])
         try:
             answer = {"value": getattr(worker, request["method"])(**arguments)}
         except RuntimeError as error:
@@ -374,13 +380,12 @@ class Comparisons:
 class Pair:
     """The processes of the two builds."""
 
-    def __init__(self, old: Path, new: Path, *, protocol: Protocol, checked: bool) -> None:
+    def __init__(self, old: Path, new: Path, manner: Manner) -> None:
         self._workers: dict[Build, WorkerProcess] = {
             "old": WorkerProcess(old),
             "new": WorkerProcess(new),
         }
-        self._protocol = protocol
-        self._checked = checked
+        self._manner = manner
         self._random = random.Random(0)
 
     def describe(self) -> dict[str, object]:
@@ -426,13 +431,12 @@ class Pair:
         prepare = {
             "draw": draw_as_json(draw),
             "passes": passes,
-            "protocol": self._protocol,
-            "checked": self._checked,
+            "manner": asdict(self._manner),
         }
         try:
             for worker in self._workers.values():
                 worker.ask("prepare", contenders=[OURS, peer], **prepare)
-            for _ in range(ROUNDS):
+            for _ in range(self._manner.rounds):
                 for one in self._random.sample(contenders, len(contenders)):
                     build, name = one
                     times = self._workers[build].ask("run_round", contender=name)
@@ -473,8 +477,8 @@ def draw_as_json(draw: Draw) -> list[object]:
 
 
 @contextlib.contextmanager
-def opened_pair(old: Path, new: Path, *, protocol: Protocol, checked: bool) -> Iterator[Pair]:
-    pair = Pair(old, new, protocol=protocol, checked=checked)
+def opened_pair(old: Path, new: Path, manner: Manner) -> Iterator[Pair]:
+    pair = Pair(old, new, manner)
     try:
         yield pair
     finally:
@@ -520,8 +524,8 @@ def write(path: Path, arguments: argparse.Namespace, facts: object, found: Compa
         "command": "python -m measurements.compare_wheels " + arguments.shown,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "builds": facts,
-        "seconds": SECONDS,
-        "rounds": ROUNDS,
+        "seconds": arguments.seconds,
+        "rounds": arguments.rounds,
         "looked_at": found.looked_at,
         "changed": found.changed,
         "summary": {name: found.summarise(name) for name in PASSES},
@@ -547,6 +551,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--protocol", choices=tuple(PROTOCOLS), default="split", help="default: split")
     add("--count", type=int, default=100, help="draws to measure (default 100)")
     add("--seed", type=int, default=0)
+    add("--seconds", type=float, default=0.25, help="per contender and draw (default 0.25)")
+    add("--rounds", type=int, default=9, help="interleaved rounds (default 9)")
     add("--pairs", type=int, default=1, metavar="N", help="pairs of processes (default 1)")
     add("--again", type=int, default=3, help="repeats of a draw that falls (default 3)")
     add("--deadline", type=float, default=1e9, metavar="S", help="begin no draw after S seconds")
@@ -575,13 +581,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         serve()
         return 0
     found = Comparisons()
+    manner = Manner(arguments.protocol, arguments.check, arguments.seconds, arguments.rounds)
     builds: dict[str, object] = {}
     try:
         for _ in range(arguments.pairs):
-            opened = opened_pair(
-                arguments.old, arguments.new, protocol=arguments.protocol, checked=arguments.check
-            )
-            with opened as pair:
+            with opened_pair(arguments.old, arguments.new, manner) as pair:
                 try:
                     compare(arguments, pair, found)
                 finally:

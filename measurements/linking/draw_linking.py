@@ -2,8 +2,8 @@
 
     python -m measurements.linking.draw_linking [--cases N] [--first SEED]
 
-The program needs gcc and, for interpreters linked as conda's are, patchelf. Without arguments
-it stores its result in measurements/results/linking.json.
+The program needs the GNU assembler and linker and, for interpreters linked as conda's are,
+patchelf. Without arguments it stores its result in measurements/results/linking.json.
 """
 
 from __future__ import annotations

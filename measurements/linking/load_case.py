@@ -28,13 +28,15 @@ def judge(folder: Path) -> dict[str, object]:
     from torchship.judge.budget import Budget
     from torchship.judge.linker import settings_here
     from torchship.judge.records import MissingSymbolVersion
+    from torchship.judge.target import Target
     from torchship.judge.torch_probe import release
 
+    target = Target()
     torch = release("2.13.0", (2, 13))._replace(root=folder / "torch")
     program = Path(sys.executable)
-    imported = linking.import_torch(torch.root, settings_here(), program)
+    imported = linking.import_torch(target, torch.root, settings_here(), program)
     binary = read_binary(folder / "x.so")
-    links = linking.link(binary, torch, Budget.for_file(binary.size))
+    links = linking.link(target, binary, torch, Budget.for_file(binary.size))
     fatal = [fault for fault in links.faults if fault.is_fatal]
     names = [*links.missing_libraries, *links.missing_symbols]
     for fault in fatal:

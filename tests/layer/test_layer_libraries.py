@@ -7,6 +7,7 @@ torch of the tests.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,3 +69,34 @@ def test_onnxruntime(libraries: Path, tmp_path: Path) -> None:
     )
     assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-2000:]
     assert "skipped" not in process.stdout, process.stdout[-4000:]
+
+
+PAGE = ROOT / "docs" / "use" / "training.md"
+BLOCK = re.compile(r"(?:<!-- not run: (.+?) -->\n)?^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMPARED = """
+import onnxruntime
+session = onnxruntime.InferenceSession("layer.onnx")
+other = torch.randn(3, 7, 8)
+results = session.run(None, {session.get_inputs()[0].name: other.numpy()})
+torch.testing.assert_close(torch.from_numpy(results[0]), layer(other)[0])
+"""
+
+
+def test_onnx_examples_of_the_page(libraries: Path, tmp_path: Path) -> None:
+    """Word for word, after the blocks before them; each file computes what the layer does."""
+    blocks = [
+        block + (COMPARED if ".onnx" in block else "")
+        for needs, block in BLOCK.findall(PAGE.read_text())
+        if not needs or "onnx" in needs
+    ]
+    assert sum(".onnx" in block for block in blocks) == 2
+    (tmp_path / "page.py").write_text("".join(blocks))
+    process = subprocess.run(
+        [sys.executable, "page.py"],
+        cwd=tmp_path,
+        env=with_path(libraries),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-4000:]

@@ -28,7 +28,7 @@ from ..judge.torch_probe import release
 from . import judge_file
 from .environment.built_for import torch_requirements
 from .environment.owner import find_owner, shared_objects
-from .environment.standards import admits_of_minor
+from .environment.standards import Python, admits_of_minor
 from .wheels import WheelError, core_of_wheel, unpack_file
 
 #: What keeps an object from a torch of which only the release is known.
@@ -77,18 +77,19 @@ class Service(Record, kw_only=True):
 def main(project: Project, wheel: Path, *, as_json: bool) -> int:
     """Audits a wheel; returns the exit code: 1 if it finds problems, 2 for a bad file, else 0."""
     budget = Budget(_MAX_LOOKUPS, seconds=_SECONDS)
+    runtime = probe_runtime(gpu=False, project=project)._replace(package_version="")
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         try:
             unpack_file(wheel, root, budget)
-            services = list(_services(root, project, budget))
+            services = list(_services(root, runtime, budget))
         except WheelError as error:
             print(f"{printable(wheel)} is no wheel: {error}. Name a .whl file.", file=sys.stderr)
             return 2
         except BudgetSpentError as error:
             print(f"{printable(wheel)} cannot be audited: it takes {error}.", file=sys.stderr)
             return 2
-        pins = torch_requirements(core_of_wheel(root))
+        pins = torch_requirements(core_of_wheel(root), Python.of(runtime))
         problems = list(_bundled(root, wheel.name))
     problems += [problem for service in services for problem in _broken(service, wheel.name)]
     problems += _broken_requirement(services, pins)
@@ -119,14 +120,13 @@ def _plain(service: Service) -> dict[str, object]:
     }
 
 
-def _services(root: Path, project: Project, budget: Budget) -> Iterator[Service]:
+def _services(root: Path, runtime: Runtime, budget: Budget) -> Iterator[Service]:
     """What each object of an unpacked wheel serves. Raises BudgetSpentError."""
-    runtime = probe_runtime(gpu=False, project=project)._replace(package_version="")
     for path in shared_objects(root):
         budget.check_time()
         binary = read_binary(path)
         if needs_torch_or_cuda(binary) or not binary.is_read_whole:
-            owned = binary._replace(owner=find_owner(path, [root]))
+            owned = binary._replace(owner=find_owner(runtime.target, path, [root]))
             yield _service(path.relative_to(root).as_posix(), owned, runtime, budget)
 
 

@@ -37,8 +37,9 @@ from . import judge_file, remote
 from .environment.built_for import paired_releases, torch_requirements
 from .environment.metadata import Core
 from .environment.owner import find_owner, shared_objects
-from .environment.standards import Tag, admits, tags_here
+from .environment.standards import Python, Tag, admits, tags_here
 from .remote import Client
+from .rows import NOTHING_FOUND
 from .wheels import (
     RemoteError,
     WheelError,
@@ -51,7 +52,8 @@ from .wheels import (
 )
 
 WORKS, FAILS, UNKNOWN_STATE = "works", "fails", "unknown"
-_STATES = {WORKS: "works", FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
+#: Only files are read here: that one works, an import would have to show.
+_STATES = {WORKS: NOTHING_FOUND, FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
 _SECONDS = 25.0
 _MAX_LOOKUPS = 10_000_000
 #: How many wheels are opened, how many that work are looked for, and how many rows are printed.
@@ -104,7 +106,7 @@ def main(sources: list[str], runtime: Runtime, *, as_json: bool) -> int:
     try:
         choices = choose(sources, runtime)
     except (SourceError, RemoteError) as error:
-        print(render.shorten(str(error)), file=sys.stderr)
+        print(render.shorten(str(error), runtime.target.prefix), file=sys.stderr)
         return 2
     best = choices[0] if choices[0].state == WORKS else None
     cure = install_wheel(best, runtime) if best else NO_CURE
@@ -113,7 +115,7 @@ def main(sources: list[str], runtime: Runtime, *, as_json: bool) -> int:
         wheels = [
             {"wheel": c.wheel, "place": c.place, "state": c.state, "why": c.why} for c in choices
         ]
-        render.print_json(torch=torch, wheels=wheels, install=cure or None)
+        render.print_json(runtime.target.prefix, torch=torch, wheels=wheels, install=cure or None)
     else:
         _print_table(choices, runtime, cure)
     return 0 if best else 1
@@ -124,9 +126,9 @@ def _print_table(choices: list[Choice], runtime: Runtime, cure: Cure) -> None:
     count = f"{len(choices)} wheel{'s' * (len(choices) != 1)}"
     print(f"torch {torch.version if torch else 'is not installed'}; {count}\n")
     rows = [(choice.wheel, _STATES[choice.state], choice.why) for choice in choices[:_MAX_ROWS]]
-    print(render.table(("wheel, best first", "", "why"), rows))
+    print(render.table(("wheel, best first", "", "why"), rows, runtime.target.prefix))
     if len(choices) > _MAX_ROWS:
-        print(f"... and {len(choices) - _MAX_ROWS} more, of which none works")
+        print(f"... and {len(choices) - _MAX_ROWS} more, none of them better")
     if cure:
         print(f"\nto install the first: {cure}")
 
@@ -318,7 +320,7 @@ def _judge_wheel(candidate: _Candidate, root: Path, tools: _Tools) -> _Outcome:
     with _content(candidate, tools.client) as content:
         unpack(content, root, tools.budget, is_metadata)
         core = core_of_wheel(root)
-        pins = torch_requirements(core)
+        pins = torch_requirements(core, Python.of(tools.runtime))
         if why := _refused_by_metadata(core, pins, tools.runtime):
             return _Outcome(FAILS, why)
         unpack(content, root, tools.budget, is_code)
@@ -351,12 +353,14 @@ def _judge_objects(name: WheelName, root: Path, tools: _Tools) -> Iterator[Verdi
         tools.budget.check_time()
         binary = read_binary(path)
         if needs_torch_or_cuda(binary) or not binary.is_read_whole:
-            yield judge_file(_with_owner(binary, name, root), runtime, budget=tools.budget)
+            yield judge_file(_with_owner(binary, name, root, runtime), runtime, budget=tools.budget)
 
 
-def _with_owner(binary: BinaryRecord, name: WheelName, root: Path) -> BinaryRecord:
+def _with_owner(
+    binary: BinaryRecord, name: WheelName, root: Path, runtime: Runtime
+) -> BinaryRecord:
     """The binary with its distribution, which is built for the torch that the wheel names."""
-    owner = find_owner(binary.path, [root])
+    owner = find_owner(runtime.target, binary.path, [root])
     if owner is not None and name.torch is not None:
         named = (name.torch, f"the wheel's name ({name.version})")
         owner = owner._replace(built_for=(named, *owner.built_for))

@@ -17,7 +17,7 @@ from ..judge.layouts import LAYOUTS
 from ..judge.project import NOBODY, Project
 from ..judge.records import TorchInstall, dotted, parse_minor
 from ..judge.rules import CODES
-from ..judge.target import Interpreter, judge_for
+from ..judge.target import Interpreter, Target
 from ..judge.torch_probe import TorchNotFoundError, release
 from . import blocks, examine, forms, meaning, pythons, report, run_command
 from .pythons import InterpreterError
@@ -156,16 +156,15 @@ def _run_command(command: list[str], options: argparse.Namespace, project: Proje
     ended = run_command.run(command)
     if ended.is_of_import:
         print(f"\n{program(project)}:", file=sys.stderr)
+        how = "named by --python"
         if options.python is None:
-            options.python = run_command.python_of(command)
+            options.python, how = run_command.python_of(command), "the one of the command"
         explained = options.__class__(**{**vars(options), "what": [], "allow": None})
         try:
-            judge_for(_python(explained.python, project))
-            _explain(ended.output, explained, project)
+            target = Target(_python(explained.python, project, how))
+            _explain(ended.output, explained, project, target)
         except (UsageError, TorchNotFoundError, InterpreterError) as error:
             print(render.shorten(str(error)), file=sys.stderr)
-        finally:
-            judge_for(None)
     return ended.exit_code
 
 
@@ -184,30 +183,29 @@ def run(options: argparse.Namespace, project: Project) -> int:
         from .audit import main as audit
 
         return audit(project, Path(options.audit), as_json=options.form == "json")
+    target = Target()
     try:
-        judge_for(_python(options.python, project))
+        target = Target(_python(options.python, project))
         if options.build:
             from .build_check import main as check_build
 
-            runtime = probe_runtime(_torch(options.torch), project=project)
+            runtime = probe_runtime(_torch(options.torch), project=project, target=target)
             return check_build(runtime, as_json=options.form == "json")
         wheels = find_wheels(options.what)
         if wheels:
             from .choose import main as choose
 
-            runtime = probe_runtime(_torch(options.torch), project=project)
+            runtime = probe_runtime(_torch(options.torch), project=project, target=target)
             return choose(wheels, runtime, as_json=options.form == "json")
-        content = _message(options.what)
+        content = _message(options.what, target)
         if content:
-            return _explain(content, options, project)
-        result = _examine(options, project)
+            return _explain(content, options, project, target)
+        result = _examine(options, project, target)
         forms.FORMS[_form(options)](result)
         return result.exit_code
     except (UsageError, TorchNotFoundError, InterpreterError) as error:
-        print(render.shorten(str(error)), file=sys.stderr)
+        print(render.shorten(str(error), target.prefix), file=sys.stderr)
         return 2
-    finally:
-        judge_for(None)
 
 
 def _form(options: argparse.Namespace) -> str:
@@ -215,19 +213,21 @@ def _form(options: argparse.Namespace) -> str:
     return "rows" if options.form == "text" and options.verbose else str(options.form)
 
 
-def _python(named: str | None, project: Project) -> Interpreter | None:
+def _python(
+    named: str | None, project: Project, how: str = "named by --python"
+) -> Interpreter | None:
     """The Python to judge; None for this one. Raises InterpreterError."""
     if named is not None:
-        return pythons.ask(named)
+        return pythons.ask(named, found_by=how)
     is_alone = not project.package and Path(sys.argv[0]).name.startswith("torch-doctor")
     if not is_alone or _has_torch():
         return None
     # `uvx torch-doctor` runs in an environment of its own, which is not the one that is meant.
     active = pythons.active_python(os.environ, sys.prefix)
-    return None if active is None else pythons.ask(active)
+    return None if active is None else pythons.ask(active.program, found_by=active.found_by)
 
 
-def _message(what: list[str]) -> str:
+def _message(what: list[str], target: Target) -> str:
     """The code or the message that the user asks about; "" if it is files or packages."""
     if what == ["-"]:
         content = meaning.read_message(is_asked_for=True)
@@ -236,12 +236,12 @@ def _message(what: list[str]) -> str:
         return content
     if not what:
         return meaning.read_message(is_asked_for=False)
-    if any(exists(name) or is_installed(name) for name in what):
+    if any(exists(name) or is_installed(target, name) for name in what):
         return ""
     return " ".join(what) if what[0] in CODES or meaning.is_message(what) else ""
 
 
-def _explain(content: str, options: argparse.Namespace, project: Project) -> int:
+def _explain(content: str, options: argparse.Namespace, project: Project, target: Target) -> int:
     """Say what a code or a message means, and the verdict on the file that the message names.
 
     Returns 0, 1 if that file does not work, or 2 if the message is not known. Raises
@@ -250,20 +250,21 @@ def _explain(content: str, options: argparse.Namespace, project: Project) -> int
     if content in CODES:
         print("\n".join(meaning.lines_of_meaning(meaning.meaning_of(content))))
         return 0
-    runtime = probe_runtime(_torch(options.torch), project=project)
+    runtime = probe_runtime(_torch(options.torch), project=project, target=target)
     is_of_here = meaning.is_of_here(content)
-    diagnosis = meaning.diagnose(content, runtime.torch if is_of_here else None)
+    diagnosis = meaning.diagnose(target, content, runtime.torch if is_of_here else None)
     reason = None
     if is_of_here and not diagnosis.other_python and runtime.torch is not None:
         reason = examine.reason_of_pasted(content, runtime)
-    result = _blamed(diagnosis, options, project) if is_of_here else None
+    result = _blamed(diagnosis, options, project, target) if is_of_here else None
     if options.form == "json":
-        report.print_json_of_message(diagnosis, result, reason)
+        report.print_json_of_message(diagnosis, result, reason, target.prefix)
     else:
-        lines = [*map(render.shorten, meaning.lines_of_diagnosis(diagnosis))]
+        told = meaning.lines_of_diagnosis(diagnosis)
+        lines = [render.shorten(line, target.prefix) for line in told]
         # Not shortened: it holds a command.
         lines += meaning.lines_on_other_python(diagnosis, program(project))
-        lines += blocks.lines_of_reason(reason)
+        lines += blocks.lines_of_reason(reason, target.prefix)
         print("\n".join(lines) + "\n")
         if result is not None:
             forms.FORMS[_form(options)](result)
@@ -273,7 +274,7 @@ def _explain(content: str, options: argparse.Namespace, project: Project) -> int
 
 
 def _blamed(
-    diagnosis: meaning.Diagnosis, options: argparse.Namespace, project: Project
+    diagnosis: meaning.Diagnosis, options: argparse.Namespace, project: Project, target: Target
 ) -> report.Report | None:
     """The report on what a message blames, a file or else a package; None if it is not here.
 
@@ -281,11 +282,12 @@ def _blamed(
     """
     if diagnosis.other_python:
         return None
-    file = meaning.existing_file(diagnosis)
-    named = [str(file)] if file else [name for name in diagnosis.packages if is_installed(name)][:1]
+    file = meaning.existing_file(target, diagnosis)
+    installed = (name for name in diagnosis.packages if is_installed(target, name))
+    named = [str(file)] if file else [*installed][:1]
     if not named:
         return None
-    return _examine(argparse.Namespace(**{**vars(options), "what": named}), project)
+    return _examine(argparse.Namespace(**{**vars(options), "what": named}), project, target)
 
 
 def _has_torch() -> bool:
@@ -296,17 +298,25 @@ def _has_torch() -> bool:
     return True
 
 
-def _examine(options: argparse.Namespace, project: Project) -> report.Report:
+def _examine(options: argparse.Namespace, project: Project, target: Target) -> report.Report:
     """Look at what the user names, and judge it. Raises UsageError or TorchNotFoundError."""
     request = examine.Request(
         names=tuple(options.what),
-        is_looking=options.is_looking and options.torch is None,
+        not_looking_since=_not_looking_since(options),
         seconds=options.seconds,
         is_trying=options.try_fix,
         allow_list=Path(options.allow) if options.allow is not None else None,
         program=program(project),
     )
-    return examine.examine(request, probe_runtime(_torch(options.torch), project=project))
+    runtime = probe_runtime(_torch(options.torch), project=project, target=target)
+    return examine.examine(request, runtime)
+
+
+def _not_looking_since(options: argparse.Namespace) -> str:
+    """Why no package may be imported; "" if packages are."""
+    if not options.is_looking:
+        return "--no-import was given"
+    return "--torch was given" if options.torch is not None else ""
 
 
 def _torch(place_or_version: str | None) -> TorchInstall | None:

@@ -28,7 +28,7 @@ def judge_file(
     """
     if not isinstance(binary, BinaryRecord):
         binary = read_binary(binary)
-    binary = binary._replace(noexec=mounts.forbidding_mount(binary.path))
+    binary = binary._replace(noexec=mounts.forbidding_mount(runtime.target, binary.path))
     budget = Budget.for_file(binary.size, outer=budget)
     try:
         budget.check_time()
@@ -78,5 +78,7 @@ def _judge_one(
 def _with_package(binary: BinaryRecord, runtime: Runtime, budget: Budget) -> BinaryRecord:
     """The binary with what the package that owns it says. Raises BudgetSpentError."""
     sites = [runtime.torch.root.parent] if runtime.torch is not None else []
-    binary = binary._replace(owner=binary.owner or owner.find_owner(binary.path, sites))
-    return binary._replace(of_siblings=siblings.minors_of_build(binary, budget))
+    binary = binary._replace(
+        owner=binary.owner or owner.find_owner(runtime.target, binary.path, sites)
+    )
+    return binary._replace(of_siblings=siblings.minors_of_build(runtime.target, binary, budget))

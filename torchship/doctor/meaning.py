@@ -21,6 +21,7 @@ from ..judge.layouts import LAYOUTS, symbol_range
 from ..judge.project import Record
 from ..judge.records import NOWHERE, TorchInstall, dotted
 from ..judge.rules import CODES
+from ..judge.target import Target
 from ..judge.text import is_file, list_names, printable, read_table
 from . import pythons
 from .demangle import qualified_name
@@ -93,8 +94,9 @@ class Diagnosis(Record, kw_only=True):
         return self.code is not codes.MESSAGE_UNKNOWN
 
 
-def diagnose(content: str, torch: TorchInstall | None) -> Diagnosis:
-    """What a message or a log means beside this torch. At most `messages.MAX_INPUT` is read."""
+def diagnose(target: Target, content: str, torch: TorchInstall | None) -> Diagnosis:
+    """What a message or a log means for a target, beside this torch. At most
+    `messages.MAX_INPUT` is read."""
     if re.fullmatch(r"\s*_Z\w+\s*", content[: messages.MAX_LINE]):
         content = f"undefined symbol: {content.strip()}"
     lines = messages.lines_of(content)
@@ -110,9 +112,9 @@ def diagnose(content: str, torch: TorchInstall | None) -> Diagnosis:
         symbol=symbol,
         about_symbol=_describe(symbol, torch) if symbol else "",
         about_cause=_describe_doubt(symbol, code, torch),
-        about_library=_describe_library(symbol, messages.library_in(line)),
+        about_library=_describe_library(target, symbol, messages.library_in(line)),
         file=blamed,
-        other_python=next(_pythons_elsewhere((line, *reversed(lines))), ""),
+        other_python=next(_pythons_elsewhere(target, (line, *reversed(lines))), ""),
         packages=tuple(_packages_blamed(line, lines)),
     )
 
@@ -129,11 +131,11 @@ def is_of_here(content: str) -> bool:
     return True
 
 
-def _pythons_elsewhere(lines: Iterable[str]) -> Iterator[str]:
+def _pythons_elsewhere(target: Target, lines: Iterable[str]) -> Iterator[str]:
     """The Pythons of other environments whose packages the lines name, that of the first line
-    first; none if that line is of the judged environment."""
+    first; none if that line is of the target."""
     for prefix, site in (place for line in lines for place in messages.sites_in(line)):
-        python = pythons.python_elsewhere(prefix, site)
+        python = pythons.python_elsewhere(target, prefix, site)
         if python is None:
             return
         yield python
@@ -183,10 +185,10 @@ def _describe(symbol: str, torch: TorchInstall | None) -> str:
     return sentence
 
 
-def _describe_library(symbol: str, library: str) -> str:
+def _describe_library(target: Target, symbol: str, library: str) -> str:
     """Whether the library of this name that a package brought defines the symbol."""
-    for place in files_named(library) if library and symbol else ():
-        owner = find_owner(place)
+    for place in files_named(target, library) if library and symbol else ():
+        owner = find_owner(target, place)
         package = f" of {owner.name} {owner.version}" if owner else ""
         with suppress(ElfError, OSError), Elf(place) as elf:
             verb = "defines it" if elf.defines(symbol) else "does not define it"
@@ -266,10 +268,10 @@ def read_message(*, is_asked_for: bool) -> str:
     return b"".join(chunks).decode("utf-8", "replace")
 
 
-def existing_file(diagnosis: Diagnosis) -> Path | None:
+def existing_file(target: Target, diagnosis: Diagnosis) -> Path | None:
     """The shared object that the message blames, if it is here: by its path, else by its name."""
     if os.sep in diagnosis.file:
         path = Path(diagnosis.file)
         return path if is_file(path) else None
-    named = files_named(diagnosis.file) if diagnosis.file else []
+    named = files_named(target, diagnosis.file) if diagnosis.file else []
     return next((path for path in named if is_file(path)), None)

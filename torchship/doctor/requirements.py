@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..judge.budget import Budget
 from ..judge.records import BinaryRecord, Neighbour, Runtime
-from ..judge.target import current, once
+from ..judge.target import Target, once
 from ..judge.text import printable, read_regular
 from .environment.installed import installed
 from .environment.metadata import core_of, top_modules
@@ -35,18 +35,16 @@ def look_around(
 ) -> BinaryRecord:
     """The binary with the requirements of its package that are not met and, of the libraries
     that the linker does not find, those in another wheel. Raises BudgetSpentError."""
-    place = metadata_of(binary.path) if binary.owner is not None else None
+    place = metadata_of(runtime.target, binary.path) if binary.owner is not None else None
     if place is None:
         return binary
-    sites = _sites(
-        current().search_path(), runtime.torch.root if runtime.torch is not None else None
-    )
+    sites = _sites(runtime)
     unmet, required = _follow(place, runtime, budget)
     sources: list[bytes] | None = None
     neighbours = []
     for library in list(missing)[:_MAX_LIBRARIES]:
         budget.check_time()
-        found = _in_wheels(library, sites)
+        found = _in_wheels(runtime.target, library, sites)
         if found is None:
             continue
         info, path = found
@@ -71,7 +69,7 @@ def _follow(
 ) -> tuple[tuple[str, ...], frozenset[Path]]:
     """The requirements of a distribution that are not met, and the metadata of what it
     requires, directly or not. Raises BudgetSpentError."""
-    here = installed(_sites(current().search_path(), runtime.torch.root if runtime.torch else None))
+    here = installed(_sites(runtime))
     required: dict[Path, None] = {}
     unmet: dict[str, None] = {}
     queue = [(place, 0)]
@@ -89,15 +87,15 @@ def _follow(
     return tuple(unmet), frozenset(required)
 
 
-def _sites(entries: Iterable[str], torch: Path | None) -> list[Path]:
-    sites = [Path(entry) for entry in entries if entry]
-    if torch is not None:
-        sites.append(torch.parent)
+def _sites(runtime: Runtime) -> list[Path]:
+    sites = [Path(entry) for entry in runtime.target.search_path() if entry]
+    if runtime.torch is not None:
+        sites.append(runtime.torch.root.parent)
     return list(dict.fromkeys(sites))
 
 
 def requirements_here(info: Path, runtime: Runtime) -> Iterator[Need]:
-    """The requirements in a metadata folder that hold in the judged Python, without extras."""
+    """The requirements in a metadata folder that hold in the target, without extras."""
     core = core_of(info)
     variables = Python.of(runtime).variables
     for need in map(parse_need, core.needs[:_MAX_REQUIREMENTS] if core else ()):
@@ -105,20 +103,20 @@ def requirements_here(info: Path, runtime: Runtime) -> Iterator[Need]:
             yield need
 
 
-def _in_wheels(library: str, sites: Iterable[Path]) -> tuple[Path, Path] | None:
+def _in_wheels(target: Target, library: str, sites: Iterable[Path]) -> tuple[Path, Path] | None:
     """The metadata of the distribution that has a library of this name, and the library."""
     for site in sites:
-        found = _libraries_of(site).get(library)
+        found = _libraries_of(target, site).get(library)
         if found is not None:
             return found
     return None
 
 
 @once
-def _libraries_of(site: Path) -> Mapping[str, tuple[Path, Path]]:
+def _libraries_of(target: Target, site: Path) -> Mapping[str, tuple[Path, Path]]:
     """The metadata and the path of each shared object of a site folder, by file name."""
     place_of: dict[str, tuple[Path, Path]] = {}
-    for info, files in distributions(site).items():
+    for info, files in distributions(target, site).items():
         for file in files:
             place_of.setdefault(file.name, (info, file))
     return place_of

@@ -67,9 +67,8 @@ def row_of_verdict(verdict: Verdict, runtime: Runtime) -> Row:
     """The row of a shared object that was read."""
     owner = verdict.binary.owner
     if owner is None:  # the binaries of the project, and unread files, come without one
-        owner = find_owner(
-            verdict.binary.path, [runtime.torch.root.parent] if runtime.torch else []
-        )
+        sites = [runtime.torch.root.parent] if runtime.torch else []
+        owner = find_owner(runtime.target, verdict.binary.path, sites)
     cause = verdict.cause
     state = WORKS if verdict.accepted else FAILS if verdict.rejection else CANNOT_BE_TOLD
     return Row(

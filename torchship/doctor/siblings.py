@@ -14,13 +14,15 @@ from ..judge.budget import Budget
 from ..judge.layouts import LAYOUTS, minors_with
 from ..judge.named_torch import Minor, names_torch
 from ..judge.records import BinaryRecord
-from ..judge.target import once
+from ..judge.target import Target, once
 from ..judge.text import some
 
 _MAX_SIBLINGS = 32
 
 
-def minors_of_build(binary: BinaryRecord, budget: Budget) -> tuple[tuple[Minor, str], ...]:
+def minors_of_build(
+    target: Target, binary: BinaryRecord, budget: Budget
+) -> tuple[tuple[Minor, str], ...]:
     """The minors of torch that have the symbols of this object and of those beside it, each
     with its source in words; empty if the symbols exclude no older torch, or contradict each
     other. At most 32 objects are read. Raises BudgetSpentError."""
@@ -32,7 +34,7 @@ def minors_of_build(binary: BinaryRecord, budget: Budget) -> tuple[tuple[Minor, 
     siblings = [path for path in binary.owner.libraries.values() if path != binary.path]
     for path in siblings[:_MAX_SIBLINGS]:
         budget.check_time()
-        fitting = None if names_torch(path) else _fitting(path)
+        fitting = None if names_torch(path) else _fitting(target, path)
         if fitting is not None and not shared <= fitting:
             shared &= fitting
             telling.append(path.name)
@@ -43,7 +45,7 @@ def minors_of_build(binary: BinaryRecord, budget: Budget) -> tuple[tuple[Minor, 
 
 
 @once
-def _fitting(path: Path) -> frozenset[Minor] | None:
+def _fitting(_: Target, path: Path) -> frozenset[Minor] | None:
     """The minors that have an object's symbols; None for an object that uses no ATen."""
     binary = read_binary(path, light=True)
     if binary.lane != "aten" or binary.problems:

@@ -16,8 +16,10 @@ from pathlib import Path
 
 from ..judge.project import Record
 from ..judge.records import TorchInstall
+from ..judge.target import Target
+from ..judge.text import printable
 from .environment.installed import Distribution, distributions_in
-from .environment.metadata import Listed, listed_files
+from .environment.metadata import Listed, listed_files, places_in
 from .environment.standards import Need, Python, admits, is_same_version, normal, parse_need
 
 _MAX_WHEELS = 100
@@ -65,10 +67,10 @@ class _Claim(Record):
     file: Listed
 
 
-def faults_of_wheels(torch: TorchInstall) -> list[WheelFault]:
+def faults_of_wheels(torch: TorchInstall, target: Target) -> list[WheelFault]:
     """The wheels that torch pins and that are not here as torch requires them."""
     site = torch.root.parent
-    pins = list(_pins(torch))
+    pins = list(_pins(torch, target))
     if not pins:
         return []
     installed = {name: (version, place) for name, version, place in _nvidia_wheels(site)}
@@ -92,11 +94,13 @@ def faults_of_wheels(torch: TorchInstall) -> list[WheelFault]:
     return faults
 
 
-def absent_wheel(torch: TorchInstall, libraries: Iterable[str]) -> WheelFault | None:
+def absent_wheel(
+    torch: TorchInstall, libraries: Iterable[str], target: Target
+) -> WheelFault | None:
     """The wheel that torch pins, that is not installed, and that by its name holds one of these
     libraries."""
     installed = {name for name, _, _ in _nvidia_wheels(torch.root.parent)}
-    absent = [pin for pin in _pins(torch) if pin.name not in installed]
+    absent = [pin for pin in _pins(torch, target) if pin.name not in installed]
     for library in libraries:
         stem = library.removeprefix("lib").partition(".so")[0].lower()
         stem = _WHEELS_OF_OTHER_NAMES.get(stem, stem)
@@ -123,9 +127,9 @@ def _names(paths: Iterable[Path]) -> tuple[str, ...]:
     return tuple(path.name for path in paths)
 
 
-def _pins(torch: TorchInstall) -> Iterator[Pin]:
+def _pins(torch: TorchInstall, target: Target) -> Iterator[Pin]:
     """NVIDIA's wheels that torch requires, also by way of the package cuda-toolkit."""
-    variables = Python.judged().variables
+    variables = Python.of_target(target).variables
     site = torch.root.parent
     own = next((one for one in distributions_in(site) if _is_of_torch(one, torch)), None)
     for need in _needs(own):
@@ -160,10 +164,14 @@ def _pin_of(need: Need) -> Pin | None:
 
 
 def _nvidia_wheels(site: Path) -> Iterator[tuple[str, str, Path]]:
-    """(name, version, metadata folder) of NVIDIA's wheels in a site folder."""
-    for one in distributions_in(site):
-        if normal(one.name).startswith(("nvidia", "cuda")):
-            yield normal(one.name), one.version, one.place
+    """(name, version, metadata folder) of NVIDIA's wheels in a site folder.
+
+    The folder tells both, so that a wheel that has lost its METADATA is seen as well.
+    """
+    for place in places_in(site):
+        name, _, version = place.name.removesuffix(".dist-info").partition("-")
+        if place.suffix == ".dist-info" and normal(name).startswith(("nvidia", "cuda")):
+            yield normal(name), printable(version), place
 
 
 def _claimed_files(places: Iterable[Path]) -> dict[Path, list[_Claim]]:

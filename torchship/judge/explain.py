@@ -11,8 +11,7 @@ from . import codes, cures, faults, fixes, support
 from .cache import source_root
 from .cures import Cure, command_in_words, in_words
 from .project import Project
-from .records import REJECTED, Finding, Runtime, parse_file_name
-from .runtime_probe import environment
+from .records import REJECTED, Environment, Finding, Runtime, parse_file_name
 from .selection import Selection
 from .text import printable, read_regular, some
 
@@ -153,7 +152,7 @@ def no_cuda(selection: Selection, runtime: Runtime) -> Finding:
     )
 
 
-def package_problems(project: Project) -> tuple[str, ...]:
+def package_problems(project: Project, environment: Environment) -> tuple[str, ...]:
     """One sentence for each kind of problem that the installer's list of files (RECORD) shows."""
     package = project.folder
     lists: list[Path] = []
@@ -162,7 +161,7 @@ def package_problems(project: Project) -> tuple[str, ...]:
     problems = _compare(package, lists[-1]) if lists else []
     if len(lists) > 1:
         names = ", ".join(path.parent.name for path in lists)
-        fix = fixes.install_once(environment(project), project)
+        fix = fixes.install_once(environment, project)
         problems.insert(0, f"installed over each other: {names}; to fix: {fix}")
     return tuple(map(printable, problems))
 

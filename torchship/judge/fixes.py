@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import cures
 from .cures import Cure, command_alone, command_in_words, in_words, quoted
@@ -31,8 +32,10 @@ from .records import (
     parse_version,
 )
 from .support import load
-from .target import current
 from .text import list_names, printable
+
+if TYPE_CHECKING:
+    from .target import Target
 
 _PYPI = "https://pypi.org/simple"
 #: PyTorch's own index of each build, such as `cpu` and `cu130`, which are local versions there.
@@ -561,13 +564,13 @@ def install_requirements(environment: Environment, *requirements: str) -> Cure:
     return _install(cures.INSTALL_REQUIREMENT, environment, pip=arguments, conda=arguments)
 
 
-def python_with(module: str) -> Cure:
-    """Get a module of the standard library that the judged Python was installed without."""
+def python_with(module: str, target: Target) -> Cure:
+    """Get a module of the standard library that the target was installed without."""
     from . import system_packages  # an import of the package does not need them
 
-    base = current().prefixes()[1]
+    base = target.base_prefix
     other = f"create the environment with another Python that has {module}"
-    package = system_packages.part_of_python(module, base=base, executable=current().executable())
+    package = system_packages.part_of_python(module, base=base, executable=target.executable())
     if package:
         words = f"install the system's package, as root: {{command}}   (or {other})"
         return _by_apt(package, words)

@@ -104,7 +104,7 @@ def _for_import(binary: BinaryRecord, runtime: Runtime) -> Runtime:
     if needs_cuda(binary) and key not in runtime.missing_libraries:
         from .linking import missing_libraries  # an ordinary import does not need it
 
-        libraries = missing_libraries(binary, runtime.torch)
+        libraries = missing_libraries(runtime.target, binary, runtime.torch)
         runtime = runtime._replace(missing_libraries={**runtime.missing_libraries, key: libraries})
     return runtime
 
@@ -118,7 +118,7 @@ def _linked(
 
     torch = runtime.torch
     whole = torch if torch is not None and not torch.problems else None
-    links = linking.link(binary, whole, budget, opened=opened)
+    links = linking.link(runtime.target, binary, whole, budget, opened=opened)
     if links.libstdcxx is not None:
         runtime = runtime._replace(libstdcxx=runtime_probe.defined_versions(links.libstdcxx))
     unresolved = links.missing_symbols

@@ -66,7 +66,7 @@ def judge_file(
     from .budget import Budget, BudgetSpentError  # an import of the package has no budget
     from .mounts import forbidding_mount
 
-    binary = binary._replace(noexec=forbidding_mount(binary.path))
+    binary = binary._replace(noexec=forbidding_mount(runtime.target, binary.path))
     budget = Budget.for_file(binary.size, outer=budget)
     try:
         budget.check_time()

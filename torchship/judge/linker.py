@@ -36,7 +36,7 @@ from .linker_facts import LinkerFacts, facts_of, has_subfolders, is_in_subfolder
 from .project import Record
 from .runtime_probe import libc, system_folders
 from .runtime_probe import machine as name_of_machine
-from .target import once
+from .target import Target, once
 from .text import printable, read_regular
 
 _LOADER_CACHE = Path("/etc/ld.so.cache")
@@ -80,11 +80,11 @@ class Settings(Record, kw_only=True):
     program: Path | None = None  #: what runs, with its dynamic linker; None before it is known
     interpreter: str = ""  #: the dynamic linker of the program
 
-    def ask_linker(self) -> LinkerFacts:
-        """What the program's dynamic linker says of itself; it is asked once in a process."""
+    def ask_linker(self, target: Target) -> LinkerFacts:
+        """What the program's dynamic linker says of itself."""
         if self.program is None or not self.interpreter:
             return LinkerFacts()
-        return facts_of(self.interpreter, self.program)
+        return facts_of(target, self.interpreter, self.program)
 
 
 class Place(Record, kw_only=True):
@@ -142,13 +142,13 @@ def _with_token(entry: str, token: str, value: str) -> str:
     return re.sub(rf"\$(?:\{{{token}\}}|{token}(?!\w))", lambda _: value, entry)
 
 
-def _expanded(folder: Path, settings: Settings) -> Path | None:
+def _expanded(target: Target, folder: Path, settings: Settings) -> Path | None:
     """A folder without tokens; None if a token has no value: the linker drops such a folder."""
     entry = str(folder)
     if "$" not in entry:
         return folder
     origin = str(settings.program.parent) if settings.program else ""
-    facts = settings.ask_linker()
+    facts = settings.ask_linker(target)
     for token, value in (("LIB", facts.lib), ("PLATFORM", facts.platform), ("ORIGIN", origin)):
         expanded = _with_token(entry, token, value)
         if expanded != entry and not value:
@@ -157,18 +157,18 @@ def _expanded(folder: Path, settings: Settings) -> Path | None:
     return Path(entry)
 
 
-def _searched(folder: Path, settings: Settings) -> tuple[Path, ...]:
+def _searched(target: Target, folder: Path, settings: Settings) -> tuple[Path, ...]:
     """The folders that the linker searches for one entry of a path."""
-    place = _expanded(folder, settings)
+    place = _expanded(target, folder, settings)
     if place is None:
         return ()
-    if not has_subfolders(place):
+    if not has_subfolders(target, place):
         return (place,)
-    return (*(place / name for name in settings.ask_linker().subfolders), place)
+    return (*(place / name for name in settings.ask_linker(target).subfolders), place)
 
 
 @once
-def head_of(path: Path) -> Head:
+def head_of(_: Target, path: Path) -> Head:
     """The facts that the linker reads in a file."""
     try:
         return _read_head(path)
@@ -207,7 +207,7 @@ def machine_number() -> int:
 
 
 @once
-def version_names(path: Path) -> frozenset[str]:
+def version_names(_: Target, path: Path) -> frozenset[str]:
     """The symbol versions that a library defines; empty if it defines none or is unreadable."""
     with suppress(ElfError, OSError), Elf(path) as elf:
         return frozenset(elf.version_definitions())
@@ -215,7 +215,7 @@ def version_names(path: Path) -> frozenset[str]:
 
 
 @once
-def identity(path: Path) -> tuple[int, int] | None:
+def identity(_: Target, path: Path) -> tuple[int, int] | None:
     """The device and the number of a file, by which the linker knows a file that is loaded."""
     with suppress(OSError, ValueError):
         # Not os.access, on which qemu's option `-L` (a folder of the platform's files) has no
@@ -226,7 +226,13 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def search(
-    name: str, head: Head, *, above: tuple[Path, ...], settings: Settings, machine: int
+    target: Target,
+    name: str,
+    head: Head,
+    *,
+    above: tuple[Path, ...],
+    settings: Settings,
+    machine: int,
 ) -> Place:
     """Where the dynamic linker finds a library that an object with this head needs.
 
@@ -234,7 +240,7 @@ def search(
     machine in its ELF header.
     """
     if "/" in name:
-        return _look_at(Path(name), machine, is_named=True)
+        return _look_at(target, Path(name), machine, is_named=True)
     by_rpath = () if head.has_runpath else (*head.rpath, *above)
     for folders, by_library_path in (
         (by_rpath, False),
@@ -242,40 +248,46 @@ def search(
         (head.runpath, False),
     ):
         for entry in folders:
-            for folder in _searched(entry, settings):
-                place = _look_at(folder / name, machine)
+            for folder in _searched(target, entry, settings):
+                place = _look_at(target, folder / name, machine)
                 if place is not NOT_FOUND:
                     return place._replace(by_library_path=by_library_path)
     if not head.searches_default_folders:
         return NOT_FOUND
-    return _of_the_system(name, machine, settings.program, settings.interpreter)
+    return _of_the_system(
+        target, name, machine, program=settings.program, interpreter=settings.interpreter
+    )
 
 
 @once
-def _of_the_system(name: str, machine: int, program: Path | None, interpreter: str) -> Place:
+def _of_the_system(
+    target: Target, name: str, machine: int, *, program: Path | None, interpreter: str
+) -> Place:
     """A library in the cache of `ldconfig` or in the system's folders."""
     settings = Settings(program=program, interpreter=interpreter)
-    cached = _best_first(_cached().get(name, ()), settings)
-    folders = (place for folder in system_folders() for place in _searched(folder, settings))
+    cached = _best_first(target, _cached(target).get(name, ()), settings)
+    folders = (
+        place for folder in system_folders() for place in _searched(target, folder, settings)
+    )
     candidates = (*cached, *(folder / name for folder in folders))
-    places = (_look_at(path, machine) for path in candidates)
+    places = (_look_at(target, path, machine) for path in candidates)
     return next((place for place in places if place is not NOT_FOUND), NOT_FOUND)
 
 
-def _best_first(paths: tuple[Path, ...], settings: Settings) -> list[Path]:
+def _best_first(target: Target, paths: tuple[Path, ...], settings: Settings) -> list[Path]:
     """The paths of one library in the cache: those for this processor, then those for any."""
     if not any(map(is_in_subfolder, paths)):
         return list(paths)
-    ends = [f"/{name}" for name in settings.ask_linker().subfolders]
+    ends = [f"/{name}" for name in settings.ask_linker(target).subfolders]
     of_processor = [p for end in ends for p in paths if str(p.parent).endswith(end)]
     return [*of_processor, *(path for path in paths if not is_in_subfolder(path))]
 
 
 @once
-def _look_at(path: Path, machine: int, *, is_named: bool = False) -> Place:
+def _look_at(target: Target, path: Path, machine: int, *, is_named: bool = False) -> Place:
     """What the linker makes of a file in a folder that it searches, or of a file named by its
     path."""
-    if identity(path) is None:
+    if identity(target, path) is None:
         return NOT_FOUND
     try:
         header = read_regular(path, _ELF_HEADER)
@@ -299,7 +311,7 @@ def _look_at(path: Path, machine: int, *, is_named: bool = False) -> Place:
 
 
 @once
-def _cached() -> Mapping[str, tuple[Path, ...]]:
+def _cached(_: Target) -> Mapping[str, tuple[Path, ...]]:
     """The paths of the libraries in the cache of `ldconfig`, by file name."""
     paths: dict[str, tuple[Path, ...]] = {}
     if libc() is None or libc()[0] != "glibc":  # type: ignore[index]
@@ -312,15 +324,15 @@ def _cached() -> Mapping[str, tuple[Path, ...]]:
     return paths
 
 
-def preloaded_paths(settings: Settings, head: Head, machine: int) -> Iterator[Path]:
+def preloaded_paths(target: Target, settings: Settings, head: Head, machine: int) -> Iterator[Path]:
     """The files that LD_PRELOAD names; the linker ignores what it cannot load."""
     for name in settings.preloads:
-        place = search(name, head, above=(), settings=settings, machine=machine)
+        place = search(target, name, head, above=(), settings=settings, machine=machine)
         if place.path is not None and not place.refusal:
             yield place.path
 
 
-def refusal_of(path: Path, machine: int) -> str:
+def refusal_of(target: Target, path: Path, machine: int) -> str:
     """Why the linker refuses a file that is opened by its path, in its own words; "" if not."""
-    place = _look_at(path, machine, is_named=True)
+    place = _look_at(target, path, machine, is_named=True)
     return place.refusal if place.path is not None else f"{printable(path)} cannot be opened"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .project import Record
 from .runtime_probe import libc
-from .target import once
+from .target import Target, once
 
 #: The starts of all subfolders that glibc may search. Before 2.37 it searched others, too.
 _SUBFOLDERS = (
@@ -46,7 +46,7 @@ class LinkerFacts(Record, kw_only=True):
 
 
 @once
-def facts_of(interpreter: str, program: Path) -> LinkerFacts:
+def facts_of(_: Target, interpreter: str, program: Path) -> LinkerFacts:
     """Ask the dynamic linker `interpreter` of a program; no facts if it is not glibc's."""
     if libc() is None or libc()[0] != "glibc":  # type: ignore[index]
         return LinkerFacts()
@@ -84,7 +84,7 @@ def _parse(folders: Sequence[str]) -> LinkerFacts:
 
 
 @once
-def has_subfolders(folder: Path) -> bool:
+def has_subfolders(_: Target, folder: Path) -> bool:
     """Whether a folder may hold libraries for some processors alone."""
     return any(_exists(folder / name) for name in _SUBFOLDERS)
 

@@ -24,7 +24,7 @@ from .records import (
     TorchInstall,
     UndefinedSymbols,
 )
-from .target import current, once
+from .target import Target, once
 from .text import list_names, read_regular
 
 _MAX_INIT_FILE = 1 << 20
@@ -61,6 +61,7 @@ class TorchImport(Record, kw_only=True):
 
 
 def link(
+    target: Target,
     binary: BinaryRecord,
     torch: TorchInstall | None,
     budget: Budget,
@@ -72,23 +73,23 @@ def link(
 
     `torch` is None if only Python's own libraries are loaded. The package of the binary may
     load its other libraries first. `opened` is the object that needs `binary`, or None; its
-    libraries may provide symbols. `program` is the interpreter, by default this one. Raises
-    BudgetSpentError.
+    libraries may provide symbols. `program` is the interpreter, by default the target's.
+    Raises BudgetSpentError.
     """
     settings = settings_here()
     root = torch.root if torch else None
-    imported = import_torch(root, settings, program or current().program())
+    imported = import_torch(target, root, settings, program or target.program())
     process = imported.process
     libraries = binary.owner.libraries if binary.owner else {}
     scope = process.open(opened, budget, libraries).files if opened is not None else ()
     opening = process.open(binary.path, budget, libraries)
     for path in opening.new[1:]:
-        budget.add_file(head_of(path).size)
+        budget.add_file(head_of(target, path).size)
     opening = process.bind(opening, budget, scope)
     siblings = [
         path
         for path in opening.files[1:]
-        if _is_among(path, libraries) and any(map(is_torch_library, head_of(path).needed))
+        if _is_among(path, libraries) and any(map(is_torch_library, head_of(target, path).needed))
     ]
     # What a sibling lacks of torch, its own verdict says.
     faults: list[LinkFault] = [
@@ -98,7 +99,7 @@ def link(
     ]
     if not opening.succeeds:
         for variable, changed in without_variables(settings).items():
-            without = import_torch(root, changed, program or current().program()).process
+            without = import_torch(target, root, changed, program or target.program()).process
             again = without.bind(without.open(binary.path, budget, libraries), budget, scope)
             if again.succeeds:
                 faults = [*_overrides(variable, imported, opening), *faults]
@@ -136,6 +137,7 @@ def _overrides(variable: str, imported: TorchImport, opening: Opening) -> list[B
 
 def _faults(opening: Opening, process: Process) -> Iterator[LinkFault]:
     """What keeps an opening from loading besides its libraries and its object's symbols."""
+    target = process.target
     for refusal in opening.refused:
         yield RefusedLibrary(file=refusal.path, reason=refusal.why)
     yield from (ForbidsDlopen(file=path) for path in opening.forbidding)
@@ -147,11 +149,14 @@ def _faults(opening: Opening, process: Process) -> Iterator[LinkFault]:
         if path != opening.files[0]:
             yield UndefinedSymbols(file=path, names=names)
     for path in opening.new:
-        if head_of(path).executable_stack is not False and process.executable_stack is False:
+        if (
+            head_of(target, path).executable_stack is not False
+            and process.executable_stack is False
+        ):
             yield ExecutableStack(file=path)
-    static_tls = sum(head_of(path).static_tls for path in opening.new)
+    static_tls = sum(head_of(target, path).static_tls for path in opening.new)
     if static_tls:
-        largest = max(opening.new, key=lambda path: head_of(path).static_tls)
+        largest = max(opening.new, key=lambda path: head_of(target, path).static_tls)
         room = process.settings.static_tls - process.static_tls
         yield StaticTls(file=largest, needed=static_tls, left=max(room, 0))
 
@@ -164,27 +169,27 @@ def _is_among(path: Path, libraries: Mapping[str, Path]) -> bool:
 
 
 def missing_libraries(
-    binary: BinaryRecord, torch: TorchInstall | None, budget: Budget | None = None
+    target: Target, binary: BinaryRecord, torch: TorchInstall | None, budget: Budget | None = None
 ) -> tuple[str, ...]:
     """The libraries that the binary needs, directly or not, and that the linker would not find.
 
     Raises BudgetSpentError.
     """
     root = torch.root if torch else None
-    process = import_torch(root, settings_here(), current().program(), binds=False).process
+    process = import_torch(target, root, settings_here(), target.program(), binds=False).process
     budget = budget or Budget.for_file(binary.size)
     return process.open(binary.path, budget).missing
 
 
 @once
 def import_torch(
-    root: Path | None, settings: Settings, program: Path, *, binds: bool = True
+    target: Target, root: Path | None, settings: Settings, program: Path, *, binds: bool = True
 ) -> TorchImport:
     """A process of this program after `import torch` of the package folder `root`, or before it
     if that is None. With `binds`, the symbols of torch's own libraries are looked up, too."""
-    # This is done once in a process, and belongs to no single file's budget.
+    # This is done once for a target, and belongs to no single file's budget.
     budget = Budget(_MAX_PROCESS_LOOKUPS)
-    process = Process(program, settings, budget)
+    process = Process(target, program, settings, budget)
     if root is None:
         return TorchImport(process=process)
     failure = None

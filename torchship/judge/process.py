@@ -20,6 +20,7 @@ from .linker import (
 )
 from .project import Record
 from .records import NOTHING
+from .target import Target
 from .text import printable
 
 _MAX_LIBRARIES = 1000
@@ -77,6 +78,7 @@ class Process:
     `keep` loads what `open` found.
 
     Attributes:
+        target: what remembers the facts of files.
         settings: what the environment tells the linker.
         names: the loaded files by the names that the linker knows: SONAMEs and needed names.
         global_scope: the files whose symbols every later object sees.
@@ -86,9 +88,10 @@ class Process:
             the start of the program.
     """
 
-    def __init__(self, program: Path, settings: Settings, budget: Budget) -> None:
+    def __init__(self, target: Target, program: Path, settings: Settings, budget: Budget) -> None:
+        self.target = target
         program = program.resolve()
-        head = head_of(program)
+        head = head_of(target, program)
         settings = settings._replace(program=program, interpreter=head.interpreter)
         self.settings = settings
         self.names: dict[str, Path] = {}
@@ -103,20 +106,20 @@ class Process:
         self.executable_stack = head.executable_stack
         if head.interpreter:
             self._add(Path(head.interpreter), ())
-        self.preloaded = tuple(preloaded_paths(settings, head, self.machine))
+        self.preloaded = tuple(preloaded_paths(target, settings, head, self.machine))
         for path in (program, *self.preloaded):
             self.keep(self.open(path, budget), is_global=True)
         self.static_tls = 0  # there is room for all that the program starts with
         python = next((f for n, f in self.names.items() if n.startswith("libpython3.")), None)
-        of_python = head_of(python).rpath if python else ()
+        of_python = head_of(target, python).rpath if python else ()
         self.caller_rpath = tuple(dict.fromkeys((*of_python, *head.rpath)))
         self.is_running = True
 
     def _add(self, path: Path, names: Iterable[str]) -> None:
-        key = identity(path)
+        key = identity(self.target, path)
         if key is not None:
             path = self._files.setdefault(key, path)
-        for name in (*names, head_of(path).soname, str(path)):
+        for name in (*names, head_of(self.target, path).soname, str(path)):
             if name:
                 self.names.setdefault(name, path)
 
@@ -124,7 +127,7 @@ class Process:
         """Load what an opening found, with its symbols in the global scope or not."""
         for path in opening.new:
             self._add(path, ())
-            self.static_tls += head_of(path).static_tls
+            self.static_tls += head_of(self.target, path).static_tls
         for name, path in opening.names.items():
             self.names.setdefault(name, path)
         self.by_library_path += opening.by_library_path
@@ -148,11 +151,13 @@ class Process:
             return Place(path=known)
         folders = len(head.rpath) + len(head.runpath) + len(above)
         budget.spend(1 + folders + len(self.settings.library_path))
-        return search(name, head, above=above, settings=self.settings, machine=self.machine)
+        return search(
+            self.target, name, head, above=above, settings=self.settings, machine=self.machine
+        )
 
     def loaded(self, path: Path) -> Path | None:
         """The path under which a file is loaded; None if it is not loaded."""
-        key = identity(path)
+        key = identity(self.target, path)
         return self._files.get(key) if key is not None else None
 
     def bind(self, opening: Opening, budget: Budget, scope: Iterable[Path] = ()) -> Opening:
@@ -163,15 +168,37 @@ class Process:
             return opening
         names = {**opening.names, **self.names}
         versions = tuple(
-            missing for path in opening.new for missing in _missing_versions(path, names)
+            missing for path in opening.new for missing in self._missing_versions(path, names)
         )
-        if any(version_names(missing.library) for missing in versions):
+        if any(version_names(self.target, missing.library) for missing in versions):
             return opening._replace(versions=versions)  # the linker looks at them first
         providers = dict.fromkeys((*opening.files, *scope, *self.global_scope))
         symbols = _missing_symbols(opening.new, providers, budget, self._bound)
-        if versions and symbols and _fails_by_versions(opening.new, versions, symbols):
-            symbols = {}
-        return opening._replace(symbols=symbols, versions=() if symbols else versions)
+        if versions and symbols:
+            needing = {missing.needed_by for missing in versions}
+            first = _bound_first(opening.new, {*needing, *symbols})
+            # Which fault of one file the linker meets first, only its relocations tell.
+            versions = versions if first in needing else ()
+            symbols = symbols if first in symbols else {}
+        return opening._replace(symbols=symbols, versions=versions)
+
+    def _missing_versions(self, path: Path, names: Mapping[str, Path]) -> list[MissingVersion]:
+        """The versions that a file needs and its libraries lack."""
+        missing: list[MissingVersion] = []
+        for need in head_of(self.target, path).versions:
+            library = names.get(need.library)
+            if library is None or need.is_weak or self._serves(library, need.version):
+                continue
+            missing.append(MissingVersion(needed_by=path, library=library, version=need.version))
+        return missing
+
+    def _serves(self, library: Path, version: str) -> bool:
+        """Whether a library has a version. The linker only warns if it defines none at all, but
+        kills the process if its symbols have no table of versions."""
+        defined = version_names(self.target, library)
+        if defined:
+            return version in defined
+        return head_of(self.target, library).has_symbol_versions
 
 
 class _Opening:
@@ -191,7 +218,7 @@ class _Opening:
 
     def add_root(self, root: Path) -> None:
         process = self._process
-        refusal = refusal_of(root, process.machine) if process.machine else ""
+        refusal = refusal_of(process.target, root, process.machine) if process.machine else ""
         if refusal:
             self._refused.append(Refusal(path=root, why=refusal))
         self._queue.append((process.loaded(root) or root, process.caller_rpath))
@@ -201,7 +228,7 @@ class _Opening:
     def _add_file(self, path: Path, above: tuple[Path, ...]) -> None:
         if path in self._files:
             return
-        head = head_of(path)
+        head = head_of(self._process.target, path)
         self._files[path] = None
         if self._process.loaded(path) is None:
             self._new.append(path)
@@ -227,7 +254,7 @@ class _Opening:
         self._names[name] = target
         refusal = place.refusal
         if not refusal and self._process.loaded(target) is None:
-            refusal = head_of(target).refusal
+            refusal = head_of(self._process.target, target).refusal
         if refusal:
             self._refused.append(Refusal(path=target, why=refusal))
             return
@@ -248,34 +275,14 @@ class _Opening:
 
     def _forbidding(self) -> Iterator[Path]:
         if self._process.is_running:
-            yield from (path for path in self._new if head_of(path).forbids_dlopen)
+            target = self._process.target
+            yield from (path for path in self._new if head_of(target, path).forbids_dlopen)
 
 
-def _fails_by_versions(
-    files: Sequence[Path], versions: Iterable[MissingVersion], symbols: Container[Path]
-) -> bool:
-    """Whether the linker first comes to a file that wants a version of a library without versions,
-    or to one that lacks symbols. It binds what it loaded last before the others."""
-    needing = {missing.needed_by for missing in versions}
-    first = next(path for path in reversed(files) if path in needing or path in symbols)
-    return first in needing
-
-
-def _missing_versions(path: Path, names: Mapping[str, Path]) -> list[MissingVersion]:
-    """The versions that a file needs and its libraries lack."""
-    missing: list[MissingVersion] = []
-    for need in head_of(path).versions:
-        library = names.get(need.library)
-        if library is not None and not (need.is_weak or _serves(library, need.version)):
-            missing.append(MissingVersion(needed_by=path, library=library, version=need.version))
-    return missing
-
-
-def _serves(library: Path, version: str) -> bool:
-    """Whether a library has a version. The linker only warns if it defines none at all, but
-    kills the process if its symbols have no table of versions."""
-    defined = version_names(library)
-    return version in defined if defined else head_of(library).has_symbol_versions
+def _bound_first(files: Sequence[Path], failing: Container[Path]) -> Path:
+    """The failing file to which the linker comes first: it binds what it loaded last before the
+    others."""
+    return next(path for path in reversed(files) if path in failing)
 
 
 def _missing_symbols(

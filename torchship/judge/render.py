@@ -23,20 +23,20 @@ from .records import (
 )
 from .rules.cuda import driver_cuda
 from .selection import Selection
-from .target import current
 from .text import printable
 
 MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?", NOT_LOOKED_AT: "-"}
 _WIDTH = 100
 
 
-def shorten(message: str) -> str:
-    """Printable text: `~` replaces the home folder, `$PREFIX` the environment's folder.
+def shorten(message: str, prefix: str = sys.prefix) -> str:
+    """Printable text: `~` replaces the home folder, `$PREFIX` the folder of the environment that
+    is spoken of, by default that of the Python that runs.
 
     A cure keeps its paths, so that its command can be typed as it is.
     """
     home = os.path.expanduser("~")  # noqa: PTH111
-    return _shortened(message, [(current().prefixes()[0], "$PREFIX"), (home, "~")])
+    return _shortened(message, [(prefix, "$PREFIX"), (home, "~")])
 
 
 def shorten_home(message: str) -> str:
@@ -67,30 +67,32 @@ def print_to_the_end(command: Callable[[], int]) -> int:
     return code
 
 
-def print_json(**fields: object) -> None:
-    """Print a report as JSON (docs/fails/compat.md). While `schema` is 1, no field is removed."""
-    print(json.dumps(_plain({"schema": 1, **fields}), indent=2))
+def print_json(prefix: str = sys.prefix, /, **fields: object) -> None:
+    """Print a report as JSON (docs/fails/compat.md), its texts as `shorten` does. While `schema`
+    is 1, no field is removed."""
+    print(json.dumps(_plain({"schema": 1, **fields}, prefix), indent=2))
 
 
-def _plain(value: object) -> object:
+def _plain(value: object, prefix: str) -> object:
     """A dict for a record, a list for a tuple, a shortened string for a path or a string."""
     if isinstance(value, Finding):
-        fields = {name: _plain(field) for name, field in value._asdict().items()}
+        fields = {name: _plain(field, prefix) for name, field in value._asdict().items()}
         return {**fields, "command": printable(value.fix.command)}
     if isinstance(value, Record):
-        return _plain(value._asdict())
+        return _plain(value._asdict(), prefix)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(item, prefix) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [_plain(item, prefix) for item in value]
     if isinstance(value, str):
-        return shorten(value)
-    return shorten(str(value)) if isinstance(value, Path) else value
+        return shorten(value, prefix)
+    return shorten(str(value), prefix) if isinstance(value, Path) else value
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table as text: every column but the last is as wide as its widest cell; the last wraps."""
-    lines = [tuple(header), *(tuple(map(shorten, row)) for row in rows)]
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], prefix: str = sys.prefix) -> str:
+    """A table as text: every column but the last is as wide as its widest cell; the last wraps.
+    Its cells are shortened."""
+    lines = [tuple(header), *(tuple(shorten(cell, prefix) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header) - 1)]
     indent = sum(widths) + 2 * len(widths)
     room = max(30, _WIDTH - indent)

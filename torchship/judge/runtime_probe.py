@@ -14,9 +14,16 @@ from .cures import quoted
 from .elf import Elf, ElfError
 from .project import NOBODY, Project
 from .records import Environment, Runtime, TorchInstall, parse_version
-from .target import Interpreter, current
+from .target import Interpreter, Target
 from .text import printable, read_json, read_regular
-from .torch_probe import TorchNotFoundError, TorchShadowedError, dist_info, find_torch, installer
+from .torch_probe import (
+    TorchNotFoundError,
+    TorchShadowedError,
+    dist_info,
+    find_torch,
+    installer,
+    torch_of,
+)
 
 _FOLDERS = ["/usr/lib/{}-linux-gnu", "/lib/{}-linux-gnu", "/usr/lib64", "/lib64"]
 _FOLDERS += ["/usr/lib", "/lib"]
@@ -29,23 +36,29 @@ def probe_runtime(
     *,
     gpu: bool = True,
     project: Project = NOBODY,
+    target: Target | None = None,
 ) -> Runtime:
     """Collect the facts, without importing torch and without initialising CUDA.
 
     Args:
-        torch: an installation, or a folder as in `find_torch`; None for this interpreter's
-            torch.
+        torch: an installation, or a folder as in `find_torch`; None for the target's torch.
         gpu: whether to look for the driver and the devices.
         project: the project whose binaries are "ours"; by default no binary is.
+        target: the Python whose facts these are; None for the one that runs. What is read in its
+            environment is remembered in the result's `target`.
     """
+    target = target or Target()
     problem = install = None
     shadow = ""
     try:
-        install = torch if isinstance(torch, TorchInstall) else find_torch(torch or None)
+        if isinstance(torch, TorchInstall):
+            install = torch
+        else:
+            install = find_torch(torch) if torch else torch_of(target)
     except TorchNotFoundError as error:
         problem = str(error)
         shadow = error.shadow if isinstance(error, TorchShadowedError) else ""
-    facts = runtime_of(install, project)
+    facts = runtime_of(target, install, project)
     if torch is not None and install is not None:
         # For a torch elsewhere, judge for this Python if the torch was built for this
         # Python, else for a Python that the torch was built for.
@@ -62,22 +75,22 @@ def probe_runtime(
     return facts._replace(torch_problem=problem, torch_shadow=shadow)
 
 
-def runtime_of(torch: TorchInstall | None, project: Project) -> Runtime:
-    """The facts of the judged Python with this torch, without the driver and the GPU."""
-    python = current().python
-    if python is not None:
-        return _runtime_elsewhere(torch, project, python)
+def runtime_of(target: Target, torch: TorchInstall | None, project: Project) -> Runtime:
+    """The facts of the target with this torch, without the driver and the GPU."""
+    if target.python is not None:
+        return _runtime_elsewhere(target, torch, project, target.python)
     return Runtime(
+        target=target,
         system="windows" if sys.platform == "win32" else sys.platform,
         machine=machine(),
         python=sys.version_info[:3],
         implementation=sys.implementation.name,
         free_threaded="t" in getattr(sys, "abiflags", ""),
         libc=libc(),
-        libstdcxx=libstdcxx(),
+        libstdcxx=libstdcxx(target),
         torch=torch,
         package_version=project.version,
-        environment=environment(project),
+        environment=environment(target, project),
         project=project,
         page_size=os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
         l4t=l4t(),
@@ -85,21 +98,22 @@ def runtime_of(torch: TorchInstall | None, project: Project) -> Runtime:
 
 
 def _runtime_elsewhere(
-    torch: TorchInstall | None, project: Project, python: Interpreter
+    target: Target, torch: TorchInstall | None, project: Project, python: Interpreter
 ) -> Runtime:
     """The facts of another Python of this machine, as it told them."""
     libstdcxx = defined_versions(python.libstdcxx) if python.libstdcxx else None
     return Runtime(
+        target=target,
         system="windows" if sys.platform == "win32" else sys.platform,
         machine=machine(python.machine),
         python=python.version,
         implementation=python.implementation,
         free_threaded=python.free_threaded,
         libc=parse_libc(python.libc),
-        libstdcxx=libstdcxx or _libstdcxx_of(library_folders()),
+        libstdcxx=libstdcxx or _libstdcxx_of(library_folders(target)),
         torch=torch,
         package_version=project.version,
-        environment=environment(project),
+        environment=environment(target, project),
         project=project,
         page_size=os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0,
         l4t=l4t(),
@@ -142,11 +156,11 @@ def l4t(path: Path = Path("/etc/nv_tegra_release")) -> str:
     return ""
 
 
-def libstdcxx() -> dict[str, tuple[int, ...]] | None:
+def libstdcxx(target: Target) -> dict[str, tuple[int, ...]] | None:
     """The newest `GLIBCXX` and `CXXABI` of the libstdc++ that is or would be loaded, or None."""
     loaded = loaded_file("libstdc++.so.6")
     versions = defined_versions(loaded) if loaded else None
-    return versions or _libstdcxx_of(library_folders())
+    return versions or _libstdcxx_of(library_folders(target))
 
 
 def _libstdcxx_of(folders: Iterable[Path]) -> dict[str, tuple[int, ...]] | None:
@@ -155,13 +169,13 @@ def _libstdcxx_of(folders: Iterable[Path]) -> dict[str, tuple[int, ...]] | None:
     return next(filter(None, map(defined_versions, paths)), None)
 
 
-def library_folders() -> Iterator[Path]:
+def library_folders(target: Target) -> Iterator[Path]:
     """The folders in LD_LIBRARY_PATH, then those that this Python names for its libraries, then
     the system's."""
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if entry:
             yield Path(entry)
-    program = current().program().resolve()
+    program = target.program().resolve()
     with suppress(ElfError, OSError), Elf(program) as elf:
         origin = str(program.parent)
         for entry in elf.runpath.split(":"):
@@ -205,34 +219,34 @@ def defined_versions(path: Path) -> dict[str, tuple[int, ...]] | None:
     return None
 
 
-def environment(project: Project = NOBODY) -> Environment:
+def environment(target: Target, project: Project = NOBODY) -> Environment:
     """The environment. Its kind is conda if conda installed the package (even if pip put a
     wheel over it), or if the environment is conda's and the package's installer is
     unknown."""
     name, version = project.distribution, project.version
     by = installer(project.folder, project.wheel_name, version) if version else None
-    prefix = Path(current().prefixes()[0])
+    prefix = Path(target.prefix)
     listed = prefix.glob(f"conda-meta/{name}-*.json")
     conda = is_conda_prefix(prefix) and (by is None or any(listed))
     is_conda = by == "conda" or conda
     return Environment(
         kind="conda" if is_conda else "pip",
-        python=quoted(current().executable()) if current().python else "python",
+        python=quoted(target.executable()) if target.python else "python",
         installer=by,
-        source=_source(project, is_conda=is_conda),
-        prefix=str(prefix) if current().python else "",
-        path=current().search_path(),
+        source=_source(project, prefix, is_conda=is_conda),
+        prefix=str(prefix) if target.python else "",
+        path=target.search_path(),
     )
 
 
-def _source(project: Project, *, is_conda: bool) -> str | None:
+def _source(project: Project, prefix: Path, *, is_conda: bool) -> str | None:
     """The file or folder that the package was installed from; None if unknown or gone."""
     with suppress(OSError, ValueError, AttributeError):
         name, version = project.distribution, project.version
         infos = dist_info(project.folder, project.wheel_name, version)
         places = [place / "direct_url.json" for place in infos]
         if is_conda:
-            places = list(Path(current().prefixes()[0]).glob(f"conda-meta/{name}-{version}-*.json"))
+            places = list(prefix.glob(f"conda-meta/{name}-{version}-*.json"))
         for place in places:
             url = str(read_json(place).get("url"))
             if url.startswith("file:///"):

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from .elf import Elf, ElfBoundError, ElfError
 from .records import NOWHERE, BinaryRecord, TorchInstall, parse_minor
-from .target import current
 from .text import printable, read_regular, some
 
 if TYPE_CHECKING:
     from .budget import Budget
+    from .target import Target
 
 # Since torch 1.0, libc10 exports this constructor, under its name in one of the two C++ ABIs.
 _ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationE"
@@ -75,12 +75,6 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
         TorchNotFoundError: a torch cannot be found, or its facts cannot be read; the text
             names the place or the interpreter, and says what to do.
     """
-    if path is None and python is None and (judged := current().python) is not None:
-        if judged.torch is None:
-            raise TorchNotFoundError(
-                f"torch is not installed for {judged.executable}; install it there"
-            )
-        return read_install(judged.torch)
     if path is not None:
         files = [Path(path, "version.py"), Path(path, "torch", "version.py")]
         with suppress(OSError):
@@ -97,6 +91,17 @@ def find_torch(path: Path | str | None = None, python: str | None = None) -> Tor
         where = python or f"this Python ({sys.executable})"
         raise TorchNotFoundError(f"torch is not installed for {where}; install it there")
     return read_install(located)
+
+
+def torch_of(target: Target) -> TorchInstall:
+    """The torch that the target imports. Raises TorchNotFoundError."""
+    if target.python is None:
+        return find_torch()
+    if target.python.torch is None:
+        raise TorchNotFoundError(
+            f"torch is not installed for {target.python.executable}; install it there"
+        )
+    return read_install(target.python.torch)
 
 
 def _located(python: str | None) -> Path | None:

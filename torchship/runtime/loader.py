@@ -40,6 +40,7 @@ from ..judge.records import (
 )
 from ..judge.runtime_probe import environment, mapped_files, runtime_of
 from ..judge.selection import Selection, select
+from ..judge.target import Target
 from ..judge.text import printable, read_regular
 from ..judge.torch_probe import TorchNotFoundError, from_module
 
@@ -121,6 +122,7 @@ class Loader:
         cuda_error: type[BinariesCudaError] = BinariesCudaError,
     ) -> None:
         self.project = project
+        self.target = Target()  #: the Python that runs, and what was read of its environment
         self._import_error = import_error
         self._cuda_error = cuda_error
         self.lock = threading.RLock()
@@ -309,12 +311,12 @@ class Loader:
                 fault=faults.TORCH_NOT_LOADED,
             )
             raise self._refused(None, finding) from error
-        runtime = runtime_of(install, self.project)
+        runtime = runtime_of(self.target, install, self.project)
         return runtime._replace(registered_by=self.registered_by(torch))
 
     def _torch_failure(self, error: Exception) -> Finding:
         """The cause if `import torch` raises `error`."""
-        place = environment(self.project)
+        place = environment(self.target, self.project)
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             why = "torch is not installed"
             code = codes.TORCH_MISSING
@@ -533,7 +535,7 @@ class Loader:
             observed=f"torch {torch.__version__}",
             needed="a CUDA build of torch",
             why=f"torch is a {'ROCm' if torch.version.hip else 'CPU-only'} build",
-            fix=fixes.cuda_torch(environment(self.project), None),
+            fix=fixes.cuda_torch(environment(self.target, self.project), None),
             fault=faults.CPU_TORCH_SWAPPED_IN,
         )
 

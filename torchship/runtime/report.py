@@ -71,7 +71,7 @@ def _examine(runtime: Runtime, forced: str | None, *, run_op: bool) -> Report:
         cause=cause,
         distrusted=distrusted,
         live=run_in_process(project) if cause is None and run_op else None,
-        problems=package_problems(project),
+        problems=package_problems(project, runtime.environment),
         copies=installed_copies(project.folder),
     )
 
@@ -79,7 +79,8 @@ def _examine(runtime: Runtime, forced: str | None, *, run_op: bool) -> Report:
 def _print_json(result: Report) -> None:
     project = result.project
     runtime = result.runtime._asdict()
-    del runtime["project"]
+    for name in ("project", "target"):
+        del runtime[name]
     render.print_json(
         package={
             "name": project.distribution,

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,7 @@ from hostile_packages import (
     write_wheel,
     zipped,
 )
+from made_facts import unread
 from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
@@ -49,7 +50,7 @@ from torchship.doctor.command import main as doctor
 from torchship.doctor.environment import owner
 from torchship.judge import Runtime, find_torch, probe_runtime, target
 from torchship.judge.records import UNKNOWN
-from torchship.judge.target import judge_for
+from torchship.judge.target import Target
 from torchship.judge.text import read_json, read_regular
 from torchship.judge.torch_probe import TorchNotFoundError
 
@@ -59,12 +60,6 @@ def runtime(tmp_path: Path) -> Runtime:
     """A fake torch 2.9.1 in tmp_path/torch-site, so that its site folder is none of the test's."""
     root = fake_torch(tmp_path / "torch-site", "2.9.1", exports=[SYMBOL])
     return probe_runtime(find_torch(root), gpu=False)
-
-
-@pytest.fixture(autouse=True)
-def forget_what_was_read() -> Iterator[None]:
-    yield
-    judge_for(None)
 
 
 def seconds_to_judge(path: Path, runtime: Runtime) -> Callable[[], float]:
@@ -208,7 +203,7 @@ def test_6_metadata_in_a_folder_that_others_may_write_to_does_not(
 ) -> None:
     path = voucher(tmp_path / name, runtime)
     (tmp_path / name).chmod(0o1777)
-    assert owner.find_owner(path) is None
+    assert owner.find_owner(Target(), path) is None
     assert not judge_file(path, runtime).accepted
 
 
@@ -244,7 +239,7 @@ def test_6_metadata_that_a_group_may_write_counts_if_the_group_is_one_user(
     path = voucher(tmp_path / "site-packages", runtime)
     (tmp_path / "site-packages" / place).chmod(mode)
     set_group(monkeypatch, name, members)
-    assert (owner.find_owner(path) is not None) is counts
+    assert (owner.find_owner(Target(), path) is not None) is counts
     assert judge_file(path, runtime).accepted is counts
 
 
@@ -257,7 +252,7 @@ def test_6_the_group_of_a_user_of_the_same_name_is_private(
     alice = pwd.struct_passwd(("alice", *user[1:]))
     monkeypatch.setattr(owner.pwd, "getpwuid", {os.getuid(): alice, 0: alice}.__getitem__)
     set_group(monkeypatch, "alice", ["alice"])
-    assert owner.find_owner(path) is not None
+    assert owner.find_owner(Target(), path) is not None
 
 
 def test_6_an_unknown_group_may_be_anybody(
@@ -266,7 +261,7 @@ def test_6_an_unknown_group_may_be_anybody(
     path = voucher(tmp_path / "site-packages", runtime)
     (tmp_path / "site-packages").chmod(0o775)
     monkeypatch.setattr(owner.grp, "getgrgid", {}.__getitem__)  # raises KeyError, as for no group
-    assert owner.find_owner(path) is None
+    assert owner.find_owner(Target(), path) is None
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o2775, 0o1775])
@@ -297,16 +292,15 @@ def test_6_a_shared_site_folder_of_this_python_counts(
     folder.chmod(mode)
     set_group(monkeypatch, "lab", ["alice", "bob"])
     assert judge_file(path, runtime).accepted
-    judge_for(None)
     folder.chmod(mode | 0o002)
-    assert not judge_file(path, runtime).accepted
+    assert not judge_file(path, unread(runtime)).accepted
 
 
 def test_6_metadata_that_others_may_write_does_not(tmp_path: Path, runtime: Runtime) -> None:
     """Its site folder is closed to them."""
     path = voucher(tmp_path / "site-packages", runtime)
     (tmp_path / "site-packages" / "theirs-1.0.dist-info").chmod(0o777)
-    assert owner.find_owner(path) is None
+    assert owner.find_owner(Target(), path) is None
     assert not judge_file(path, runtime).accepted
 
 
@@ -319,10 +313,9 @@ def test_6_metadata_in_a_parent_that_is_no_site_folder_does_not(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 def test_6_metadata_in_a_folder_of_another_user_does_not(tmp_path: Path, runtime: Runtime) -> None:
     path = voucher(tmp_path / "site-packages", runtime)
-    assert owner.find_owner(path) is not None
-    judge_for(None)
+    assert owner.find_owner(Target(), path) is not None
     os.chown(tmp_path / "site-packages", 12345, 12345)
-    assert owner.find_owner(path) is None
+    assert owner.find_owner(Target(), path) is None
 
 
 @pytest.mark.parametrize("name", METADATA_PLACES)
@@ -383,7 +376,7 @@ def test_6_damaged_metadata_is_no_crash(
     (site / name).parent.mkdir(exist_ok=True)
     (site / name).write_text(content)
     judge_file(path, runtime)
-    owner.distributions(site)
+    owner.distributions(runtime.target, site)
 
 
 def test_6_an_editable_of_the_whole_disk_is_not_walked_to_the_end(
@@ -394,7 +387,7 @@ def test_6_an_editable_of_the_whole_disk_is_not_walked_to_the_end(
     origin = {"dir_info": {"editable": True}, "url": "file:///"}
     (site / "theirs-1.0.dist-info" / "direct_url.json").write_text(json.dumps(origin))
     start = time.process_time()
-    owner.find_owner(path)
+    owner.find_owner(Target(), path)
     assert time.process_time() - start < SECONDS_ANY_SIZE
 
 

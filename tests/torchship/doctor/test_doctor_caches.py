@@ -18,6 +18,7 @@ from torchship.judge import codes, cures
 from torchship.judge.binary import unread
 from torchship.judge.budget import Budget
 from torchship.judge.records import Runtime, Verdict
+from torchship.judge.target import Target
 from torchship.judge.torch_probe import release
 
 VERSION = f"py{sys.version_info[0]}{sys.version_info[1]}"
@@ -185,7 +186,7 @@ def test_of_a_cache_with_many_builds_some_are_looked_at(
         build = tmp_path / ".triton" / "cache" / str(number)
         build.mkdir(parents=True)
         (build / "x.so").touch()
-    runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0))
+    runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0), target=Target())
     folders = caches.find({}, tmp_path)
     assert list(caches.notices(folders, runtime, Budget(1000))) == []
     assert len(judged) == caches._MAX_FILES

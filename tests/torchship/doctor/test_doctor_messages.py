@@ -29,6 +29,7 @@ from torchship.doctor import meaning
 from torchship.doctor.demangle import qualified_name
 from torchship.judge import codes, messages
 from torchship.judge.rules import CODES
+from torchship.judge.target import Target
 from torchship.judge.torch_probe import release
 
 TORCH_29 = release("2.9.1", (2, 9))
@@ -50,7 +51,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("message", messages.MESSAGES, ids=lambda message: message.example[:60])
 def test_every_known_message_is_found_among_other_lines(message: messages.Message) -> None:
     log = f"Traceback (most recent call last):\n  x = y\n{message.example}\nand more\n"
-    assert meaning.diagnose(log, None).code == message.code
+    assert meaning.diagnose(Target(), log, None).code == message.code
 
 
 @pytest.mark.parametrize(
@@ -68,18 +69,18 @@ def test_every_known_message_is_found_among_other_lines(message: messages.Messag
     ],
 )
 def test_messages_are_told_apart(text: str, code: str) -> None:
-    assert meaning.diagnose(text, None).code == code
+    assert meaning.diagnose(Target(), text, None).code == code
 
 
 def test_whether_it_is_the_cxx_abi_depends_on_the_torch_that_is_here() -> None:
-    assert meaning.diagnose(NEW_FLAVOUR, TORCH_29).code == codes.TORCH_LACKS_SYMBOLS
-    assert meaning.diagnose(NEW_FLAVOUR, TORCH_26).code == codes.OTHER_CXX_ABI
-    assert meaning.diagnose(OLD_FLAVOUR, TORCH_29).code == codes.OTHER_CXX_ABI
-    assert meaning.diagnose(OLD_FLAVOUR, TORCH_26).code == codes.TORCH_LACKS_SYMBOLS
+    assert meaning.diagnose(Target(), NEW_FLAVOUR, TORCH_29).code == codes.TORCH_LACKS_SYMBOLS
+    assert meaning.diagnose(Target(), NEW_FLAVOUR, TORCH_26).code == codes.OTHER_CXX_ABI
+    assert meaning.diagnose(Target(), OLD_FLAVOUR, TORCH_29).code == codes.OTHER_CXX_ABI
+    assert meaning.diagnose(Target(), OLD_FLAVOUR, TORCH_26).code == codes.TORCH_LACKS_SYMBOLS
 
 
 def test_the_torches_that_have_a_symbol_are_named() -> None:
-    about = meaning.diagnose("_ZN3c105ErrorC2ENS_14SourceLocationESs", None).about_symbol
+    about = meaning.diagnose(Target(), "_ZN3c105ErrorC2ENS_14SourceLocationESs", None).about_symbol
     assert "c10::Error::Error" in about
     assert "2.6 and older have it" in about
 
@@ -217,13 +218,13 @@ def test_a_pipe_that_nobody_writes_to_is_given_up(environment: Path) -> None:
 )
 def test_a_hostile_message_costs_little(text: str) -> None:
     before = time.process_time()
-    meaning.diagnose(text, None)
+    meaning.diagnose(Target(), text, None)
     assert time.process_time() - before < 3
 
 
 def test_of_a_long_line_the_beginning_is_shown() -> None:
     line = f"ImportError: {'x' * 1000}.so: file too short"
-    assert meaning.diagnose(line, None).line == line[:300]
+    assert meaning.diagnose(Target(), line, None).line == line[:300]
 
 
 def test_control_characters_of_a_message_are_not_printed() -> None:

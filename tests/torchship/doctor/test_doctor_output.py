@@ -18,6 +18,7 @@ from torchship.doctor.report import Report, print_github, print_markdown, print_
 from torchship.doctor.rows import notice
 from torchship.judge import codes, cures
 from torchship.judge.records import REJECTED, Finding, Runtime
+from torchship.judge.target import Target
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def hostile_report() -> Report:
         why="bad\n::error::forged\x1b[31m | `x` <b>,",
         fix=cures.in_words(cures.BY_HAND, "rm x\r\n::set-output name=x::y"),
     )
-    runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0))
+    runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0), target=Target())
     row = notice(finding, Path("a,b:c\n::error::z.so"), package="p|q", version="1")
     return Report(
         runtime=runtime, extensions=(row,), notices=(), other_torches=(), files=1, seconds=0.0

@@ -14,7 +14,6 @@ from shared_objects import fake_torch, shared_object
 from torchship.doctor import judge_file
 from torchship.judge import TorchNotFoundError, Verdict, codes, faults, judge, probe_runtime
 from torchship.judge.records import BinaryRecord, Owner
-from torchship.judge.target import judge_for
 from torchship.judge.torch_probe import TorchShadowedError, find_torch, read_install
 
 ADD = "_ZN2at6Tensor3addEv"
@@ -38,7 +37,6 @@ def install(site: Path, version: str, files: dict[str, list[str]], requires: str
 
 def judge_in(site: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Verdict:
     monkeypatch.syspath_prepend(str(site))
-    judge_for(None)
     return judge_file(site / "theirs" / name, probe_runtime(site / "torch", gpu=False))
 
 

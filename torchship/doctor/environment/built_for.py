@@ -29,23 +29,23 @@ _MINORS = [(0, 4), *((1, n) for n in range(14)), *((2, n) for n in range(100)), 
 _OF_TORCH_IN_CONDA = ("pytorch", "libtorch")
 
 
-def torch_requirements(core: Core) -> list[str]:
-    """What a distribution of pip's requires of torch in the judged Python, such as `>=2.9`,
-    without extras."""
+def torch_requirements(core: Core, python: Python) -> list[str]:
+    """What a distribution of pip's requires of torch in this Python, such as `>=2.9`, without
+    extras."""
     needs = (parse_need(line) for line in core.needs)
     of_torch = [need for need in needs if need is not None and need.name == "torch"]
-    variables = Python.judged().variables if of_torch else {}
+    variables = python.variables if of_torch else {}
     return [need.specifier for need in of_torch if need.holds(variables)]
 
 
-def minors_pinned(core: Core, *, by_conda: bool) -> Iterator[tuple[Minor, str]]:
+def minors_pinned(core: Core, python: Python, *, by_conda: bool) -> Iterator[tuple[Minor, str]]:
     """Only a pin to one minor counts: `==2.9.1`, `<2.10,>=2.9` or conda's `2.9.* cuda*`."""
     if by_conda:
         parsed = map(conda_versions.parse, core.needs)
         pins = [one.versions for one in parsed if one and one.name in _OF_TORCH_IN_CONDA]
         admits = conda_versions.admits_of_minor
     else:
-        pins = torch_requirements(core)
+        pins = torch_requirements(core, python)
         admits = admits_of_minor
     for pin in pins[:_MAX_PINS]:
         admitted = list(islice((minor for minor in _MINORS if admits(pin, minor)), 2))

@@ -27,6 +27,8 @@ class Case(Record, kw_only=True):
     judge: Callable[[Path], Verdict]  #: reads and judges an object
     of_torch: Verdict | None = None  #: the verdict on torch's own libraries
     extensions: Mapping[Path, Seen] = NOTHING  #: of the package, that failed when loaded alone
+    #: Where Python told that it finds a module: its file, and the folders of a package.
+    places: Mapping[str, tuple[Path, ...]] = NOTHING
 
     @property
     def errors(self) -> tuple[SeenError, ...]:
