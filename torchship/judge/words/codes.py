@@ -170,6 +170,7 @@ EXECUTION_FORBIDDEN = Code(
     is_fatal_in_cache=True,
 )
 PROCESSOR_TOO_OLD = Code("TD310", "The processor lacks instructions that the binary uses")
+LIMIT_REACHED = Code("TD311", "A limit of the shell or the job is too low")
 
 CUDA_TORCH_NEEDED = Code(
     "TD401",
