@@ -254,7 +254,7 @@ class _Examination:
         return [name for name in self.request.names if normal(name) not in names]
 
     def _having(self, module: str) -> list[Distribution]:
-        return with_module(self.distributions, module)
+        return with_module(self.runtime.target, self.distributions, module)
 
     def _owners(self) -> set[str]:
         """The distributions that own the objects."""

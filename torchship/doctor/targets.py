@@ -108,7 +108,7 @@ def is_distribution(target: Target, name: str) -> bool:
 
 def is_module(target: Target, name: str) -> bool:
     """Whether a distribution of the environment has a module of this name."""
-    return bool(with_module(installed(site_folders(target)).values(), name))
+    return bool(with_module(target, installed(target, site_folders(target)).values(), name))
 
 
 def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Path]:

@@ -96,17 +96,19 @@ def _module_of(file: str) -> str:
     return stem if suffix == "py" or suffix.endswith("so") else ""
 
 
-def with_module(distributions: Iterable[Distribution], module: str) -> list[Distribution]:
+def with_module(
+    target: Target, distributions: Iterable[Distribution], module: str
+) -> list[Distribution]:
     """The distributions that have a module, whose name may have dots: `metatensor.torch`."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts):
         return []
     inner = "/".join(parts)
     starts = (f"{inner}/", f"{inner}.")
-    owners = [one for one in distributions if parts[0] in tops_of(one.place)]
+    owners = [one for one in distributions if parts[0] in tops_of(target, one.place)]
     exact = [
         one
         for one in owners
-        if any(file.name.startswith(starts) for file in listed_files(one.place))
+        if any(file.name.startswith(starts) for file in listed_files(target, one.place))
     ]
     return exact or (owners if len(parts) == 1 else [])
