@@ -285,7 +285,7 @@ class LLTMLayer(Recurrent):
         for name, tensor in (("weights", weights), ("bias", bias)):
             if isinstance(tensor, nn.Parameter):
                 cell.register_parameter(name, tensor)
-            else:  # computed from parameters: parametrised, pruned, or of functional_call
+            else:  # computed from parameters: parametrized, pruned, or of functional_call
                 delattr(cell, name)
                 setattr(cell, name, tensor)
         return cell
@@ -293,7 +293,7 @@ class LLTMLayer(Recurrent):
     def load_cell(self, cell: LLTM, layer: int = 0, *, reverse: bool = False) -> None:
         """Copies the parameters of `cell` into one layer and direction.
 
-        A parametrised tensor gets the value as an assignment does: through ``right_inverse``.
+        A parametrized tensor gets the value as an assignment does: through ``right_inverse``.
 
         Raises:
             ValueError: the layer or direction does not exist, the sizes differ, or `cell` has
@@ -375,7 +375,7 @@ class LLTMLayer(Recurrent):
     def all_weights(self) -> list[list[Tensor]]:
         """Weights and bias of each layer and direction, in the order of the states.
 
-        They are parameters, unless they are computed from some, as parametrised tensors are.
+        They are parameters, unless they are computed from some, as parametrized tensors are.
         """
         names = ("weights", "bias") if self.bias else ("weights",)
         return [[getattr(self, name + suffix) for name in names] for suffix, _ in self._cells()]

@@ -39,7 +39,7 @@ def has_foreign_hooks(module: nn.Module) -> bool:
 
 def parameter(module: nn.Module, name: str) -> Tensor:
     """``getattr(module, name)``, but quicker: Python would search object and class first."""
-    tensor = module._parameters.get(name)  # None for a parametrised tensor
+    tensor = module._parameters.get(name)  # None for a parametrized tensor
     return getattr(module, name) if tensor is None else tensor
 
 
@@ -227,7 +227,7 @@ class LLTM(Recurrent):
             parameters = self._parameters
             weights = parameters.get("weights")
             bias = parameters.get("bias")
-            if weights is None or bias is None:  # parametrised, or without a bias
+            if weights is None or bias is None:  # parametrized, or without a bias
                 return lltm(input, self.weights, self._bias_or_zeros(), old_h, old_cell)
             return lltm(input, weights, bias, old_h, old_cell)
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):

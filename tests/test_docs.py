@@ -386,6 +386,8 @@ INSTEAD = {
     r"may lie anyhow": "may have any strides",
     r"Who has (it|these|them)": "a noun",
     r"Others do it otherwise": "How others do it",
+    r"([Ii]nitial|[Rr]ecogn|[Pp]arametr|[Qq]uant|[Oo]ptim|[Nn]ormal)is(e[ds]?|ing|ation)": "-iz-",
+    r"[Aa]rtefacts?|[Bb]ehaviour|[Cc]olours?|[Cc]entre|[Ll]icence|[Hh]onoured": "the American word",
 }
 CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
 WRITTEN = [

@@ -32,6 +32,8 @@ from .report import blocks, forms, report
 
 #: What is written as a code, whether there is one or not.
 _CODE = re.compile(r"TD\d{3}", re.IGNORECASE)
+#: How the judged Python was found.
+_NAMED = "named by --python"
 
 
 def main(
@@ -79,22 +81,19 @@ class _Doctor:
             from .wheels.audit import main as audit
 
             return audit(self.project, request.wheel, as_json=request.as_json)
-        target = Target()
         where = request.check.where if isinstance(request, Explain) else request.where
+        target = Target()
         try:
             target = Target(self._python(where.python))
-            return self._in_its_environment(request, where, target)
+            return self._of_target(request, where, target)
         except (UsageError, TorchNotFoundError, InterpreterError) as error:
             print(render.shorten(str(error), target.prefix), file=sys.stderr)
             return 2
 
-    def _in_its_environment(
+    def _of_target(
         self, request: Build | Check | Choose | Explain, where: Where, target: Target
     ) -> int:
-        """Does what is asked for of an environment.
-
-        Raises UsageError, TorchNotFoundError or InterpreterError.
-        """
+        """Does what is asked for of a Python. Raises UsageError or TorchNotFoundError."""
         if isinstance(request, Check) and request.is_bare:
             request = _meant(request, target)
         if isinstance(request, Explain):
@@ -116,13 +115,12 @@ class _Doctor:
         ended = run_command.run(request.command)
         if ended.is_of_import:
             print(f"\n{self.program}:", file=sys.stderr)
-            where = request.check.where
-            python, how = where.python, "named by --python"
+            python, how = request.check.where.python, _NAMED
             if python is None:
                 python, how = run_command.python_of(request.command), "the one of the command"
-            check = request.check._replace(where=where._replace(python=python))
             try:
-                self._explain(ended.output, check, Target(self._python(python, how)))
+                target = Target(self._python(python, how))
+                self._explain(ended.output, request.check, target)
             except (UsageError, TorchNotFoundError, InterpreterError) as error:
                 print(render.shorten(str(error)), file=sys.stderr)
         return ended.exit_code
@@ -185,7 +183,7 @@ class _Doctor:
         )
         return examine.examine(wanted, self._runtime(check.where, target))
 
-    def _python(self, named: str | None, how: str = "named by --python") -> Interpreter | None:
+    def _python(self, named: str | None, how: str = _NAMED) -> Interpreter | None:
         """The Python to judge; None for this one. Raises InterpreterError."""
         if named is not None:
             return pythons.ask(named, found_by=how)
@@ -198,13 +196,6 @@ class _Doctor:
 
     def _runtime(self, where: Where, target: Target) -> Runtime:
         return probe_runtime(_torch(where.torch), project=self.project, target=target)
-
-
-def _not_looking_since(check: Check) -> str:
-    """Why no package may be imported; "" if packages are."""
-    if not check.is_looking:
-        return "--no-import was given"
-    return "--torch was given" if check.where.torch is not None else ""
 
 
 def _has_torch() -> bool:
@@ -250,6 +241,13 @@ def _message(request: Explain) -> str:
     if not content.strip():
         raise UsageError("standard input is empty; pipe a message or a traceback into it")
     return content
+
+
+def _not_looking_since(check: Check) -> str:
+    """Why no package may be imported; "" if packages are."""
+    if not check.is_looking:
+        return "--no-import was given"
+    return "--torch was given" if check.where.torch is not None else ""
 
 
 def _explain_code(code: str, *, as_json: bool) -> int:

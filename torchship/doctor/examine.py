@@ -32,7 +32,7 @@ from . import judge_file, judge_in_run
 from .checks import caches, packages, torch_loading
 from .decide import Decider, Decision, decision_by_reading
 from .environment import standards
-from .environment.catalog import Catalog
+from .environment.catalog import Catalog, with_module
 from .environment.families import families, of_other_cudas
 from .environment.installed import Distribution, installed, module_at
 from .environment.owner import distributions, find_owner
@@ -221,15 +221,16 @@ class _Examination:
         if not eyes.why_not:
             self.subjects = subjects_of(
                 runtime.target, self._chosen_packages(), self._tried(), eyes.reached
-            )
+            ).naming({name: self._having(name) for name in self._modules()})
             self.looked = eyes.look(self.subjects.subjects)
             self.runtime = self._as_seen()
 
     def _chosen_packages(self) -> list[Distribution]:
         """The distributions to import: those that are named, or all that have to do with torch."""
         if self.request.names:
-            chosen = {normal(name) for name in self.request.names}
-            return [p for p in self.distributions if normal(p.name) in chosen | self._owners()]
+            chosen = {normal(name) for name in self.request.names} | self._owners()
+            chosen |= {normal(p.name) for name in self._modules() for p in self._having(name)}
+            return [p for p in self.distributions if normal(p.name) in chosen]
         with_objects = self._owners()
         python = standards.Python.of(self.runtime)
         return [
@@ -238,6 +239,14 @@ class _Examination:
             if (packages.is_of_torch(package, python) or normal(package.name) in with_objects)
             and not TORCHS_OWN.fullmatch(package.name)
         ]
+
+    def _modules(self) -> list[str]:
+        """What the user names that is no distribution: a module to import, as it is spelled."""
+        names = {normal(one.name) for one in self.distributions}
+        return [name for name in self.request.names if normal(name) not in names]
+
+    def _having(self, module: str) -> list[Distribution]:
+        return with_module(self.runtime.target, self.distributions, module)
 
     def _owners(self) -> set[str]:
         """The distributions that own the objects."""
@@ -386,6 +395,8 @@ class _Examination:
         told = {*self.reached.hidden, *self.reached.lacking}
         if installed is None or not told.isdisjoint(objects):
             return False
+        if installed.parent in self.eyes.places.get(seen.what, ()):
+            return False  # its parts come from several folders
         return os.path.realpath(seen.file) != os.path.realpath(installed)
 
     def _remarks(self, of_objects: Sequence[rows.Row]) -> Iterator[rows.Row]:

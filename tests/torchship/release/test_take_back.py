@@ -182,7 +182,7 @@ def test_a_list_that_cannot_be_read_stops_the_command(public, settings, console)
     ("options", "sentence"),
     [
         (["--folder", ".", "--reason", " "], "--reason: got an empty text"),
-        (["--folder", "nowhere", "--reason", "r"], "nowhere is no folder"),
+        (["--folder", "nowhere", "--reason", "r"], "nowhere is not a folder"),
     ],
 )
 def test_half_a_command_is_refused(options, sentence, capsys) -> None:

@@ -251,7 +251,7 @@ def with_sdist(dist: Path, files: dict[str, bytes]) -> None:
 def test_a_source_distribution_of_another_commit_is_refused(dist, repository, own_settings) -> None:
     make_release(dist)
     with_sdist(dist, {"tiny_client/source.json": b'{"commit": "d"}'})
-    with pytest.raises(ReleaseError, match=r"source\.json that names another commit"):
+    with pytest.raises(ReleaseError, match=r"source\.json that does not name the commit"):
         upload("pypi", own_settings, console(), dry_run=False)
     assert repository == []
 

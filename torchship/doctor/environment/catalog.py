@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -94,3 +94,21 @@ def _module_of(file: str) -> str:
     """The module in a file that lies directly in a site folder; "" if it is none."""
     stem, _, suffix = file.partition(".")
     return stem if suffix == "py" or suffix.endswith("so") else ""
+
+
+def with_module(
+    target: Target, distributions: Iterable[Distribution], module: str
+) -> list[Distribution]:
+    """The distributions that have a module, whose name may have dots: `metatensor.torch`."""
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return []
+    inner = "/".join(parts)
+    starts = (f"{inner}/", f"{inner}.")
+    owners = [one for one in distributions if parts[0] in tops_of(target, one.place)]
+    exact = [
+        one
+        for one in owners
+        if any(file.name.startswith(starts) for file in listed_files(target, one.place))
+    ]
+    return exact or (owners if len(parts) == 1 else [])

@@ -109,6 +109,8 @@ class Reach:
     def module_of(self, path: Path) -> str:
         """The first module on the way to a file; "" if it lies in none."""
         home = self._home(path)
+        if home is None and not any(is_file(folder / "__init__.py") for folder in path.parents):
+            return ""  # a library, which only looks like a module
         top = path.relative_to(home).parts[0].partition(".")[0] if home else top_package(path)
         return top if all(map(str.isidentifier, top.split("."))) else ""
 

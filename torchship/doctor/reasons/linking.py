@@ -54,7 +54,10 @@ def linker_refuses(case: Case) -> Finding | None:
         return None
     text = texts[-1]  # the innermost is what the linker said
     if case.seen.what == "torch":
-        return _by_torch(case, text) or _of_torchs_wheels(case, text) or _by_text(case, text)
+        wheels = _of_torchs_wheels(case, text)
+        if wheels is not None and wheels.fix.kind == cures.INSTALL_REQUIREMENT:
+            return wheels  # it was seen that this one is not there
+        return _by_torch(case, text) or wheels or _by_text(case, text)
     return _by_torch(case, text) or _by_objects(case, text) or _by_text(case, text)
 
 

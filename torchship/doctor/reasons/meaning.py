@@ -258,7 +258,7 @@ def lines_on_other_python(diagnosis: Diagnosis, program: str) -> Iterator[str]:
     """How to check the environment in which the error occurred, if it is not the judged one;
     `program` is how the doctor was called."""
     if diagnosis.other_python:
-        yield "where:    in another environment than the one that was checked; to check that one:"
+        yield "where:    in an environment that is not the one that was checked; to check it:"
         yield f"          {program} --python {quoted(diagnosis.other_python)}"
 
 

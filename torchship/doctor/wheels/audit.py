@@ -86,7 +86,7 @@ def main(project: Project, wheel: Path, *, as_json: bool) -> int:
             unpack_file(wheel, root, runtime.target.budget)
             services = list(_services(root, runtime))
         except WheelError as error:
-            print(f"{printable(wheel)} is no wheel: {error}. Name a .whl file.", file=sys.stderr)
+            print(f"{printable(wheel)} is not a wheel: {error}. Name a .whl file.", file=sys.stderr)
             return 2
         except BudgetSpentError as error:
             print(f"{printable(wheel)} cannot be audited: it takes {error}.", file=sys.stderr)

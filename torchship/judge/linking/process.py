@@ -95,13 +95,13 @@ class Process:
         self.static_tls = 0
         self._files: dict[tuple[int, int], Path] = {}
         self._bound: dict[Path, frozenset[Path]] = {}
-        self.caller_rpath: tuple[Path, ...] = ()
         self.is_running = False  #: what is opened before belongs to the start of the program
         self.machine = head.machine or machine_number()
         self.executable_stack = head.executable_stack
         if head.interpreter:
             self._add(Path(head.interpreter), ())
         self.preloaded = tuple(preloaded_paths(target, settings, head, self.machine))
+        self.caller_rpath = head.rpath  # what is preloaded has it, too
         for path in (program, *self.preloaded):
             self.keep(self.open(path), is_global=True)
         self.static_tls = 0  # there is room for all that the program starts with

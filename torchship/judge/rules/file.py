@@ -112,6 +112,6 @@ KERNEL_TABLE = _rule(
     _comparison(
         "kernel table",
         _kernel_tables,
-        lambda binary, _record: f"{binary.file} comes from another build than the glue",
+        lambda binary, _record: f"{binary.file} does not come from the build of the glue",
     ),
 )

@@ -170,6 +170,7 @@ EXECUTION_FORBIDDEN = Code(
     is_fatal_in_cache=True,
 )
 PROCESSOR_TOO_OLD = Code("TD310", "The processor lacks instructions that the binary uses")
+LIMIT_REACHED = Code("TD311", "A limit of the shell or the job is too low")
 
 CUDA_TORCH_NEEDED = Code(
     "TD401",
@@ -212,7 +213,7 @@ SYMBOL_MISSING = Code(
     is_fatal_in_cache=True,
 )
 LIBRARY_VERSION = Code(
-    "TD503", "A library has another version than the binary needs", fault=faults.SYSTEM_LIBRARIES
+    "TD503", "The version of a library does not fit the binary", fault=faults.SYSTEM_LIBRARIES
 )
 LIBRARY_OF_TORCH_MISSING = Code(
     "TD504",

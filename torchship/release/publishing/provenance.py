@@ -140,7 +140,7 @@ def sdist_problems(
     for name, data in sorted(sources.items()):
         if name == origin:
             if _commit_in(data) != commit:
-                yield f"has a {name} that names another commit than {commit}"
+                yield f"has a {name} that does not name the commit {commit}"
         elif name == GENERATED_METADATA:
             if not _is_of_version(data, project):
                 yield f"has a {name} of another distribution or version"

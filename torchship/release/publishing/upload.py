@@ -181,7 +181,7 @@ def _refuse_clashes(
     for artefact in artefacts:
         sha256 = published.get(Path(artefact.path).name, artefact.sha256)
         if sha256 != artefact.sha256:
-            state = f"it has the hash {sha256[:16]}..." if sha256 else "it is no file"
+            state = f"it has the hash {sha256[:16]}..." if sha256 else "it is not a file"
             clashes.append(f"{artefact.path}: there {state}")
     if clashes:
         raise ReleaseError(
