@@ -14,9 +14,9 @@ import pytest
 from environments import SYMBOL, add_package
 from looked_environment import LookedEnvironment, diagnose, row_of
 from sick_environment import carries_out
-from torchship.doctor.rows import Row
 
-from torchship.judge import cures
+from torchship.doctor.report.rows import Row
+from torchship.judge.fixes import cures
 
 
 @pytest.fixture
