@@ -64,6 +64,8 @@ def examine(case: Case, base: Path, folder: Path, former: Path | None = None) ->
     `former` is a folder with the package torchship of another time, which is asked, too.
     """
     environment = Environment(base, folder / "case", case)
+    git = ["git", "-C", str(REPO), "rev-parse", "--short=10", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     try:
         environment.make()
         before = environment.load()
@@ -86,6 +88,7 @@ def examine(case: Case, base: Path, folder: Path, former: Path | None = None) ->
             state_read=read_alone.state,
             code_read=read_alone.code,
             seconds=seconds,
+            commit=commit,
         )
         return outcome if before.succeeds else mend(outcome, verdict, environment)
     finally:

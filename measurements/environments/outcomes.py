@@ -43,6 +43,8 @@ class Outcome:
     code_read: str = ""
     seconds: float = 0.0
     """What the first verdict took."""
+    commit: str = ""
+    """The commit of the doctor that was asked."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchship.doctor import meaning
-from torchship.judge import codes
+from torchship.judge.target import Target
+from torchship.judge.words import codes
 
 CORPUS = Path(__file__).with_name("corpus.json")
 
@@ -53,7 +54,7 @@ def read(path: Path = CORPUS) -> list[Message]:
 
 def answer(message: Message) -> str:
     """The code that the doctor gives, on a machine of which it knows nothing."""
-    return meaning.diagnose(message.text, None).code
+    return meaning.diagnose(Target(), message.text, None).code
 
 
 def mistakes(messages: list[Message]) -> Iterator[tuple[Message, str]]:

@@ -148,6 +148,16 @@ def test_slope_of_elu_in_ulps(device, dtype) -> None:
 
 
 @EXACT
+def test_slope_of_elu_may_be_zero_where_it_is_subnormal(device, dtype) -> None:
+    z = as_rows(torch.linspace(-800.0, LOWEST[dtype], 6_000, dtype=torch.float64), dtype)
+    inputs, results = run(dtype, device, z_i=INF, z_c=z)
+    incoming = (None, torch.ones_like(z).to(device), None)
+    dz = torch.ops.lltm.backward(*incoming, *saved_for_backward(inputs, results), 1)[0]
+    error = (dz.cpu().double() - torch.exp(z.double())).abs()
+    assert error.max() <= 2 * torch.finfo(dtype).tiny
+
+
+@EXACT
 def test_slope_of_elu_is_accurate_in_second_derivatives(device, dtype) -> None:
     z = as_rows(torch.linspace(-60.0, 5.0, 6_000, dtype=torch.float64), dtype)
     inputs, _ = run(dtype, device, z_i=INF, z_c=z)

@@ -15,7 +15,7 @@ from checkout import SETTINGS
 from release_places import REPO
 
 from lltm_conda._version import __version__
-from torchship.judge.binary import read_binary
+from torchship.judge.reading.binary import read_binary
 from torchship.release.run.manifest import Manifest, parse, wrong_files
 from torchship.release.run.store import digest
 
@@ -111,6 +111,15 @@ def test_the_fat_wheel_holds_what_the_manifest_says(manifest, tmp_path) -> None:
     cells = [manifest.cells[name] for name in manifest.fat.cells]
     assert digests.keys() == {name for cell in cells for name in cell.binaries}
     assert digests == {name: manifest.binaries[name].sha256 for name in digests}
+
+
+def test_an_index_takes_every_file_that_pip_installs(manifest) -> None:
+    kinds = ("sdist", "fat", "thin", "pure")
+    files = [SETTINGS.dist / item.path for item in manifest.artefacts if item.kind in kinds]
+    names = {file.name.partition("-")[0] for file in files}
+    assert names == {"lltm", "torchship", "torch_doctor"}
+    said = run(Path(sys.executable), "-m", "twine", "check", "--strict", *files, cwd=REPO)
+    assert said.count("PASSED") == len(files)
 
 
 def test_pip_installs_the_fat_wheel_and_it_runs(manifest, tmp_path) -> None:

@@ -8,10 +8,10 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from ..judge import render
-from ..judge.cures import Cure
+from ..judge.fixes.cures import Cure
 from ..judge.records import Finding
 from ..judge.text import some
+from ..judge.words import render
 from .report import Report, heading, summary
 from .rows import CANNOT_BE_TOLD, FAILS, REMARK, STATES, WORKS, Row
 
@@ -32,8 +32,9 @@ def print_blocks(report: Report) -> None:
         return
     failing = [row for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)]
     said: dict[str, str] = {}
+    prefix = report.runtime.target.prefix
     for name, rows in by_package(failing).items():
-        print("\n".join(block(name, rows, said)) + "\n")
+        print("\n".join(block(name, rows, said, prefix)) + "\n")
     print("\n".join(_rest(report)))
 
 
@@ -45,9 +46,9 @@ def by_package(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-def block(name: str, rows: Sequence[Row], said: dict[str, str]) -> Iterator[str]:
+def block(name: str, rows: Sequence[Row], said: dict[str, str], prefix: str) -> Iterator[str]:
     """The lines on one package. `said` are the causes that were told before, each with the
-    package of which it was told."""
+    package of which it was told; `prefix` is the folder of the environment."""
     # The import of the package itself tells more than its parts.
     main = next(
         (row for row in rows if row.seen is not None and not row.seen.what.startswith("/")), None
@@ -56,26 +57,26 @@ def block(name: str, rows: Sequence[Row], said: dict[str, str]) -> Iterator[str]
     state = "allowed" if main.allowed is not None else STATES[main.state]
     yield f"{name} {_coloured(state, main)}{f'  {main.code}' if main.code else ''}"
     if main.summary in said:
-        yield from _labelled("why:", f"as {said[main.summary]}")
+        yield from _labelled("why:", f"as {said[main.summary]}", prefix)
         return
     said[main.summary] = name
     seen = main.seen
     if seen is not None and not seen.works:
         first_line = seen.last_line.strip().partition("\n")[0]
-        yield from _labelled("seen:", f"{_called(seen.what)}: {first_line}")
-    yield from _labelled("why:", main.summary)
+        yield from _labelled("seen:", f"{_called(seen.what)}: {first_line}", prefix)
+    yield from _labelled("why:", main.summary, prefix)
     if main.allowed is not None:
-        yield from _labelled("allowed:", main.allowed)
+        yield from _labelled("allowed:", main.allowed, prefix)
     others = [row.path.name for row in rows if row is not main]
     if others:
-        yield from _labelled("also:", some(others, 3))
+        yield from _labelled("also:", some(others, 3), prefix)
     for number, fix in enumerate(_fixes([main, *rows])[:_MOST_FIXES]):
         # A command is printed whole: it is to be copied.
         label = "to fix:" if number == 0 else "then:"
-        yield f"  {label:<9}{render.shorten(fix)}"
+        yield f"  {label:<9}{render.shorten(fix, prefix)}"
     if main.mends is not None:
         result = "it mends" if main.mends else "it does not mend"
-        yield from _labelled("tried:", f"{result} the import, beside this environment")
+        yield from _labelled("tried:", f"{result} the import, beside this environment", prefix)
 
 
 def _fixes(rows: Sequence[Row]) -> list[Cure]:
@@ -87,12 +88,12 @@ def _fixes(rows: Sequence[Row]) -> list[Cure]:
     return [*fixes.values()]
 
 
-def lines_of_reason(reason: Finding | None) -> Iterator[str]:
+def lines_of_reason(reason: Finding | None, prefix: str) -> Iterator[str]:
     """What a pasted message comes from in this environment, if that is known."""
     if reason is not None:
-        yield from _labelled("here:", f"{reason.code}: {reason.why}")
+        yield from _labelled("here:", f"{reason.code}: {reason.why}", prefix)
         if reason.fix:
-            yield f"  {'to fix:':<9}{render.shorten(reason.fix)}"
+            yield f"  {'to fix:':<9}{render.shorten(reason.fix, prefix)}"
 
 
 def _called(what: str) -> str:
@@ -100,16 +101,18 @@ def _called(what: str) -> str:
 
 
 def _rest(report: Report) -> Iterator[str]:
+    prefix = report.runtime.target.prefix
     works = "works" if report.is_looking else "nothing found by reading"
     working = by_package([row for row in report.rows if row.state == WORKS])
     failing = {row.name for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)}
     names = [name for name in working if name not in failing]
     if names:
-        yield from _wrapped(f"{works}: ", ", ".join(names))
+        yield from _wrapped(f"{works}: ", ", ".join(names), prefix)
     notes = [row for row in report.rows if row.state == REMARK]
     for row in notes[:_MOST_NOTES]:
         code = f" ({row.code})" if row.code else ""
-        yield from _wrapped("note: ", f"{row.name}: {row.path.name}: {row.summary}{code}")
+        remark = f"{row.name}: {row.path.name}: {row.summary}{code}"
+        yield from _wrapped("note: ", remark, prefix)
     if len(notes) > _MOST_NOTES:
         yield f"note: {len(notes) - _MOST_NOTES} more: {report.program} --verbose"
     yield summary(report)
@@ -118,16 +121,16 @@ def _rest(report: Report) -> Iterator[str]:
         yield f"what a code means: {report.program} {explained}; every row: --verbose"
 
 
-def _labelled(label: str, sentences: str) -> Iterator[str]:
-    lines = [*_wrapped(f"  {label:<9}", sentences)]
+def _labelled(label: str, sentences: str, prefix: str) -> Iterator[str]:
+    lines = [*_wrapped(f"  {label:<9}", sentences, prefix)]
     yield from lines[:_MOST_LINES]
     if len(lines) > _MOST_LINES:
         yield f"{' ' * 11}... (all of it: --verbose)"
 
 
-def _wrapped(start: str, sentences: str) -> list[str]:
+def _wrapped(start: str, sentences: str, prefix: str) -> list[str]:
     return textwrap.wrap(
-        render.shorten(sentences),
+        render.shorten(sentences, prefix),
         _width(),
         initial_indent=start,
         subsequent_indent=" " * len(start),

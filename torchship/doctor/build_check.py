@@ -1,4 +1,4 @@
-"""`doctor --build`: is this machine ready to compile an extension for the installed torch?
+"""`torch-doctor build`: is this machine ready to compile an extension for the installed torch?
 
 It looks at what commonly breaks such a build after minutes: nvcc, the host compiler, the C++
 standard that torch's headers want, ninja, memory, pip's build isolation, and the GPU
@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, cures, faults, fixes, render
-from ..judge.cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
+from ..judge.fixes import cures, fixes
+from ..judge.fixes.cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
 from ..judge.project import Record
 from ..judge.records import (
     NOTE,
@@ -32,8 +32,9 @@ from ..judge.records import (
     parse_version,
 )
 from ..judge.rules.cuda import runs_on
-from ..judge.target import current
+from ..judge.target import Target
 from ..judge.text import list_names, printable, read_regular, some
+from ..judge.words import codes, faults, render
 
 _SECONDS_OF_PROGRAM = 30
 _MAX_OUTPUT = 1 << 20
@@ -72,30 +73,31 @@ class Toolkit(Record, kw_only=True):
 
 def main(runtime: Runtime, *, as_json: bool) -> int:
     """Check the build for the current folder; returns 1 if something will break it, else 0."""
-    findings = check_build(runtime, _this_machine(Path.cwd()))
+    findings = check_build(runtime, _this_machine(Path.cwd(), runtime.target))
+    prefix = runtime.target.prefix
     failed = any(finding.status == REJECTED for finding in findings)
     if as_json:
-        render.print_json(findings=findings, ready=not failed)
+        render.print_json(prefix, findings=findings, ready=not failed)
         return int(failed)
     rows = [
         (f.dimension, _MARKS[f.status], f.code or "", f.why or f"{f.observed} ({f.needed})")
         for f in findings
     ]
-    print(render.table(("to compile", "", "code", "what was found"), rows))
+    print(render.table(("to compile", "", "code", "what was found"), rows, prefix))
     for finding in findings:
         if finding.fix:
-            print(f"\nto fix {finding.dimension}: {render.shorten(finding.fix)}")
+            print(f"\nto fix {finding.dimension}: {render.shorten(finding.fix, prefix)}")
     ending = "the build would fail" if failed else "nothing was found that breaks a build"
     print(f"\n{ending}")
     return int(failed)
 
 
-def _this_machine(folder: Path) -> Machine:
+def _this_machine(folder: Path, target: Target) -> Machine:
     return Machine(
         env=os.environ,
         folder=folder,
         processors=_processors(),
-        sites=tuple(map(Path, current().search_path())),
+        sites=tuple(map(Path, target.search_path())),
     )
 
 

@@ -1,4 +1,4 @@
-"""`doctor choose A.whl B.whl ... | FOLDER | URL`: which of these wheels works here, best first.
+"""`torch-doctor choose WHEEL|FOLDER|URL ...`: which of these wheels works here, best first.
 
 A wheel's name tells its Python, its platform and often its torch; its metadata tells what it
 requires; its shared objects tell the rest. What the name has excluded is not opened, and of a
@@ -11,16 +11,16 @@ import io
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..judge import cures, render
-from ..judge.binary import needs_torch_or_cuda, read_binary
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.cures import NO_CURE, Cure, command_alone, quoted
-from ..judge.layouts import LAYOUTS, difference
-from ..judge.named_torch import names_torch
+from ..judge.fixes import cures
+from ..judge.fixes.cures import NO_CURE, Cure, command_alone, quoted
 from ..judge.project import NOBODY, Record
+from ..judge.reading.binary import needs_torch_or_cuda, read_binary
+from ..judge.reading.layouts import LAYOUTS, difference
+from ..judge.reading.named_torch import names_torch
 from ..judge.records import (
     BinaryRecord,
     GlueName,
@@ -33,12 +33,14 @@ from ..judge.records import (
     parse_version,
 )
 from ..judge.text import list_names, printable
-from . import judge_file, remote
+from ..judge.words import render
+from . import judge_in_run, remote
 from .environment.built_for import paired_releases, torch_requirements
 from .environment.metadata import Core
 from .environment.owner import find_owner, shared_objects
-from .environment.standards import Tag, admits, tags_here
+from .environment.standards import Python, Tag, admits, tags_here
 from .remote import Client
+from .rows import NOTHING_FOUND
 from .wheels import (
     RemoteError,
     WheelError,
@@ -51,9 +53,11 @@ from .wheels import (
 )
 
 WORKS, FAILS, UNKNOWN_STATE = "works", "fails", "unknown"
-_STATES = {WORKS: "works", FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
+#: Only files are read here: that one works, an import would have to show.
+_STATES = {WORKS: NOTHING_FOUND, FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
 _SECONDS = 25.0
-_MAX_LOOKUPS = 10_000_000
+#: Of what is read in wheels, which nobody has to trust yet.
+_MEGABYTES = 256
 #: How many wheels are opened, how many that work are looked for, and how many rows are printed.
 _MAX_OPENED = 20
 _MAX_WORKING = 5
@@ -96,15 +100,14 @@ class _Tools(Record, kw_only=True):
 
     runtime: Runtime
     client: Client
-    budget: Budget
 
 
-def main(sources: list[str], runtime: Runtime, *, as_json: bool) -> int:
+def main(sources: Sequence[str], runtime: Runtime, *, as_json: bool) -> int:
     """Judge wheels; returns the exit code: 0 if one of them works, 1 if none, 2 for bad usage."""
     try:
         choices = choose(sources, runtime)
     except (SourceError, RemoteError) as error:
-        print(render.shorten(str(error)), file=sys.stderr)
+        print(render.shorten(str(error), runtime.target.prefix), file=sys.stderr)
         return 2
     best = choices[0] if choices[0].state == WORKS else None
     cure = install_wheel(best, runtime) if best else NO_CURE
@@ -113,7 +116,7 @@ def main(sources: list[str], runtime: Runtime, *, as_json: bool) -> int:
         wheels = [
             {"wheel": c.wheel, "place": c.place, "state": c.state, "why": c.why} for c in choices
         ]
-        render.print_json(torch=torch, wheels=wheels, install=cure or None)
+        render.print_json(runtime.target.prefix, torch=torch, wheels=wheels, install=cure or None)
     else:
         _print_table(choices, runtime, cure)
     return 0 if best else 1
@@ -124,9 +127,9 @@ def _print_table(choices: list[Choice], runtime: Runtime, cure: Cure) -> None:
     count = f"{len(choices)} wheel{'s' * (len(choices) != 1)}"
     print(f"torch {torch.version if torch else 'is not installed'}; {count}\n")
     rows = [(choice.wheel, _STATES[choice.state], choice.why) for choice in choices[:_MAX_ROWS]]
-    print(render.table(("wheel, best first", "", "why"), rows))
+    print(render.table(("wheel, best first", "", "why"), rows, runtime.target.prefix))
     if len(choices) > _MAX_ROWS:
-        print(f"... and {len(choices) - _MAX_ROWS} more, of which none works")
+        print(f"... and {len(choices) - _MAX_ROWS} more, none of them better")
     if cure:
         print(f"\nto install the first: {cure}")
 
@@ -140,12 +143,13 @@ def install_wheel(choice: Choice, runtime: Runtime) -> Cure:
     )
 
 
-def choose(sources: list[str], runtime: Runtime) -> list[Choice]:
+def choose(sources: Sequence[str], runtime: Runtime) -> list[Choice]:
     """The verdicts on all wheels of the sources, best first.
 
     Raises SourceError and RemoteError.
     """
-    tools = _Tools(runtime=runtime, client=Client(), budget=Budget(_MAX_LOOKUPS, seconds=_SECONDS))
+    runtime.target.budget = Budget(_SECONDS, _MEGABYTES)
+    tools = _Tools(runtime=runtime, client=Client())
     candidates = [item for source in sources for item in _candidates(source, tools.client)]
     choices: list[Choice] = []
     fitting: list[_Candidate] = []
@@ -316,12 +320,12 @@ def _open(candidate: _Candidate, tools: _Tools) -> Choice:
 def _judge_wheel(candidate: _Candidate, root: Path, tools: _Tools) -> _Outcome:
     """The verdict on an unpacked wheel. Raises WheelError, RemoteError and BudgetSpentError."""
     with _content(candidate, tools.client) as content:
-        unpack(content, root, tools.budget, is_metadata)
-        core = core_of_wheel(root)
-        pins = torch_requirements(core)
+        unpack(content, root, tools.runtime.target.budget, is_metadata)
+        core = core_of_wheel(tools.runtime.target, root)
+        pins = torch_requirements(core, Python.of(tools.runtime))
         if why := _refused_by_metadata(core, pins, tools.runtime):
             return _Outcome(FAILS, why)
-        unpack(content, root, tools.budget, is_code)
+        unpack(content, root, tools.runtime.target.budget, is_code)
     verdicts = list(_judge_objects(candidate.name, root, tools))
     return _summary(verdicts, pins)
 
@@ -348,15 +352,16 @@ def _judge_objects(name: WheelName, root: Path, tools: _Tools) -> Iterator[Verdi
     """The verdicts on the extensions of an unpacked wheel. Raises BudgetSpentError."""
     runtime = tools.runtime._replace(package_version="", project=NOBODY)
     for path in shared_objects(root):
-        tools.budget.check_time()
-        binary = read_binary(path)
+        binary = read_binary(path, budget=runtime.target.budget)
         if needs_torch_or_cuda(binary) or not binary.is_read_whole:
-            yield judge_file(_with_owner(binary, name, root), runtime, budget=tools.budget)
+            yield judge_in_run(_with_owner(binary, name, root, runtime), runtime)
 
 
-def _with_owner(binary: BinaryRecord, name: WheelName, root: Path) -> BinaryRecord:
+def _with_owner(
+    binary: BinaryRecord, name: WheelName, root: Path, runtime: Runtime
+) -> BinaryRecord:
     """The binary with its distribution, which is built for the torch that the wheel names."""
-    owner = find_owner(binary.path, [root])
+    owner = find_owner(runtime.target, binary.path, [root])
     if owner is not None and name.torch is not None:
         named = (name.torch, f"the wheel's name ({name.version})")
         owner = owner._replace(built_for=(named, *owner.built_for))

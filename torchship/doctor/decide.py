@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from ..judge import codes
-from ..judge.codes import Code
 from ..judge.project import Record
-from ..judge.records import NOTE, REJECTED, UNKNOWN, Finding, Verdict
+from ..judge.records import NOTE, NOTHING, REJECTED, UNKNOWN, Finding, Verdict
+from ..judge.words import codes
+from ..judge.words.codes import Code
 from .looking.seen import HIDDEN, OUT_OF_TIME, Looked, Seen
 
 #: Findings that stand for an object that was seen to load: they are about what it does later.
@@ -37,6 +37,8 @@ class Decider(Record, kw_only=True):
     looked: Looked
     module_of: Mapping[Path, str]
     explain: Callable[[Seen, Path], Finding]  #: the reason for which an object did not load
+    lacking: Mapping[Path, Path] = NOTHING  #: the objects behind a module that has none
+    explain_hidden: Callable[[Path, Seen], Finding]  #: why such an object is not reached
 
     def decide(self, verdicts: Iterable[Verdict]) -> list[Decision]:
         """A decision for each verdict. What was not tried is decided by reading."""
@@ -51,6 +53,8 @@ class Decider(Record, kw_only=True):
         seen = self.looked.extensions.get(path)
         if seen is None and package is not None and is_mapped(path, package):
             return self._of_loaded(verdict, package)
+        if seen is None and package is not None and path in self.lacking:
+            return _by_look(verdict, "fails", self.explain_hidden(path, package), package)
         if seen is None:
             return decision_by_reading(verdict)
         if seen.works:
@@ -141,8 +145,3 @@ def _note(code: Code, why: str) -> Finding:
 
 def _as_note(finding: Finding, why: str) -> Finding:
     return finding._replace(status=NOTE, code=codes.OPTIONAL_PART, why=why)
-
-
-def failing_parts(decisions: Iterable[Decision], module: str) -> Iterator[Decision]:
-    """The parts of a package that were tried and failed."""
-    yield from (one for one in decisions if one.state == "fails" and one.seen is not None)

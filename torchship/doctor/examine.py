@@ -6,50 +6,69 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..judge import codes, messages
-from ..judge.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes import ours
-from ..judge.judgement import cannot_be_told
+from ..judge.fixes.fixes import ours
+from ..judge.machine.torch_probe import other_installs
 from ..judge.project import Record
-from ..judge.records import NOTE, NOWHERE, OK, REJECTED, BinaryRecord, Finding, Runtime, Verdict
-from ..judge.target import current
-from ..judge.text import printable
-from ..judge.torch_probe import other_installs
-from . import allowances, caches, judge_file, packages, report, rows, torch_loading, trying
+from ..judge.reading.binary import needs_torch_or_cuda, read_binary, unread
+from ..judge.records import (
+    NOTE,
+    NOTHING,
+    NOWHERE,
+    OK,
+    REJECTED,
+    BinaryRecord,
+    Finding,
+    Runtime,
+    Verdict,
+)
+from ..judge.text import is_file, printable
+from ..judge.verdict.judgement import cannot_be_told
+from ..judge.words import codes, messages
+from . import (
+    allowances,
+    caches,
+    judge_file,
+    judge_in_run,
+    packages,
+    report,
+    rows,
+    torch_loading,
+    trying,
+)
 from .decide import Decider, Decision, decision_by_reading
-from .environment.catalog import Catalog
-from .environment.installed import Distribution, installed
-from .environment.owner import find_owner
+from .environment import standards
+from .environment.catalog import Catalog, with_module
+from .environment.installed import Distribution, installed, module_at
+from .environment.owner import distributions, find_owner
 from .environment.standards import normal
 from .families import families, of_other_cudas
-from .looking.look import jobs_here, look
+from .looking.look import Subject, find, jobs_here, look
 from .looking.processes import Python
 from .looking.seen import Looked, Seen
 from .looking.subjects import Subjects, subjects_of
+from .reached import Reached, reach_of, sort_out
 from .reasons import damaged, explain
 from .reasons.case import Case
-from .reasons.hidden import torch_is_hidden
+from .reasons.hidden import behind, torch_is_hidden
 from .reasons.pasted import seen_in
 from .spares import pass_over_spares
-from .targets import TORCHS_OWN, exists, find_files, site_folders
+from .targets import TORCHS_OWN, UsageError, exists, find_files, site_folders
 
-#: Processor time of what is read; SECURITY.md promises 20 s for an environment of 200 extensions.
-_SECONDS = 16.0
+#: Processor time beside the budget of a run, for each extension beyond the first ones.
 _SECONDS_OF_EACH_MORE = 0.08
 _EXTENSIONS = 200
-_MAX_LOOKUPS = 100_000_000
 
 
 class Request(Record, kw_only=True):
     """What is to be examined, and how."""
 
     names: tuple[str, ...] = ()  #: packages, files and folders; () for all packages
-    is_looking: bool = True  #: whether packages may be imported
+    not_looking_since: str = ""  #: why no package may be imported; "" if packages may be
     seconds: float = 60.0  #: for each import
     is_trying: bool = False  #: whether fixes are tried beside the environment
     allow_list: Path | None = None
@@ -57,23 +76,39 @@ class Request(Record, kw_only=True):
 
 
 def examine(request: Request, runtime: Runtime) -> report.Report:
-    """Look at what the user names, and read it. Raises UsageError."""
+    """Look at what the user names, and read it, in a run of its own. Raises UsageError."""
+    runtime.target.budget = Budget()
+    try:
+        return _examine(request, runtime)
+    except BudgetSpentError as error:  # files that cost too much are rows of the report
+        raise UsageError(
+            f"the metadata of this environment cannot be read: it takes {error}. "
+            "Name one package or one file."
+        ) from None
+
+
+def _examine(request: Request, runtime: Runtime) -> report.Report:
+    """Raises UsageError and BudgetSpentError."""
     start = time.monotonic()
+    target = runtime.target
     entries = allowances.read(request.allow_list) if request.allow_list else []
-    files = list(dict.fromkeys(find_files([*request.names], runtime.torch)))
-    distributions = [*installed(site_folders()).values()]
-    budget = _budget(len(files))
-    choice = _Choice(request.names, distributions)
-    binaries = [*_chosen(files, runtime, choice, budget)]
+    files = list(dict.fromkeys(find_files(target, [*request.names], runtime.torch)))
+    distributions = [*installed(target, site_folders(target)).values()]
+    eyes = _Eyes(request, runtime)
+    reached = eyes.find(files)
+    more = max(0, len(reached.files) - _EXTENSIONS)
+    target.budget.allow_more(_SECONDS_OF_EACH_MORE * more)
+    choice = _Choice(request.names, distributions, runtime)
+    binaries = [*_chosen(reached.files, runtime, choice)]
     examination = _Examination(
-        request, runtime, distributions=distributions, binaries=binaries, budget=budget
+        request, runtime, distributions=distributions, binaries=binaries, eyes=eyes
     )
     of_objects, notices = examination.results()
-    notices += packages.hidden_notices(site_folders(), request.names)
+    notices += packages.hidden_notices(site_folders(target), request.names, runtime, reached.hidden)
     if not request.names:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
-            notices += caches.notices(folders, runtime, budget)
+            notices += caches.notices(folders, runtime)
     judged = [*of_objects, *notices]
     if request.allow_list:
         notices += allowances.stale(entries, judged, request.allow_list)
@@ -81,13 +116,13 @@ def examine(request: Request, runtime: Runtime) -> report.Report:
         runtime=runtime,
         extensions=tuple(allowances.apply(entries, of_objects)),
         notices=tuple(allowances.apply(entries, notices)),
-        other_torches=other_installs(runtime.torch, current().search_path()),
-        files=len(files),
+        other_torches=other_installs(runtime.torch, target.search_path()),
+        files=len(reached.files),
         seconds=time.monotonic() - start,
         program=request.program,
         looked=examination.looked,
         is_looking=examination.looked is not None,
-        why_not_looked=examination.why_not_looked,
+        why_not_looked=eyes.why_not,
     )
 
 
@@ -98,15 +133,15 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
     seen = seen_in(lines)
     if seen is None:
         return None
-    distributions = [*installed(site_folders()).values()]
+    distributions = [*installed(runtime.target, site_folders(runtime.target)).values()]
     case = Case(
         seen=seen,
         subject=None,
         runtime=runtime,
         installed=Catalog(distributions, runtime),
-        path=current().search_path(),
+        path=runtime.target.search_path(),
         folder=Path.cwd(),
-        judge=lambda path: judge_file(read_binary(path), runtime),
+        judge=lambda path: judge_file(path, runtime),
         of_torch=torch_loading.judge_torch(runtime),
     )
     if not any(case.installed.of_file(frame.file) for frame in case.frames()):
@@ -119,6 +154,56 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
 _NO_REASON = (codes.REASON_NOT_KNOWN, codes.MODULE_MISSING)
 
 
+class _Eyes:
+    """The judged Python, as far as it may look."""
+
+    def __init__(self, request: Request, runtime: Runtime) -> None:
+        self.python = Python(
+            executable=runtime.target.executable(), seconds=request.seconds, jobs=jobs_here()
+        )
+        self.target = runtime.target
+        self.why_not = _why_not_look(request, runtime)
+        self.named = [Path(name) for name in request.names if os.sep in name]
+        self.places: Mapping[str, tuple[Path, ...]] = NOTHING
+        self.reached = Reached(files=())
+
+    def find(self, files: Sequence[Path]) -> Reached:
+        """Which of some files Python reaches, by what it takes for their modules."""
+        names = dict.fromkeys(filter(None, map(reach_of(self.target).module_of, files)))
+        if not self.why_not:
+            with self._if_it_starts():
+                self.places = find(names, self.python)
+        reach = reach_of(self.target, self.places)
+        self.reached = sort_out(self.target, files, self.named, reach, is_looking=not self.why_not)
+        return self.reached
+
+    def look(self, subjects: Sequence[Subject]) -> Looked | None:
+        """What is seen; None if nothing may be imported."""
+        with self._if_it_starts():
+            if not self.why_not:
+                return look(subjects, self.python)
+        return None
+
+    @contextmanager
+    def _if_it_starts(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:  # as for a user who may not start this Python
+            self.why_not = f"this Python cannot be started ({printable(str(error))})"
+
+
+def _why_not_look(request: Request, runtime: Runtime) -> str:
+    """Why nothing is imported: packages must be meant, and the torch of a Python that runs."""
+    if request.not_looking_since:
+        return request.not_looking_since
+    torch = runtime.torch
+    if torch is not None and torch.root == NOWHERE:
+        return "this torch need not be installed here"
+    if request.names and all(exists(name) and os.sep in name for name in request.names):
+        return "files alone were named"
+    return ""
+
+
 class _Examination:
     """An environment while it is examined."""
 
@@ -129,53 +214,52 @@ class _Examination:
         *,
         distributions: Sequence[Distribution],
         binaries: Sequence[BinaryRecord],
-        budget: Budget,
+        eyes: _Eyes,
     ) -> None:
         self.request = request
         self.runtime = runtime
         self.distributions = distributions
         self.binaries = binaries
-        self.budget = budget
+        self.reached = eyes.reached
+        self.eyes = eyes
         self.installed = Catalog(distributions, runtime)
         self.of_torch = torch_loading.judge_torch(runtime)
         self.looked: Looked | None = None
-        self.why_not_looked = ""
         self.subjects = Subjects(subjects=(), packages={}, module_of={})
-        if self._can_look():
-            self.subjects = subjects_of(self._chosen_packages(), self._tried())
-            try:
-                self.looked = look(self.subjects.subjects, self._python())
-            except OSError as error:  # as for a user who may not start this Python
-                self.why_not_looked = f"this Python cannot be started ({printable(str(error))})"
+        if not eyes.why_not:
+            self.subjects = subjects_of(
+                runtime.target, self._chosen_packages(), self._tried(), eyes.reached
+            ).naming({name: self._having(name) for name in self._modules()})
+            self.looked = eyes.look(self.subjects.subjects)
             self.runtime = self._as_seen()
-
-    def _python(self) -> Python:
-        return Python(
-            executable=current().executable(), seconds=self.request.seconds, jobs=jobs_here()
-        )
-
-    def _can_look(self) -> bool:
-        """Whether the judged torch is the one of a Python that runs, and packages are meant."""
-        torch = self.runtime.torch
-        is_elsewhere = torch is not None and torch.root == NOWHERE
-        only_files = self.request.names and all(
-            exists(name) and os.sep in name for name in self.request.names
-        )
-        return self.request.is_looking and not is_elsewhere and not only_files
 
     def _chosen_packages(self) -> list[Distribution]:
         """The distributions to import: those that are named, or all that have to do with torch."""
         if self.request.names:
-            chosen = {normal(name) for name in self.request.names}
-            owners = {normal(o.name) for b in self.binaries if (o := find_owner(b.path))}
-            return [p for p in self.distributions if normal(p.name) in chosen | owners]
-        with_objects = {normal(o.name) for b in self.binaries if (o := find_owner(b.path))}
+            chosen = {normal(name) for name in self.request.names} | self._owners()
+            chosen |= {normal(p.name) for name in self._modules() for p in self._having(name)}
+            return [p for p in self.distributions if normal(p.name) in chosen]
+        with_objects = self._owners()
+        python = standards.Python.of(self.runtime)
         return [
             package
             for package in self.distributions
-            if (packages.is_of_torch(package) or normal(package.name) in with_objects)
+            if (packages.is_of_torch(package, python) or normal(package.name) in with_objects)
             and not TORCHS_OWN.fullmatch(package.name)
         ]
+
+    def _modules(self) -> list[str]:
+        """What the user names that is no distribution: a module to import, as it is spelled."""
+        names = {normal(one.name) for one in self.distributions}
+        return [name for name in self.request.names if normal(name) not in names]
+
+    def _having(self, module: str) -> list[Distribution]:
+        return with_module(self.runtime.target, self.distributions, module)
+
+    def _owners(self) -> set[str]:
+        """The distributions that own the objects."""
+        owners = (find_owner(self.runtime.target, binary.path) for binary in self.binaries)
+        return {normal(owner.name) for owner in owners if owner is not None}
 
     def _tried(self) -> list[BinaryRecord]:
         """The objects to be loaded: not those that a package keeps for another torch or CUDA."""
@@ -217,6 +301,8 @@ class _Examination:
                 looked=self.looked,
                 module_of=self.subjects.module_of,
                 explain=lambda seen, path: self._explain(seen, self._owner(path), {}),
+                lacking=self.reached.lacking,
+                explain_hidden=self._explain_hidden,
             )
             decisions = decider.decide(verdicts)
         of_objects = [*pass_over_spares(rows.row_of(one, self.runtime) for one in decisions)]
@@ -234,7 +320,7 @@ class _Examination:
         for number, binary in enumerate(self.binaries, 1):
             _show_progress(number, len(self.binaries))
             try:
-                self.budget.check_time()
+                self.runtime.target.budget.check_time()
             except BudgetSpentError as error:
                 yield cannot_be_told(unread(binary.path), str(error))
             else:
@@ -244,7 +330,7 @@ class _Examination:
         # The version of our package does not matter for binaries of other packages.
         runtime = self.runtime
         facts = runtime if ours(binary, runtime) else runtime._replace(package_version="")
-        return judge_file(binary, facts, budget=self.budget)
+        return judge_in_run(binary, facts)
 
     def _owner(self, path: Path) -> Distribution | None:
         return self.subjects.packages.get(self.subjects.module_of.get(path, ""))
@@ -255,17 +341,24 @@ class _Examination:
         """The reason for what was seen."""
         return explain(self._case(seen, package, parts))
 
+    def _explain_hidden(self, path: Path, package: Seen) -> Finding:
+        """Why a file is not reached, though nothing serves in its place."""
+        owner = self._owner(path)
+        case = self._case(package, owner, {path: package})
+        return behind(case, self.reached.lacking[path], owner)
+
     def _case(self, seen: Seen, package: Distribution | None, parts: dict[Path, Seen]) -> Case:
         return Case(
             seen=seen,
             subject=package or (self.installed.named("torch") if not parts else None),
             runtime=self.runtime,
             installed=self.installed,
-            path=current().search_path(),
+            path=self.runtime.target.search_path(),
             folder=Path.cwd(),
             judge=lambda path: self._judge_one(read_binary(path)),
             of_torch=self.of_torch,
             extensions=parts,
+            places=self.eyes.places,
         )
 
     def _of_packages(self, decisions: Sequence[Decision]) -> Iterator[rows.Row]:
@@ -275,6 +368,9 @@ class _Examination:
             place = package.place if package else Path(module)
             name = package.name if package else module
             version = package.version if package else None
+            if seen.works and package is not None and self._is_behind(seen, package):
+                instead = module_at(Path(seen.file))
+                yield rows.notice(_hidden(instead), place, package=name, version=version)
             if seen.works and not seen.needs_torch_first:
                 continue
             if seen.works:
@@ -291,8 +387,25 @@ class _Examination:
             row = rows.notice(finding, place, package=name, version=version)
             mends = None
             if self.request.is_trying and not seen.works and finding.fix.command:
-                mends = trying.mends(finding.fix.command, module, self._python())
+                mends = trying.mends(finding.fix.command, module, self.eyes.python)
             yield row._replace(seen=seen, decided_by="look", mends=mends)
+
+    def _is_behind(self, seen: Seen, package: Distribution) -> bool:
+        """Whether Python made the module of a distribution of another file than it installed.
+
+        Of a package whose objects are hidden, that is told of them.
+        """
+        inner = seen.what.replace(".", "/")
+        own = [package.site / inner / "__init__.py", package.site / f"{inner}.py"]
+        listed = {file.path for file in self.installed.files(package)}
+        installed = next((path for path in own if path in listed and is_file(path)), None)
+        objects = distributions(self.runtime.target, package.site).get(package.place, [])
+        told = {*self.reached.hidden, *self.reached.lacking}
+        if installed is None or not told.isdisjoint(objects):
+            return False
+        if installed.parent in self.eyes.places.get(seen.what, ()):
+            return False  # its parts come from several folders
+        return os.path.realpath(seen.file) != os.path.realpath(installed)
 
     def _remarks(self, of_objects: Sequence[rows.Row]) -> Iterator[rows.Row]:
         """What files tell of packages; of one that was imported, only what its import does not."""
@@ -339,6 +452,18 @@ class _Examination:
         return rows.notice(notes[0], path, package="torch") if notes else None
 
 
+def _hidden(instead: Path) -> Finding:
+    why = f"Python takes {instead} under its name, and not what was installed"
+    return Finding(
+        dimension="import",
+        status=NOTE,
+        code=codes.HIDDEN_COPY,
+        observed=printable(str(instead)),
+        needed="",
+        why=printable(why),
+    )
+
+
 def _torch_first(module: str, seen: Seen) -> Finding:
     return Finding(
         dimension="import",
@@ -360,17 +485,18 @@ def _for_others(paths: Sequence[Path], runtime: Runtime) -> set[Path]:
     return others | of_other_cudas(paths, torch)
 
 
-def _budget(files: int) -> Budget:
-    more = max(0, files - _EXTENSIONS)
-    return Budget(_MAX_LOOKUPS, seconds=_SECONDS + _SECONDS_OF_EACH_MORE * more)
-
-
 class _Choice:
     """Which of the files that were read are judged."""
 
-    def __init__(self, names: Sequence[str], distributions: Sequence[Distribution]) -> None:
+    def __init__(
+        self, names: Sequence[str], distributions: Sequence[Distribution], runtime: Runtime
+    ) -> None:
+        python = standards.Python.of(runtime)
         self._names = names
-        self._of_torch = {normal(one.name) for one in distributions if packages.is_of_torch(one)}
+        self._target = runtime.target
+        self._of_torch = {
+            normal(one.name) for one in distributions if packages.is_of_torch(one, python)
+        }
 
     def takes(self, binary: BinaryRecord, runtime: Runtime, *, is_only_one: bool) -> bool:
         """Whether to judge a file: one that needs torch or CUDA, or of a package that requires
@@ -386,7 +512,7 @@ class _Choice:
         return bool(self._names) and is_named
 
     def _is_of_torch(self, path: Path) -> bool:
-        owner = find_owner(path)
+        owner = find_owner(self._target, path)
         return owner is not None and normal(owner.name) in self._of_torch
 
 
@@ -399,18 +525,15 @@ def _is_of_another_system(binary: BinaryRecord, runtime: Runtime) -> bool:
     return is_module or not str(binary.platform).startswith(f"{runtime.system}-")
 
 
-def _chosen(
-    files: Iterable[Path], runtime: Runtime, choice: _Choice, budget: Budget
-) -> Iterator[BinaryRecord]:
+def _chosen(files: Iterable[Path], runtime: Runtime, choice: _Choice) -> Iterator[BinaryRecord]:
     """The objects to judge. When the budget is spent, the rest comes unread."""
     paths = [*files]
     for path in paths:
         try:
-            budget.check_time()
-        except BudgetSpentError:
-            yield unread(path)
+            binary = read_binary(path, budget=runtime.target.budget)
+        except BudgetSpentError as error:
+            yield unread(path)._replace(too_large=str(error))
             continue
-        binary = read_binary(path)
         if choice.takes(binary, runtime, is_only_one=len(paths) == 1):
             yield binary
 

@@ -8,29 +8,35 @@ import select
 import stat
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, messages
-from ..judge.binary import is_symbol_of_torch, symbol_flavour
-from ..judge.codes import Code
-from ..judge.cures import quoted
-from ..judge.elf import Elf, ElfError
-from ..judge.layouts import LAYOUTS, symbol_range
+from ..judge.fixes.cures import quoted
 from ..judge.project import Record
+from ..judge.reading.binary import is_symbol_of_torch, symbol_flavour
+from ..judge.reading.elf import Elf, ElfError
+from ..judge.reading.layouts import LAYOUTS, symbol_range
 from ..judge.records import NOWHERE, TorchInstall, dotted
 from ..judge.rules import CODES
+from ..judge.target import Target
 from ..judge.text import is_file, list_names, printable, read_table
+from ..judge.words import codes, messages
+from ..judge.words.codes import Code
 from . import pythons
 from .demangle import qualified_name
 from .environment.owner import find_owner
 from .targets import files_named
 
-#: A path, or a library, of Windows or macOS.
-_OF_OTHER_SYSTEM = re.compile(r"\b[A-Za-z]:\\|\.dll\b|\.pyd\b|\.dylib\b")
+#: A path, a library or words of the loader of Windows or macOS.
+_OF_OTHER_SYSTEM = re.compile(
+    r"\b[A-Za-z]:\\|\.dll\b|\.pyd\b|\.dylib\b|-darwin\.so\b|DLL load failed|\[WinError \d"
+    r"|Library not loaded: |in flat namespace"
+)
 _IN_PACKAGES = re.compile(r"(/[^\s'\":,()]{1,1000}/(?:site|dist)-packages)/")
 _MEANINGS = "meanings.json"
+#: Of an undefined symbol of torch: which of them it is depends on the torch.
+_OF_SYMBOLS = (codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS)
 _MAX_SHOWN = 300
 _WIDTH = 100
 #: How long to wait for the first byte of a pipe that nobody asked to be read.
@@ -93,35 +99,40 @@ class Diagnosis(Record, kw_only=True):
         return self.code is not codes.MESSAGE_UNKNOWN
 
 
-def diagnose(content: str, torch: TorchInstall | None) -> Diagnosis:
-    """What a message or a log means beside this torch. At most `messages.MAX_INPUT` is read."""
+def diagnose(target: Target, content: str, torch: TorchInstall | None) -> Diagnosis:
+    """What a message or a log means for a target, beside this torch. At most
+    `messages.MAX_INPUT` is read."""
     if re.fullmatch(r"\s*_Z\w+\s*", content[: messages.MAX_LINE]):
         content = f"undefined symbol: {content.strip()}"
     lines = messages.lines_of(content)
     message, line = next(messages.matches(lines), (None, lines[-1] if lines else ""))
     symbol = messages.symbol_in(line)
     code = message.code if message else codes.MESSAGE_UNKNOWN
-    if code in (codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS):
-        code = _code_of_symbol(symbol, torch) or code
     blamed = next((file for one in (line, *reversed(lines)) if (file := messages.file_in(one))), "")
+    beside = _code_of_symbol(symbol, torch) if code in _OF_SYMBOLS else None
+    if beside is not None and _place_of(target, blamed) is not None:
+        code = beside
     return Diagnosis(
         line=printable(line.strip()[:_MAX_SHOWN]),
         code=code,
         symbol=symbol,
         about_symbol=_describe(symbol, torch) if symbol else "",
-        about_cause=_describe_doubt(symbol, code, torch),
-        about_library=_describe_library(symbol, messages.library_in(line)),
+        about_cause=_describe_beside(beside, code, torch) or _describe_doubt(symbol, code, torch),
+        about_library=_describe_library(target, symbol, messages.library_in(line)),
         file=blamed,
-        other_python=next(_pythons_elsewhere((line, *reversed(lines))), ""),
+        other_python=next(_pythons_elsewhere(target, (line, *reversed(lines))), ""),
         packages=tuple(_packages_blamed(line, lines)),
     )
 
 
 def is_of_here(content: str) -> bool:
-    """Whether a message can be about this machine: no other system's, and no path in it lies in
-    packages that are not here."""
+    """Whether a message can be about this machine: no other system's, and no file that it blames
+    or folder of packages in it is missing here."""
+    if is_of_other_system(content):
+        return False
     for line in messages.lines_of(content):
-        if _OF_OTHER_SYSTEM.search(line):
+        blamed = messages.file_in(line)
+        if os.sep in blamed and not is_file(Path(blamed)):
             return False
         for match in _IN_PACKAGES.finditer(line):
             if not os.path.isdir(match[1]):  # noqa: PTH112  # Path.is_dir raises
@@ -129,11 +140,16 @@ def is_of_here(content: str) -> bool:
     return True
 
 
-def _pythons_elsewhere(lines: Iterable[str]) -> Iterator[str]:
+def is_of_other_system(content: str) -> bool:
+    """Whether a message is one of Windows or macOS."""
+    return any(_OF_OTHER_SYSTEM.search(line) for line in messages.lines_of(content))
+
+
+def _pythons_elsewhere(target: Target, lines: Iterable[str]) -> Iterator[str]:
     """The Pythons of other environments whose packages the lines name, that of the first line
-    first; none if that line is of the judged environment."""
+    first; none if that line is of the target."""
     for prefix, site in (place for line in lines for place in messages.sites_in(line)):
-        python = pythons.python_elsewhere(prefix, site)
+        python = pythons.python_elsewhere(target, prefix, site)
         if python is None:
             return
         yield python
@@ -156,6 +172,19 @@ def _code_of_symbol(symbol: str, torch: TorchInstall | None) -> Code | None:
     if torch is None or torch.cxx11_abi is None or flavour is None:
         return None
     return codes.TORCH_LACKS_SYMBOLS if flavour == torch.cxx11_abi else codes.OTHER_CXX_ABI
+
+
+def _describe_beside(beside: Code | None, code: Code, torch: TorchInstall | None) -> str:
+    """What a message about no file of this machine means beside the torch that is here.
+
+    Its code stays that of the message: a message has one answer, on each machine.
+    """
+    if torch is None or beside in (None, code):
+        return ""
+    return (
+        f"if the error occurred beside torch {torch.version}, which is here, the cause is another: "
+        f"{beside}, {beside.heading}"
+    )
 
 
 def _describe_doubt(symbol: str, code: Code, torch: TorchInstall | None) -> str:
@@ -183,10 +212,10 @@ def _describe(symbol: str, torch: TorchInstall | None) -> str:
     return sentence
 
 
-def _describe_library(symbol: str, library: str) -> str:
+def _describe_library(target: Target, symbol: str, library: str) -> str:
     """Whether the library of this name that a package brought defines the symbol."""
-    for place in files_named(library) if library and symbol else ():
-        owner = find_owner(place)
+    for place in files_named(target, library) if library and symbol else ():
+        owner = find_owner(target, place)
         package = f" of {owner.name} {owner.version}" if owner else ""
         with suppress(ElfError, OSError), Elf(place) as elf:
             verb = "defines it" if elf.defines(symbol) else "does not define it"
@@ -229,11 +258,11 @@ def lines_on_other_python(diagnosis: Diagnosis, program: str) -> Iterator[str]:
     """How to check the environment in which the error occurred, if it is not the judged one;
     `program` is how the doctor was called."""
     if diagnosis.other_python:
-        yield "where:    in another environment than the one that was checked; to check that one:"
+        yield "where:    in an environment that is not the one that was checked; to check it:"
         yield f"          {program} --python {quoted(diagnosis.other_python)}"
 
 
-def is_message(arguments: list[str]) -> bool:
+def is_message(arguments: Sequence[str]) -> bool:
     """Whether arguments that name no file and no package are a message or a symbol."""
     content = " ".join(arguments)
     if re.fullmatch(r"_Z\w+", content):
@@ -266,10 +295,14 @@ def read_message(*, is_asked_for: bool) -> str:
     return b"".join(chunks).decode("utf-8", "replace")
 
 
-def existing_file(diagnosis: Diagnosis) -> Path | None:
+def existing_file(target: Target, diagnosis: Diagnosis) -> Path | None:
     """The shared object that the message blames, if it is here: by its path, else by its name."""
-    if os.sep in diagnosis.file:
-        path = Path(diagnosis.file)
+    return _place_of(target, diagnosis.file)
+
+
+def _place_of(target: Target, file: str) -> Path | None:
+    if os.sep in file:
+        path = Path(file)
         return path if is_file(path) else None
-    named = files_named(diagnosis.file) if diagnosis.file else []
+    named = files_named(target, file) if file else []
     return next((path for path in named if is_file(path)), None)

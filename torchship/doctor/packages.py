@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..judge import codes, cures, fixes
-from ..judge.binary import read_binary
+from ..judge.fixes import cures, fixes
+from ..judge.reading.binary import needs_torch_or_cuda, read_binary
 from ..judge.records import (
     NOTE,
     NOWHERE,
@@ -21,7 +21,9 @@ from ..judge.records import (
     parse_version,
 )
 from ..judge.rules.cuda import runs_on
+from ..judge.target import Target
 from ..judge.text import is_file, printable, some
+from ..judge.words import codes
 from .environment.built_for import has_sdist, torch_requirements
 from .environment.installed import Distribution, hidden_copies
 from .environment.metadata import has_list, listed_files, wheel_tags
@@ -46,17 +48,17 @@ OF_LATER: frozenset[codes.Code] = frozenset(
 )
 
 
-def is_of_torch(package: Distribution) -> bool:
+def is_of_torch(package: Distribution, python: Python) -> bool:
     """Whether a distribution requires torch, or is known to have code for it."""
     is_known = normal(package.name) in {*NEEDS, *CAN_DO_WITHOUT, *COMPILES}
-    return is_known or bool(torch_requirements(package.core))
+    return is_known or bool(torch_requirements(package.core, python))
 
 
-def files_of(package: Distribution) -> list[str]:
+def files_of(target: Target, package: Distribution) -> list[str]:
     """The names in the list of files of a distribution; without one, its shared objects."""
     if has_list(package.place):
-        return [file.name for file in listed_files(package.place)]
-    return [str(file) for file in distributions(package.site).get(package.place, [])]
+        return [file.name for file in listed_files(target, package.place)]
+    return [str(file) for file in distributions(target, package.site).get(package.place, [])]
 
 
 def notices(
@@ -64,12 +66,16 @@ def notices(
 ) -> Iterator[Row]:
     """What is to be said of packages: of those that are named, or of all that have to do with
     torch. `rows` are the verdicts on their binaries."""
+    target = runtime.target
+    python = Python.of(runtime)
     chosen = {normal(name) for name in names}
     with_extensions = {normal(row.package) for row in rows if row.package}
     for package in packages:
         name = normal(package.name)
         has_to_do_with_torch = (
-            is_of_torch(package) or name in with_extensions or _has_families(package)
+            is_of_torch(package, python)
+            or name in with_extensions
+            or _has_families(target, package)
         )
         if not (name in chosen if chosen else has_to_do_with_torch):
             continue
@@ -80,18 +86,48 @@ def notices(
         yield from _about_torch(packages, runtime)
 
 
-def hidden_notices(sites: Sequence[Path], names: Sequence[str]) -> Iterator[Row]:
-    """What is to be said of copies that Python never imports; `sites` as on its path."""
+def hidden_notices(
+    sites: Sequence[Path],
+    names: Sequence[str],
+    runtime: Runtime,
+    hidden_files: Mapping[Path, Path],
+) -> Iterator[Row]:
+    """What is to be said of copies that Python never imports; `sites` as on its path, and
+    `hidden_files` are shared objects and what hides each."""
+    python = Python.of(runtime)
     chosen = {normal(name) for name in names}
-    for hidden in hidden_copies(sites):
+    told: set[str] = set()
+    for hidden in hidden_copies(runtime.target, sites):
         copy, used = hidden.copy, hidden.used
         name = normal(copy.name)
-        has_to_do_with_torch = is_of_torch(copy) or is_of_torch(used)
+        has_to_do_with_torch = is_of_torch(copy, python) or is_of_torch(used, python)
         if name == "torch" or not (name in chosen if chosen else has_to_do_with_torch):
             continue
         why = f"Python takes {used.version} in {used.site}, so this copy was not judged"
         finding = _note(copy, codes.HIDDEN_COPY, printable(why))
+        told.add(name)
         yield notice(finding, copy.place, package=copy.name, version=copy.version)
+    for file, place in hidden_files.items():
+        owner = find_owner(runtime.target, file)
+        name = normal(owner.name) if owner else str(place)
+        if name in told or not needs_torch_or_cuda(read_binary(file, light=True)):
+            continue
+        told.add(name)
+        why = printable(f"Python takes {place}, so {file} was not judged")
+        finding = Finding(
+            dimension="package",
+            status=NOTE,
+            code=codes.HIDDEN_COPY,
+            observed=printable(str(file)),
+            needed="",
+            why=why,
+        )
+        yield notice(
+            finding,
+            file,
+            package=owner.name if owner else None,
+            version=owner.version if owner else None,
+        )
 
 
 def _about(
@@ -99,14 +135,14 @@ def _about(
 ) -> Finding | None:
     """The remark on a package, or the fault that its files show."""
     own = [row for row in rows if normal(row.package or "") == normal(package.name)]
-    files = files_of(package)
+    files = files_of(runtime.target, package)
     objects = [name for name in files if is_shared_object_name(name)]
     return (
         _other_python(package, objects, runtime, has_rows=bool(own))
         or no_file(package, runtime)
         or _without_its_binaries(package, objects, runtime)
         or _falls_back(package, own)
-        or _without_any(package, files, objects, is_named=is_named)
+        or _without_any(package, files, objects, runtime, is_named=is_named)
     )
 
 
@@ -125,11 +161,11 @@ def _other_python(
     package: Distribution, objects: Sequence[str], runtime: Runtime, *, has_rows: bool
 ) -> Finding | None:
     """Is its wheel for another Python? Rows on its binaries say it better."""
-    tags = wheel_tags(package.place)
+    tags = wheel_tags(runtime.target, package.place)
     if has_rows or not tags or any(fits_python(tag, Python.of(runtime)) for tag in tags):
         return None
     why = f"its wheel is for {some(tags)}, not for Python {dotted(runtime.python[:2])}"
-    module = _module_without_a_tag(package, objects)
+    module = _module_without_a_tag(runtime.target, package, objects)
     if module is None:
         return _note(package, codes.PACKAGE_OF_ANOTHER_PYTHON, why)
     why = f"{why}: its module {module.file} does not load"
@@ -137,31 +173,33 @@ def _other_python(
     return finding._replace(fix=fixes.put_back(module, runtime))
 
 
-def _module_without_a_tag(package: Distribution, objects: Sequence[str]) -> BinaryRecord | None:
+def _module_without_a_tag(
+    target: Target, package: Distribution, objects: Sequence[str]
+) -> BinaryRecord | None:
     """A module for Python whose file does not say for which: it imports it, whichever it is."""
     for name in [name for name in objects if Path(name).name.count(".") == 1][:_MAX_MODULES]:
         binary = read_binary(package.site / name, light=True)
         if binary.modules:
-            return binary._replace(owner=find_owner(binary.path))
+            return binary._replace(owner=find_owner(target, binary.path))
     return None
 
 
-def _has_families(package: Distribution) -> bool:
+def _has_families(target: Target, package: Distribution) -> bool:
     """Whether it has files for several torches."""
-    return bool(families(distributions(package.site).get(package.place, [])))
+    return bool(families(distributions(target, package.site).get(package.place, [])))
 
 
 def no_file(package: Distribution, runtime: Runtime, text: str = "") -> Finding | None:
     """Has a package no file for this torch, or for its CUDA, where it has one for others? With a
     text, only files of which it names one count."""
-    objects = [name for name in files_of(package) if is_shared_object_name(name)]
+    objects = [name for name in files_of(runtime.target, package) if is_shared_object_name(name)]
     by_torch = _no_file_for_torch(package, runtime, text)
     return by_torch or _no_file_for_cuda(package, objects, runtime.torch)
 
 
 def _no_file_for_torch(package: Distribution, runtime: Runtime, text: str = "") -> Finding | None:
     """Does it open a file that is named after the version of torch, and has none for this one?"""
-    files = distributions(package.site).get(package.place, [])
+    files = distributions(runtime.target, package.site).get(package.place, [])
     torch = runtime.torch
     if torch is None:
         return None
@@ -255,17 +293,25 @@ def _falls_back(package: Distribution, own: Sequence[Row]) -> Finding | None:
 
 
 def _without_any(
-    package: Distribution, files: Sequence[str], objects: Sequence[str], *, is_named: bool
+    package: Distribution,
+    files: Sequence[str],
+    objects: Sequence[str],
+    runtime: Runtime,
+    *,
+    is_named: bool,
 ) -> Finding | None:
     """What a package without shared objects is."""
     sources = [name for name in files if name.endswith(_SOURCES)]
-    if normal(package.name) in COMPILES or (sources and not objects and is_of_torch(package)):
+    has_only_sources = bool(sources) and not objects
+    if normal(package.name) in COMPILES or (
+        has_only_sources and is_of_torch(package, Python.of(runtime))
+    ):
         what = f"{len(sources)} sources in C++ or CUDA" if sources else "its code"
         why = f"it compiles {what} at first use, with the compiler and nvcc that it finds then"
         return _note(package, codes.COMPILES_AT_FIRST_USE, why)
     if objects:
         return None
-    tags = wheel_tags(package.place)
+    tags = wheel_tags(runtime.target, package.place)
     if tags and not any(tag.endswith("-any") for tag in tags):
         why = f"its wheel is for a platform ({some(tags, 1)}), and it holds no shared object"
         return _note(package, codes.WITHOUT_ITS_OPS, why)

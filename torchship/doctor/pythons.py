@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..judge.target import Interpreter, current
+from ..judge.project import Record
+from ..judge.target import Interpreter, Target
 from ..judge.text import printable
 
 #: Where a prefix has its interpreter.
@@ -30,11 +31,12 @@ class InterpreterError(LookupError):
         super().__init__(printable(message))
 
 
-def ask(python: str) -> Interpreter:
+def ask(python: str, *, found_by: str = "") -> Interpreter:
     """Run a Python for its facts.
 
     Args:
         python: an interpreter, or the prefix of an environment.
+        found_by: how it was found, for the report.
 
     Raises:
         InterpreterError: nothing can be run there, or it gives no answer; the text ends with
@@ -53,7 +55,7 @@ def ask(python: str) -> Interpreter:
             "Name an interpreter that runs: --python /env/bin/python"
         )
     try:
-        return _interpreter(facts)
+        return _interpreter(facts)._replace(found_by=found_by)
     except (KeyError, TypeError, ValueError):
         raise InterpreterError(
             f"{program} told facts that cannot be read. Name another interpreter."
@@ -132,7 +134,14 @@ def _interpreter(facts: Mapping[str, Any]) -> Interpreter:
     )
 
 
-def active_python(environ: Mapping[str, str], own_prefix: str) -> str | None:
+class ActivePython(Record):
+    """A Python that is active, and by what."""
+
+    program: str
+    found_by: str
+
+
+def active_python(environ: Mapping[str, str], own_prefix: str) -> ActivePython | None:
     """The Python of the activated environment, else the first on PATH; None if it is this one.
 
     For a doctor that runs in an environment of its own, as `uvx torch-doctor` does.
@@ -141,21 +150,21 @@ def active_python(environ: Mapping[str, str], own_prefix: str) -> str | None:
         prefix = environ.get(variable)
         if prefix and not _is_same(prefix, own_prefix):
             with suppress(InterpreterError):
-                return _program(prefix)
+                return ActivePython(_program(prefix), f"by ${variable}")
     for folder in environ.get("PATH", "").split(os.pathsep):
         if not os.path.isabs(folder) or _is_same(os.path.dirname(folder), own_prefix):  # noqa: PTH117,PTH120
             continue
         for name in ("python", "python3"):
             program = os.path.join(folder, name)  # noqa: PTH118
             if os.access(program, os.X_OK):
-                return program
+                return ActivePython(program, "the first on PATH")
     return None
 
 
-def python_elsewhere(prefix: str, site: str) -> str | None:
-    """The Python of another environment than the judged one, by its prefix and the folder of its
-    packages; None if they are the judged one's, or if there is none."""
-    known = (*current().prefixes()[:1], *current().search_path())
+def python_elsewhere(target: Target, prefix: str, site: str) -> str | None:
+    """The Python of another environment than the target, by its prefix and the folder of its
+    packages; None if they are the target's, or if there is none."""
+    known = (target.prefix, *target.search_path())
     if any(_is_same(entry, place) for entry in filter(None, known) for place in (prefix, site)):
         return None
     for name in ("bin/python", "bin/python3"):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..judge import codes, render
 from ..judge.project import Record
 from ..judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
 from ..judge.rules import CODES
-from ..judge.target import current
 from ..judge.text import printable
+from ..judge.words import codes, render
 from .looking.seen import Looked, Seen
 from .meaning import Diagnosis, meaning_of
 from .rows import CANNOT_BE_TOLD, FAILS, NOTHING_FOUND, REMARK, STATES, WORKS, Row
@@ -31,7 +30,7 @@ class Report(Record, kw_only=True):
     program: str = "torch-doctor"  #: how the doctor was called
     looked: Looked | None = None  #: what was seen, if packages were imported
     is_looking: bool = False  #: whether packages were imported
-    why_not_looked: str = ""  #: why nothing could be imported, if that was tried
+    why_not_looked: str = ""  #: why nothing was imported; "" if packages were
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -39,9 +38,12 @@ class Report(Record, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if something fails, 2 if an import did not end and nothing else fails, else 0."""
+        """1 if something fails; 2 if nothing fails, but an import did not end or there is no torch
+        to judge by; else 0."""
         if any(row.is_failure for row in self.rows):
             return 1
+        if self.runtime.torch is None:
+            return 2
         late = (row.code == codes.IMPORT_DOES_NOT_END and row.allowed is None for row in self.rows)
         return 2 if any(late) else 0
 
@@ -61,9 +63,11 @@ def heading(report: Report) -> list[str]:
         f"{render.shorten_home(str(other.root))} ({codes.SECOND_TORCH})"
         for other in report.other_torches
     ]
-    prefix = render.shorten_home(current().prefixes()[0])
-    python = render.shorten(current().executable())
-    lines.append(f"Python {dotted(report.runtime.python)}, {python}; $PREFIX is {prefix}")
+    target = report.runtime.target
+    prefix = render.shorten_home(target.prefix)
+    python = render.shorten(target.executable(), target.prefix)
+    how = f" ({target.python.found_by})" if target.python and target.python.found_by else ""
+    lines.append(f"Python {dotted(report.runtime.python)}, {python}{how}; $PREFIX is {prefix}")
     noun = "file" if report.files == 1 else "files"
     did = f"{report.files} {noun} read"
     if report.looked is not None:
@@ -73,26 +77,28 @@ def heading(report: Report) -> list[str]:
     if report.looked is None:
         reason = f", since {report.why_not_looked}" if report.why_not_looked else ""
         lines.append(
-            f"nothing was imported{reason}: what follows is what reading finds, and no import"
+            f"nothing was imported{reason}: objects were read, and what the Python of packages "
+            "does was not looked at"
         )
     return lines
 
 
 def print_rows(report: Report) -> None:
     """A row for each extension and remark, and then each fix."""
+    prefix = report.runtime.target.prefix
     print("\n".join(heading(report)) + "\n")
     if not report.rows:
         print("no torch extension was found")
         return
     rows = [(row.name, _file(row), _state(row), row.code, row.summary) for row in report.rows]
-    print(render.table(("package", "extension", "", "code", "why"), rows))
+    print(render.table(("package", "extension", "", "code", "why"), rows, prefix))
     named: set[str] = set()
     for row in _mended(report):
         assert row.finding is not None
         # Of two fixes for one package, a reader must know that neither stands for the other.
         as_well = f" as well ({row.code})" if row.name in named else ""
         named.add(row.name)
-        print(f"\nto fix {row.name}{as_well}: {render.shorten(row.finding.fix)}")
+        print(f"\nto fix {row.name}{as_well}: {render.shorten(row.finding.fix, prefix)}")
     print(f"\n{summary(report)}")
     explained = next((row.code for row in report.rows if row.code), "")
     if explained:
@@ -138,12 +144,15 @@ def summary(report: Report) -> str:
 def print_json(report: Report) -> None:
     torch = report.runtime.torch
     render.print_json(
+        report.runtime.target.prefix,
         torch=torch.version if torch else None,
         torch_folder=str(torch.root) if torch and torch.root != NOWHERE else None,
         other_torches=[
             {"version": other.version, "folder": str(other.root)} for other in report.other_torches
         ],
         python=dotted(report.runtime.python),
+        imported=report.is_looking,
+        not_imported_since=report.why_not_looked or None,
         extensions=[_json_of(row) for row in report.extensions],
         notices=[_json_of(row) for row in report.notices],
         exit_code=report.exit_code,
@@ -182,11 +191,13 @@ def _json_of_seen(seen: Seen) -> dict[str, object]:
 
 
 def print_json_of_message(
-    diagnosis: Diagnosis, report: Report | None, reason: Finding | None = None
+    diagnosis: Diagnosis, report: Report | None, reason: Finding | None, prefix: str
 ) -> None:
-    """The JSON of a message: what it means, and the verdicts on what it blames."""
+    """The JSON of a message: what it means, and the verdicts on what it blames. `prefix` is the
+    folder of the environment."""
     meaning = meaning_of(diagnosis.code)
     render.print_json(
+        prefix,
         message=diagnosis.line,
         code=diagnosis.code,
         meaning=meaning.why,
@@ -239,30 +250,31 @@ def _escape(value: str, others: str = "") -> str:
 
 def print_markdown(report: Report) -> None:
     """A table to paste into an issue or a job's summary."""
-    print("\n".join(f"- {_cell(line)}" for line in heading(report)) + "\n")
+    prefix = report.runtime.target.prefix
+    print("\n".join(f"- {_cell(line, prefix)}" for line in heading(report)) + "\n")
     print("| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|")
     for row in report.rows:
         fix = row.finding.fix if row.finding is not None else ""
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
-        code = _code_span(fix) if fix else ""
-        print(f"| {' | '.join(map(_cell, cells))} | {code} |")
-    print(f"\n{_cell(summary(report))}")
+        code = _code_span(fix, prefix) if fix else ""
+        print(f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |")
+    print(f"\n{_cell(summary(report), prefix)}")
 
 
-def _cell(value: str) -> str:
+def _cell(value: str, prefix: str) -> str:
     """Text as a cell of a Markdown table, without markup of its own."""
-    cell = render.shorten(value)
+    cell = render.shorten(value, prefix)
     for character in "\\|[]*_`":
         cell = cell.replace(character, f"\\{character}")
     return cell.replace("<", "&lt;")
 
 
-def _code_span(value: str) -> str:
+def _code_span(value: str, prefix: str) -> str:
     """Text as code in a cell of a Markdown table, where only a bar needs an escape.
 
     The fence is longer than any run of backticks in the text.
     """
-    code = render.shorten(value).replace("|", "\\|")
+    code = render.shorten(value, prefix).replace("|", "\\|")
     runs = re.findall("`+", code)
     fence = "`" * (max(map(len, runs), default=0) + 1)
     padding = " " if runs else ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..judge import render
 from ..judge.project import Record
 from ..judge.records import NOTE, UNKNOWN, Finding, Runtime, Verdict
+from ..judge.words import render
 from .decide import Decision
 from .environment.owner import find_owner
 from .looking.seen import Seen
@@ -67,9 +67,8 @@ def row_of_verdict(verdict: Verdict, runtime: Runtime) -> Row:
     """The row of a shared object that was read."""
     owner = verdict.binary.owner
     if owner is None:  # the binaries of the project, and unread files, come without one
-        owner = find_owner(
-            verdict.binary.path, [runtime.torch.root.parent] if runtime.torch else []
-        )
+        sites = [runtime.torch.root.parent] if runtime.torch else []
+        owner = find_owner(runtime.target, verdict.binary.path, sites)
     cause = verdict.cause
     state = WORKS if verdict.accepted else FAILS if verdict.rejection else CANNOT_BE_TOLD
     return Row(

@@ -12,12 +12,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, cures, faults, fixes, linking
-from ..judge.binary import read_binary
 from ..judge.budget import BudgetSpentError
-from ..judge.cures import Cure
-from ..judge.linker import Settings, settings_here
-from ..judge.process import Opening
+from ..judge.fixes import cures, fixes
+from ..judge.fixes.cures import Cure
+from ..judge.linking import after_torch
+from ..judge.linking.process import Opening
+from ..judge.linking.search import Settings, settings_here
+from ..judge.machine.torch_probe import dist_info
+from ..judge.reading.binary import read_binary
 from ..judge.records import (
     NOTE,
     NOWHERE,
@@ -30,14 +32,16 @@ from ..judge.records import (
     TorchInstall,
     Verdict,
 )
-from ..judge.target import current, once
+from ..judge.target import Target, once
 from ..judge.text import is_file, printable, some
-from ..judge.torch_probe import dist_info
+from ..judge.words import codes, faults
 from .environment.metadata import listed_files
 from .torch_wheels import WheelFault, absent_wheel, faults_of_wheels
 
 _MODULE_OF_TORCH = re.compile(r"torch/_C\.[^/]{1,200}\.so")
 _NEEDED = "a torch that can be imported"
+#: This Python is the first that PYTHONSAFEPATH keeps from importing out of the working folder.
+_FIRST_WITH_SAFE_PATH = (3, 11)
 
 
 def judge_torch(runtime: Runtime) -> Verdict | None:
@@ -45,13 +49,13 @@ def judge_torch(runtime: Runtime) -> Verdict | None:
     torch = runtime.torch
     if torch is None or torch.root == NOWHERE:
         return None
-    path = next(iter(linking.modules_of_torch(torch.root)), torch.lib_dir / "libtorch_cpu.so")
+    path = next(iter(after_torch.modules_of_torch(torch.root)), torch.lib_dir / "libtorch_cpu.so")
     binary = read_binary(path)
     hidden = _hidden_here(torch, runtime)
     problems = (hidden,) if hidden else tuple(_problems(binary, torch, runtime))
     if problems:
         return Verdict(binary, problems)
-    findings = (check_import(runtime), _check_wheels(torch, runtime.environment))
+    findings = (check_import(runtime), _check_wheels(torch, runtime))
     return Verdict(binary, tuple(finding for finding in findings if finding is not None))
 
 
@@ -60,7 +64,7 @@ def _hidden_here(torch: TorchInstall, runtime: Runtime) -> Finding | None:
 
     Python looks there first for a script of this folder, for `-c` and for `-m`.
     """
-    if os.environ.get("PYTHONSAFEPATH"):
+    if os.environ.get("PYTHONSAFEPATH") and runtime.python[:2] >= _FIRST_WITH_SAFE_PATH:
         return None
     with suppress(OSError):
         here = Path.cwd()
@@ -95,29 +99,37 @@ def check_import(runtime: Runtime) -> Finding | None:
     torch = runtime.torch
     if torch is None or torch.root == NOWHERE or torch.problems:
         return None
-    judged = current().python
+    target = runtime.target
+    judged = target.python
     if runtime.python[:2] != (judged.version if judged else sys.version_info)[:2]:
         return None  # no program of that Python is known
-    by_linker = _check_import(torch, settings_here(), current().program(), runtime.environment)
+    try:
+        by_linker = _check_import(
+            target, torch, settings_here(), target.program(), environment=runtime.environment
+        )
+    except BudgetSpentError:
+        return None
     if by_linker is None or by_linker.status == REJECTED:
         return by_linker
-    return _check_files(torch, runtime.environment) or by_linker
+    return _check_files(target, torch, runtime.environment) or by_linker
 
 
 @once
-def _check_files(torch: TorchInstall, environment: Environment) -> Finding | None:
+def _check_files(target: Target, torch: TorchInstall, environment: Environment) -> Finding | None:
     """Is the module torch._C missing, which was installed?"""
     with suppress(OSError):  # a torch of which only the version is known
         for place in dist_info(torch.root, "torch", torch.version):
-            gone = _module_that_is_gone(place)
+            gone = _module_that_is_gone(target, place)
             if gone:
                 return _damaged(torch, environment, gone)
     return None
 
 
-def _module_that_is_gone(place: Path) -> str:
+def _module_that_is_gone(target: Target, place: Path) -> str:
     """The file of the module torch._C that was installed and is not there; "" if it is."""
-    modules = [file for file in listed_files(place) if _MODULE_OF_TORCH.fullmatch(file.name)]
+    modules = [
+        file for file in listed_files(target, place) if _MODULE_OF_TORCH.fullmatch(file.name)
+    ]
     is_there = any(is_file(file.path) for file in modules)
     return "" if is_there or not modules else printable(modules[0].name)
 
@@ -137,21 +149,23 @@ def _damaged(torch: TorchInstall, environment: Environment, gone: str) -> Findin
 
 @once
 def _check_import(
-    torch: TorchInstall, settings: Settings, program: Path, environment: Environment
+    target: Target,
+    torch: TorchInstall,
+    settings: Settings,
+    program: Path,
+    *,
+    environment: Environment,
 ) -> Finding | None:
-    try:
-        failure = linking.import_torch(torch.root, settings, program).failure
-    except BudgetSpentError:
-        return None
+    failure = after_torch.import_torch(target, torch.root, settings, program).failure
     if failure is None:
         return Finding(
             dimension="import torch", status=OK, observed="its libraries load", needed=_NEEDED
         )
-    variable = _variable_at_fault(torch.root, settings, program)
+    variable = _variable_at_fault(target, torch.root, settings, program)
     observed = _first_fault(failure)
     if variable:
-        return _overridden(torch, failure, variable, observed)
-    wheel = _wheel_at_fault(torch, failure)
+        return _overridden(target, torch, failure, variable=variable, observed=observed)
+    wheel = _wheel_at_fault(target, torch, failure)
     why = f"import torch fails: {observed}"
     fix = fixes.reinstall_torch(environment, torch)
     code = codes.TORCH_DOES_NOT_LOAD
@@ -171,17 +185,20 @@ def _check_import(
     )
 
 
-def _variable_at_fault(root: Path, settings: Settings, program: Path) -> str:
+def _variable_at_fault(target: Target, root: Path, settings: Settings, program: Path) -> str:
     """The variable without which torch would load; "" if there is none."""
-    for variable, changed in linking.without_variables(settings).items():
-        with suppress(BudgetSpentError):
-            if linking.import_torch(root, changed, program).failure is None:
-                return variable
+    for variable, changed in after_torch.without_variables(settings).items():
+        if after_torch.import_torch(target, root, changed, program).failure is None:
+            return variable
     return ""
 
 
-def _overridden(torch: TorchInstall, failure: Opening, variable: str, observed: str) -> Finding:
-    process = linking.import_torch(torch.root, settings_here(), current().program()).process
+def _overridden(
+    target: Target, torch: TorchInstall, failure: Opening, *, variable: str, observed: str
+) -> Finding:
+    process = after_torch.import_torch(
+        target, torch.root, settings_here(), target.program()
+    ).process
     files = [*process.preloaded]
     if variable == "LD_LIBRARY_PATH":
         files = [*failure.by_library_path, *(refusal.path for refusal in failure.refused)]
@@ -217,14 +234,14 @@ def _first_fault(failure: Opening) -> str:
     return f"{path.name} needs {some(names, 1)}, which no library defines"
 
 
-def _wheel_at_fault(torch: TorchInstall, failure: Opening) -> WheelFault | None:
+def _wheel_at_fault(target: Target, torch: TorchInstall, failure: Opening) -> WheelFault | None:
     """The wheel that is not as torch requires it and that explains the failure."""
-    wheels = faults_of_wheels(torch)
+    wheels = faults_of_wheels(torch, target)
     concerned = {*failure.missing, *(refusal.path.name for refusal in failure.refused)}
     concerned |= {missing.library.name for missing in failure.versions}
     exact = (wheel for wheel in wheels if concerned & {*wheel.files})
     if concerned:
-        return next(exact, None) or absent_wheel(torch, failure.missing)
+        return next(exact, None) or absent_wheel(torch, failure.missing, target)
     # The name of a symbol begins with that of its library: `ncclCommRegister`.
     symbols = [name for names in failure.symbols.values() for name in names]
     loaded = {path.name for path in failure.files}
@@ -241,9 +258,9 @@ def _put_back(wheel: WheelFault, environment: Environment) -> Cure:
     return cures.command_alone(cures.INSTALL_PINNED, command)
 
 
-def _check_wheels(torch: TorchInstall, environment: Environment) -> Finding | None:
+def _check_wheels(torch: TorchInstall, runtime: Runtime) -> Finding | None:
     """A note if a wheel is not as torch requires it; torch may load all the same."""
-    wheels = faults_of_wheels(torch)
+    wheels = faults_of_wheels(torch, runtime.target)
     if not wheels:
         return None
     wheel = wheels[0]
@@ -254,5 +271,5 @@ def _check_wheels(torch: TorchInstall, environment: Environment) -> Finding | No
         observed=wheel.why,
         needed=wheel.pin.requirement,
         why=wheel.why,
-        fix=_put_back(wheel, environment),
+        fix=_put_back(wheel, runtime.environment),
     )

@@ -16,11 +16,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .cures import NO_CURE, Cure
+from .fixes.cures import NO_CURE, Cure
 from .project import NOBODY, Project, Record
 from .text import printable
+
+if TYPE_CHECKING:
+    from .target import Target
 
 RECORD_SCHEMA = 1
 RECORD_SECTION = ".torch_extension.record"
@@ -536,6 +539,7 @@ class Runtime(Record, kw_only=True):
     system: str
     machine: str
     python: tuple[int, int, int]
+    target: Target  #: the Python that these are facts of, and what was read in its environment
     implementation: str = "cpython"
     free_threaded: bool = False
     libc: tuple[str, tuple[int, ...]] | None = None

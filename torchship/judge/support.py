@@ -1,17 +1,17 @@
 """The support facts: the variants that exist, and which torch and Python they serve.
 
 The file `support.json` beside the project's Python files holds them;
-`scripts/build_all.sh --write-generated` generates `support.json` from build_matrix.yaml.
+`scripts/build_all.sh generate` generates `support.json` from build_matrix.yaml.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .layouts import LAYOUTS
 from .project import Record
+from .reading.layouts import LAYOUTS
 from .records import NOTHING, parse_minor
-from .target import once
 from .text import read_json
 
 FIRST = "linux-x86_64"
@@ -38,7 +38,7 @@ class Support(Record):
         return frozenset(name.rpartition("-")[0] for name in names)
 
 
-@once
+@cache
 def load(folder: Path) -> Support:
     """The facts of the folder's `support.json`; the defaults if the file cannot be read."""
     try:

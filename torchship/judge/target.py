@@ -1,8 +1,8 @@
 """The target: the Python whose environment is judged, and what was read of it.
 
-A run of the doctor makes one with `judge_for`, before it judges anything; by default it is the
-Python that runs. What is read once in a run is remembered by the target (`once`), so that no
-answer about one Python is given for another.
+It is made once, for the Python that runs or for one that the doctor has asked, and handed down:
+to readers of files as an argument, to all others in the `Runtime`. What is read once in a run is
+remembered by the target (`once`), so that no answer about one Python is given for another.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import site
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, update_wrapper
+from functools import cache, partial, update_wrapper
 from pathlib import Path
 from typing import TypeVar, cast
 
-from .elf import MAGIC
+from .budget import Budget
 from .project import Record
+from .reading.elf import MAGIC
 from .text import read_regular
 
 
@@ -40,16 +41,20 @@ class Interpreter(Record, kw_only=True):
     #: The modules of the standard library of its version, whether its build has them or not; ()
     #: for a Python before 3.10, which does not tell.
     library: tuple[str, ...] = ()
+    found_by: str = ""  #: how it was found, such as "named by --python"; "" for the one that runs
 
 
 class Target:
-    """A Python, as it would run in its environment, and the answers about its files.
+    """A Python, as it would run in its environment, with the answers about its files and the
+    budget that is left to find them.
 
     `python` is None for the Python that runs.
     """
 
     def __init__(self, python: Interpreter | None = None) -> None:
         self.python = python
+        #: Of the run that reads now; every reader asks it.
+        self.budget = Budget()
         #: For each function that `once` marks, itself with a memory of its own.
         self.answers: dict[Callable[..., object], Callable[..., object]] = {}
 
@@ -57,11 +62,15 @@ class Target:
         """Its `sys.path`."""
         return self.python.path if self.python else tuple(sys.path)
 
-    def prefixes(self) -> tuple[str, str]:
-        """Its prefix, and that of the Python that its venv was made with."""
-        if self.python is not None:
-            return self.python.prefix, self.python.base_prefix
-        return sys.prefix, sys.base_prefix
+    @property
+    def prefix(self) -> str:
+        """The folder of its environment."""
+        return self.python.prefix if self.python else sys.prefix
+
+    @property
+    def base_prefix(self) -> str:
+        """The folder of the Python that its venv was made with."""
+        return self.python.base_prefix if self.python else sys.base_prefix
 
     def own_folders(self) -> tuple[str, ...]:
         """The folders whose files it executes when it starts, and its prefix, which holds conda's
@@ -92,33 +101,16 @@ class Target:
         return path
 
 
-_target = Target()
-
-
-def current() -> Target:
-    """The target of this run."""
-    return _target
-
-
-def judge_for(python: Interpreter | None) -> Target:
-    """Judge the environment of this Python from now on; None for the one that runs. What was read
-    before is forgotten."""
-    global _target
-    _target = Target(python)
-    return _target
-
-
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def once(function: _Function) -> _Function:
-    """A function whose answers about the same arguments the target remembers."""
+    """A function whose first argument is a target, which remembers its answers."""
 
-    def answer(*arguments: object, **named: object) -> object:
-        answers = _target.answers
-        remembering = answers.get(function)
+    def answer(target: Target, *arguments: object, **named: object) -> object:
+        remembering = target.answers.get(function)
         if remembering is None:
-            remembering = answers[function] = cache(function)
+            remembering = target.answers[function] = cache(partial(function, target))
         return remembering(*arguments, **named)
 
     return cast("_Function", update_wrapper(answer, function))

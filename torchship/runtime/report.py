@@ -9,13 +9,14 @@ import os
 import sys
 from pathlib import Path
 
-from ..judge import KernelsName, VariantName, judge_file, render, select
+from ..judge import KernelsName, VariantName, judge_file, select
 from ..judge.cache import find_binaries
-from ..judge.explain import describe_copy, explain, installed_copies, package_problems
 from ..judge.project import Project, Record
 from ..judge.records import Finding, NameFormatError, Runtime, Verdict, file_name
-from ..judge.selection import Selection
 from ..judge.text import printable
+from ..judge.verdict.explain import describe_copy, explain, installed_copies, package_problems
+from ..judge.verdict.selection import Selection
+from ..judge.words import render
 from .live_process import has_passed, has_run_nowhere, live_run_text, run_in_process
 from .live_run import LiveResult
 
@@ -71,7 +72,7 @@ def _examine(runtime: Runtime, forced: str | None, *, run_op: bool) -> Report:
         cause=cause,
         distrusted=distrusted,
         live=run_in_process(project) if cause is None and run_op else None,
-        problems=package_problems(project),
+        problems=package_problems(project, runtime.environment),
         copies=installed_copies(project.folder),
     )
 
@@ -79,7 +80,8 @@ def _examine(runtime: Runtime, forced: str | None, *, run_op: bool) -> Report:
 def _print_json(result: Report) -> None:
     project = result.project
     runtime = result.runtime._asdict()
-    del runtime["project"]
+    for name in ("project", "target"):
+        del runtime[name]
     render.print_json(
         package={
             "name": project.distribution,

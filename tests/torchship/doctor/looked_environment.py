@@ -17,7 +17,7 @@ from torchship.doctor.looking.seen import Looked
 from torchship.doctor.report import Report
 from torchship.doctor.rows import Row
 from torchship.judge import probe_runtime
-from torchship.judge.target import judge_for
+from torchship.judge.target import Target
 
 #: A module that Python makes out of C, with a name to be filled in.
 MODULE = """
@@ -110,16 +110,17 @@ def subject(name: str, *extensions: Path, kind: str = "module") -> Subject:
     return Subject(module=name, extensions=tuple(of_kind))
 
 
-def diagnose(env: LookedEnvironment, *names: str, seconds: float = 20.0) -> Report:
+def diagnose(
+    env: LookedEnvironment, *names: str, seconds: float = 20.0, not_looking_since: str = ""
+) -> Report:
     """The report of the doctor on packages, looked at from the environment's empty folder."""
     before = Path.cwd()
     os.chdir(env.folder)
-    judge_for(pythons.ask(str(env.python)))
+    target = Target(pythons.ask(str(env.python)))
     try:
-        request = Request(names=names, seconds=seconds)
-        return examine(request, probe_runtime(gpu=False))
+        request = Request(names=names, seconds=seconds, not_looking_since=not_looking_since)
+        return examine(request, probe_runtime(gpu=False, target=target))
     finally:
-        judge_for(None)
         os.chdir(before)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 from shared_objects import GLUE_RECORD, KERNELS_RECORD
 from small_client import PROJECT
 
-from torchship.judge import BinaryRecord, BuildRecord, Runtime, TorchInstall, layouts
+from torchship.judge import BinaryRecord, BuildRecord, Runtime, TorchInstall
+from torchship.judge.reading import layouts
+from torchship.judge.target import Target
 
 
 def make_torch(version: str = "2.13.0+cpu", **facts: object) -> TorchInstall:
@@ -32,6 +34,7 @@ def make_runtime(torch: TorchInstall | None = None, **facts: object) -> Runtime:
         "system": "linux",
         "machine": "x86_64",
         "python": (3, 11, 7),
+        "target": Target(),
         "libc": ("glibc", (2, 36)),
         "libstdcxx": {"GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13)},
         "torch": torch if torch is not None else make_torch(),
@@ -40,6 +43,11 @@ def make_runtime(torch: TorchInstall | None = None, **facts: object) -> Runtime:
         "missing_symbols": {str(make_glue().path): (), str(make_aten().path): ()},
     }
     return Runtime(**{**defaults, **facts})
+
+
+def unread(runtime: Runtime) -> Runtime:
+    """The runtime as it was before anything was read with it."""
+    return runtime._replace(target=Target(runtime.target.python))
 
 
 def make_binary(record: dict[str, Any], **facts: object) -> BinaryRecord:

@@ -17,7 +17,8 @@ from sick_environment import SickEnvironment, carries_out
 from torchship.doctor import choose, remote
 from torchship.doctor.command import main
 from torchship.doctor.wheels import WheelError, WheelName
-from torchship.judge import cures, probe_runtime
+from torchship.judge import probe_runtime
+from torchship.judge.fixes import cures
 
 ADD = "_ZN2at6Tensor3addEv"
 ONLY_OLD = "_ZN2at10only_in_29Ev"
@@ -112,11 +113,12 @@ def test_one_wheel_is_judged_as_a_wheel(
     out = " ".join(capsys.readouterr().out.split())
     assert STATES[version][1] in out
     assert ("to install the first: python -m pip install" in out) == (code == 0)
+    assert ("nothing found" in out) == (code == 0) and " works" not in out  # it was only read
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["choose"], ["choose", "nowhere"], ["x.whl", "y"], ["choose", "no-wheel.whl"]],
+    [["choose", "nowhere"], ["x.whl", "y"], ["choose", "no-wheel.whl"]],
 )
 def test_what_is_no_wheel_is_bad_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
@@ -244,6 +246,10 @@ def test_a_server_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[st
         ("a-1-cp39-abi3-manylinux2014_x86_64.whl", "2.13.0", ""),
         ("a-1-cp312-abi3-linux_x86_64.whl", "2.13.0", "another Python"),
         ("a-1-cp310-cp310-linux_x86_64.whl", "2.13.0", "another Python"),
+        ("a-1-cp39-none-any.whl", "2.13.0", "another Python"),
+        ("a-1-cp39-cp311-linux_x86_64.whl", "2.13.0", "another Python"),
+        ("a-1-py3-cp311-linux_x86_64.whl", "2.13.0", "another Python"),
+        ("a-1-py3-none-manylinux_1_0_x86_64.whl", "2.13.0", "no installer takes"),
         ("a-1-cp313-cp313t-linux_x86_64.whl", "2.13.0", "another Python"),
         ("a-1-py3-none-manylinux_2_99_x86_64.whl", "2.13.0", "needs glibc 2.99"),
         ("a-1-py3-none-musllinux_1_2_x86_64.whl", "2.13.0", "another C library"),
@@ -326,6 +332,9 @@ def test_the_best_wheel_is_installed_by_the_command(tmp_path: Path) -> None:
         ("torch~=2.9.0", "it requires torch ~=2.9.0"),
         ("Torch<2", "it requires torch <2"),
         ('torch==2.5.1; sys_platform == "darwin"', ""),
+        ('torch==2.5.1; extra == "gpu"', ""),
+        ('torch==2.5.1; python_version >= "3" or extra == "x"', "it requires torch ==2.5.1"),
+        ('torch==2.5.1; platform_release != "extra"', "it requires torch ==2.5.1"),
         ("torch\nRequires-Python: <3.8", "it requires Python <3.8"),
         ("torch\nRequires-Python: >=3.8", ""),
     ],

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,6 @@ from hostile_packages import (
     costly_siblings,
     distribution,
     many_members,
-    needing,
     package_of_libraries,
     plain_wheel,
     replace_file,
@@ -40,18 +39,21 @@ from hostile_packages import (
     write_wheel,
     zipped,
 )
+from made_facts import unread
 from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import examine, judge_file
+from torchship.doctor import examine, judge_file, judge_in_run
 from torchship.doctor.command import main as doctor
 from torchship.doctor.environment import owner
 from torchship.judge import Runtime, find_torch, probe_runtime, target
+from torchship.judge.budget import Budget
+from torchship.judge.machine.torch_probe import TorchNotFoundError
 from torchship.judge.records import UNKNOWN
-from torchship.judge.target import judge_for
+from torchship.judge.target import Target
 from torchship.judge.text import read_json, read_regular
-from torchship.judge.torch_probe import TorchNotFoundError
+from torchship.judge.words import codes
 
 
 @pytest.fixture
@@ -61,18 +63,18 @@ def runtime(tmp_path: Path) -> Runtime:
     return probe_runtime(find_torch(root), gpu=False)
 
 
-@pytest.fixture(autouse=True)
-def forget_what_was_read() -> Iterator[None]:
-    yield
-    judge_for(None)
+#: What may be under way when a budget ends, in seconds.
+UNDER_WAY = 1.5
 
 
 def seconds_to_judge(path: Path, runtime: Runtime) -> Callable[[], float]:
-    """In a child of its own: the processor seconds of a judgement, which must end in no error."""
+    """In a child of its own: the processor seconds of a judgement with a budget of SECONDS, which
+    must end in no error."""
 
     def judge() -> float:
         start = time.process_time()
-        judge_file(path, runtime)
+        runtime.target.budget = Budget(SECONDS)
+        judge_in_run(path, runtime)
         return time.process_time() - start
 
     return judge
@@ -89,24 +91,29 @@ def test_5_symbols_times_libraries_stay_in_the_bounds(
     path = symbols_times_libraries(tmp_path, distinct=distinct)
     assert path.stat().st_size < 2 << 20
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS * max(1, path.stat().st_size / 1e6)
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
-def test_5_a_spent_budget_is_cannot_be_told(tmp_path: Path, runtime: Runtime) -> None:
-    defined = shared_object(tmp_path / "libone.so")
-    libraries = []
-    for number in range(50):
-        library = tmp_path / f"lib{number}.so"
-        os.link(defined, library)
-        libraries.append(str(library))
-    names = [b"f%d" % number for number in range(30_000)]
-    verdict = judge_file(needing(libraries, names).write(tmp_path / "x.so"), runtime)
+@pytest.mark.parametrize(
+    ("spent", "cost"),
+    [
+        (Budget(seconds=0.0), "0 s of processor time in all"),
+        (Budget(megabytes=0), "0 MB in all"),
+    ],
+    ids=["time", "bytes"],
+)
+def test_5_where_the_budget_is_spent_nothing_can_be_told(
+    spent: Budget, cost: str, tmp_path: Path, runtime: Runtime
+) -> None:
+    path = shared_object(tmp_path / "x.so", undefined=[SYMBOL])
+    runtime.target.budget = spent
+    verdict = judge_in_run(path, runtime)
     assert not verdict.accepted
     assert verdict.cause is not None
-    assert verdict.cause.status == UNKNOWN
-    assert verdict.cause.dimension == "budget"
-    assert "lookups, so it was given up" in verdict.cause.why
+    assert (verdict.cause.status, verdict.cause.code) == (UNKNOWN, codes.BUDGET_SPENT)
+    assert f"takes more than {cost}, so it was given up" in verdict.cause.why
+    assert judge_file(path, runtime).rejection is not None, "the next run has a budget of its own"
 
 
 @pytest.mark.parametrize("count", [16, 20])
@@ -116,7 +123,7 @@ def test_5_each_library_of_a_package_is_judged_once(
 ) -> None:
     path = package_of_libraries(tmp_path, shape, count)
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
@@ -126,7 +133,7 @@ def test_5_metadata_of_200_kb_costs_little(requires: str, tmp_path: Path, runtim
     path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])
     distribution(site, "theirs", path, requires=requires)
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
@@ -135,7 +142,7 @@ def test_5_a_folder_under_many_names_is_not_listed_for_each(
 ) -> None:
     path = Path(str(in_child(lambda: str(with_spellings(tmp_path)))))
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
@@ -146,14 +153,14 @@ def test_5_a_record_of_2_mb_costs_little(record: str, tmp_path: Path, runtime: R
     info = distribution(site, "theirs", path)
     (info / "RECORD").write_text(record)
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS * 2.3
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
 def test_5_libraries_that_cost_no_lookup_end_in_time(tmp_path: Path, runtime: Runtime) -> None:
     """To read the GPU code of one takes 0.1 s or more; nothing in it is looked up."""
     cost = cost_of(seconds_to_judge(costly_siblings(tmp_path, 150), runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS_ANY_SIZE
+    assert cost.seconds < SECONDS + UNDER_WAY
 
 
 HOSTILE_SITES: dict[str, Callable[[Path], Path]] = {
@@ -170,7 +177,7 @@ def test_5_what_a_whole_site_folder_tells_stays_in_the_bounds(
 ) -> None:
     path = Path(str(in_child(lambda: str(make(tmp_path)))))
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS_ANY_SIZE
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
@@ -178,7 +185,7 @@ def test_5_a_report_on_many_hostile_files_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is left when the processor time is spent is said to be unknown, file by file."""
-    monkeypatch.setattr(examine, "_SECONDS", 0.0)
+    monkeypatch.setattr(examine, "Budget", lambda: Budget(0.0))
     for number in range(3):
         shared_object(tmp_path / f"lib{number}.so", undefined=[SYMBOL])
     assert doctor(PROJECT, ["--json", str(tmp_path)]) == 0
@@ -208,7 +215,7 @@ def test_6_metadata_in_a_folder_that_others_may_write_to_does_not(
 ) -> None:
     path = voucher(tmp_path / name, runtime)
     (tmp_path / name).chmod(0o1777)
-    assert owner.find_owner(path) is None
+    assert owner.find_owner(Target(), path) is None
     assert not judge_file(path, runtime).accepted
 
 
@@ -244,7 +251,7 @@ def test_6_metadata_that_a_group_may_write_counts_if_the_group_is_one_user(
     path = voucher(tmp_path / "site-packages", runtime)
     (tmp_path / "site-packages" / place).chmod(mode)
     set_group(monkeypatch, name, members)
-    assert (owner.find_owner(path) is not None) is counts
+    assert (owner.find_owner(Target(), path) is not None) is counts
     assert judge_file(path, runtime).accepted is counts
 
 
@@ -257,7 +264,7 @@ def test_6_the_group_of_a_user_of_the_same_name_is_private(
     alice = pwd.struct_passwd(("alice", *user[1:]))
     monkeypatch.setattr(owner.pwd, "getpwuid", {os.getuid(): alice, 0: alice}.__getitem__)
     set_group(monkeypatch, "alice", ["alice"])
-    assert owner.find_owner(path) is not None
+    assert owner.find_owner(Target(), path) is not None
 
 
 def test_6_an_unknown_group_may_be_anybody(
@@ -266,7 +273,7 @@ def test_6_an_unknown_group_may_be_anybody(
     path = voucher(tmp_path / "site-packages", runtime)
     (tmp_path / "site-packages").chmod(0o775)
     monkeypatch.setattr(owner.grp, "getgrgid", {}.__getitem__)  # raises KeyError, as for no group
-    assert owner.find_owner(path) is None
+    assert owner.find_owner(Target(), path) is None
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o2775, 0o1775])
@@ -297,16 +304,15 @@ def test_6_a_shared_site_folder_of_this_python_counts(
     folder.chmod(mode)
     set_group(monkeypatch, "lab", ["alice", "bob"])
     assert judge_file(path, runtime).accepted
-    judge_for(None)
     folder.chmod(mode | 0o002)
-    assert not judge_file(path, runtime).accepted
+    assert not judge_file(path, unread(runtime)).accepted
 
 
 def test_6_metadata_that_others_may_write_does_not(tmp_path: Path, runtime: Runtime) -> None:
     """Its site folder is closed to them."""
     path = voucher(tmp_path / "site-packages", runtime)
     (tmp_path / "site-packages" / "theirs-1.0.dist-info").chmod(0o777)
-    assert owner.find_owner(path) is None
+    assert owner.find_owner(Target(), path) is None
     assert not judge_file(path, runtime).accepted
 
 
@@ -319,10 +325,9 @@ def test_6_metadata_in_a_parent_that_is_no_site_folder_does_not(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 def test_6_metadata_in_a_folder_of_another_user_does_not(tmp_path: Path, runtime: Runtime) -> None:
     path = voucher(tmp_path / "site-packages", runtime)
-    assert owner.find_owner(path) is not None
-    judge_for(None)
+    assert owner.find_owner(Target(), path) is not None
     os.chown(tmp_path / "site-packages", 12345, 12345)
-    assert owner.find_owner(path) is None
+    assert owner.find_owner(Target(), path) is None
 
 
 @pytest.mark.parametrize("name", METADATA_PLACES)
@@ -334,7 +339,7 @@ def test_6_what_is_no_bounded_regular_file_neither_hangs_nor_bloats(
     path = voucher(site, runtime)
     replace_file(site / name, kind)
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
@@ -383,7 +388,7 @@ def test_6_damaged_metadata_is_no_crash(
     (site / name).parent.mkdir(exist_ok=True)
     (site / name).write_text(content)
     judge_file(path, runtime)
-    owner.distributions(site)
+    owner.distributions(runtime.target, site)
 
 
 def test_6_an_editable_of_the_whole_disk_is_not_walked_to_the_end(
@@ -394,7 +399,7 @@ def test_6_an_editable_of_the_whole_disk_is_not_walked_to_the_end(
     origin = {"dir_info": {"editable": True}, "url": "file:///"}
     (site / "theirs-1.0.dist-info" / "direct_url.json").write_text(json.dumps(origin))
     start = time.process_time()
-    owner.find_owner(path)
+    owner.find_owner(Target(), path)
     assert time.process_time() - start < SECONDS_ANY_SIZE
 
 
@@ -450,7 +455,7 @@ def test_7_a_hostile_wheel_is_an_answer_and_no_traceback(
     assert doctor(PROJECT, ["--audit", str(wheel)]) in (1, 2)
     assert not (tmp_path / "x.so").exists()
     printed = capsys.readouterr()
-    assert "is no wheel" in printed.err or "problem: " in printed.out
+    assert "is not a wheel" in printed.err or "problem: " in printed.out
 
 
 def test_7_a_wheel_that_is_a_fifo_is_an_answer(
@@ -458,7 +463,7 @@ def test_7_a_wheel_that_is_a_fifo_is_an_answer(
 ) -> None:
     os.mkfifo(tmp_path / "x.whl")
     assert doctor(PROJECT, ["--audit", str(tmp_path / "x.whl")]) == 2
-    assert "is no wheel" in capsys.readouterr().err
+    assert "is not a wheel" in capsys.readouterr().err
 
 
 def test_7_a_wheel_that_unpacks_to_more_than_the_limit_is_refused(

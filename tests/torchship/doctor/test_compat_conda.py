@@ -12,11 +12,13 @@ import pytest
 from made_facts import make_runtime, make_torch
 from small_client import PROJECT
 
-from torchship.judge import Environment, fixes
-from torchship.judge.explain import describe_copy, package_problems
+from torchship.judge import Environment
+from torchship.judge.fixes import fixes
+from torchship.judge.machine.runtime_probe import environment
+from torchship.judge.machine.torch_probe import TorchNotFoundError, find_torch
 from torchship.judge.project import Project
-from torchship.judge.runtime_probe import environment
-from torchship.judge.torch_probe import TorchNotFoundError, find_torch
+from torchship.judge.target import Target
+from torchship.judge.verdict.explain import describe_copy, package_problems
 
 ONCE = (
     "pip uninstall tiny-client   (again, until nothing is left), "
@@ -60,16 +62,22 @@ def test_without_torch_no_command_is_named_that_the_fix_contradicts(conda: Path)
     with pytest.raises(TorchNotFoundError) as error:
         find_torch(python=str(nothing))
     assert "pip install" not in str(error.value) and "torch is not installed" in str(error.value)
-    assert fixes.install_torch(environment(project(conda)), PROJECT).startswith("conda install")
+    assert fixes.install_torch(environment(Target(), project(conda)), PROJECT).startswith(
+        "conda install"
+    )
+
+
+def problems_of(conda: Path) -> tuple[str, ...]:
+    return package_problems(project(conda), environment(Target(), project(conda)))
 
 
 def test_a_whole_conda_package_has_no_problems(conda: Path) -> None:
-    assert package_problems(project(conda)) == ()
+    assert problems_of(conda) == ()
 
 
 def test_installed_over_each_other_ends_with_what_works(conda: Path) -> None:
     install(conda, "pip", "0.1.0+stable.cpu")
-    (problem,) = package_problems(project(conda))
+    (problem,) = problems_of(conda)
     assert (
         problem.startswith("installed over each other: ")
         and ONCE in problem
@@ -79,7 +87,7 @@ def test_installed_over_each_other_ends_with_what_works(conda: Path) -> None:
 
 def test_a_wheel_over_the_conda_package_is_mended_by_conda(conda: Path) -> None:
     install(conda, "pip")
-    actual = environment(project(conda))
+    actual = environment(Target(), project(conda))
     assert actual.path == tuple(sys.path)
     assert actual._replace(source=None, path=()) == Environment("conda", installer="pip")
     runtime = make_runtime(make_torch("2.9.1"))._replace(environment=actual)
@@ -89,13 +97,13 @@ def test_a_wheel_over_the_conda_package_is_mended_by_conda(conda: Path) -> None:
 def test_a_wheel_alone_in_a_conda_environment_is_pips(conda: Path) -> None:
     next((Path(sys.prefix) / "conda-meta").glob("tiny-client-*")).unlink()
     install(conda, "pip")
-    actual = environment(project(conda))
+    actual = environment(Target(), project(conda))
     assert actual == Environment("pip", installer="pip", path=tuple(sys.path))
 
 
 def test_objects_that_no_installer_lists_are_left_over(conda: Path) -> None:
     (conda / "lib" / "glue-stable210.so").write_bytes(b"stray")
-    (problem,) = package_problems(project(conda))
+    (problem,) = problems_of(conda)
     assert problem.startswith(f"left over in {conda / 'lib'} from another installation: ")
     assert "glue-stable210.so" in problem and "kernels-cpu.so" not in problem
 

@@ -31,9 +31,11 @@ from test_compat_faults import elf_hash, judged
 
 from torchship.builder import BuildError, BuildRequest, plan
 from torchship.builder.cuda_toolkit import parse_architectures
-from torchship.judge import codes, cures, faults, find_torch, layouts
-from torchship.judge.elf import Elf
-from torchship.judge.target import judge_for
+from torchship.judge import find_torch
+from torchship.judge.fixes import cures
+from torchship.judge.reading import layouts
+from torchship.judge.reading.elf import Elf
+from torchship.judge.words import codes, faults
 
 SITE = Path(sysconfig.get_path("purelib"))
 
@@ -206,7 +208,6 @@ def test_3_6_the_owners_build_for_this_torch_mends_a_build_for_another(
     assert cause.fault == number
     assert cause.fix.startswith(f"install a build of theirs for {torch.device}, or ")
     place.type("python -m pip install -q --no-deps 'theirs==1.0+cpu'")
-    judge_for(None)
     assert judged(path).accepted
 
 

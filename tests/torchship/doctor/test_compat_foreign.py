@@ -8,15 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_facts import unread
 from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
 from torchship.doctor import judge_file
 from torchship.doctor.environment.owner import find_owner
-from torchship.judge import find_torch, linker, linking, probe_runtime, read_binary
-from torchship.judge.named_torch import built_for
+from torchship.judge import find_torch, probe_runtime, read_binary
+from torchship.judge.linking import after_torch, search
+from torchship.judge.reading.named_torch import built_for
 from torchship.judge.records import Runtime, Verdict
-from torchship.judge.target import judge_for
+from torchship.judge.target import Target
 
 SYMBOL = "_ZN2at6Tensor3addEv"
 
@@ -56,8 +58,7 @@ def test_the_metadata_that_lists_a_file_vouches_for_the_torch_that_it_pins(
     path = extension(site / "theirs" / "_C.so", runtime)
     assert not judge_file(path, runtime).accepted
     distribution(site, "theirs", "1.0", path, requires="Requires-Dist: torch (==2.9.1)")
-    judge_for(None)
-    verdict = judge_file(path, runtime)
+    verdict = judge_file(path, unread(runtime))
     assert verdict.accepted, cause_of(verdict)
     assert any("its metadata (==2.9.1)" in f.why for f in verdict.findings)
 
@@ -85,7 +86,7 @@ def test_what_a_requirement_pins(pin: str, minors: list[tuple[int, int]], tmp_pa
     site = tmp_path / "site-packages"
     path = site / "theirs" / "_C.so"
     distribution(site, "theirs", "1.0", path, requires=f"Requires-Dist: {pin}")
-    owner = find_owner(path)
+    owner = find_owner(Target(), path)
     assert owner is not None
     assert [minor for minor, _ in owner.built_for] == minors
 
@@ -95,7 +96,7 @@ def test_conda_metadata_names_the_owner_and_its_torch(tmp_path: Path) -> None:
     data = {"name": "theirs", "version": "1.0", "files": [inner], "depends": ["pytorch 2.9.* *_0"]}
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "conda-meta" / "theirs.json").write_text(json.dumps(data))
-    owner = find_owner(tmp_path / inner)
+    owner = find_owner(Target(), tmp_path / inner)
     assert owner is not None
     assert (owner.name, owner.channel, owner.built_for[0][0]) == ("theirs", "conda", (2, 9))
 
@@ -120,7 +121,7 @@ def test_the_torch_that_a_files_name_or_a_version_file_names(
     path = shared_object(site / "theirs" / file)
     (path.parent / "version.py").write_text(content)
     distribution(site, "theirs", "1.0", path)
-    binary = read_binary(path)._replace(owner=find_owner(path))
+    binary = read_binary(path)._replace(owner=find_owner(Target(), path))
     assert [minor for minor, _ in built_for(binary)] == minors
 
 
@@ -145,8 +146,7 @@ def test_a_library_of_the_same_package_counts_as_present_wherever_it_lies(
     path = shared_object(site / "theirs" / "_C.so", libraries=[below])
     assert "libbelow.so" in cause_of(judge_file(path, runtime))
     distribution(site, "theirs", "1.0", path, below)
-    judge_for(None)
-    assert judge_file(path, runtime).accepted
+    assert judge_file(path, unread(runtime)).accepted
 
 
 def test_a_library_that_only_another_library_needs_is_missed(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_library_that_only_another_library_needs_is_missed(tmp_path: Path) -> 
     middle = shared_object(tmp_path / "libmiddle.so", libraries=[gone], soname="libmiddle.so")
     path = shared_object(tmp_path / "x.so", libraries=[middle], flags=flags)
     gone.unlink()
-    assert linking.missing_libraries(read_binary(path), None) == ("libgone.so",)
+    assert after_torch.missing_libraries(Target(), read_binary(path), None) == ("libgone.so",)
 
 
 def test_a_library_of_the_loaders_cache_is_present(
@@ -165,12 +165,9 @@ def test_a_library_of_the_loaders_cache_is_present(
     path = shared_object(tmp_path / "x.so", libraries=[cached])
     cache = tmp_path / "ld.so.cache"
     cache.write_bytes(b"glibc-ld.so.cache1.1\0libz.so.1\0" + bytes(cached) + b"\0")
-    judge_for(None)
-    assert linking.missing_libraries(read_binary(path), None) == ("libcudart.so.99",)
-    monkeypatch.setattr(linker, "_LOADER_CACHE", cache)
-    judge_for(None)
-    assert linking.missing_libraries(read_binary(path), None) == ()
-    judge_for(None)
+    assert after_torch.missing_libraries(Target(), read_binary(path), None) == ("libcudart.so.99",)
+    monkeypatch.setattr(search, "_LOADER_CACHE", cache)
+    assert after_torch.missing_libraries(Target(), read_binary(path), None) == ()
 
 
 def test_a_symbol_of_no_library_is_named(tmp_path: Path, runtime: Runtime) -> None:
@@ -275,6 +272,6 @@ def test_what_torch_loads_from_nvidias_wheels_counts_as_present(
     library = shared_object(tmp_path / first / "lib" / "libnvrtc.so.12", soname="libnvrtc.so.12")
     path = shared_object(tmp_path / "theirs" / "_C.so", libraries=[library])
     torch = find_torch(tmp_path)
-    assert linking.missing_libraries(read_binary(path), torch) == (
+    assert after_torch.missing_libraries(Target(), read_binary(path), torch) == (
         () if loaded else ("libnvrtc.so.12",)
     )

@@ -15,20 +15,13 @@ from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, gpu_object, 
 from small_client import PROJECT
 
 from torchship.doctor import judge_file
-from torchship.judge import (
-    Device,
-    TorchNotFoundError,
-    driver_probe,
-    explain,
-    find_torch,
-    linking,
-    probe_runtime,
-    read_binary,
-    runtime_probe,
-    torch_probe,
-)
-from torchship.judge.binary import is_torch_symbol, symbol_flavour
-from torchship.judge.records import REJECTED
+from torchship.judge import Device, TorchNotFoundError, find_torch, probe_runtime, read_binary
+from torchship.judge.linking import after_torch
+from torchship.judge.machine import driver_probe, runtime_probe, torch_probe
+from torchship.judge.reading.binary import is_torch_symbol, symbol_flavour
+from torchship.judge.records import REJECTED, Environment
+from torchship.judge.target import Target
+from torchship.judge.verdict import explain
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -277,11 +270,11 @@ def test_which_symbols_torch_must_provide(name: str, is_torch: bool) -> None:
 def test_missing_libraries(tmp_path: Path) -> None:
     stub = shared_object(tmp_path / "elsewhere" / "libcudart.so.12", soname="libcudart.so.12")
     path = shared_object(tmp_path / "x.so", libraries=[stub])
-    assert linking.missing_libraries(read_binary(path), None) == ("libcudart.so.12",)
+    assert after_torch.missing_libraries(Target(), read_binary(path), None) == ("libcudart.so.12",)
     beside = shared_object(
         tmp_path / "y.so", libraries=[stub], flags=["-Wl,-rpath,$ORIGIN/elsewhere"]
     )
-    assert linking.missing_libraries(read_binary(beside), None) == ()
+    assert after_torch.missing_libraries(Target(), read_binary(beside), None) == ()
 
 
 GPUS = [
@@ -424,17 +417,19 @@ def _urlsafe_sha256(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
+def problems_of(folder: Path) -> tuple[str, ...]:
+    return explain.package_problems(PROJECT._replace(folder=folder), Environment())
+
+
 def test_a_whole_installation_has_no_problems(installed: Path, tmp_path: Path) -> None:
-    assert explain.package_problems(PROJECT._replace(folder=installed)) == ()
-    assert (
-        explain.package_problems(PROJECT._replace(folder=tmp_path / "source" / "tiny_client")) == ()
-    )
+    assert problems_of(installed) == ()
+    assert problems_of(tmp_path / "source" / "tiny_client") == ()
 
 
 def test_missing_and_altered_files_are_named(installed: Path) -> None:
     (installed / "lib" / "kernels-cpu.so").write_bytes(b"BINARY")  # of the same size
     (installed / "loader.py").unlink()
-    missing, altered = explain.package_problems(PROJECT._replace(folder=installed))
+    missing, altered = problems_of(installed)
     assert "missing since it was installed: tiny_client/loader.py" in missing
     assert "altered since it was installed: tiny_client/lib/kernels-cpu.so" in altered
 
@@ -442,24 +437,24 @@ def test_missing_and_altered_files_are_named(installed: Path) -> None:
 def test_an_edited_module_of_the_same_size_is_no_problem(installed: Path) -> None:
     """Whoever edits a module knows it, and every import would hash it."""
     (installed / "loader.py").write_text("edit\n")
-    assert explain.package_problems(PROJECT._replace(folder=installed)) == ()
+    assert problems_of(installed) == ()
 
 
 def test_a_hash_of_another_kind_is_not_compared(installed: Path) -> None:
     record = installed.parent / "tiny_client-0.1.0.dist-info" / "RECORD"
     record.write_text(record.read_text().replace("sha256=", "sha512="))
-    assert explain.package_problems(PROJECT._replace(folder=installed)) == ()
+    assert problems_of(installed) == ()
 
 
 def test_two_installations_over_each_other_are_named(installed: Path) -> None:
     other = installed.parent / "tiny_client-0.0.9.dist-info"
     other.mkdir()
     (other / "RECORD").write_text("")
-    (problem,) = explain.package_problems(PROJECT._replace(folder=installed))
+    (problem,) = problems_of(installed)
     assert "tiny_client-0.0.9.dist-info, tiny_client-0.1.0.dist-info" in problem
 
 
 def test_a_list_of_files_that_is_none_is_a_problem(installed: Path) -> None:
     record = installed.parent / "tiny_client-0.1.0.dist-info" / "RECORD"
     record.write_bytes(b"\xff\xfe")
-    assert "cannot be read" in explain.package_problems(PROJECT._replace(folder=installed))[0]
+    assert "cannot be read" in problems_of(installed)[0]

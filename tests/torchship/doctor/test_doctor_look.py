@@ -18,7 +18,7 @@ from torchship.doctor.examine import Request, examine
 from torchship.doctor.meaning import is_of_here
 from torchship.doctor.report import heading
 from torchship.judge import probe_runtime
-from torchship.judge.target import judge_for
+from torchship.judge.target import Target
 
 
 @pytest.fixture
@@ -75,7 +75,8 @@ def test_a_package_that_fails_has_one_block(failing: LookedEnvironment) -> None:
 
 def test_reading_alone_never_says_works(failing: LookedEnvironment) -> None:
     process = doctor(failing, "--no-import")
-    assert "nothing was imported" in process.stdout
+    assert "nothing was imported, since --no-import was given" in process.stdout
+    assert "what the Python of packages does was not looked at" in process.stdout
     assert "nothing found by reading: good 1.0" in process.stdout
     assert "works" not in process.stdout.replace("does not work", "")
 
@@ -84,12 +85,9 @@ def test_a_python_that_cannot_be_started_leaves_what_reading_finds(
     failing: LookedEnvironment, tmp_path: Path
 ) -> None:
     absent = str(tmp_path / "absent-python")
-    judge_for(pythons.ask(str(failing.python))._replace(executable=absent))
-    try:
-        report = examine(Request(), probe_runtime(gpu=False))
-        said = "\n".join(heading(report))
-    finally:
-        judge_for(None)
+    target = Target(pythons.ask(str(failing.python))._replace(executable=absent))
+    report = examine(Request(), probe_runtime(gpu=False, target=target))
+    said = "\n".join(heading(report))
     assert "nothing was imported, since this Python cannot be started" in said
     assert absent in said
     assert {row.decided_by for row in report.extensions} == {"reading"}
@@ -109,8 +107,10 @@ def test_json_tells_what_was_seen_what_was_read_and_which_decided(
 
 def test_a_named_file_is_only_read(failing: LookedEnvironment) -> None:
     path = failing.site / "good" / "_C.so"
-    (row,) = json.loads(doctor(failing, "--json", str(path)).stdout)["extensions"]
+    report = json.loads(doctor(failing, "--json", str(path)).stdout)
+    (row,) = report["extensions"]
     assert (row["decided_by"], row["seen"]) == ("reading", None)
+    assert (report["imported"], report["not_imported_since"]) == (False, "files alone were named")
 
 
 def test_a_path_is_never_broken(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_path_is_never_broken(tmp_path: Path) -> None:
     env.add("odd", "import torch\nraise RuntimeError(__file__)\n")
     report = diagnose(env)
     (row,) = [row for row in report.rows if row.state == "fails"]
-    lines = [*blocks.block(row.name, [row], {})]
+    lines = [*blocks.block(row.name, [row], {}, "/env")]
     assert len(lines) <= 12
 
 
@@ -155,21 +155,6 @@ def test_a_command_that_dies_has_the_exit_code_of_a_shell() -> None:
 def test_a_command_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command.run(["/nonexistent/python"]).exit_code == 127
     assert "/nonexistent/python cannot be run" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "own", "command"),
-    [
-        (["run", "python", "--json"], [], ["python", "--json"]),
-        (["--python", "run", "run", "x"], ["--python", "run"], ["x"]),
-        (["torchvision", "run"], ["torchvision", "run"], []),
-        (["run"], ["run"], []),
-    ],
-)
-def test_the_command_is_what_follows_the_word(
-    arguments: list[str], own: list[str], command: list[str]
-) -> None:
-    assert run_command.split(arguments) == (own, command)
 
 
 @pytest.mark.parametrize("version", ["0.8.0", "0.7.0"])

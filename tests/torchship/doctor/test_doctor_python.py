@@ -133,9 +133,11 @@ def test_an_active_environment_is_found_but_not_the_doctors_own(tmp_path: Path) 
     make_environment(tmp_path / "env")
     path = f"{tmp_path}/own/bin:{tmp_path}/env/bin"
     own = str(tmp_path / "own")
-    expected = str(tmp_path / "env" / "bin" / "python")
-    assert pythons.active_python({"VIRTUAL_ENV": str(tmp_path / "env")}, own) == expected
-    assert pythons.active_python({"VIRTUAL_ENV": own, "PATH": path}, own) == expected
+    program = str(tmp_path / "env" / "bin" / "python")
+    by_variable = pythons.active_python({"VIRTUAL_ENV": str(tmp_path / "env")}, own)
+    assert by_variable == pythons.ActivePython(program, "by $VIRTUAL_ENV")
+    by_path = pythons.active_python({"VIRTUAL_ENV": own, "PATH": path}, own)
+    assert by_path == pythons.ActivePython(program, "the first on PATH")
     assert pythons.active_python({"PATH": f"{tmp_path}/own/bin"}, own) is None
 
 

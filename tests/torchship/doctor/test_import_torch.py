@@ -24,9 +24,9 @@ from sick_environment import carries_out
 
 from torchship.doctor import judge_file
 from torchship.doctor.families import families, of_other_cudas
-from torchship.judge import codes, cures
-from torchship.judge.elf import Elf, ElfError
-from torchship.judge.target import judge_for
+from torchship.judge.fixes import cures
+from torchship.judge.reading.elf import Elf, ElfError
+from torchship.judge.words import codes
 
 
 @pytest.fixture
@@ -113,7 +113,6 @@ def test_files_of_a_file_system_mounted_noexec_are_refused_until_it_is_mounted_a
         assert cause is not None
         assert cause.code == codes.EXECUTION_FORBIDDEN
         subprocess.run(["bash", "-c", cause.fix.command], check=True)
-        judge_for(None)
         codes_left = [finding.code for finding in judge_file(path, make_runtime()).findings]
         assert codes.EXECUTION_FORBIDDEN not in codes_left
     finally:

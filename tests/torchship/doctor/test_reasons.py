@@ -13,7 +13,7 @@ from looked_environment import LookedEnvironment, diagnose, row_of, subject
 from shared_objects import shared_object
 from sick_environment import carries_out
 
-from torchship.judge import cures
+from torchship.judge.fixes import cures
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
@@ -158,7 +158,14 @@ def test_a_submodule_that_this_release_lacks_is_told_with_what_is_required(
 
 
 @pytest.mark.parametrize(
-    "line", ["import torch._six", "from torch import int1", "import torch\ntorch.int1"]
+    "line",
+    [
+        "import torch._six",
+        "from torch import int1",
+        "import torch\ntorch.int1",
+        "try:\n    import torch._six\nexcept ImportError as e:\n    raise OSError('no op') from e",
+    ],
+    ids=["module", "name", "attribute", "in other words"],
 )
 def test_what_this_torch_lacks_means_that_the_package_is_for_another_one(
     env: LookedEnvironment, line: str
@@ -309,6 +316,13 @@ def test_an_error_that_nobody_knows_is_told_as_unknown(env: LookedEnvironment) -
     assert row.finding is not None and not row.finding.fix.command
 
 
+def test_an_import_that_ends_the_process_is_told(env: LookedEnvironment) -> None:
+    env.add("leaving", "import torch, os\nos._exit(3)\n")
+    row = row_of(diagnose(env), "leaving")
+    assert row.code == "TD906"
+    assert "leaving 1.0 ends the process when it is imported" in row.summary
+
+
 def test_a_failure_of_torch_is_said_once(env: LookedEnvironment) -> None:
     (env.torch / "__init__.py").write_text("raise OSError('broken torch')\n")
     for name in ("one", "two"):
@@ -423,3 +437,64 @@ def test_a_library_of_nvidias_that_torch_lacks_is_a_requirement(env: LookedEnvir
         source.write("ctypes.CDLL(os.path.join(_lib, 'libtorch_cuda.so'))\n")
     env.add("user", "import torch\n")
     assert row_of(diagnose(env), "torch").code == "TD105"
+
+
+def test_a_module_that_this_release_of_its_distribution_lacks_is_told(
+    env: LookedEnvironment,
+) -> None:
+    add_package(env.site, "scikit-image", {"newer_name/__init__.py": ""})
+    env.add("user", "import torch\nimport skimage\n", "Requires-Dist: scikit-image")
+    row = row_of(diagnose(env), "user")
+    assert row.code == "TD707"
+    assert "scikit-image 1.0 has no skimage" in row.summary
+
+
+@pytest.mark.parametrize("line", ["from . import _C", "import gone._C"])
+def test_an_extension_that_is_gone_was_not_left_out(env: LookedEnvironment, line: str) -> None:
+    folder = env.add("gone", f"import torch\n{line}\n")
+    module = env.add_module(folder / f"_C{SUFFIX}", needs=SYMBOL)
+    env.list_objects("gone")
+    module.unlink()
+    row = row_of(diagnose(env), "gone")
+    assert row.code == "TD204", row.summary
+    assert "is not there, although it was installed" in row.summary
+
+
+@pytest.mark.parametrize(("is_listed", "code"), [(True, "TD204"), (False, "TD703")])
+def test_operators_whose_library_is_not_there(
+    env: LookedEnvironment, is_listed: bool, code: str
+) -> None:
+    env.add("vision", "import torch\nraise RuntimeError('operator vision::nms does not exist')\n")
+    if is_listed:
+        with (env.site / "vision-1.0.dist-info" / "RECORD").open("a") as record:
+            record.write("vision/ops.so,sha256=x,1\n")
+    row = row_of(diagnose(env), "vision")
+    assert row.code == code, row.summary
+
+
+def test_what_is_built_in_cannot_be_hidden(env: LookedEnvironment) -> None:
+    (env.folder / "time.py").write_text("")
+    env.add("user", "import torch, time\ntime.nothing\n")
+    assert row_of(diagnose(env), "user").code != "TD217"
+
+
+def test_memory_that_is_not_there_is_no_mount_and_no_other_fault(env: LookedEnvironment) -> None:
+    """An object that another rule would refuse, and that the linker refuses for want of memory."""
+    message = "{}: failed to map segment from shared object: Cannot allocate memory"
+    source = f"import torch\nraise OSError({message!r}.format(__file__[:-11] + '_C.so'))\n"
+    folder = env.add("large", source)
+    env.add_module(folder / "_C.so", needs=ABSENT)
+    env.list_objects("large")
+    assert row_of(diagnose(env, "large"), "large").code not in ("TD309", "TD115")
+
+
+def test_an_undefined_symbol_is_not_a_missing_library(env: LookedEnvironment) -> None:
+    library = shared_object(env.prefix / "libextra.so.3", soname="libextra.so.3", defined=["own"])
+    folder = env.add(
+        "own", "import torch\nraise ImportError(__file__[:-11] + '_C.so: undefined symbol: foo')\n"
+    )
+    env.add_module(folder / "_C.so", needs=SYMBOL, libraries=(library,))
+    env.list_objects("own")
+    library.unlink()
+    row = row_of(diagnose(env, "own"), "own")
+    assert row.code == "TD502", row.summary

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from made_facts import make_runtime
 from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.judge import BinaryRecord, Environment, cures, fixes, system_packages
+from torchship.judge import BinaryRecord, Environment
+from torchship.judge.fixes import cures, fixes, system_packages
 from torchship.judge.records import Owner
 from torchship.judge.target import Target
 
@@ -169,9 +171,9 @@ def test_the_code_name_of_the_distribution_is_read(
 def test_the_fix_names_the_package_of_the_distribution_or_another_python(
     base: str, executable: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Target, "prefixes", lambda _: (base, base))
-    monkeypatch.setattr(Target, "executable", lambda _: executable)
+    monkeypatch.setattr(sys, "base_prefix", base)
+    monkeypatch.setattr(sys, "executable", executable)
     monkeypatch.setattr(system_packages, "is_file", lambda _: True)
-    cure = fixes.python_with("_tkinter")
+    cure = fixes.python_with("_tkinter", Target())
     assert "another Python that has _tkinter" in cure
     assert cure.command == (f"apt-get update && apt-get install -y {package}" if package else "")

@@ -6,20 +6,13 @@ import grp
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from shared_objects import shared_object
 
 from torchship.doctor.environment.owner import find_owner
-from torchship.judge.target import Interpreter, Target, current, judge_for, once
-
-
-@pytest.fixture(autouse=True)
-def own_python_again() -> Iterator[None]:
-    yield
-    judge_for(None)
+from torchship.judge.target import Interpreter, Target, once
 
 
 def python_with(site: Path) -> Interpreter:
@@ -40,18 +33,17 @@ def python_with(site: Path) -> Interpreter:
     )
 
 
-def test_a_target_remembers_and_the_next_one_does_not() -> None:
+def test_each_target_remembers_its_own_answers() -> None:
     asked = []
 
     @once
-    def answer(name: str) -> int:
+    def answer(_: Target, name: str) -> int:
         asked.append(name)
         return len(asked)
 
-    assert (answer("a"), answer("a"), answer("b")) == (1, 1, 2)
-    first = current()
-    assert judge_for(None) is not first
-    assert answer("a") == 3
+    first, second = Target(), Target()
+    assert [answer(first, "a"), answer(first, "b"), answer(second, "a")] == [1, 2, 3]
+    assert [answer(first, "a"), answer(first, "b"), answer(second, "a")] == [1, 2, 3]
 
 
 def test_the_owner_of_a_file_is_that_of_the_python_that_is_judged(
@@ -68,9 +60,8 @@ def test_the_owner_of_a_file_is_that_of_the_python_that_is_judged(
     entry = grp.struct_group(("lab", "x", os.getgid(), ["alice", "bob"]))
     monkeypatch.setattr(grp, "getgrgid", lambda _: entry)
     monkeypatch.syspath_prepend(str(site))
-    assert find_owner(path) is None
-    judge_for(python_with(site))
-    owner = find_owner(path)
+    assert find_owner(Target(), path) is None
+    owner = find_owner(Target(python_with(site)), path)
     assert owner is not None
     assert owner.name == "theirs"
 
@@ -78,5 +69,5 @@ def test_the_owner_of_a_file_is_that_of_the_python_that_is_judged(
 def test_a_target_tells_the_facts_of_its_python() -> None:
     other = python_with(Path("/env/site"))
     assert Target(other).search_path() == ("/env/site",)
-    assert Target(other).prefixes()[0] == "/env"
+    assert Target(other).prefix == "/env"
     assert Target().search_path() == tuple(sys.path)

@@ -19,6 +19,7 @@ from torchship.doctor.environment.built_for import minors_pinned
 from torchship.doctor.environment.metadata import Core
 from torchship.doctor.wheels import WheelError, WheelName
 from torchship.judge.records import Runtime
+from torchship.judge.target import Target
 
 MINORS = [(1, 13), *((2, minor) for minor in range(20)), (3, 0)]
 SIGNS = ("==", "!=", ">=", "<=", "<", ">", "~=", "===")
@@ -54,6 +55,29 @@ def test_specifiers_admit_what_packaging_admits() -> None:
         if standards.admits(text, release) != expected:
             wrong.append(f"{text} of {release}: not {expected}")
     assert not wrong, differences(wrong)
+
+
+@pytest.mark.parametrize(
+    ("specifier", "release", "admitted"),
+    [
+        ("==2.*", "2.13.0+cpu", True),
+        ("==2.*", "3.0.0", False),
+        ("!=2.*", "2.13.0+cpu", False),
+        ("!=2.9", "2.9.1", True),
+        ("!=2.9", "2.9.0", False),
+        ("~=2.9", "2.10.0", True),
+        ("~=2.9", "3.0.0", False),
+        ("~=2.9.0", "2.10.0", False),
+        ("==2.9.0", "2.9.1", False),
+        ("<2.9.1", "2.9.1", False),
+        ("<2.9.1", "2.9.0", True),
+    ],
+)
+def test_each_sign_counts_all_numbers_of_a_release(
+    specifier: str, release: str, admitted: bool
+) -> None:
+    assert standards.admits(specifier, release) is admitted
+    assert specifiers.SpecifierSet(specifier).contains(release) is admitted
 
 
 def releases(minor: tuple[int, int]) -> Iterator[version.Version]:
@@ -220,6 +244,26 @@ def test_wheels_are_taken_that_pip_takes() -> None:
     assert not wrong, differences(wrong)
 
 
+def test_an_installed_wheel_fits_the_pythons_whose_pip_takes_it() -> None:
+    """Whatever its platform is, which its objects tell."""
+    wrong = []
+    for seed in seeds(1500):
+        draw = random.Random(f"installed {seed}")
+        runtime = drawn_runtime(draw)
+        versions = ["3", "2", *(f"3{minor}" for minor in range(8, 15))]
+        pythons = [f"{draw.choice(('py', 'cp', 'cp'))}{draw.choice(versions)}" for _ in range(2)]
+        abis = ["none", "abi3", *(f"{python}t" for python in pythons), *pythons]
+        tag = f"{'.'.join(pythons[: draw.choice((1, 1, 2))])}-{draw.choice(abis)}-linux_x86_64"
+        known = tags_by_packaging(
+            runtime.python[:2], "x86_64", (2, 36), free_threaded=runtime.free_threaded
+        )
+        expected = bool(tags.parse_tag(tag) & known)
+        if standards.fits_python(tag, standards.Python.of(runtime)) != expected:
+            is_free = runtime.free_threaded
+            wrong.append(f"{tag} in {runtime.python}, free-threaded {is_free}: not {expected}")
+    assert not wrong, differences(wrong)
+
+
 def test_names_are_normalized_as_packaging_normalizes_them() -> None:
     draw = random.Random(seeds(1).start)
     for _ in seeds(500):
@@ -276,4 +320,26 @@ def test_a_dependency_of_conda_on_one_minor_vouches_for_it(
     need: str, minor: tuple[int, int] | None
 ) -> None:
     core = Core(name="theirs", version="1.0", needs=(need,))
-    assert [found for found, _ in minors_pinned(core, by_conda=True)] == ([minor] if minor else [])
+    pinned = minors_pinned(core, standards.Python.of_target(Target()), by_conda=True)
+    assert [found for found, _ in pinned] == ([minor] if minor else [])
+
+
+@pytest.mark.parametrize(
+    ("need", "minor"),
+    [
+        ("torch==2.9.1", (2, 9)),
+        ("torch>=2.9,<2.10", (2, 9)),
+        ("torch~=2.9.0", (2, 9)),
+        ("torch>=1.13,<2", (1, 13)),  # the last of 1
+        ("torch==1.13.*", (1, 13)),
+        ("torch>=2.9", None),
+        ("torch==2.*", None),
+        ("torch!=2.9", None),
+    ],
+)
+def test_a_requirement_of_pip_on_one_minor_vouches_for_it(
+    need: str, minor: tuple[int, int] | None
+) -> None:
+    core = Core(name="theirs", version="1.0", needs=(need,))
+    pinned = minors_pinned(core, standards.Python.of_target(Target()), by_conda=False)
+    assert [found for found, _ in pinned] == ([minor] if minor else [])

@@ -93,6 +93,18 @@ def test_without_torch_the_host_gets_the_stable_cpu_cell(matrix, settings) -> No
     assert host_cell(HOST, settings).name == "stable210-cpu"
 
 
+def test_without_torch_a_project_without_stable_glue_gets_that_of_its_default_torch(
+    settings,
+) -> None:
+    values = settings.matrix.model_dump(by_alias=True)
+    values["stable"]["devices"] = []
+    for torch in values["torch"].values():
+        torch["aten"] = ["cpu"]
+    values["package"]["default_torch"] = "2.12"
+    own = make_settings(type(settings.matrix).model_validate(values), settings.repo)
+    assert host_cell(HOST, own).name == "aten212-abi1-cpu"
+
+
 @pytest.mark.parametrize(
     ("installed", "name"),
     [

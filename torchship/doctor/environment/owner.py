@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...judge.project import Record
 from ...judge.records import NOTHING, Owner
-from ...judge.target import current, once
+from ...judge.target import Target, once
 from ...judge.text import is_file, list_names
 from .built_for import (
     has_sdist,
@@ -27,7 +27,6 @@ from .built_for import (
 )
 from .installed import SITE_NAMES
 from .metadata import (
-    Allowance,
     conda_places,
     core_of,
     eggs_of_link,
@@ -43,8 +42,6 @@ from .metadata import (
 )
 from .standards import Python, fits_python
 
-_MAX_DISTRIBUTIONS = 10_000
-_MAX_OBJECTS = 20_000
 _MAX_SOURCE_FILES = 50_000
 #: Of all source folders that one site folder names.
 _MAX_ALL_SOURCE_FILES = 400_000
@@ -74,35 +71,36 @@ class _SourceFiles:
         return self._left >= 0
 
 
-def find_owner(path: Path, sites: Iterable[Path] = ()) -> Owner | None:
-    """The distribution whose RECORD or conda metadata lists the file; None if none lists it.
+def find_owner(target: Target, path: Path, sites: Iterable[Path] = ()) -> Owner | None:
+    """The distribution whose RECORD or conda metadata lists the file; None if none lists it. Raises
+    BudgetSpentError.
 
-    Site folders are the entries of the judged Python's `sys.path`, those of `sites`, and the
+    Site folders are the entries of the target's `sys.path`, those of `sites`, and the
     parents of the file that are named like one or are conda environments. A distribution that is
     installed from a source folder ("editable") owns the objects that `_built_in` finds in the
     folder.
     """
-    place = _place_of(path, sites)
-    return _read(place[0], place[1]) if place is not None else None
+    place = _place_of(target, path, sites)
+    return _read(target, place[0], place[1]) if place is not None else None
 
 
-def metadata_of(path: Path) -> Path | None:
+def metadata_of(target: Target, path: Path) -> Path | None:
     """The metadata folder of the distribution of pip's that owns a file; None if there is none."""
-    place = _place_of(path, ())
+    place = _place_of(target, path, ())
     return place[0] if place is not None and place[0].suffix == ".dist-info" else None
 
 
-def _place_of(path: Path, sites: Iterable[Path]) -> tuple[Path, Path] | None:
+def _place_of(target: Target, path: Path, sites: Iterable[Path]) -> tuple[Path, Path] | None:
     """The metadata that list a file, and the folder whose index holds them."""
     with suppress(OSError, RuntimeError, ValueError):
         path = Path(os.path.normpath(path.absolute()))
-        searched = [*map(Path, current().search_path()), *sites]
+        searched = [*map(Path, target.search_path()), *sites]
         own_sites = [Path(os.path.normpath(entry)) for entry in searched if entry.is_absolute()]
         counting = {*own_sites, *_sites_above(path)}
         above = [folder for folder in path.parents if folder in counting]
         places = []
         for folder in dict.fromkeys((*above, *own_sites)):
-            place = _index(folder).place_of.get(path)
+            place = _index(target, folder).place_of.get(path)
             if place is not None:
                 places.append((place, folder))
         return _installed_by_conda(places) if places else None
@@ -133,9 +131,9 @@ def _belongs_to(owners: set[int], *folders: Path) -> bool:
     return all(folder.stat().st_uid in owners for folder in folders)
 
 
-def distributions(folder: Path) -> Mapping[Path, list[Path]]:
+def distributions(target: Target, folder: Path) -> Mapping[Path, list[Path]]:
     """The shared objects of every distribution in a folder, by the place of its metadata."""
-    return _index(folder).files_of
+    return _index(target, folder).files_of
 
 
 def is_shared_object_name(name: str) -> bool:
@@ -158,14 +156,14 @@ def shared_objects(folder: Path) -> list[Path]:
 
 
 @once
-def _index(folder: Path) -> _Index:
+def _index(target: Target, folder: Path) -> _Index:
     """The index of a folder; empty for one that is closed, or open for others to write. Of two
     metadata that list a file, those count that Python sees first, and conda's last."""
     with suppress(OSError, ValueError):
-        if not _is_closed_to_others(folder):
+        if not _is_closed_to_others(target, folder):
             return _EMPTY
         place_of: dict[Path, Path] = {}
-        for path, place in _listed_objects(folder):
+        for path, place in _listed_objects(target, folder):
             if is_conda(place):
                 place_of[path] = place
             else:
@@ -177,41 +175,40 @@ def _index(folder: Path) -> _Index:
     return _EMPTY
 
 
-def _listed_objects(folder: Path) -> Iterator[tuple[Path, Path]]:
+def _listed_objects(target: Target, folder: Path) -> Iterator[tuple[Path, Path]]:
     """(path, metadata) of each shared object that a site folder's metadata list."""
-    allowance, sources = Allowance(), _SourceFiles()
-    for place in places_in(folder)[:_MAX_DISTRIBUTIONS]:
-        if _is_closed_to_others(place):
-            yield from ((path, place) for path in _objects_of(place, allowance, sources))
+    sources = _SourceFiles()
+    for place in places_in(folder):
+        if _is_closed_to_others(target, place):
+            yield from ((path, place) for path in _objects_of(target, place, sources))
     names = list_names(folder)
     for name in names:
         if name.endswith(".egg-link"):  # made by `setup.py develop`
-            yield from _objects_of_egg_link(folder / name, sources)
+            yield from _objects_of_egg_link(target, folder / name, sources)
     if "EGG-INFO" in names:  # the folder is an egg, which easy_install put on the path
         yield from ((path, folder / "EGG-INFO") for path in _built_in(folder, sources))
-    if "conda-meta" in names and _is_closed_to_others(folder / "conda-meta"):
-        for place in conda_places(folder / "conda-meta")[:_MAX_DISTRIBUTIONS]:
-            yield from ((path, place) for path in _objects_of(place, allowance, sources))
+    if "conda-meta" in names and _is_closed_to_others(target, folder / "conda-meta"):
+        for place in conda_places(folder / "conda-meta"):
+            yield from ((path, place) for path in _objects_of(target, place, sources))
 
 
-def _objects_of(place: Path, allowance: Allowance, sources: _SourceFiles) -> Iterator[Path]:
+def _objects_of(target: Target, place: Path, sources: _SourceFiles) -> Iterator[Path]:
     """The shared objects of a distribution."""
-    listed = listed_files(place, allowance, is_shared_object_name)
-    yield from (file.path for file in listed[:_MAX_OBJECTS])
+    yield from (file.path for file in listed_files(target, place, is_shared_object_name))
     if is_conda(place):
         return
-    origin = origin_of(place)
+    origin = origin_of(target, place)
     if origin.is_editable and origin.folder is not None:
         yield from _built_in(origin.folder, sources)
     if place.suffix == ".egg-info" and not has_list(place):  # as distributors leave it
-        for module in top_modules(place):
+        for module in top_modules(target, place):
             yield from _built_in(place.parent / module, sources)
 
 
-def _is_closed_to_others(folder: Path) -> bool:
+def _is_closed_to_others(target: Target, folder: Path) -> bool:
     """Whether nobody else may write to a folder, and so say anything in it.
 
-    A site folder of the judged Python, and a folder of metadata in it, may be open to a group, as
+    A site folder of the target, and a folder of metadata in it, may be open to a group, as
     shared conda environments are: whatever the group puts there is executed anyway.
     """
     with suppress(OSError):
@@ -220,7 +217,7 @@ def _is_closed_to_others(folder: Path) -> bool:
             return False
         if not status.st_mode & stat.S_IWGRP:
             return True
-        own = {Path(os.path.normpath(name)) for name in current().own_folders()}
+        own = {Path(os.path.normpath(name)) for name in target.own_folders()}
         return folder in own or folder.parent in own or _is_private(status.st_gid, status.st_uid)
     return False
 
@@ -238,8 +235,10 @@ def _is_private(group: int, owner: int) -> bool:
     return False
 
 
-def _objects_of_egg_link(link: Path, sources: _SourceFiles) -> Iterator[tuple[Path, Path]]:
-    source = folder_of_link(link)
+def _objects_of_egg_link(
+    target: Target, link: Path, sources: _SourceFiles
+) -> Iterator[tuple[Path, Path]]:
+    source = folder_of_link(target, link)
     if source is None:
         return
     names = list_names(source) if sources.look_at(0) else []
@@ -271,21 +270,21 @@ def _built_in(source: Path, sources: _SourceFiles) -> Iterator[Path]:
 
 
 @once
-def _read(place: Path, folder: Path) -> Owner | None:
+def _read(target: Target, place: Path, folder: Path) -> Owner | None:
     """The distribution of the metadata at `place`, which the index of `folder` holds; None if
     they cannot be read."""
-    core = core_of(place)
+    core = core_of(target, place)
     if core is None:
         return None
     releases = paired_releases(core.name)
-    files = _index(folder).files_of.get(place, [])
+    files = _index(target, folder).files_of.get(place, [])
     by_conda = is_conda(place)
-    tags = () if by_conda else tuple(wheel_tags(place))
-    python = Python.judged()
+    tags = () if by_conda else tuple(wheel_tags(target, place))
+    python = Python.of_target(target)
     vouchers = [
-        *minors_pinned(core, by_conda=by_conda),
+        *minors_pinned(core, python, by_conda=by_conda),
         *minors_released(releases, core.name, core.version),
-        *minors_named_beside({file.parent for file in files}),
+        *minors_named_beside(target, {file.parent for file in files}),
     ]
     return Owner(
         name=core.name,
@@ -295,16 +294,16 @@ def _read(place: Path, folder: Path) -> Owner | None:
         release_for=releases,
         channel="conda" if by_conda else "pip",
         has_sdist=has_sdist(core.name),
-        source="" if by_conda else _source_of(place),
+        source="" if by_conda else _source_of(target, place),
         wheel_tags=tags,
         is_for_another_python=bool(tags) and not any(fits_python(tag, python) for tag in tags),
     )
 
 
-def _source_of(place: Path) -> str:
+def _source_of(target: Target, place: Path) -> str:
     """Where pip took a distribution from: a folder that is still here, or a revision of a
     repository, as pip takes it; "" for another place."""
-    origin = origin_of(place)
+    origin = origin_of(target, place)
     if origin.folder is not None and origin.folder.is_dir():
         return str(origin.folder)
     return origin.repository

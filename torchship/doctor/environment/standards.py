@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from ...judge.project import Record
 from ...judge.records import Runtime, dotted
-from ...judge.target import current
+from ...judge.target import Target
 
 try:
     from packaging import markers, requirements, specifiers, tags, utils, version
@@ -165,9 +165,8 @@ class Python(Record):
         return cls(runtime.python, runtime.implementation, runtime.free_threaded, runtime.machine)
 
     @classmethod
-    def judged(cls) -> Python:
-        """The judged Python."""
-        judged = current().python
+    def of_target(cls, target: Target) -> Python:
+        judged = target.python
         if judged is not None:
             return cls(judged.version, judged.implementation, judged.free_threaded, judged.machine)
         is_free_threaded = "t" in getattr(sys, "abiflags", "")

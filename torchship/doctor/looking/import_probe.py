@@ -5,9 +5,9 @@ is built in or loaded when Python starts: a file that hides a module of the stan
 to hide it from the packages, too.
 
 Its arguments: the descriptor to write to, the seconds without a word after which a child is
-ended, the number of children at a time, how to look ("screen", "import" or "load"), and then
-packages, each with its extensions (see `requests`). It writes lines of JSON, one for each
-import and each extension.
+ended, the number of children at a time, how to look ("find", "screen", "import", "after" or
+"load"), and then packages, each with its extensions (see `requests`). It writes lines of JSON,
+one for each import and each extension.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def errors_of(error: BaseException | None) -> list[Fact]:
 def mapped_files() -> list[str]:
     """The objects that this process has mapped, each once; none where the system does not tell."""
     try:
-        with open("/proc/self/maps", "rb") as maps:  # noqa: PTH123  # pathlib may be hidden
+        with open("/proc/self/maps", "rb") as maps:
             lines = maps.read().split(b"\n")
     except OSError:
         return []
@@ -186,6 +186,18 @@ def dotted_name(path: str, package: str) -> str:
             if folder.startswith(base + os.sep):
                 inner = folder[len(base) + 1 :].replace(os.sep, ".")
                 return f"{module.__name__}.{inner}.{stem}"
+    # What another package of its name hides is to be sought as its user would.
+    return name_by_path(folder, stem)
+
+
+def name_by_path(folder: str, stem: str) -> str:
+    """The dotted name of a module in a folder under an entry of the path; "" if it has none."""
+    for entry in sys.path:
+        base = os.path.realpath(entry or ".")
+        if folder.startswith(base + os.sep):
+            parts = [*folder[len(base) + 1 :].split(os.sep), stem]
+            if all(map(str.isidentifier, parts)):
+                return ".".join(parts)
     return ""
 
 
@@ -214,6 +226,55 @@ def load_extension(kind: str, path: str, package: str) -> Fact:
     fact["seconds"] = time.time() - start
     fact["mapped"] = mapped_files()
     return fact
+
+
+def find_module(name: str) -> Fact | None:
+    """Where Python would import a module from, without importing it; None if it has nothing.
+
+    Of a dotted name only folders count, since the code of a package may say where its parts are.
+    """
+    file = ""
+    folders: list[str] = []
+    path = None
+    done = ""
+    for part in name.split("."):
+        done = done + "." + part if done else part
+        spec = None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(done, path) if find else None
+            if spec is not None:
+                break
+        if spec is None:
+            return None
+        file = str(spec.origin or "") if spec.has_location else ""
+        folders = [os.path.abspath(one) for one in spec.submodule_search_locations or []]
+        if is_portion(file):
+            entries = [entry or "." for entry in (sys.path if path is None else path)]
+            others = [os.path.abspath(os.path.join(entry, part)) for entry in entries]
+            folders += [one for one in others if one not in folders and os.path.isdir(one)]
+        path = folders
+    # As `sys.path` has it, "" is the folder in which Python runs.
+    return {"found": name, "file": file and os.path.abspath(file), "folders": folders}
+
+
+def is_portion(file: str) -> bool:
+    """Whether a package adds to itself the folders of its name in all entries of the path."""
+    if not file.endswith("__init__.py"):
+        return False
+    with open(file, "rb") as source:
+        content = source.read(MOST_TEXT)
+    return b"extend_path" in content or b"declare_namespace" in content
+
+
+def tell_where(packages: list[Request], descriptor: int) -> None:
+    for name, _ in packages:
+        try:
+            found = find_module(name)
+        except Exception:  # hooks of editable packages may raise anything
+            continue
+        if found is not None:
+            tell(descriptor, found)
 
 
 class Child:
@@ -365,6 +426,9 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(descriptor, False)  # noqa: FBT003
     sys.argv[:] = ["-c"]
     faulthandler.enable(file=2, all_threads=False)
+    if how == "find":
+        tell_where(packages, descriptor)
+        return
     if how == "screen":
         fact = import_as_user("torch")
         tell(descriptor, fact)

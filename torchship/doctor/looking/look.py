@@ -18,7 +18,8 @@ from typing import Literal
 from ...judge.project import Record
 from . import linker_log
 from .processes import Ended, Program, Python, run
-from .seen import DIED, HIDDEN, RAISED, WORKED, Looked, Seen, seen_at_end
+from .seen import DIED, HIDDEN, RAISED, WORKED, End, Found, Looked, Seen, seen_at_end
+from .tracebacks import with_printed_error
 
 #: A module of Python, a library that registers operators with torch, or any other library.
 Kind = Literal["module", "library", "plain"]
@@ -49,6 +50,17 @@ class Subject(Record, kw_only=True):
 def jobs_here() -> int:
     """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def find(modules: Iterable[str], python: Python) -> dict[str, tuple[Path, ...]]:
+    """Where Python would import modules from: the file, and the folders of a package; no entry for
+    what it does not find. Imports none of them. Raises OSError if the Python cannot be started."""
+    words = tuple(word for module in dict.fromkeys(modules) for word in ("--package", module))
+    if not words:
+        return {}
+    program = Program(how="find", words=words, what="find")
+    facts = [fact for ended in run([program], python) for fact in ended.facts]
+    return {fact.module: fact.places for fact in facts if isinstance(fact, Found)}
 
 
 def look(subjects: Sequence[Subject], python: Python) -> Looked:
@@ -114,7 +126,7 @@ class _Looking:
         words = tuple(word for subject in subjects for word in _words(subject))
         program = Program(how="screen", words=words, what="torch")
         for ended in run([program], self.python):
-            self.torch = seen_at_end(ended.end, ended.seconds)
+            self.torch = with_printed_error(seen_at_end(ended.end, ended.seconds))
             for seen in _of(ended):
                 if seen.what == "torch":
                     self.torch = seen
@@ -194,7 +206,7 @@ class _Looking:
         what = ended.program.what
         first = next((one for one in seen if one.what == what), None)
         if first is None:
-            first = seen_at_end(ended.end, ended.seconds)
+            first = with_printed_error(seen_at_end(ended.end, ended.seconds))
         elif not first.output:
             first = first._replace(output=ended.end.output)
         before = next((one.errors for one in seen if one.what == "before"), ())
@@ -208,9 +220,9 @@ def _of(ended: Ended) -> list[Seen]:
     for fact in ended.facts:
         if isinstance(fact, Seen):
             seen[fact.what] = fact
-        elif fact.what in seen:
+        elif isinstance(fact, End) and fact.what in seen:
             seen[fact.what] = seen[fact.what]._replace(output=fact.output)
-        else:
+        elif isinstance(fact, End):
             seen[fact.what] = seen_at_end(fact)
     return [*seen.values()]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...judge.project import Record
 from ...judge.records import NOTHING
-from .seen import End, Seen, facts_of
+from .seen import End, Found, Seen, facts_of
 
 _MAX_TOLD = 32 << 20
 _MAX_OUTPUT = 64_000
@@ -29,7 +29,7 @@ _TO_PRINT = 0.5
 class Program(Record, kw_only=True):
     """A run of import_probe.py."""
 
-    how: str  #: "screen", "import", "after" or "load"
+    how: str  #: "find", "screen", "import", "after" or "load"
     words: tuple[str, ...]  #: packages and extensions, as `import_probe.requests` reads them
     what: str  #: that is imported or loaded
     variables: Mapping[str, str] = NOTHING  #: beside those of the user
@@ -41,7 +41,7 @@ class Ended(Record, kw_only=True):
     """A run that has ended."""
 
     program: Program
-    facts: tuple[Seen | End, ...]
+    facts: tuple[Seen | End | Found, ...]
     end: End  #: of the process itself
     seconds: float
 

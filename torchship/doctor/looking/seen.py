@@ -98,13 +98,31 @@ class End(Record, kw_only=True):
     output: str
 
 
-def facts_of(told: bytes) -> Iterator[Seen | End]:
+class Found(Record, kw_only=True):
+    """Where Python would import a module from."""
+
+    module: str
+    places: tuple[Path, ...]  #: its file, and the folders of a package
+
+
+def facts_of(told: bytes) -> Iterator[Seen | End | Found]:
     """What the other process told, a line each; a line that cannot be understood is left out."""
     for line in told.split(b"\n"):
         if line and len(line) <= _MAX_LINE:
             with suppress(ValueError, KeyError, TypeError, RecursionError):
                 fact = json.loads(line)
-                yield _end(fact) if "ended" in fact else _seen(fact)
+                yield _fact(fact)
+
+
+def _fact(fact: Mapping[str, Any]) -> Seen | End | Found:
+    if "ended" in fact:
+        return _end(fact)
+    return _found(fact) if "found" in fact else _seen(fact)
+
+
+def _found(fact: Mapping[str, Any]) -> Found:
+    places = [_text(fact["file"]), *map(_text, fact["folders"][:_MAX_ITEMS])]
+    return Found(module=_text(fact["found"]), places=tuple(Path(one) for one in places if one))
 
 
 def _seen(fact: Mapping[str, Any]) -> Seen:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from ...judge.project import Record
 from ...judge.records import BinaryRecord, parse_file_name
+from ...judge.target import Target
 from ...judge.text import is_file
 from ..environment.catalog import tops_of
-from ..environment.installed import SITE_NAMES, Distribution
+from ..environment.installed import Distribution, top_package
 from ..environment.owner import distributions
 from ..environment.standards import normal
+from ..reached import Reached
 from .look import Extension, Kind, Subject
 
 #: What distributions put beside their modules by mistake.
@@ -26,17 +28,43 @@ class Subjects(Record, kw_only=True):
     packages: Mapping[str, Distribution | None]  #: by the module that is imported
     module_of: Mapping[Path, str]  #: the module with which each object is loaded
 
+    def naming(self, named: Mapping[str, Sequence[Distribution]]) -> Subjects:
+        """These, and the modules that the user names, of some distributions each.
 
-def subjects_of(packages: Iterable[Distribution], binaries: Sequence[BinaryRecord]) -> Subjects:
+        Of a distribution that the user names by a module, that module alone is imported.
+        """
+        owner_of = {module: owners[0] for module, owners in named.items() if owners}
+        asked = [owner.place for owner in owner_of.values()]
+        kept = [s for s in self.subjects if not self._is_of(s.module, asked) or s.module in named]
+        known = {subject.module for subject in kept}
+        added = [Subject(module=module) for module in owner_of if module not in known]
+        return self._replace(
+            subjects=(*kept, *added), packages={**owner_of, **self.packages, **owner_of}
+        )
+
+    def _is_of(self, module: str, places: Sequence[Path]) -> bool:
+        owner = self.packages.get(module)
+        return owner is not None and owner.place in places and not self._objects(module)
+
+    def _objects(self, module: str) -> list[Path]:
+        return [path for path, name in self.module_of.items() if name == module]
+
+
+def subjects_of(
+    target: Target,
+    packages: Iterable[Distribution],
+    binaries: Sequence[BinaryRecord],
+    reached: Reached,
+) -> Subjects:
     """The subjects for some distributions and for all objects that belong to them or to none."""
     by_path = {binary.path: binary for binary in binaries}
     subjects: dict[str, Subject] = {}
     owners: dict[str, Distribution | None] = {}
     module_of: dict[Path, str] = {}
     for package in packages:
-        files = distributions(package.site).get(package.place, [])
+        files = distributions(target, package.site).get(package.place, [])
         own = [by_path[path] for path in files if path in by_path]
-        modules = modules_of(package, own)
+        modules = modules_of(target, package, own)
         for binary in own:
             module = _nearest(binary.path, modules)
             if module:
@@ -45,7 +73,7 @@ def subjects_of(packages: Iterable[Distribution], binaries: Sequence[BinaryRecor
             owners.setdefault(module, package)
     for binary in binaries:
         if binary.path not in module_of and binary.owner is None:
-            module = top_package(binary.path)
+            module = reached.modules_in_front.get(binary.path) or top_package(binary.path)
             if _is_importable(module):
                 module_of[binary.path] = module
                 owners.setdefault(module, None)
@@ -56,17 +84,23 @@ def subjects_of(packages: Iterable[Distribution], binaries: Sequence[BinaryRecor
             Extension(binary.path, _kind(binary))
             for binary in objects
             if _stands_alone(binary, needed)
+            # Only a module can be sought by its name.
+            and (binary.modules or binary.path not in reached.lacking)
         ]
         subjects[module] = Subject(module=module, extensions=tuple(extensions))
     return Subjects(subjects=tuple(subjects.values()), packages=owners, module_of=module_of)
 
 
-def modules_of(package: Distribution, binaries: Iterable[BinaryRecord]) -> list[str]:
+def modules_of(
+    target: Target, package: Distribution, binaries: Iterable[BinaryRecord]
+) -> list[str]:
     """The modules that a user of a distribution imports: the one of its name, else those that hold
     its objects, else all."""
-    tops = [top for top in tops_of(package.place) if top.lower() not in _NO_MODULES]
+    tops = [top for top in tops_of(target, package.place) if top.lower() not in _NO_MODULES]
     name = normal(package.name).replace("-", "_")
-    named = [top for top in tops if top.lower() == name]
+    # top_level.txt may name a module that is not there.
+    found = [top for top in tops if _is_module(package.site, top)]
+    named = [top for top in found or tops if top.lower() == name]
     if named:
         return named
     holding = [*dict.fromkeys(top_package(binary.path) for binary in binaries)]
@@ -83,20 +117,6 @@ def _is_importable(module: str) -> bool:
 
 def _is_module(site: Path, top: str) -> bool:
     return is_file(site / top / "__init__.py") or is_file(site / f"{top}.py")
-
-
-def top_package(path: Path) -> str:
-    """The first module on the way to an object: its own, or the outermost package it lies in; that
-    of a namespace package has dots."""
-    regular = [folder for folder in path.parents if is_file(folder / "__init__.py")]
-    if not regular:
-        return path.name.partition(".")[0]
-    # Packages lie in each other without a gap, but their objects may lie further in.
-    top = regular[0]
-    while is_file(top.parent / "__init__.py"):
-        top = top.parent
-    site = next((folder for folder in top.parents if folder.name in SITE_NAMES), top.parent)
-    return ".".join(top.relative_to(site).parts)
 
 
 def _nearest(path: Path, modules: Sequence[str]) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ...judge.codes import Code
-from ...judge.cures import NO_CURE, Cure
+from ...judge.fixes.cures import NO_CURE, Cure
 from ...judge.project import Record
 from ...judge.records import NOTHING, REJECTED, Finding, Runtime, Verdict
 from ...judge.text import printable
+from ...judge.words.codes import Code
 from ..environment.catalog import Catalog
 from ..environment.installed import Distribution
 from ..looking.seen import Seen, SeenError, SeenFrame
@@ -27,6 +27,8 @@ class Case(Record, kw_only=True):
     judge: Callable[[Path], Verdict]  #: reads and judges an object
     of_torch: Verdict | None = None  #: the verdict on torch's own libraries
     extensions: Mapping[Path, Seen] = NOTHING  #: of the package, that failed when loaded alone
+    #: Where Python told that it finds a module: its file, and the folders of a package.
+    places: Mapping[str, tuple[Path, ...]] = NOTHING
 
     @property
     def errors(self) -> tuple[SeenError, ...]:

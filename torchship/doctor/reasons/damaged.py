@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge import codes, fixes
-from ...judge.binary import read_binary
+from ...judge.fixes import fixes
+from ...judge.reading.binary import read_binary
 from ...judge.records import Finding
 from ...judge.text import is_file
+from ...judge.words import codes
 from ..environment.installed import Distribution
 from ..environment.owner import is_shared_object_name
 from ..environment.standards import normal
@@ -19,6 +20,9 @@ from .mending import reinstall
 
 _LIBRARY = re.compile(r"[\w.+-]*\.so[\w.]*")
 _NO_MODULE = re.compile(r"No module named '([\w.]{1,300})'")
+_NO_NAME = re.compile(
+    r"cannot import name '(\w{1,200})' from (?:partially initialized module )?'([\w.]{1,300})'"
+)
 
 
 def files_are_damaged(case: Case) -> Finding | None:
@@ -30,12 +34,12 @@ def files_are_damaged(case: Case) -> Finding | None:
             name = file.path.name
             is_object = is_shared_object_name(name)
             if is_object and name in named and not is_file(file.path):
-                return _missing(case, package, file.path)
+                return file_is_gone(case, package, file.path)
             if is_object and name in named and _is_cut(file.path, file.size):
                 return _cut(case, package, file.path)
-            is_module = name.endswith(".py") and _module_of(package, file.path) in modules
+            is_module = name.endswith((".py", ".so")) and _module_of(package, file.path) in modules
             if is_module and not is_file(file.path):
-                return _missing(case, package, file.path)
+                return file_is_gone(case, package, file.path)
     return None
 
 
@@ -69,11 +73,14 @@ def _missing_modules(case: Case) -> Iterator[str]:
         match = _NO_MODULE.search(error.message)
         if match:
             yield match[1]
+        match = _NO_NAME.search(error.message)
+        if match:
+            yield f"{match[2]}.{match[1]}"
 
 
 def _module_of(package: Distribution, file: Path) -> str:
     inner = file.relative_to(package.site) if package.site in file.parents else Path(file.name)
-    parts = [*inner.parts[:-1], inner.stem]
+    parts = [*inner.parts[:-1], inner.name.partition(".")[0]]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -84,7 +91,8 @@ def _is_cut(path: Path, size: int | None) -> bool:
     return not read_binary(path, light=True).is_read_whole
 
 
-def _missing(case: Case, package: Distribution, path: Path) -> Finding:
+def file_is_gone(case: Case, package: Distribution, path: Path) -> Finding:
+    """The finding on a file of a distribution that is not there."""
     return _finding(case, package, path, "is not there, although it was installed")
 
 
@@ -93,8 +101,11 @@ def _cut(case: Case, package: Distribution, path: Path) -> Finding:
 
 
 def _finding(case: Case, package: Distribution, path: Path, what: str) -> Finding:
-    is_torch = normal(package.name) == "torch"
-    code = codes.TORCH_DAMAGED if is_torch else codes.PACKAGE_FILES
+    code = codes.PACKAGE_FILES
+    if normal(package.name) == "torch":
+        code = codes.TORCH_DAMAGED
+    elif normal(package.name).startswith(("nvidia-", "cuda-")):
+        code = codes.TORCH_REQUIREMENTS  # torch loads their libraries itself
     fix = reinstall(package, case.runtime)
     if not fix.command and case.runtime.environment.kind != "conda" and "+" not in package.version:
         fix = fixes.install_requirements(

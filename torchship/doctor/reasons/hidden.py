@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge import codes, cures, fixes
+from ...judge.fixes import cures, fixes
 from ...judge.records import Finding
-from ...judge.text import is_file, printable
+from ...judge.text import is_file, list_names, printable
+from ...judge.words import codes
+from ..environment.installed import SITE_NAMES, Distribution, module_at
 from .case import Case
 from .mending import move_away
 
@@ -45,13 +47,15 @@ def module_is_hidden(case: Case) -> Finding | None:
         places = [*_places(case, name)]
         if not places:
             continue
+        if name in sys.builtin_module_names:
+            continue  # no file can hide it
         if name in sys.stdlib_module_names and not _is_of_library(places[0], name):
             return case.finding(
                 codes.LIBRARY_SHADOWED,
                 f"{places[0]} hides the module {name} of the standard library",
                 observed=str(places[0]),
                 needed=f"no file and no folder named {name} before the standard library",
-                fix=move_away(places[0]),
+                fix=_unhide(places[0], case),
             )
         package = case.installed.of_module(name)
         if package is None or name in sys.stdlib_module_names:
@@ -61,16 +65,27 @@ def module_is_hidden(case: Case) -> Finding | None:
             continue
         if _is_same(places[0], installed) or not _is_in_frames(case, places[0]):
             continue
-        is_here = _is_same(places[0].parent, case.folder)
-        return case.finding(
-            codes.SOURCE_FOLDER,
-            f"{places[0]} hides the installed {package.name} {package.version}: Python imports it "
-            + ("for programs of this folder" if is_here else "since its folder comes first"),
-            observed=str(places[0]),
-            needed=f"the installed package {installed}",
-            fix=_leave_out(places[0].parent, case, is_here=is_here),
-        )
+        return _in_front(case, places[0], package)
     return None
+
+
+def behind(case: Case, place: Path, package: Distribution | None) -> Finding:
+    """The finding on an object that is not reached, since a module without objects is before it."""
+    return _in_front(case, place, package, lacks=", and lacks its binaries")
+
+
+def _in_front(case: Case, place: Path, package: Distribution | None, *, lacks: str = "") -> Finding:
+    """A module that hides the installed package of its name."""
+    name = f"{package.name} {package.version}" if package else "package"
+    is_here = _is_same(place.parent, case.folder)
+    return case.finding(
+        codes.SOURCE_FOLDER,
+        f"{place} hides the installed {name}{lacks}: Python imports it "
+        + ("for programs of this folder" if is_here else "since its folder comes first"),
+        observed=str(place),
+        needed=f"the installed package in {package.site}" if package else "the installed package",
+        fix=_leave_out(place, case, is_here=is_here),
+    )
 
 
 def _names_involved(case: Case) -> Iterator[str]:
@@ -92,10 +107,18 @@ def _names_involved(case: Case) -> Iterator[str]:
 
 def _places(case: Case, name: str) -> Iterator[Path]:
     """What Python can import under a name, in its order: a file, or the folder of a package."""
-    entries = [case.folder] if not os.environ.get("PYTHONSAFEPATH") else []
+    for told in case.places.get(name, ())[:1]:
+        yield module_at(told)
+    leaves_out = case.runtime.python[:2] >= _FIRST_WITH_SAFE_PATH and os.environ.get(
+        "PYTHONSAFEPATH"
+    )
+    entries = [] if leaves_out else [case.folder]
     for entry in (*entries, *map(Path, filter(None, case.path))):
+        objects = [one for one in list_names(entry) if re.fullmatch(rf"{name}\.(.+\.)?so", one)]
         if is_file(entry / name / "__init__.py"):
             yield entry / name
+        elif objects:
+            yield entry / objects[0]
         elif is_file(entry / f"{name}.py"):
             yield entry / f"{name}.py"
 
@@ -107,7 +130,7 @@ def _is_pytorch(place: Path) -> bool:
 def _is_of_library(place: Path, name: str) -> bool:
     """Whether a module lies in the standard library, whose folder has another of its modules."""
     other = "os.py" if name != "os" else "abc.py"
-    return is_file(place.parent / other)
+    return is_file(place.parent / other) or place.parent.name == "lib-dynload"
 
 
 def _is_in_frames(case: Case, place: Path) -> bool:
@@ -124,9 +147,21 @@ def _is_same(path: Path, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def _leave_out(folder: Path, case: Case, *, is_here: bool) -> cures.Cure:
+def _unhide(place: Path, case: Case) -> cures.Cure:
+    """Give a file another name; one of a package stays, and its folder is left out."""
+    if is_file(place.parent / "__init__.py") and _is_same(place.parent, case.folder):
+        return _leave_out(place, case, is_here=True)
+    return move_away(place)
+
+
+def _leave_out(place: Path, case: Case, *, is_here: bool) -> cures.Cure:
+    folder = printable(str(place.parent))
+    if place.parent.name in SITE_NAMES:
+        return cures.in_words(
+            cures.BY_HAND, f"remove {printable(str(place))}, or give it another name"
+        )
     if not is_here:
-        words = f"take {printable(folder)} out of PYTHONPATH and of the .pth files"
+        words = f"take {folder} out of PYTHONPATH and of the .pth files"
         return cures.in_words(cures.BY_HAND, words)
     if case.runtime.python[:2] < _FIRST_WITH_SAFE_PATH:
         return cures.in_words(cures.BY_HAND, "start Python in another folder")

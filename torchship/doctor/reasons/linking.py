@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge import codes, cures, fixes
-from ...judge.binary import read_binary
-from ...judge.mounts import forbidding_mount
+from ...judge.fixes import cures, fixes
+from ...judge.machine.mounts import forbidding_mount
+from ...judge.reading.binary import read_binary
 from ...judge.records import REJECTED, Finding, Verdict
 from ...judge.text import is_file, printable
+from ...judge.words import codes
 from ..environment.owner import find_owner
 from .case import Case
 
@@ -26,6 +27,22 @@ _OF_LINKER = re.compile(
     r"|cannot enable executable stack|static TLS|not page-aligned|does not define module export"
     r"|cannot be dlopen|ELF file (OS|ABI|version)|cannot dynamically load"
 )
+#: Findings that alone can be meant by some words of the linker.
+_MEANT_ALONE = (
+    ("failed to map segment", codes.EXECUTION_FORBIDDEN),
+    ("cannot enable executable stack", codes.EXECUTABLE_STACK),
+    ("static TLS", codes.STATIC_TLS),
+)
+#: Findings that the linker would put in other words than that a symbol is undefined.
+_NOT_OF_SYMBOLS = (
+    codes.LIBRARY_MISSING,
+    codes.LIBRARY_OF_TORCH_MISSING,
+    codes.NO_DRIVER,
+    codes.GLIBC_TOO_OLD,
+    codes.LIBSTDCXX_TOO_OLD,
+    codes.EXECUTION_FORBIDDEN,
+    codes.STATIC_TLS,
+)
 
 
 def linker_refuses(case: Case) -> Finding | None:
@@ -37,7 +54,10 @@ def linker_refuses(case: Case) -> Finding | None:
         return None
     text = texts[-1]  # the innermost is what the linker said
     if case.seen.what == "torch":
-        return _by_torch(case, text) or _of_torchs_wheels(case, text) or _by_text(case, text)
+        wheels = _of_torchs_wheels(case, text)
+        if wheels is not None and wheels.fix.kind == cures.INSTALL_REQUIREMENT:
+            return wheels  # it was seen that this one is not there
+        return _by_torch(case, text) or wheels or _by_text(case, text)
     return _by_torch(case, text) or _by_objects(case, text) or _by_text(case, text)
 
 
@@ -128,6 +148,11 @@ def _goes_with(finding: Finding, text: str) -> bool:
     if libc:
         of_libc = codes.GLIBC_TOO_OLD if libc[1] == "GLIBC" else codes.LIBSTDCXX_TOO_OLD
         return finding.code in (of_libc, codes.OTHER_LIBRARY_FIRST)
+    for words, code in _MEANT_ALONE:
+        if words in text:
+            return finding.code == code
+    if _NO_SYMBOL.search(text):
+        return finding.code not in _NOT_OF_SYMBOLS
     missing = _NO_LIBRARY.search(text)
     if missing:
         return Path(missing[1]).name in f"{finding.why} {finding.observed} {finding.needed}" or (
@@ -167,7 +192,7 @@ def _by_text(case: Case, text: str) -> Finding | None:
 
 def _not_mapped(case: Case, text: str) -> Finding | None:
     for path in _blamed(case, text):
-        mount = forbidding_mount(path)
+        mount = forbidding_mount(case.runtime.target, path)
         if mount is not None:
             return case.finding(
                 codes.EXECUTION_FORBIDDEN,
@@ -192,13 +217,14 @@ def _library_is_missing(case: Case, library: str) -> Finding:
     binary = read_binary(Path(needing), light=True) if is_file(needing) else None
     fix = cures.in_words(cures.SYSTEM_LIBRARY, f"install what has {printable(name)}")
     if binary is not None:
-        binary = binary._replace(owner=find_owner(binary.path))
+        binary = binary._replace(owner=find_owner(case.runtime.target, binary.path))
         fix = fixes.machine_library(name, binary, case.runtime)
     return case.finding(codes.LIBRARY_MISSING, why, observed=name, needed=name, fix=fix)
 
 
 def _other_build(case: Case, path: Path) -> cures.Cure:
     if is_file(path):
-        binary = read_binary(path, light=True)
-        return fixes.rebuild(binary._replace(owner=find_owner(path)), case.runtime)
+        owner = find_owner(case.runtime.target, path)
+        binary = read_binary(path, light=True)._replace(owner=owner)
+        return fixes.rebuild(binary, case.runtime)
     return cures.in_words(cures.OTHER_RELEASE, f"build the package of {printable(path.name)} again")

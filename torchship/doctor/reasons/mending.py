@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...judge import cures, fixes
-from ...judge.binary import read_binary
-from ...judge.cures import Cure
+from ...judge.fixes import cures, fixes
+from ...judge.fixes.cures import Cure
+from ...judge.reading.binary import read_binary
 from ...judge.records import Runtime
 from ...judge.text import is_file
 from ..environment.built_for import paired_releases
@@ -20,11 +20,11 @@ def reinstall(package: Distribution, runtime: Runtime) -> Cure:
     """Install the files of a distribution again."""
     if normal(package.name) == "torch":
         return fixes.reinstall_torch(runtime.environment, runtime.torch)
-    owned = distributions(package.site).get(package.place, [])
+    owned = distributions(runtime.target, package.site).get(package.place, [])
     there = next((file for file in owned if is_file(file)), None)
     if there is not None:
-        binary = read_binary(there, light=True)
-        return fixes.put_back(binary._replace(owner=find_owner(there)), runtime)
+        owner = find_owner(runtime.target, there)
+        return fixes.put_back(read_binary(there, light=True)._replace(owner=owner), runtime)
     if "+" in package.version or runtime.environment.kind == "conda":
         words = f"install {package.name} {package.version} again from where it came"
         return cures.in_words(cures.OTHER_RELEASE, words)
@@ -49,6 +49,7 @@ def fit_package(package: Distribution, runtime: Runtime) -> Cure:
         return cures.in_words(cures.OTHER_RELEASE, f"{words}, or the torch that it is for")
     wanted = f"{release}.*" if release.count(".") < 2 else release
     if runtime.environment.kind == "conda":
+        # In words: the releases are PyPI's, and which of them a channel has, only its index tells.
         return cures.in_words(cures.OTHER_RELEASE, f"{words}: {release}")
     pip = f"{runtime.environment.pip()} --force-reinstall --no-deps"
     return cures.command_alone(cures.INSTALL_RELEASE, f'{pip} "{package.name}=={wanted}"')

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
-from ...judge import codes, cures, fixes
+from ...judge.fixes import cures, fixes
 from ...judge.records import Finding, dotted
-from ...judge.target import current
-from ...judge.text import list_names
+from ...judge.text import is_file, list_names
+from ...judge.words import codes
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags
-from ..environment.standards import Python, fits_python, normal
+from ..environment.standards import Python, admits, fits_python, normal
 from ..packages import get_its_binaries
 from .case import Case
+from .damaged import file_is_gone
 from .mending import fit_package, meet, reinstall
 
+#: Modules that a distribution no longer has, and what it was when it did.
+_FORMERLY = {"pkg_resources": ("setuptools", "<70")}
 _NO_MODULE = re.compile(r"No module named '?([\w.]{1,300})'?")
 #: The distributions of modules that are named otherwise, where no metadata says so.
 _DISTRIBUTION_OF = {
@@ -25,6 +29,7 @@ _DISTRIBUTION_OF = {
     "cv2": "opencv-python",
     "dateutil": "python-dateutil",
     "google": "protobuf",
+    "pkg_resources": "setuptools",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
@@ -38,10 +43,12 @@ def module_is_missing(case: Case) -> Finding | None:
             continue
         module = match[1]
         top = module.partition(".")[0]
-        if top in sys.stdlib_module_names | current().library():
+        if top in sys.stdlib_module_names | case.runtime.target.library():
             return _of_library(case, module)
         owner = case.installed.of_module(top)
         asking = case.raiser
+        if module in _FORMERLY and (finding := _removed(case, asking, module)):
+            return finding
         if owner is not None and asking is not None and normal(owner.name) == normal(asking.name):
             return of_itself(case, owner, module)
         if owner is None:
@@ -55,7 +62,7 @@ def module_is_missing(case: Case) -> Finding | None:
 def _of_library(case: Case, module: str) -> Finding:
     """A module of the standard library that this Python was built or installed without."""
     version = dotted(case.runtime.python[:2])
-    of_version = current().library()
+    of_version = case.runtime.target.library()
     if of_version and module.partition(".")[0] not in of_version:
         return case.finding(
             codes.MODULE_MISSING,
@@ -70,14 +77,14 @@ def _of_library(case: Case, module: str) -> Finding:
         codes.MODULE_MISSING,
         f"this build of Python {version} was installed without its module {module}",
         needed=module,
-        fix=fixes.python_with(module),
+        fix=fixes.python_with(module, case.runtime.target),
     )
 
 
 def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
     """A module of the package itself: for another Python, or not among its files."""
     stem = module.rpartition(".")[2]
-    folder = owner.site.joinpath(*module.split(".")[:-1])
+    folder = _folder_of(case, owner, module)
     others = [name for name in list_names(folder) if name.startswith(f"{stem}.")]
     natives = [name for name in others if name.endswith((".so", ".pyd", ".dylib"))]
     if natives:
@@ -89,7 +96,7 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
             needed=case.runtime.python_tag.rstrip("-"),
             fix=reinstall(owner, case.runtime),
         )
-    tags = wheel_tags(owner.place)
+    tags = wheel_tags(case.runtime.target, owner.place)
     if tags and not any(fits_python(tag, Python.of(case.runtime)) for tag in tags):
         return case.finding(
             codes.PACKAGE_OF_ANOTHER_PYTHON,
@@ -107,11 +114,34 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
     )
 
 
+def _no_torch(case: Case) -> Finding | None:
+    if case.runtime.torch is not None or case.runtime.torch_shadow:
+        return None
+    return case.finding(
+        codes.TORCH_MISSING,
+        "torch is not installed",
+        observed="not installed",
+        needed="an installed torch",
+        fix=fixes.install_torch(case.runtime.environment, case.runtime.project),
+    )
+
+
+def _folder_of(case: Case, owner: Distribution, module: str) -> Path:
+    """The folder in which a module of a package is sought: that of an editable is its sources'."""
+    packages = module.split(".")[:-1]
+    inside = owner.site.joinpath(*packages)
+    if not packages or is_file(inside / "__init__.py"):
+        return inside
+    files = (Path(frame.file) for frame in case.frames())
+    folders = (folder for file in files for folder in file.parents)
+    return next((f for f in folders if [*f.parts[-len(packages) :]] == packages), inside)
+
+
 def _not_installed(case: Case, asking: Distribution | None, module: str) -> Finding | None:
     """A module of a distribution that is not installed."""
     top = module.partition(".")[0]
     if top == "torch":
-        return None
+        return _no_torch(case)
     requirement = _requirement_of(case, asking, top) or _requirement_of(case, case.subject, top)
     if requirement is not None:
         who = asking or case.subject
@@ -123,6 +153,13 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
             needed=requirement.text,
             fix=meet(requirement, case.runtime),
         )
+    owner = case.installed.named(_DISTRIBUTION_OF.get(top, ""))
+    if owner is not None:
+        files = case.installed.files(owner)
+        gone = next((one.path for one in files if re.split(r"[/.]", one.name)[0] == top), None)
+        if gone is not None:
+            return file_is_gone(case, owner, gone)
+        return other_release(case, asking, owner, f"has no {top}")
     if asking is not None and _is_binary_of(asking, top):
         return case.finding(
             codes.WITHOUT_ITS_OPS,
@@ -139,6 +176,22 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
             f"install what has the module {top}, as the documentation of "
             f"{asking.name if asking else case.seen.what} says",
         ),
+    )
+
+
+def _removed(case: Case, asking: Distribution | None, module: str) -> Finding | None:
+    """A module that its distribution had in former releases."""
+    name, wanted = _FORMERLY[module]
+    owner = case.installed.named(name)
+    if owner is not None and admits(wanted, owner.version):
+        return None
+    here = f"{owner.name} {owner.version} no longer has it" if owner else f"{name} is not installed"
+    return case.finding(
+        codes.REQUIREMENT_NOT_MET,
+        f"{asking.name if asking else case.seen.what} imports {module}: {here}",
+        observed=f"{owner.name} {owner.version}" if owner else "not installed",
+        needed=f"{name}{wanted}",
+        fix=fixes.install_requirements(case.runtime.environment, f"{name}{wanted}"),
     )
 
 

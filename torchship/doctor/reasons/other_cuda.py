@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ...judge import codes, fixes
-from ...judge.binary import read_binary
+from ...judge.fixes import fixes
+from ...judge.reading.binary import read_binary
 from ...judge.records import Finding
+from ...judge.words import codes
 from ..environment.owner import distributions, find_owner
 from .case import Case
 from .mending import fit_package
@@ -23,11 +24,12 @@ def package_compares_cuda(case: Case) -> Finding | None:
         return None
     built = [number for number in _OF_PACKAGE.findall(error.message) if number != torch.cuda]
     for_cuda = f"CUDA {built[-1]}" if built else "another CUDA"
-    files = distributions(package.site).get(package.place, [])
+    files = distributions(case.runtime.target, package.site).get(package.place, [])
     fix = fit_package(package, case.runtime)
     if files:
-        binary = read_binary(files[0], light=True)
-        fix = fixes.rebuild(binary._replace(owner=find_owner(files[0])), case.runtime)
+        owner = find_owner(case.runtime.target, files[0])
+        binary = read_binary(files[0], light=True)._replace(owner=owner)
+        fix = fixes.rebuild(binary, case.runtime)
     return case.finding(
         codes.OTHER_CUDA,
         f"{package.name} {package.version} was built for {for_cuda}, compares that with torch's, "

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...builder import BuildError, find_host_compiler, glue_for
+from ...judge.machine.torch_probe import TorchNotFoundError, find_torch
 from ...judge.records import GlueName
-from ...judge.torch_probe import TorchNotFoundError, find_torch
 from .. import ReleaseError
 from ..matrix.cells import Cell, all_cells, select
 from ..matrix.schema import Matrix, pair
@@ -105,8 +105,8 @@ def _compiler_obstacle(host: Host, majors: tuple[int, int], user: str) -> str | 
 def host_cell(host: Host, settings: Settings) -> Cell:
     """The cell for the host's torch, of CUDA if buildable, else for the CPU.
 
-    Without torch, the glue is the stable one. Where the matrix has no CPU cell for the glue, the
-    cell is of the newest CUDA that this machine can build, or else of the newest.
+    Without torch, the glue is that of the matrix's default torch. Where the matrix has no CPU cell
+    for the glue, the cell is of the newest CUDA that this machine can build, or else of the newest.
     """
     glue = _host_glue(host, settings)
     cells = {cell.device: cell for cell in all_cells(settings.matrix) if cell.glue == glue}
@@ -129,8 +129,12 @@ def host_cell(host: Host, settings: Settings) -> Cell:
 
 
 def _host_glue(host: Host, settings: Settings) -> str:
+    matrix = settings.matrix
     if host.torch is None:
-        return str(GlueName("stable", pair(settings.matrix.stable.target)))
+        minor = matrix.package.default_torch
+        if settings.project.is_stable and pair(minor) >= pair(matrix.stable.target):
+            return str(GlueName("stable", pair(matrix.stable.target)))
+        return str(GlueName("aten", pair(minor), matrix.torch[minor].abi.pypi))
     try:
         return glue_for(host.torch, settings.project)
     except BuildError as error:
