@@ -18,7 +18,7 @@ from benchmarks import schema
 from benchmarks.compare import OURS, PASSES, groups, speedup
 from measurements import storage
 from measurements.storage import RESULTS
-from torchship.judge.layouts import HARMLESS, LAYOUTS
+from torchship.judge.reading.layouts import HARMLESS, LAYOUTS
 from torchship.judge.records import dotted
 from torchship.release.matrix import load as build_matrix
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchship.judge import messages
+from torchship.judge.words import messages
 
 
 def patterns() -> list[dict[str, str]]:

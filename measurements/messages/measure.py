@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchship.doctor import meaning
-from torchship.judge import codes
 from torchship.judge.target import Target
+from torchship.judge.words import codes
 
 CORPUS = Path(__file__).with_name("corpus.json")
 

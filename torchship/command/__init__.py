@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from ..doctor import grammar
-from ..doctor._version import __version__
-from ..judge.render import print_to_the_end
 from ..judge.text import printable
+from ..judge.words.render import print_to_the_end
 from ..release import ReleaseError, options
 
 _TORCHSHIP = __package__.rpartition(".")[0]
@@ -98,6 +96,8 @@ def _run(command: Command, arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the options before a command, which names the commands."""
+    from ..doctor._version import __version__  # with the whole doctor, which few commands need
+
     parser = argparse.ArgumentParser(prog="torchship", description=_description())
     parser.add_argument("--version", action="version", version=f"torchship {__version__}")
     names = parser.add_subparsers(metavar="COMMAND", title="commands")
@@ -112,6 +112,8 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
     if command.module == _RELEASE:
         return options.make_parser(command.name, program)
     if command.module == _DOCTOR:
+        from ..doctor import grammar  # with the whole doctor, which few commands need
+
         return grammar.make_parser("", program)
     summary = command.summary
     parser = argparse.ArgumentParser(

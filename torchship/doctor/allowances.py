@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..judge import codes
-from ..judge.cures import BY_HAND, in_words
+from ..judge.fixes.cures import BY_HAND, in_words
 from ..judge.project import Record
 from ..judge.records import REJECTED, Finding
 from ..judge.rules import CODES
 from ..judge.text import printable, read_regular
+from ..judge.words import codes
 from .environment.standards import normal
 from .rows import REMARK, WORKS, Row, notice
 from .targets import UsageError

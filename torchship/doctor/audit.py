@@ -6,11 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from ..judge import codes, probe_runtime, render
-from ..judge.binary import needs_torch_or_cuda, original_name, read_binary
+from ..judge import probe_runtime
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.layouts import LAYOUTS
+from ..judge.machine.torch_probe import release
 from ..judge.project import Project, Record
+from ..judge.reading.binary import needs_torch_or_cuda, original_name, read_binary
+from ..judge.reading.layouts import LAYOUTS
 from ..judge.records import (
     REJECTED,
     UNKNOWN,
@@ -24,8 +25,8 @@ from ..judge.rules import torch_abi
 from ..judge.rules.cuda import binary_cuda
 from ..judge.rules.libraries import LIBRARIES_OF_DRIVER
 from ..judge.text import printable, some
-from ..judge.torch_probe import release
-from . import judge_file
+from ..judge.words import codes, render
+from . import judge_in_run
 from .environment.built_for import torch_requirements
 from .environment.owner import find_owner, shared_objects
 from .environment.standards import Python, admits_of_minor
@@ -45,7 +46,8 @@ _OF_TORCH = frozenset(
 _GLIBC_OF_OLD_TAG = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _LIBRARY_OF_TORCH = r"lib(torch|c10)(_(cpu|cuda|cuda_linalg|python|global_deps|hip|xpu))?\.so"
 _SECONDS = 25
-_MAX_LOOKUPS = 10_000_000
+#: Of what is read in the wheel, which nobody has to trust yet.
+_MEGABYTES = 256
 
 
 class Service(Record, kw_only=True):
@@ -76,20 +78,20 @@ class Service(Record, kw_only=True):
 
 def main(project: Project, wheel: Path, *, as_json: bool) -> int:
     """Audits a wheel; returns the exit code: 1 if it finds problems, 2 for a bad file, else 0."""
-    budget = Budget(_MAX_LOOKUPS, seconds=_SECONDS)
     runtime = probe_runtime(gpu=False, project=project)._replace(package_version="")
+    runtime.target.budget = Budget(_SECONDS, _MEGABYTES)
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         try:
-            unpack_file(wheel, root, budget)
-            services = list(_services(root, runtime, budget))
+            unpack_file(wheel, root, runtime.target.budget)
+            services = list(_services(root, runtime))
         except WheelError as error:
             print(f"{printable(wheel)} is not a wheel: {error}. Name a .whl file.", file=sys.stderr)
             return 2
         except BudgetSpentError as error:
             print(f"{printable(wheel)} cannot be audited: it takes {error}.", file=sys.stderr)
             return 2
-        pins = torch_requirements(core_of_wheel(root), Python.of(runtime))
+        pins = torch_requirements(core_of_wheel(runtime.target, root), Python.of(runtime))
         problems = list(_bundled(root, wheel.name))
     problems += [problem for service in services for problem in _broken(service, wheel.name)]
     problems += _broken_requirement(services, pins)
@@ -120,18 +122,17 @@ def _plain(service: Service) -> dict[str, object]:
     }
 
 
-def _services(root: Path, runtime: Runtime, budget: Budget) -> Iterator[Service]:
+def _services(root: Path, runtime: Runtime) -> Iterator[Service]:
     """What each object of an unpacked wheel serves. Raises BudgetSpentError."""
     for path in shared_objects(root):
-        budget.check_time()
-        binary = read_binary(path)
+        binary = read_binary(path, budget=runtime.target.budget)
         if needs_torch_or_cuda(binary) or not binary.is_read_whole:
             owned = binary._replace(owner=find_owner(runtime.target, path, [root]))
-            yield _service(path.relative_to(root).as_posix(), owned, runtime, budget)
+            yield _service(path.relative_to(root).as_posix(), owned, runtime)
 
 
-def _service(name: str, binary: BinaryRecord, runtime: Runtime, budget: Budget) -> Service:
-    states = {minor: _state(binary, runtime, minor, budget) for minor in sorted(LAYOUTS)}
+def _service(name: str, binary: BinaryRecord, runtime: Runtime) -> Service:
+    states = {minor: _state(binary, runtime, minor) for minor in sorted(LAYOUTS)}
     surely = [dotted(minor) for minor, state in states.items() if state == "works"]
     perhaps = [f"{dotted(minor)}?" for minor, state in states.items() if state == "unknown"]
     tag = re.search(r"\.(cpython-3\d+t?|abi3t?)", binary.file)
@@ -159,17 +160,17 @@ def _too_large(binary: BinaryRecord) -> tuple[str, ...]:
     """Of a file that was not read, the audit can tell nothing, and says so."""
     if not binary.too_large:
         return ()
-    return (f"the audit did not read it: it has {binary.too_large}",)
+    return (f"the audit did not read it: {binary.too_large}",)
 
 
-def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int], budget: Budget) -> str:
+def _state(binary: BinaryRecord, runtime: Runtime, minor: tuple[int, int]) -> str:
     """How an object fits a torch minor with its best C++ ABI: "works", "unknown" or "fails"."""
     if binary.too_large:
         return "unknown"
     states = []
     for abi in {0, 1} if minor < (2, 7) else {1}:
         torch = release(f"{dotted(minor)}.0", minor, abi)
-        verdict = judge_file(binary, runtime._replace(torch=torch), budget=budget)
+        verdict = judge_in_run(binary, runtime._replace(torch=torch))
         statuses = {f.status for f in verdict.findings if f.code in _OF_TORCH}
         # No files of this release are here, so its symbols may be unknown. Trust an object
         # that was built for this minor.

@@ -6,22 +6,18 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 
-from ..judge import codes, cures, fixes
-from ..judge.budget import Budget, BudgetSpentError
-from ..judge.judgement import judge_file
+from ..judge.budget import BudgetSpentError
+from ..judge.fixes import cures, fixes
 from ..judge.project import Record
 from ..judge.records import NOTE, REJECTED, Finding, Runtime, TorchInstall, parse_version
 from ..judge.text import is_file, list_names, printable, read_regular, some
+from ..judge.verdict.judgement import budget_is_spent, judge_in_run
+from ..judge.words import codes
 from .environment.owner import is_shared_object_name
 from .rows import Row, notice
 
-_MAX_FOLDERS = 2000
-_MAX_FILES = 300
-_MAX_PROCESSES = 20_000
-_MAX_SOURCE = 4 << 20
 #: A build that is younger than this may be under way on another machine.
 _SECONDS_OF_A_BUILD = 3600.0
 
@@ -49,16 +45,19 @@ def find(environ: Mapping[str, str], home: Path) -> Caches:
     )
 
 
-def notices(caches: Caches, runtime: Runtime, budget: Budget) -> Iterator[Row]:
-    """What is wrong in the caches. It ends early when the budget is spent."""
-    with suppress(BudgetSpentError):
+def notices(caches: Caches, runtime: Runtime) -> Iterator[Row]:
+    """What is wrong in the caches, and where the budget did not suffice to look at all."""
+    try:
         for folder in (caches.torch_extensions, caches.triton, caches.hub):
             closed = _closed(folder)
             if closed is not None:
                 yield notice(closed, folder)
-        yield from _in_torch_extensions(caches, runtime, budget)
-        yield from _stale_builds(_subfolders(caches.triton), runtime, budget)
-        yield from _in_hub(caches.hub, runtime, budget)
+        yield from _in_torch_extensions(caches, runtime)
+        yield from _stale_builds(_subfolders(caches.triton), runtime)
+        yield from _in_hub(caches.hub, runtime)
+    except BudgetSpentError as error:
+        spent = budget_is_spent("all of the caches", str(error))
+        yield notice(spent._replace(status=NOTE), caches.torch_extensions)
 
 
 def _closed(folder: Path) -> Finding | None:
@@ -79,10 +78,10 @@ def _closed(folder: Path) -> Finding | None:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    return [folder / name for name in list_names(folder)[:_MAX_FOLDERS]]
+    return [folder / name for name in list_names(folder)]
 
 
-def _in_torch_extensions(caches: Caches, runtime: Runtime, budget: Budget) -> Iterator[Row]:
+def _in_torch_extensions(caches: Caches, runtime: Runtime) -> Iterator[Row]:
     """The builds of `torch.utils.cpp_extension.load`: stale locks, and builds that do not fit."""
     major, minor, _ = runtime.python
     tops = _subfolders(caches.torch_extensions)
@@ -95,14 +94,14 @@ def _in_torch_extensions(caches: Caches, runtime: Runtime, budget: Budget) -> It
             finding = _stale_lock(lock, time.time()) if is_file(lock) else None
             if finding is not None:
                 yield notice(finding, lock)
-    yield from _stale_builds(tops, runtime, budget)
+    yield from _stale_builds(tops, runtime)
 
 
 def _waits_for_ever(torch: TorchInstall) -> bool:
     """Whether this torch waits for a lock file to disappear; newer ones take a lock that the
     system frees."""
     with suppress(OSError):
-        source = read_regular(torch.root / "utils" / "cpp_extension.py", _MAX_SOURCE)
+        source = read_regular(torch.root / "utils" / "cpp_extension.py")
         return b"FileBaton(" in source
     return True
 
@@ -138,7 +137,7 @@ def _is_held(lock: Path) -> bool:
     """Whether a process of this machine has the file open, as a build has its lock."""
     path = os.path.realpath(lock)
     processes = (name for name in list_names(Path("/proc")) if name.isdecimal())
-    for process in islice(processes, _MAX_PROCESSES):
+    for process in processes:
         for descriptor in list_names(Path("/proc", process, "fd")):
             with suppress(OSError):
                 if os.readlink(f"/proc/{process}/fd/{descriptor}") == path:  # noqa: PTH115
@@ -146,19 +145,16 @@ def _is_held(lock: Path) -> bool:
     return False
 
 
-def _stale_builds(builds: list[Path], runtime: Runtime, budget: Budget) -> Iterator[Row]:
+def _stale_builds(builds: list[Path], runtime: Runtime) -> Iterator[Row]:
     """A notice for each build with a file that will fail. Raises BudgetSpentError."""
-    looked_at = 0
     for build in builds:
         for name in list_names(build):
             path = build / name
             if not is_shared_object_name(name) or not is_file(path):
                 continue
-            looked_at += 1
-            budget.check_time()
-            if looked_at > _MAX_FILES:
-                return
-            cause = judge_file(path, runtime._replace(package_version=""), budget=budget).cause
+            cause = judge_in_run(path, runtime._replace(package_version="")).cause
+            if cause is not None and cause.code == codes.BUDGET_SPENT:
+                raise BudgetSpentError(cause.observed)
             if cause is not None and cause.status == REJECTED and _is_fatal(cause):
                 yield notice(_stale_build(build, cause), path)
                 break
@@ -180,7 +176,7 @@ def _stale_build(build: Path, cause: Finding) -> Finding:
     )
 
 
-def _in_hub(hub: Path, runtime: Runtime, budget: Budget) -> Iterator[Row]:
+def _in_hub(hub: Path, runtime: Runtime) -> Iterator[Row]:
     """The kernels that the hub's library has fetched: is there a build for this torch?"""
     torch = runtime.torch
     for repository in _subfolders(hub):
@@ -188,14 +184,14 @@ def _in_hub(hub: Path, runtime: Runtime, budget: Budget) -> Iterator[Row]:
             variants = list_names(snapshot / "build")
             if torch is None or not variants:
                 continue
-            budget.check_time()
+            runtime.target.budget.spend()
             fitting = [name for name in variants if fits_variant(name, torch, runtime.machine)]
             if not fitting:
                 name = printable(repository.name.removeprefix("models--").replace("--", "/"))
                 yield notice(_no_variant(name, variants, torch), snapshot)
                 continue
             folders = [folder for name in fitting for folder in _with_subfolders(snapshot, name)]
-            yield from _stale_builds(folders, runtime, budget)
+            yield from _stale_builds(folders, runtime)
 
 
 def _with_subfolders(snapshot: Path, variant: str) -> list[Path]:

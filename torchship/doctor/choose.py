@@ -14,13 +14,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..judge import cures, render
-from ..judge.binary import needs_torch_or_cuda, read_binary
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.cures import NO_CURE, Cure, command_alone, quoted
-from ..judge.layouts import LAYOUTS, difference
-from ..judge.named_torch import names_torch
+from ..judge.fixes import cures
+from ..judge.fixes.cures import NO_CURE, Cure, command_alone, quoted
 from ..judge.project import NOBODY, Record
+from ..judge.reading.binary import needs_torch_or_cuda, read_binary
+from ..judge.reading.layouts import LAYOUTS, difference
+from ..judge.reading.named_torch import names_torch
 from ..judge.records import (
     BinaryRecord,
     GlueName,
@@ -33,7 +33,8 @@ from ..judge.records import (
     parse_version,
 )
 from ..judge.text import list_names, printable
-from . import judge_file, remote
+from ..judge.words import render
+from . import judge_in_run, remote
 from .environment.built_for import paired_releases, torch_requirements
 from .environment.metadata import Core
 from .environment.owner import find_owner, shared_objects
@@ -55,7 +56,8 @@ WORKS, FAILS, UNKNOWN_STATE = "works", "fails", "unknown"
 #: Only files are read here: that one works, an import would have to show.
 _STATES = {WORKS: NOTHING_FOUND, FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
 _SECONDS = 25.0
-_MAX_LOOKUPS = 10_000_000
+#: Of what is read in wheels, which nobody has to trust yet.
+_MEGABYTES = 256
 #: How many wheels are opened, how many that work are looked for, and how many rows are printed.
 _MAX_OPENED = 20
 _MAX_WORKING = 5
@@ -98,7 +100,6 @@ class _Tools(Record, kw_only=True):
 
     runtime: Runtime
     client: Client
-    budget: Budget
 
 
 def main(sources: Sequence[str], runtime: Runtime, *, as_json: bool) -> int:
@@ -147,7 +148,8 @@ def choose(sources: Sequence[str], runtime: Runtime) -> list[Choice]:
 
     Raises SourceError and RemoteError.
     """
-    tools = _Tools(runtime=runtime, client=Client(), budget=Budget(_MAX_LOOKUPS, seconds=_SECONDS))
+    runtime.target.budget = Budget(_SECONDS, _MEGABYTES)
+    tools = _Tools(runtime=runtime, client=Client())
     candidates = [item for source in sources for item in _candidates(source, tools.client)]
     choices: list[Choice] = []
     fitting: list[_Candidate] = []
@@ -318,12 +320,12 @@ def _open(candidate: _Candidate, tools: _Tools) -> Choice:
 def _judge_wheel(candidate: _Candidate, root: Path, tools: _Tools) -> _Outcome:
     """The verdict on an unpacked wheel. Raises WheelError, RemoteError and BudgetSpentError."""
     with _content(candidate, tools.client) as content:
-        unpack(content, root, tools.budget, is_metadata)
-        core = core_of_wheel(root)
+        unpack(content, root, tools.runtime.target.budget, is_metadata)
+        core = core_of_wheel(tools.runtime.target, root)
         pins = torch_requirements(core, Python.of(tools.runtime))
         if why := _refused_by_metadata(core, pins, tools.runtime):
             return _Outcome(FAILS, why)
-        unpack(content, root, tools.budget, is_code)
+        unpack(content, root, tools.runtime.target.budget, is_code)
     verdicts = list(_judge_objects(candidate.name, root, tools))
     return _summary(verdicts, pins)
 
@@ -350,10 +352,9 @@ def _judge_objects(name: WheelName, root: Path, tools: _Tools) -> Iterator[Verdi
     """The verdicts on the extensions of an unpacked wheel. Raises BudgetSpentError."""
     runtime = tools.runtime._replace(package_version="", project=NOBODY)
     for path in shared_objects(root):
-        tools.budget.check_time()
-        binary = read_binary(path)
+        binary = read_binary(path, budget=runtime.target.budget)
         if needs_torch_or_cuda(binary) or not binary.is_read_whole:
-            yield judge_file(_with_owner(binary, name, root, runtime), runtime, budget=tools.budget)
+            yield judge_in_run(_with_owner(binary, name, root, runtime), runtime)
 
 
 def _with_owner(

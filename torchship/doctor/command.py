@@ -13,14 +13,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..judge import find_torch, probe_runtime, render
-from ..judge.layouts import LAYOUTS
+from ..judge import find_torch, probe_runtime
+from ..judge.machine.torch_probe import TorchNotFoundError, release
 from ..judge.project import NOBODY, Project
+from ..judge.reading.layouts import LAYOUTS
 from ..judge.records import Runtime, TorchInstall, dotted, parse_minor
 from ..judge.rules import CODES
 from ..judge.target import Interpreter, Target
 from ..judge.text import printable
-from ..judge.torch_probe import TorchNotFoundError, release
+from ..judge.words import render
 from . import blocks, examine, forms, grammar, meaning, pythons, report, run_command
 from .grammar import Audit, Build, Check, Choose, Explain, Run, Where
 from .pythons import InterpreterError

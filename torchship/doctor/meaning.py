@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, messages
-from ..judge.binary import is_symbol_of_torch, symbol_flavour
-from ..judge.codes import Code
-from ..judge.cures import quoted
-from ..judge.elf import Elf, ElfError
-from ..judge.layouts import LAYOUTS, symbol_range
+from ..judge.fixes.cures import quoted
 from ..judge.project import Record
+from ..judge.reading.binary import is_symbol_of_torch, symbol_flavour
+from ..judge.reading.elf import Elf, ElfError
+from ..judge.reading.layouts import LAYOUTS, symbol_range
 from ..judge.records import NOWHERE, TorchInstall, dotted
 from ..judge.rules import CODES
 from ..judge.target import Target
 from ..judge.text import is_file, list_names, printable, read_table
+from ..judge.words import codes, messages
+from ..judge.words.codes import Code
 from . import pythons
 from .demangle import qualified_name
 from .environment.owner import find_owner

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..judge import codes, cures, fixes
-from ..judge.binary import needs_torch_or_cuda, read_binary
+from ..judge.fixes import cures, fixes
+from ..judge.reading.binary import needs_torch_or_cuda, read_binary
 from ..judge.records import (
     NOTE,
     NOWHERE,
@@ -23,6 +23,7 @@ from ..judge.records import (
 from ..judge.rules.cuda import runs_on
 from ..judge.target import Target
 from ..judge.text import is_file, printable, some
+from ..judge.words import codes
 from .environment.built_for import has_sdist, torch_requirements
 from .environment.installed import Distribution, hidden_copies
 from .environment.metadata import has_list, listed_files, wheel_tags
@@ -56,7 +57,7 @@ def is_of_torch(package: Distribution, python: Python) -> bool:
 def files_of(target: Target, package: Distribution) -> list[str]:
     """The names in the list of files of a distribution; without one, its shared objects."""
     if has_list(package.place):
-        return [file.name for file in listed_files(package.place)]
+        return [file.name for file in listed_files(target, package.place)]
     return [str(file) for file in distributions(target, package.site).get(package.place, [])]
 
 
@@ -96,7 +97,7 @@ def hidden_notices(
     python = Python.of(runtime)
     chosen = {normal(name) for name in names}
     told: set[str] = set()
-    for hidden in hidden_copies(sites):
+    for hidden in hidden_copies(runtime.target, sites):
         copy, used = hidden.copy, hidden.used
         name = normal(copy.name)
         has_to_do_with_torch = is_of_torch(copy, python) or is_of_torch(used, python)
@@ -160,7 +161,7 @@ def _other_python(
     package: Distribution, objects: Sequence[str], runtime: Runtime, *, has_rows: bool
 ) -> Finding | None:
     """Is its wheel for another Python? Rows on its binaries say it better."""
-    tags = wheel_tags(package.place)
+    tags = wheel_tags(runtime.target, package.place)
     if has_rows or not tags or any(fits_python(tag, Python.of(runtime)) for tag in tags):
         return None
     why = f"its wheel is for {some(tags)}, not for Python {dotted(runtime.python[:2])}"
@@ -310,7 +311,7 @@ def _without_any(
         return _note(package, codes.COMPILES_AT_FIRST_USE, why)
     if objects:
         return None
-    tags = wheel_tags(package.place)
+    tags = wheel_tags(runtime.target, package.place)
     if tags and not any(tag.endswith("-any") for tag in tags):
         why = f"its wheel is for a platform ({some(tags, 1)}), and it holds no shared object"
         return _note(package, codes.WITHOUT_ITS_OPS, why)

@@ -35,7 +35,12 @@ def reach_of(target: Target, places: Mapping[str, tuple[Path, ...]] = NOTHING) -
 
 
 def sort_out(
-    files: Sequence[Path], named: Sequence[Path], reach: Reach, *, is_looking: bool
+    target: Target,
+    files: Sequence[Path],
+    named: Sequence[Path],
+    reach: Reach,
+    *,
+    is_looking: bool,
 ) -> Reached:
     """Sort files by what Python takes; `named` are the paths that the user gave, which are judged
     whatever hides them. Only a look can tell that a hidden file is missed."""
@@ -52,7 +57,7 @@ def sort_out(
     for file, place in hiding.items():
         own = _objects_in(place)
         in_front.update((one, reach.module_of(file)) for one in own if one not in reached)
-        if is_looking and not own and not _is_installed(place):
+        if is_looking and not own and not _is_installed(target, place):
             lacking[file] = place
     # A module in front may be made of links to the files themselves.
     judged = set(map(os.path.realpath, (*in_front, *lacking)))
@@ -70,7 +75,7 @@ def _objects_in(place: Path) -> list[Path]:
     return [place] if is_shared_object_name(place.name) else []
 
 
-def _is_installed(place: Path) -> bool:
+def _is_installed(target: Target, place: Path) -> bool:
     """Whether a module belongs to a distribution: it is then judged as what it is."""
     top = place.name.partition(".")[0]
-    return any(top in tops_of(one.place) for one in distributions_in(place.parent))
+    return any(top in tops_of(target, one.place) for one in distributions_in(target, place.parent))

@@ -9,10 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 
-from ..judge.budget import Budget
 from ..judge.records import BinaryRecord, Neighbour, Runtime
 from ..judge.target import Target, once
 from ..judge.text import printable, read_regular
@@ -21,35 +19,28 @@ from .environment.metadata import core_of, top_modules
 from .environment.owner import distributions, metadata_of
 from .environment.standards import Need, Python, parse_need
 
-_MAX_DEPTH = 3
-_MAX_REQUIREMENTS = 300
-_MAX_SOURCE = 1 << 18
-_MAX_SOURCES = 200
-_MAX_FOLDERS = 500
-_MAX_LIBRARIES = 50
+_DEPTH = 3
 _OPENS = (b"CDLL(", b"load_library(", b"LoadLibrary(", b"dlopen(")
 
 
-def look_around(
-    binary: BinaryRecord, missing: Iterable[str], runtime: Runtime, budget: Budget
-) -> BinaryRecord:
+def look_around(binary: BinaryRecord, missing: Iterable[str], runtime: Runtime) -> BinaryRecord:
     """The binary with the requirements of its package that are not met and, of the libraries
     that the linker does not find, those in another wheel. Raises BudgetSpentError."""
     place = metadata_of(runtime.target, binary.path) if binary.owner is not None else None
     if place is None:
         return binary
     sites = _sites(runtime)
-    unmet, required = _follow(place, runtime, budget)
+    unmet, required = _follow(place, runtime)
     sources: list[bytes] | None = None
     neighbours = []
-    for library in list(missing)[:_MAX_LIBRARIES]:
-        budget.check_time()
+    for library in missing:
+        runtime.target.budget.spend()
         found = _in_wheels(runtime.target, library, sites)
         if found is None:
             continue
         info, path = found
         if sources is None:
-            sources = list(_sources(binary, place))
+            sources = list(_sources(binary, place, runtime.target))
         stem = library.partition(".so")[0].encode()
         is_opened = any(stem in source for source in sources)
         if is_opened or info in required:
@@ -57,32 +48,30 @@ def look_around(
                 Neighbour(
                     library=library,
                     path=path,
-                    distribution=_name_of(info),
+                    distribution=_name_of(runtime.target, info),
                     is_opened=is_opened,
                 )
             )
     return binary._replace(unmet=unmet, neighbours=tuple(neighbours))
 
 
-def _follow(
-    place: Path, runtime: Runtime, budget: Budget
-) -> tuple[tuple[str, ...], frozenset[Path]]:
+def _follow(place: Path, runtime: Runtime) -> tuple[tuple[str, ...], frozenset[Path]]:
     """The requirements of a distribution that are not met, and the metadata of what it
     requires, directly or not. Raises BudgetSpentError."""
-    here = installed(_sites(runtime))
+    here = installed(runtime.target, _sites(runtime))
     required: dict[Path, None] = {}
     unmet: dict[str, None] = {}
     queue = [(place, 0)]
     for info, depth in queue:  # the loop appends to the queue
-        budget.check_time()
+        runtime.target.budget.spend()
         for need in requirements_here(info, runtime):
             below = here.get(need.name)
             if below is None and depth == 0:
                 unmet[need.text] = None
-            if below is None or below.place in required or len(required) >= _MAX_REQUIREMENTS:
+            if below is None or below.place in required:
                 continue
             required[below.place] = None
-            if depth < _MAX_DEPTH:
+            if depth < _DEPTH:
                 queue.append((below.place, depth + 1))
     return tuple(unmet), frozenset(required)
 
@@ -96,9 +85,9 @@ def _sites(runtime: Runtime) -> list[Path]:
 
 def requirements_here(info: Path, runtime: Runtime) -> Iterator[Need]:
     """The requirements in a metadata folder that hold in the target, without extras."""
-    core = core_of(info)
+    core = core_of(runtime.target, info)
     variables = Python.of(runtime).variables
-    for need in map(parse_need, core.needs[:_MAX_REQUIREMENTS] if core else ()):
+    for need in map(parse_need, core.needs if core else ()):
         if need is not None and need.holds(variables):
             yield need
 
@@ -122,26 +111,23 @@ def _libraries_of(target: Target, site: Path) -> Mapping[str, tuple[Path, Path]]
     return place_of
 
 
-def _sources(binary: BinaryRecord, place: Path) -> Iterator[bytes]:
+def _sources(binary: BinaryRecord, place: Path, target: Target) -> Iterator[bytes]:
     """The Python files of a package that open libraries by themselves."""
-    tops = top_modules(place)
+    tops = top_modules(target, place)
     if place.parent in binary.path.parents:
         tops.append(binary.path.relative_to(place.parent).parts[0])
-    count = 0
     for top in dict.fromkeys(tops):
-        for folder, _, files in islice(os.walk(place.parent / top), _MAX_FOLDERS):
+        for folder, _, files in os.walk(place.parent / top):
+            target.budget.spend()
             for name in files:
                 if not name.endswith(".py"):
                     continue
-                count += 1
-                if count > _MAX_SOURCES:
-                    return
                 with suppress(OSError):
-                    source = read_regular(Path(folder, name), _MAX_SOURCE)
+                    source = read_regular(Path(folder, name), budget=target.budget)
                     if any(word in source for word in _OPENS):
                         yield source
 
 
-def _name_of(place: Path) -> str:
-    core = core_of(place)
+def _name_of(target: Target, place: Path) -> str:
+    core = core_of(target, place)
     return core.name if core is not None else printable(place.stem)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..judge import render
 from ..judge.project import Record
 from ..judge.records import NOTE, UNKNOWN, Finding, Runtime, Verdict
+from ..judge.words import render
 from .decide import Decision
 from .environment.owner import find_owner
 from .looking.seen import Seen

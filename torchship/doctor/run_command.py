@@ -11,8 +11,8 @@ import threading
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from ..judge import messages
 from ..judge.project import Record
+from ..judge.words import messages
 
 _CHUNK = 1 << 16
 #: The errors of an import and of the dynamic linker.

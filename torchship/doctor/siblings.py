@@ -9,31 +9,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..judge.binary import read_binary
-from ..judge.budget import Budget
-from ..judge.layouts import LAYOUTS, minors_with
-from ..judge.named_torch import Minor, names_torch
+from ..judge.reading.binary import read_binary
+from ..judge.reading.layouts import LAYOUTS, minors_with
+from ..judge.reading.named_torch import Minor, names_torch
 from ..judge.records import BinaryRecord
 from ..judge.target import Target, once
 from ..judge.text import some
 
-_MAX_SIBLINGS = 32
 
-
-def minors_of_build(
-    target: Target, binary: BinaryRecord, budget: Budget
-) -> tuple[tuple[Minor, str], ...]:
+def minors_of_build(target: Target, binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:
     """The minors of torch that have the symbols of this object and of those beside it, each
     with its source in words; empty if the symbols exclude no older torch, or contradict each
-    other. At most 32 objects are read. Raises BudgetSpentError."""
+    other. Raises BudgetSpentError."""
     if binary.owner is None or binary.lane != "aten" or names_torch(binary.path):
         return ()
     own = minors_with(binary.torch_symbols)
     shared = own
     telling: list[str] = []
     siblings = [path for path in binary.owner.libraries.values() if path != binary.path]
-    for path in siblings[:_MAX_SIBLINGS]:
-        budget.check_time()
+    for path in siblings:
         fitting = None if names_torch(path) else _fitting(target, path)
         if fitting is not None and not shared <= fitting:
             shared &= fitting
@@ -45,9 +39,9 @@ def minors_of_build(
 
 
 @once
-def _fitting(_: Target, path: Path) -> frozenset[Minor] | None:
+def _fitting(target: Target, path: Path) -> frozenset[Minor] | None:
     """The minors that have an object's symbols; None for an object that uses no ATen."""
-    binary = read_binary(path, light=True)
+    binary = read_binary(path, light=True, budget=target.budget)
     if binary.lane != "aten" or binary.problems:
         return None
     return minors_with(binary.torch_symbols)

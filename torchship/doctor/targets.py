@@ -10,6 +10,7 @@ from pathlib import Path
 from ..judge.records import TorchInstall
 from ..judge.target import Target
 from ..judge.text import printable
+from .environment.catalog import with_module
 from .environment.installed import SITE_NAMES, installed
 from .environment.owner import distributions, find_owner, shared_objects
 from .environment.standards import normal
@@ -95,12 +96,19 @@ def is_installed(target: Target, name: str) -> bool:
     owned = (
         files for site in site_folders(target) for files in distributions(target, site).values()
     )
-    return is_distribution(target, name) or any(_is_named(target, files, name) for files in owned)
+    if is_distribution(target, name) or any(_is_named(target, files, name) for files in owned):
+        return True
+    return is_module(target, name)
 
 
 def is_distribution(target: Target, name: str) -> bool:
     """Whether the metadata of a distribution of this name is in the environment."""
-    return normal(name) in installed(site_folders(target))
+    return normal(name) in installed(target, site_folders(target))
+
+
+def is_module(target: Target, name: str) -> bool:
+    """Whether a distribution of the environment has a module of this name."""
+    return bool(with_module(target, installed(target, site_folders(target)).values(), name))
 
 
 def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Path]:
@@ -114,7 +122,7 @@ def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Pat
         files = shared_objects(Path(name))
     elif not files and os.path.lexists(name):
         files = [Path(name)]
-    if not files and not is_distribution(target, name):
+    if not files and not is_distribution(target, name) and not is_module(target, name):
         raise UsageError(
             f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
             "objects, nor a package that is installed here. Check the name, or give the whole path."

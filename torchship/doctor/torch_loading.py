@@ -12,12 +12,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge import codes, cures, faults, fixes, linking
-from ..judge.binary import read_binary
 from ..judge.budget import BudgetSpentError
-from ..judge.cures import Cure
-from ..judge.linker import Settings, settings_here
-from ..judge.process import Opening
+from ..judge.fixes import cures, fixes
+from ..judge.fixes.cures import Cure
+from ..judge.linking import after_torch
+from ..judge.linking.process import Opening
+from ..judge.linking.search import Settings, settings_here
+from ..judge.machine.torch_probe import dist_info
+from ..judge.reading.binary import read_binary
 from ..judge.records import (
     NOTE,
     NOWHERE,
@@ -32,7 +34,7 @@ from ..judge.records import (
 )
 from ..judge.target import Target, once
 from ..judge.text import is_file, printable, some
-from ..judge.torch_probe import dist_info
+from ..judge.words import codes, faults
 from .environment.metadata import listed_files
 from .torch_wheels import WheelFault, absent_wheel, faults_of_wheels
 
@@ -47,7 +49,7 @@ def judge_torch(runtime: Runtime) -> Verdict | None:
     torch = runtime.torch
     if torch is None or torch.root == NOWHERE:
         return None
-    path = next(iter(linking.modules_of_torch(torch.root)), torch.lib_dir / "libtorch_cpu.so")
+    path = next(iter(after_torch.modules_of_torch(torch.root)), torch.lib_dir / "libtorch_cpu.so")
     binary = read_binary(path)
     hidden = _hidden_here(torch, runtime)
     problems = (hidden,) if hidden else tuple(_problems(binary, torch, runtime))
@@ -101,28 +103,33 @@ def check_import(runtime: Runtime) -> Finding | None:
     judged = target.python
     if runtime.python[:2] != (judged.version if judged else sys.version_info)[:2]:
         return None  # no program of that Python is known
-    by_linker = _check_import(
-        target, torch, settings_here(), target.program(), environment=runtime.environment
-    )
+    try:
+        by_linker = _check_import(
+            target, torch, settings_here(), target.program(), environment=runtime.environment
+        )
+    except BudgetSpentError:
+        return None
     if by_linker is None or by_linker.status == REJECTED:
         return by_linker
     return _check_files(target, torch, runtime.environment) or by_linker
 
 
 @once
-def _check_files(_: Target, torch: TorchInstall, environment: Environment) -> Finding | None:
+def _check_files(target: Target, torch: TorchInstall, environment: Environment) -> Finding | None:
     """Is the module torch._C missing, which was installed?"""
     with suppress(OSError):  # a torch of which only the version is known
         for place in dist_info(torch.root, "torch", torch.version):
-            gone = _module_that_is_gone(place)
+            gone = _module_that_is_gone(target, place)
             if gone:
                 return _damaged(torch, environment, gone)
     return None
 
 
-def _module_that_is_gone(place: Path) -> str:
+def _module_that_is_gone(target: Target, place: Path) -> str:
     """The file of the module torch._C that was installed and is not there; "" if it is."""
-    modules = [file for file in listed_files(place) if _MODULE_OF_TORCH.fullmatch(file.name)]
+    modules = [
+        file for file in listed_files(target, place) if _MODULE_OF_TORCH.fullmatch(file.name)
+    ]
     is_there = any(is_file(file.path) for file in modules)
     return "" if is_there or not modules else printable(modules[0].name)
 
@@ -149,10 +156,7 @@ def _check_import(
     *,
     environment: Environment,
 ) -> Finding | None:
-    try:
-        failure = linking.import_torch(target, torch.root, settings, program).failure
-    except BudgetSpentError:
-        return None
+    failure = after_torch.import_torch(target, torch.root, settings, program).failure
     if failure is None:
         return Finding(
             dimension="import torch", status=OK, observed="its libraries load", needed=_NEEDED
@@ -183,17 +187,18 @@ def _check_import(
 
 def _variable_at_fault(target: Target, root: Path, settings: Settings, program: Path) -> str:
     """The variable without which torch would load; "" if there is none."""
-    for variable, changed in linking.without_variables(settings).items():
-        with suppress(BudgetSpentError):
-            if linking.import_torch(target, root, changed, program).failure is None:
-                return variable
+    for variable, changed in after_torch.without_variables(settings).items():
+        if after_torch.import_torch(target, root, changed, program).failure is None:
+            return variable
     return ""
 
 
 def _overridden(
     target: Target, torch: TorchInstall, failure: Opening, *, variable: str, observed: str
 ) -> Finding:
-    process = linking.import_torch(target, torch.root, settings_here(), target.program()).process
+    process = after_torch.import_torch(
+        target, torch.root, settings_here(), target.program()
+    ).process
     files = [*process.preloaded]
     if variable == "LD_LIBRARY_PATH":
         files = [*failure.by_library_path, *(refusal.path for refusal in failure.refused)]

@@ -22,8 +22,6 @@ from .environment.installed import Distribution, distributions_in
 from .environment.metadata import Listed, listed_files, places_in
 from .environment.standards import Need, Python, admits, is_same_version, normal, parse_need
 
-_MAX_WHEELS = 100
-_MAX_FILES = 2000
 #: So many bytes are hashed, and of larger files nothing.
 _MAX_HASHED = 1 << 30
 _CHUNK = 1 << 22
@@ -73,8 +71,8 @@ def faults_of_wheels(torch: TorchInstall, target: Target) -> list[WheelFault]:
     pins = list(_pins(torch, target))
     if not pins:
         return []
-    installed = {name: (version, place) for name, version, place in _nvidia_wheels(site)}
-    listed = _claimed_files([place for _, place in installed.values()])
+    installed = {name: (version, place) for name, version, place in _nvidia_wheels(target, site)}
+    listed = _claimed_files(target, [place for _, place in installed.values()])
     allowance = _Allowance()
     faults: list[WheelFault] = []
     for pin in pins:
@@ -99,7 +97,7 @@ def absent_wheel(
 ) -> WheelFault | None:
     """The wheel that torch pins, that is not installed, and that by its name holds one of these
     libraries."""
-    installed = {name for name, _, _ in _nvidia_wheels(torch.root.parent)}
+    installed = {name for name, _, _ in _nvidia_wheels(target, torch.root.parent)}
     absent = [pin for pin in _pins(torch, target) if pin.name not in installed]
     for library in libraries:
         stem = library.removeprefix("lib").partition(".so")[0].lower()
@@ -131,11 +129,11 @@ def _pins(torch: TorchInstall, target: Target) -> Iterator[Pin]:
     """NVIDIA's wheels that torch requires, also by way of the package cuda-toolkit."""
     variables = Python.of_target(target).variables
     site = torch.root.parent
-    own = next((one for one in distributions_in(site) if _is_of_torch(one, torch)), None)
+    own = next((one for one in distributions_in(target, site) if _is_of_torch(one, torch)), None)
     for need in _needs(own):
         if need.holds(variables) and (pin := _pin_of(need)):
             yield pin
-            for below in _needs(_distribution(site, need.name) if need.extras else None):
+            for below in _needs(_distribution(target, site, need.name) if need.extras else None):
                 of_extras = any(below.holds(variables, extra) for extra in need.extras)
                 if of_extras and (inner := _pin_of(below)):
                     yield inner
@@ -148,12 +146,12 @@ def _is_of_torch(one: Distribution, torch: TorchInstall) -> bool:
 
 
 def _needs(one: Distribution | None) -> list[Need]:
-    needs = map(parse_need, one.core.needs[:_MAX_WHEELS] if one is not None else ())
+    needs = map(parse_need, one.core.needs if one is not None else ())
     return [need for need in needs if need is not None]
 
 
-def _distribution(site: Path, name: str) -> Distribution | None:
-    return next((one for one in distributions_in(site) if normal(one.name) == name), None)
+def _distribution(target: Target, site: Path, name: str) -> Distribution | None:
+    return next((one for one in distributions_in(target, site) if normal(one.name) == name), None)
 
 
 def _pin_of(need: Need) -> Pin | None:
@@ -163,7 +161,7 @@ def _pin_of(need: Need) -> Pin | None:
     return Pin(need.name, exact[1]) if exact and is_nvidias else None
 
 
-def _nvidia_wheels(site: Path) -> Iterator[tuple[str, str, Path]]:
+def _nvidia_wheels(target: Target, site: Path) -> Iterator[tuple[str, str, Path]]:
     """(name, version, metadata folder) of NVIDIA's wheels in a site folder.
 
     The folder tells both, so that a wheel that has lost its METADATA is seen as well.
@@ -174,13 +172,12 @@ def _nvidia_wheels(site: Path) -> Iterator[tuple[str, str, Path]]:
             yield normal(name), printable(version), place
 
 
-def _claimed_files(places: Iterable[Path]) -> dict[Path, list[_Claim]]:
+def _claimed_files(target: Target, places: Iterable[Path]) -> dict[Path, list[_Claim]]:
     """What the RECORDs of wheels say of each shared object."""
     claims: dict[Path, list[_Claim]] = {}
-    for place in [*places][:_MAX_WHEELS]:
-        for file in listed_files(place, is_wanted=lambda name: ".so" in name):
-            if len(claims) < _MAX_FILES:
-                claims.setdefault(file.path, []).append(_Claim(place, file))
+    for place in places:
+        for file in listed_files(target, place, lambda name: ".so" in name):
+            claims.setdefault(file.path, []).append(_Claim(place, file))
     return claims
 
 

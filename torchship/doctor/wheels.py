@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from ..judge.budget import Budget, BudgetSpentError
 from ..judge.project import Record
+from ..judge.target import Target
 from ..judge.text import is_file, printable
 from .environment.metadata import Core, core_of, places_in
 from .environment.owner import is_shared_object_name
@@ -186,7 +187,7 @@ def _unpack_member(
     return bytes_left
 
 
-def core_of_wheel(root: Path) -> Core:
+def core_of_wheel(target: Target, root: Path) -> Core:
     """The metadata of an unpacked wheel; without a name if it has none."""
-    cores = (core_of(place) for place in places_in(root) if is_file(place / "METADATA"))
+    cores = (core_of(target, place) for place in places_in(root) if is_file(place / "METADATA"))
     return next((core for core in cores if core is not None), Core(name="", version=""))

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .cures import NO_CURE, Cure
+from .fixes.cures import NO_CURE, Cure
 from .project import NOBODY, Project, Record
 from .text import printable
 

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .layouts import LAYOUTS
 from .project import Record
+from .reading.layouts import LAYOUTS
 from .records import NOTHING, parse_minor
 from .text import read_json
 

@@ -15,7 +15,7 @@ import pytest
 from new_projects import REPO, borrow_tools, commit, make
 from small_projects import write
 
-from torchship.judge.torch_probe import find_torch
+from torchship.judge.machine.torch_probe import find_torch
 
 pytestmark = pytest.mark.rehearsal
 

@@ -18,8 +18,9 @@ from small_client import PROJECT
 from torchship.doctor import audit, judge_file
 from torchship.doctor.command import main as doctor
 from torchship.extension import FOLDER
-from torchship.judge import find_torch, layouts, probe_runtime
-from torchship.judge.binary import read_binary
+from torchship.judge import find_torch, probe_runtime
+from torchship.judge.reading import layouts
+from torchship.judge.reading.binary import read_binary
 from torchship.judge.records import REJECTED, UNKNOWN, Runtime, Verdict
 from torchship.judge.rules.cuda import binary_cuda
 

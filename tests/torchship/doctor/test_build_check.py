@@ -16,8 +16,10 @@ from sick_environment import SickEnvironment, carries_out
 from torchship.doctor import build_check
 from torchship.doctor.build_check import Machine, check_build
 from torchship.doctor.command import main
-from torchship.judge import Runtime, codes, cures
+from torchship.judge import Runtime
+from torchship.judge.fixes import cures
 from torchship.judge.records import NOTE, OK, REJECTED, Device, Finding
+from torchship.judge.words import codes
 
 GUARD = """
 #if defined(__cplusplus) && __cplusplus < 202002L

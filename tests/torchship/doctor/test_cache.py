@@ -13,8 +13,9 @@ from sick_environment import carries_out
 from small_client import PROJECT
 from small_clients import PYTHONPATH
 
-from torchship.judge import cache, cures
+from torchship.judge import cache
 from torchship.judge.cache import CacheError
+from torchship.judge.fixes import cures
 
 
 @pytest.fixture(autouse=True)

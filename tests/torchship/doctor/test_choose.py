@@ -17,7 +17,8 @@ from sick_environment import SickEnvironment, carries_out
 from torchship.doctor import choose, remote
 from torchship.doctor.command import main
 from torchship.doctor.wheels import WheelError, WheelName
-from torchship.judge import cures, probe_runtime
+from torchship.judge import probe_runtime
+from torchship.judge.fixes import cures
 
 ADD = "_ZN2at6Tensor3addEv"
 ONLY_OLD = "_ZN2at10only_in_29Ev"

@@ -19,8 +19,8 @@ from small_client import PROJECT
 
 from torchship.doctor import judge_file
 from torchship.judge import probe_runtime
+from torchship.judge.machine.torch_probe import release
 from torchship.judge.records import UNKNOWN
-from torchship.judge.torch_probe import release
 
 Doctor = Callable[..., subprocess.CompletedProcess[str]]
 SYMBOL = "_ZN2at6Tensor3addEv"

@@ -28,10 +28,10 @@ from site_messages import THREADS
 from docs._ext import code_pages
 from torchship.doctor import meaning
 from torchship.doctor.demangle import qualified_name
-from torchship.judge import codes, messages
+from torchship.judge.machine.torch_probe import release
 from torchship.judge.rules import CODES
 from torchship.judge.target import Target
-from torchship.judge.torch_probe import release
+from torchship.judge.words import codes, messages
 
 TORCH_29 = release("2.9.1", (2, 9))
 TORCH_26 = release("2.6.0", (2, 6))

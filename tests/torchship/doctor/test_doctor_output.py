@@ -25,9 +25,10 @@ from packaging_alone import packaging_alone
 
 from torchship.doctor.report import Report, print_github, print_markdown, print_rows
 from torchship.doctor.rows import notice
-from torchship.judge import codes, cures
+from torchship.judge.fixes import cures
 from torchship.judge.records import REJECTED, Finding, Runtime
 from torchship.judge.target import Target
+from torchship.judge.words import codes
 
 
 @pytest.fixture(scope="module")

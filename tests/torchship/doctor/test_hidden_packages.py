@@ -181,3 +181,9 @@ def test_an_environment_within_the_folder_is_not_of_the_folder(tmp_path: Path) -
     place, site = tmp_path / "audio", tmp_path / ".venv" / "site-packages"
     reach = Reach([site], {"audio": (place / "__init__.py", place)})
     assert reach.hiding(site / "audio" / "_ext.so") == place
+
+
+def test_a_library_with_the_name_of_a_module_is_not_hidden_by_it(tmp_path: Path) -> None:
+    """As conda has libraries in folders that are on no path of Python's."""
+    reach = Reach([tmp_path / "site-packages"], {"png": (tmp_path / "site-packages" / "png.py",)})
+    assert reach.hiding(tmp_path / "lib" / "loaders" / "png.so") is None

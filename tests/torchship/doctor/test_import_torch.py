@@ -24,8 +24,9 @@ from sick_environment import carries_out
 
 from torchship.doctor import judge_file
 from torchship.doctor.families import families, of_other_cudas
-from torchship.judge import codes, cures
-from torchship.judge.elf import Elf, ElfError
+from torchship.judge.fixes import cures
+from torchship.judge.reading.elf import Elf, ElfError
+from torchship.judge.words import codes
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from looked_environment import LookedEnvironment, diagnose, row_of, subject
 from shared_objects import shared_object
 from sick_environment import carries_out
 
-from torchship.judge import cures
+from torchship.judge.fixes import cures
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 

@@ -313,8 +313,11 @@ def test_a_wheel_holds_the_engine_and_the_sources_of_the_source_distribution() -
 def test_sources_that_name_the_engine_get_that_of_this_tool() -> None:
     """The repository of a client holds no copy of the engine."""
     engine = Path(provenance.__file__).parents[2]
-    content = (engine / "judge" / "elf.py").read_bytes()
-    files = {"tiny_client/engine/judge/elf.py": content, "tiny_client/engine/judge/text.py": b"x"}
+    content = (engine / "judge" / "reading" / "elf.py").read_bytes()
+    files = {
+        "tiny_client/engine/judge/reading/elf.py": content,
+        "tiny_client/engine/judge/text.py": b"x",
+    }
     wheel = Wheel("tiny_client", "0.1.0", "py3-none-any", files, {})
     (problem,) = wheel_problems(wheel, {}, SETTINGS.project)
     assert "another tiny_client/engine/judge/text.py" in problem

@@ -19,6 +19,7 @@ from ...judge.project import Record
 from . import linker_log
 from .processes import Ended, Program, Python, run
 from .seen import DIED, HIDDEN, RAISED, WORKED, End, Found, Looked, Seen, seen_at_end
+from .tracebacks import with_printed_error
 
 #: A module of Python, a library that registers operators with torch, or any other library.
 Kind = Literal["module", "library", "plain"]
@@ -125,7 +126,7 @@ class _Looking:
         words = tuple(word for subject in subjects for word in _words(subject))
         program = Program(how="screen", words=words, what="torch")
         for ended in run([program], self.python):
-            self.torch = seen_at_end(ended.end, ended.seconds)
+            self.torch = with_printed_error(seen_at_end(ended.end, ended.seconds))
             for seen in _of(ended):
                 if seen.what == "torch":
                     self.torch = seen
@@ -205,7 +206,7 @@ class _Looking:
         what = ended.program.what
         first = next((one for one in seen if one.what == what), None)
         if first is None:
-            first = seen_at_end(ended.end, ended.seconds)
+            first = with_printed_error(seen_at_end(ended.end, ended.seconds))
         elif not first.output:
             first = first._replace(output=ended.end.output)
         before = next((one.errors for one in seen if one.what == "before"), ())

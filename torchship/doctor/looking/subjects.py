@@ -28,6 +28,27 @@ class Subjects(Record, kw_only=True):
     packages: Mapping[str, Distribution | None]  #: by the module that is imported
     module_of: Mapping[Path, str]  #: the module with which each object is loaded
 
+    def naming(self, named: Mapping[str, Sequence[Distribution]]) -> Subjects:
+        """These, and the modules that the user names, of some distributions each.
+
+        Of a distribution that the user names by a module, that module alone is imported.
+        """
+        owner_of = {module: owners[0] for module, owners in named.items() if owners}
+        asked = [owner.place for owner in owner_of.values()]
+        kept = [s for s in self.subjects if not self._is_of(s.module, asked) or s.module in named]
+        known = {subject.module for subject in kept}
+        added = [Subject(module=module) for module in owner_of if module not in known]
+        return self._replace(
+            subjects=(*kept, *added), packages={**owner_of, **self.packages, **owner_of}
+        )
+
+    def _is_of(self, module: str, places: Sequence[Path]) -> bool:
+        owner = self.packages.get(module)
+        return owner is not None and owner.place in places and not self._objects(module)
+
+    def _objects(self, module: str) -> list[Path]:
+        return [path for path, name in self.module_of.items() if name == module]
+
 
 def subjects_of(
     target: Target,
@@ -43,7 +64,7 @@ def subjects_of(
     for package in packages:
         files = distributions(target, package.site).get(package.place, [])
         own = [by_path[path] for path in files if path in by_path]
-        modules = modules_of(package, own)
+        modules = modules_of(target, package, own)
         for binary in own:
             module = _nearest(binary.path, modules)
             if module:
@@ -70,12 +91,16 @@ def subjects_of(
     return Subjects(subjects=tuple(subjects.values()), packages=owners, module_of=module_of)
 
 
-def modules_of(package: Distribution, binaries: Iterable[BinaryRecord]) -> list[str]:
+def modules_of(
+    target: Target, package: Distribution, binaries: Iterable[BinaryRecord]
+) -> list[str]:
     """The modules that a user of a distribution imports: the one of its name, else those that hold
     its objects, else all."""
-    tops = [top for top in tops_of(package.place) if top.lower() not in _NO_MODULES]
+    tops = [top for top in tops_of(target, package.place) if top.lower() not in _NO_MODULES]
     name = normal(package.name).replace("-", "_")
-    named = [top for top in tops if top.lower() == name]
+    # top_level.txt may name a module that is not there.
+    found = [top for top in tops if _is_module(package.site, top)]
+    named = [top for top in found or tops if top.lower() == name]
     if named:
         return named
     holding = [*dict.fromkeys(top_package(binary.path) for binary in binaries)]

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge import codes, cures, fixes
+from ...judge.fixes import cures, fixes
 from ...judge.records import Finding
 from ...judge.text import is_file, list_names, printable
+from ...judge.words import codes
 from ..environment.installed import SITE_NAMES, Distribution, module_at
 from .case import Case
 from .mending import move_away
@@ -54,7 +55,7 @@ def module_is_hidden(case: Case) -> Finding | None:
                 f"{places[0]} hides the module {name} of the standard library",
                 observed=str(places[0]),
                 needed=f"no file and no folder named {name} before the standard library",
-                fix=move_away(places[0]),
+                fix=_unhide(places[0], case),
             )
         package = case.installed.of_module(name)
         if package is None or name in sys.stdlib_module_names:
@@ -144,6 +145,13 @@ def _is_in_frames(case: Case, place: Path) -> bool:
 
 def _is_same(path: Path, other: Path) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
+
+
+def _unhide(place: Path, case: Case) -> cures.Cure:
+    """Give a file another name; one of a package stays, and its folder is left out."""
+    if is_file(place.parent / "__init__.py") and _is_same(place.parent, case.folder):
+        return _leave_out(place, case, is_here=True)
+    return move_away(place)
 
 
 def _leave_out(place: Path, case: Case, *, is_here: bool) -> cures.Cure:

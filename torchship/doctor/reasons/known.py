@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ...judge import codes, cures
-from ...judge.codes import Code
-from ...judge.messages import matches
+from ...judge.fixes import cures
 from ...judge.records import Finding
+from ...judge.words import codes
+from ...judge.words.codes import Code
+from ...judge.words.messages import matches
 from ..meaning import meaning_of
 from .case import Case
 

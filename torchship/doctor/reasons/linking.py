@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge import codes, cures, fixes
-from ...judge.binary import read_binary
-from ...judge.mounts import forbidding_mount
+from ...judge.fixes import cures, fixes
+from ...judge.machine.mounts import forbidding_mount
+from ...judge.reading.binary import read_binary
 from ...judge.records import REJECTED, Finding, Verdict
 from ...judge.text import is_file, printable
+from ...judge.words import codes
 from ..environment.owner import find_owner
 from .case import Case
 
@@ -53,7 +54,10 @@ def linker_refuses(case: Case) -> Finding | None:
         return None
     text = texts[-1]  # the innermost is what the linker said
     if case.seen.what == "torch":
-        return _by_torch(case, text) or _of_torchs_wheels(case, text) or _by_text(case, text)
+        wheels = _of_torchs_wheels(case, text)
+        if wheels is not None and wheels.fix.kind == cures.INSTALL_REQUIREMENT:
+            return wheels  # it was seen that this one is not there
+        return _by_torch(case, text) or wheels or _by_text(case, text)
     return _by_torch(case, text) or _by_objects(case, text) or _by_text(case, text)
 
 

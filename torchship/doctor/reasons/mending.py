@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...judge import cures, fixes
-from ...judge.binary import read_binary
-from ...judge.cures import Cure
+from ...judge.fixes import cures, fixes
+from ...judge.fixes.cures import Cure
+from ...judge.reading.binary import read_binary
 from ...judge.records import Runtime
 from ...judge.text import is_file
 from ..environment.built_for import paired_releases

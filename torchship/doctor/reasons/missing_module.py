@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
-from ...judge import codes, cures, fixes
+from ...judge.fixes import cures, fixes
 from ...judge.records import Finding, dotted
-from ...judge.text import list_names
+from ...judge.text import is_file, list_names
+from ...judge.words import codes
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags
-from ..environment.standards import Python, fits_python, normal
+from ..environment.standards import Python, admits, fits_python, normal
 from ..packages import get_its_binaries
 from .case import Case
 from .damaged import file_is_gone
 from .mending import fit_package, meet, reinstall
 
+#: Modules that a distribution no longer has, and what it was when it did.
+_FORMERLY = {"pkg_resources": ("setuptools", "<70")}
 _NO_MODULE = re.compile(r"No module named '?([\w.]{1,300})'?")
 #: The distributions of modules that are named otherwise, where no metadata says so.
 _DISTRIBUTION_OF = {
@@ -43,6 +47,8 @@ def module_is_missing(case: Case) -> Finding | None:
             return _of_library(case, module)
         owner = case.installed.of_module(top)
         asking = case.raiser
+        if module in _FORMERLY and (finding := _removed(case, asking, module)):
+            return finding
         if owner is not None and asking is not None and normal(owner.name) == normal(asking.name):
             return of_itself(case, owner, module)
         if owner is None:
@@ -78,7 +84,7 @@ def _of_library(case: Case, module: str) -> Finding:
 def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
     """A module of the package itself: for another Python, or not among its files."""
     stem = module.rpartition(".")[2]
-    folder = owner.site.joinpath(*module.split(".")[:-1])
+    folder = _folder_of(case, owner, module)
     others = [name for name in list_names(folder) if name.startswith(f"{stem}.")]
     natives = [name for name in others if name.endswith((".so", ".pyd", ".dylib"))]
     if natives:
@@ -90,7 +96,7 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
             needed=case.runtime.python_tag.rstrip("-"),
             fix=reinstall(owner, case.runtime),
         )
-    tags = wheel_tags(owner.place)
+    tags = wheel_tags(case.runtime.target, owner.place)
     if tags and not any(fits_python(tag, Python.of(case.runtime)) for tag in tags):
         return case.finding(
             codes.PACKAGE_OF_ANOTHER_PYTHON,
@@ -118,6 +124,17 @@ def _no_torch(case: Case) -> Finding | None:
         needed="an installed torch",
         fix=fixes.install_torch(case.runtime.environment, case.runtime.project),
     )
+
+
+def _folder_of(case: Case, owner: Distribution, module: str) -> Path:
+    """The folder in which a module of a package is sought: that of an editable is its sources'."""
+    packages = module.split(".")[:-1]
+    inside = owner.site.joinpath(*packages)
+    if not packages or is_file(inside / "__init__.py"):
+        return inside
+    files = (Path(frame.file) for frame in case.frames())
+    folders = (folder for file in files for folder in file.parents)
+    return next((f for f in folders if [*f.parts[-len(packages) :]] == packages), inside)
 
 
 def _not_installed(case: Case, asking: Distribution | None, module: str) -> Finding | None:
@@ -159,6 +176,22 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
             f"install what has the module {top}, as the documentation of "
             f"{asking.name if asking else case.seen.what} says",
         ),
+    )
+
+
+def _removed(case: Case, asking: Distribution | None, module: str) -> Finding | None:
+    """A module that its distribution had in former releases."""
+    name, wanted = _FORMERLY[module]
+    owner = case.installed.named(name)
+    if owner is not None and admits(wanted, owner.version):
+        return None
+    here = f"{owner.name} {owner.version} no longer has it" if owner else f"{name} is not installed"
+    return case.finding(
+        codes.REQUIREMENT_NOT_MET,
+        f"{asking.name if asking else case.seen.what} imports {module}: {here}",
+        observed=f"{owner.name} {owner.version}" if owner else "not installed",
+        needed=f"{name}{wanted}",
+        fix=fixes.install_requirements(case.runtime.environment, f"{name}{wanted}"),
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ...judge import codes, cures
+from ...judge.fixes import cures
 from ...judge.records import Finding
 from ...judge.text import some
+from ...judge.words import codes
 from .case import Case
 
 
 def reason_is_not_known(case: Case) -> Finding:
-    frame = next(iter(case.frames()), None)
+    frame = next((frame for frame in case.frames() if not frame.file.startswith("<")), None)
     package = case.raiser
     name = f"{package.name} {package.version}" if package else case.seen.what
     where = f" ({frame.file}:{frame.line})" if frame else ""
@@ -19,6 +20,10 @@ def reason_is_not_known(case: Case) -> Finding:
         why = f"the process died of {case.seen.signal} in {name}{where}{last}"
     elif case.seen.outcome == "ended":
         why = f"{name} ends the process when it is imported, without an error"
+    elif case.errors and case.errors[0].type == "SystemExit":
+        said = case.seen.output.strip().rpartition("\n")[2]
+        words = f"; it says: {said[:200]}" if said else ""
+        why = f"{name} ends the process by itself when it is imported{where}{words}"
     else:
         why = f"the error comes out of {name}{where}"
     excluded = ["hidden or damaged files", "what the dynamic linker wants", "missing requirements"]
@@ -27,7 +32,12 @@ def reason_is_not_known(case: Case) -> Finding:
         f"{why}; excluded: {some(excluded)}",
         fix=cures.in_words(
             cures.BY_HAND,
-            f"report it to {package.name if package else 'its authors'}, with the whole traceback "
-            "and the output of --json",
+            f"report it to {_who(case)}, with the whole traceback and the output of --json",
         ),
     )
+
+
+def _who(case: Case) -> str:
+    """To whom to report it: the package that was imported, also where what it calls objects."""
+    package = case.subject or case.raiser
+    return package.name if package else "its authors"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ...judge import codes, fixes
-from ...judge.binary import read_binary
+from ...judge.fixes import fixes
+from ...judge.reading.binary import read_binary
 from ...judge.records import Finding
+from ...judge.words import codes
 from ..environment.owner import distributions, find_owner
 from .case import Case
 from .mending import fit_package

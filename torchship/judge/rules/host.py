@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from .. import codes, cures, fixes, support
+from .. import support
+from ..fixes import cures, fixes
 from ..records import (
     NOTE,
     OK,
@@ -16,6 +17,7 @@ from ..records import (
     dotted,
 )
 from ..text import printable, some
+from ..words import codes
 from .rule import Rule
 
 #: PEP 803: this Python is the first that imports `x.abi3t.so`, free-threaded or not. It is also the

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .. import codes, faults, fixes
-from ..binary import is_torch_library, is_torch_symbol
-from ..cures import Cure
+from ..fixes import fixes
+from ..fixes.cures import Cure
+from ..reading.binary import is_torch_library, is_torch_symbol
 from ..records import NOTE, OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
 from ..text import some
+from ..words import codes, faults
 from .host import STARTS_OF_PYTHON_SYMBOLS
 from .rule import SYMBOLS as SYMBOLS_LOOKED_UP
 from .rule import Rule

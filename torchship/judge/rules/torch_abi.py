@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import codes, fixes, support
-from ..binary import is_symbol_of_torch
-from ..layouts import OLDER_LAYOUTS, difference, layout_of
+from .. import support
+from ..fixes import fixes
+from ..reading.binary import is_symbol_of_torch
+from ..reading.layouts import OLDER_LAYOUTS, difference, layout_of
 from ..records import (
     NOTE,
     OK,
@@ -20,6 +21,7 @@ from ..records import (
     dotted,
 )
 from ..text import printable, some
+from ..words import codes
 from .rule import Rule
 
 
