@@ -300,6 +300,17 @@ def test_pictures_show_what_is_stored(tmp_path: Path) -> None:
     assert stored == {path.name: drawn.findall(path.read_text()) for path in tmp_path.iterdir()}
 
 
+def test_a_picture_names_each_torch_and_python_of_the_matrix_whole() -> None:
+    """A shorter picture once had a torch 2.1 five times, and none of 2.11 to 2.15."""
+    from ruamel.yaml import YAML
+
+    matrix = YAML(typ="safe").load(REPO / "build_matrix.yaml")
+    labels = re.findall(r">([^<>]+)</text>", (PICTURES / "matrix-light.svg").read_text())
+    torches = {str(torch) for torch in matrix["torch"]}
+    assert torches <= {*labels}
+    assert {f"Python {python}" for python in matrix["package"]["pythons"]} <= {*labels}
+
+
 def test_accuracies_after_a_pause_are_those_of_ten_seeds() -> None:
     facts = json.loads((REPO / "docs" / "use" / "pause.json").read_text())
     assert len(facts["seeds"]) == 10
