@@ -22,10 +22,11 @@ from torchship.judge.records import (
     StaticTls,
     UndefinedSymbols,
 )
+from torchship.judge.target import Target
 
 PATH = storage.RESULTS / "reported_headers.json.xz"
 #: What no verdict of these cases rests on: fixes, the op of a client, other files of a package.
-_LEFT_OUT = {"environment", "fix", "libraries", "project"}
+_LEFT_OUT = {"environment", "fix", "libraries", "project", "target"}
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,13 @@ def decode(value: object) -> object:
     if name == "LinkFault":
         facts: dict[str, Any] = {key: decode(item) for key, item in fields.items()}
         return _link_fault(**facts)
-    missing: dict[str, object] = {"libraries": {}} if name == "Owner" else {}
-    record: object = getattr(records, name)(**missing, **{k: decode(v) for k, v in fields.items()})
+    # What these records have, and what is not stored of them.
+    missing: dict[str, dict[str, object]] = {
+        "Owner": {"libraries": {}},
+        "Runtime": {"target": Target()},
+    }
+    given = missing.get(name, {})
+    record: object = getattr(records, name)(**given, **{k: decode(v) for k, v in fields.items()})
     return record
 
 
