@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .budget import Budget, BudgetSpentError
+from .budget import MEGABYTES, Budget, BudgetSpentError
 
 #: Of memory that a value of a JSON text takes, such as a dict of one entry.
 _BYTES_OF_VALUE = 250
@@ -46,9 +46,9 @@ def read_regular(
     """The first `limit` bytes of a regular file, which the whole checker reads through here.
 
     A FIFO would block, a device may have no end, and a sparse file may be larger than the
-    memory: without `limit`, the budget of the run is asked, or else one for this file alone.
-    Raises OSError for everything that is no readable regular file, a name with a zero byte too,
-    and BudgetSpentError.
+    memory: without `limit`, the budget of the run is asked. Raises OSError for everything that is
+    no readable regular file, for a name with a zero byte too, and outside a run for a file that is
+    larger than its budget; and BudgetSpentError.
     """
     not_regular = OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     try:
@@ -62,9 +62,11 @@ def read_regular(
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise not_regular
-        if limit is None or budget is not None:
-            size = status.st_size if limit is None else min(limit, status.st_size)
-            (budget or Budget()).take(size)
+        size = status.st_size if limit is None else min(limit, status.st_size)
+        if budget is not None:
+            budget.take(size)
+        elif size > MEGABYTES << 20:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
         chunks: list[bytes] = []
         left = status.st_size or _CHUNK if limit is None else limit
         while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):

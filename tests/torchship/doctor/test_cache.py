@@ -298,17 +298,16 @@ def test_no_fix_removes_what_is_no_cache(name: str, own_root: Path) -> None:
     assert raised.value.fix == "set TINY_CACHE to a folder of your own"
 
 
-def test_a_source_without_end_is_hashed_by_its_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache, "_MAX_SOURCE", 1000)
+def test_of_a_source_without_end_there_is_no_hash(tmp_path: Path) -> None:
     sources = tmp_path / "package" / "csrc"
     sources.mkdir(parents=True)
     (sources / "project.h").write_text("x" * 1000)
     before = cache.source_hash(tmp_path / "package")
-    os.truncate(sources / "project.h", 64 << 30)
     os.mkfifo(sources / "fifo.h")
     assert cache.source_hash(tmp_path / "package") == before
+    os.truncate(sources / "project.h", 64 << 30)
+    with pytest.raises(OSError, match="too large"):
+        cache.source_hash(tmp_path / "package")
 
 
 def test_a_build_with_a_fifo_is_not_whole(entry: Path) -> None:
