@@ -14,7 +14,7 @@ import json
 import re
 from pathlib import Path
 
-from torchship.doctor import meaning
+from torchship.doctor.reasons import meaning
 from torchship.judge.rules import CODES
 from torchship.judge.words import codes, faults, messages
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchship.doctor import meaning
+from torchship.doctor.reasons import meaning
 from torchship.judge.target import Target
 from torchship.judge.words import codes
 

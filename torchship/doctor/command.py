@@ -22,10 +22,13 @@ from ..judge.rules import CODES
 from ..judge.target import Interpreter, Target
 from ..judge.text import printable
 from ..judge.words import render
-from . import blocks, examine, forms, grammar, meaning, pythons, report, run_command
+from . import examine, grammar, run_command
+from .environment import pythons
+from .environment.pythons import InterpreterError
+from .environment.targets import UsageError, exists, is_installed, wheels_among
 from .grammar import Audit, Build, Check, Choose, Explain, Run, Where
-from .pythons import InterpreterError
-from .targets import UsageError, exists, is_installed, wheels_among
+from .reasons import meaning
+from .report import blocks, forms, report
 
 #: What is written as a code, whether there is one or not.
 _CODE = re.compile(r"TD\d{3}", re.IGNORECASE)
@@ -75,7 +78,7 @@ class _Doctor:
     def carry_out(self, request: Audit | Build | Check | Choose | Explain) -> int:
         """Does what is asked for; returns the exit code."""
         if isinstance(request, Audit):
-            from .audit import main as audit
+            from .wheels.audit import main as audit
 
             return audit(self.project, request.wheel, as_json=request.as_json)
         where = request.check.where if isinstance(request, Explain) else request.where
@@ -96,11 +99,11 @@ class _Doctor:
         if isinstance(request, Explain):
             return self._explain(_message(request), request.check, target)
         if isinstance(request, Build):
-            from .build_check import main as check_build
+            from .checks.build_check import main as check_build
 
             return check_build(self._runtime(where, target), as_json=request.as_json)
         if isinstance(request, Choose):
-            from .choose import main as choose
+            from .wheels.choose import main as choose
 
             return choose(request.sources, self._runtime(where, target), as_json=request.as_json)
         result = self._examine(request, target)

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes.fixes import ours
 from ..judge.machine.torch_probe import other_installs
 from ..judge.project import Record
 from ..judge.reading.binary import needs_torch_or_cuda, read_binary, unread
@@ -29,35 +28,28 @@ from ..judge.records import (
 from ..judge.text import is_file, printable
 from ..judge.verdict.judgement import cannot_be_told
 from ..judge.words import codes, messages
-from . import (
-    allowances,
-    caches,
-    judge_file,
-    judge_in_run,
-    packages,
-    report,
-    rows,
-    torch_loading,
-    trying,
-)
+from . import judge_file, judge_in_run
+from .checks import caches, packages, torch_loading
 from .decide import Decider, Decision, decision_by_reading
 from .environment import standards
 from .environment.catalog import Catalog, with_module
+from .environment.families import families, of_other_cudas
 from .environment.installed import Distribution, installed, module_at
 from .environment.owner import distributions, find_owner
+from .environment.reached import Reached, reach_of, sort_out
 from .environment.standards import normal
-from .families import families, of_other_cudas
+from .environment.targets import TORCHS_OWN, UsageError, exists, find_files, site_folders
+from .fixes import trying
 from .looking.look import Subject, find, jobs_here, look
 from .looking.processes import Python
 from .looking.seen import Looked, Seen
 from .looking.subjects import Subjects, subjects_of
-from .reached import Reached, reach_of, sort_out
 from .reasons import damaged, explain
 from .reasons.case import Case
 from .reasons.hidden import behind, torch_is_hidden
 from .reasons.pasted import seen_in
+from .report import allowances, report, rows
 from .spares import pass_over_spares
-from .targets import TORCHS_OWN, UsageError, exists, find_files, site_folders
 
 #: Processor time beside the budget of a run, for each extension beyond the first ones.
 _SECONDS_OF_EACH_MORE = 0.08
@@ -329,7 +321,7 @@ class _Examination:
     def _judge_one(self, binary: BinaryRecord) -> Verdict:
         # The version of our package does not matter for binaries of other packages.
         runtime = self.runtime
-        facts = runtime if ours(binary, runtime) else runtime._replace(package_version="")
+        facts = runtime if runtime.is_ours(binary) else runtime._replace(package_version="")
         return judge_in_run(binary, facts)
 
     def _owner(self, path: Path) -> Distribution | None:

@@ -570,6 +570,19 @@ class Runtime(Record, kw_only=True):
     def platform(self) -> str:
         return f"{self.system}-{self.machine}"
 
+    def is_ours(self, binary: BinaryRecord) -> bool:
+        """Whether a binary is a glue or kernels of the project. The record names the binary's
+        package, else the owner does; a binary with neither counts as the project's."""
+        distribution = self.project.distribution
+        is_named_so = (
+            binary.kind in ("glue", "kernels") or parse_file_name(binary.path.name) is not None
+        )
+        if not distribution or not is_named_so:
+            return False
+        if binary.record is not None:
+            return binary.record.package == distribution
+        return binary.owner is None or binary.owner.name == distribution
+
     @property
     def python_tag(self) -> str:
         """The start of the tags of this Python's modules: `cpython-311-`."""

@@ -15,8 +15,9 @@ from hostile_files import many_symbols
 from shared_objects import GLUE_RECORD, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import audit, judge_file
+from torchship.doctor import judge_file
 from torchship.doctor.command import main as doctor
+from torchship.doctor.wheels import audit
 from torchship.extension import FOLDER
 from torchship.judge import find_torch, probe_runtime
 from torchship.judge.reading import layouts

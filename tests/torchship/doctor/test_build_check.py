@@ -13,8 +13,8 @@ import pytest
 from made_facts import make_runtime, make_torch
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.doctor import build_check
-from torchship.doctor.build_check import Machine, check_build
+from torchship.doctor.checks import build_check
+from torchship.doctor.checks.build_check import Machine, check_build
 from torchship.doctor.command import main
 from torchship.judge import Runtime
 from torchship.judge.fixes import cures

@@ -14,9 +14,9 @@ from made_facts import make_runtime, make_torch
 from shared_objects import fake_torch, shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.doctor import choose, remote
 from torchship.doctor.command import main
-from torchship.doctor.wheels import WheelError, WheelName
+from torchship.doctor.wheels import choose, remote
+from torchship.doctor.wheels.unpacking import WheelError, WheelName
 from torchship.judge import probe_runtime
 from torchship.judge.fixes import cures
 

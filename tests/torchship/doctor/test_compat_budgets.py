@@ -469,10 +469,10 @@ def test_7_a_wheel_that_is_a_fifo_is_an_answer(
 def test_7_a_wheel_that_unpacks_to_more_than_the_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from torchship.doctor import wheels
+    from torchship.doctor.wheels import unpacking
 
-    assert wheels._MAX_UNPACKED <= 2_000_000_000
-    monkeypatch.setattr(wheels, "_MAX_UNPACKED", 10_000_000)
+    assert unpacking._MAX_UNPACKED <= 2_000_000_000
+    monkeypatch.setattr(unpacking, "_MAX_UNPACKED", 10_000_000)
     wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
     wheel.write_bytes(zipped({f"theirs/lib{number}.so": bytes(3 << 20) for number in range(4)}))
     assert wheel.stat().st_size < 100_000
@@ -494,9 +494,9 @@ def test_7_a_list_of_members_without_end_is_not_read(
 def test_7_what_the_audit_does_not_read_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchship.doctor import wheels
+    from torchship.doctor.wheels import unpacking
 
-    monkeypatch.setattr(wheels, "_MAX_UNPACKED", 10_000_000)
+    monkeypatch.setattr(unpacking, "_MAX_UNPACKED", 10_000_000)
     wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
     wheel.write_bytes(zipped({"theirs/data.bin": bytes(30 << 20), **plain_wheel()}))
     assert doctor(PROJECT, ["--audit", str(wheel)]) == 0
@@ -505,7 +505,7 @@ def test_7_what_the_audit_does_not_read_is_not_unpacked(
 def test_7_an_audit_whose_time_is_spent_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from torchship.doctor import audit
+    from torchship.doctor.wheels import audit
 
     assert audit._SECONDS < 30
     monkeypatch.setattr(audit, "_SECONDS", 0.0)

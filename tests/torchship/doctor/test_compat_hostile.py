@@ -32,7 +32,8 @@ from hypothesis import strategies as st
 from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import audit, choose, judge_file
+from torchship.doctor import judge_file
+from torchship.doctor.wheels import audit, choose
 from torchship.judge import BinaryRecord, find_torch, probe_runtime, read_binary
 from torchship.judge.budget import Budget, BudgetSpentError
 from torchship.judge.reading import fatbin

@@ -14,7 +14,7 @@ from made_facts import make_runtime
 from shared_objects import shared_object
 from sick_environment import carries_out
 
-from torchship.doctor import caches
+from torchship.doctor.checks import caches
 from torchship.judge.budget import Budget
 from torchship.judge.fixes import cures
 from torchship.judge.machine.torch_probe import release

@@ -20,8 +20,8 @@ from sick_environment import SickEnvironment, carries_out
 import torchship
 from measurements.linking import cases, draw_linking
 from torchship.doctor import judge_file
-from torchship.doctor.torch_loading import judge_torch
-from torchship.doctor.torch_wheels import absent_wheel
+from torchship.doctor.checks.torch_loading import judge_torch
+from torchship.doctor.checks.torch_wheels import absent_wheel
 from torchship.judge import find_torch, probe_runtime
 from torchship.judge.fixes import cures
 from torchship.judge.linking import after_torch, search
@@ -57,7 +57,7 @@ JUDGE = """
 import json, sys
 from pathlib import Path
 from engine.doctor import judge_file
-from engine.doctor.torch_loading import judge_torch
+from engine.doctor.checks.torch_loading import judge_torch
 from engine.judge import find_torch, probe_runtime
 torch = find_torch(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1] else None
 runtime = probe_runtime(torch, gpu=False)

@@ -13,10 +13,13 @@ from environments import ABSENT, REPO, SYMBOL, packaging_alone
 from looked_environment import LookedEnvironment, diagnose
 from sick_environment import SickEnvironment
 
-from torchship.doctor import blocks, pythons, run_command, trying
+from torchship.doctor import run_command
+from torchship.doctor.environment import pythons
 from torchship.doctor.examine import Request, examine
-from torchship.doctor.meaning import is_of_here
-from torchship.doctor.report import heading
+from torchship.doctor.fixes import trying
+from torchship.doctor.reasons.meaning import is_of_here
+from torchship.doctor.report import blocks
+from torchship.doctor.report.report import heading
 from torchship.judge import probe_runtime
 from torchship.judge.target import Target
 

@@ -26,8 +26,8 @@ from shared_objects import shared_object
 from site_messages import THREADS
 
 from docs._ext import code_pages
-from torchship.doctor import meaning
-from torchship.doctor.demangle import qualified_name
+from torchship.doctor.reasons import meaning
+from torchship.doctor.reasons.demangle import qualified_name
 from torchship.judge.machine.torch_probe import release
 from torchship.judge.rules import CODES
 from torchship.judge.target import Target

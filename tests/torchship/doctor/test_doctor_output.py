@@ -23,8 +23,8 @@ from environments import (
 )
 from packaging_alone import packaging_alone
 
-from torchship.doctor.report import Report, print_github, print_markdown, print_rows
-from torchship.doctor.rows import notice
+from torchship.doctor.report.report import Report, print_github, print_markdown, print_rows
+from torchship.doctor.report.rows import notice
 from torchship.judge.fixes import cures
 from torchship.judge.records import REJECTED, Finding, Runtime
 from torchship.judge.target import Target

@@ -19,7 +19,7 @@ from environments import (
 from made_facts import make_runtime, make_torch
 from shared_objects import gpu_object, shared_object
 
-from torchship.doctor import packages
+from torchship.doctor.checks import packages
 from torchship.doctor.environment.installed import Distribution
 from torchship.doctor.environment.metadata import Core
 from torchship.doctor.environment.standards import Python, fits_python

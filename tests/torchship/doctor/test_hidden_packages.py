@@ -11,7 +11,7 @@ from looked_environment import LookedEnvironment, diagnose, row_of
 from shared_objects import shared_object
 
 from torchship.doctor.environment.installed import Reach
-from torchship.doctor.report import Report
+from torchship.doctor.report.report import Report
 
 SOURCE = "import torch\n"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
 
-from torchship.doctor.meaning import meaning_of
+from torchship.doctor.reasons.meaning import meaning_of
 from torchship.judge import judge
 from torchship.judge.records import (
     NOT_LOOKED_AT,

@@ -13,11 +13,11 @@ from draws import differences, seeds
 from made_facts import make_runtime, make_torch
 from packaging import _manylinux, markers, specifiers, tags, utils, version
 
-from torchship.doctor.choose import excluded_by_name
 from torchship.doctor.environment import conda_versions, standards
 from torchship.doctor.environment.built_for import minors_pinned
 from torchship.doctor.environment.metadata import Core
-from torchship.doctor.wheels import WheelError, WheelName
+from torchship.doctor.wheels.choose import excluded_by_name
+from torchship.doctor.wheels.unpacking import WheelError, WheelName
 from torchship.judge.records import Runtime
 from torchship.judge.target import Target
 

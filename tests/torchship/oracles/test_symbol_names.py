@@ -12,7 +12,7 @@ import pytest
 import torch
 from draws import differences, seeds
 
-from torchship.doctor.demangle import qualified_name
+from torchship.doctor.reasons.demangle import qualified_name
 from torchship.judge.reading.binary import is_torch_symbol, symbol_flavour
 from torchship.judge.reading.elf import Elf
 

@@ -18,7 +18,6 @@ from .metadata import Core
 from .standards import Python, admits_of_minor, normal, parse_need
 
 _PAIRS = "pairs.json"
-_DOCTOR = __package__.rpartition(".")[0]  #: the package that holds the tables
 #: More minors of torch 1 and 2 than there will be; (0, 4) stands for older torch, (3, 0) for newer.
 _MINORS = [(0, 4), *((1, n) for n in range(14)), *((2, n) for n in range(100)), (3, 0)]
 _OF_TORCH_IN_CONDA = ("pytorch", "libtorch")
@@ -96,12 +95,12 @@ def _with_sdists() -> frozenset[str]:
     The builds of flash-attn and others like it import packages that their metadata does not name,
     and take hours, so no test has carried out a command that compiles them.
     """
-    names = read_table(_DOCTOR, _PAIRS).get("sdists", ())
+    names = read_table(__package__, _PAIRS).get("sdists", ())
     return frozenset(name for name in names if isinstance(name, str))
 
 
 @cache
 def _pairs() -> Mapping[str, Mapping[Minor, str]]:
     """The releases of each distribution that go with each torch minor, the best one first."""
-    rows = read_table(_DOCTOR, _PAIRS).get("releases", {})
+    rows = read_table(__package__, _PAIRS).get("releases", {})
     return {n: {parse_minor(key) or (0, 0): row[key] for key in row} for n, row in rows.items()}

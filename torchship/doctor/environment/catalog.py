@@ -11,9 +11,9 @@ from pathlib import Path
 from ...judge.project import Record
 from ...judge.records import Runtime
 from ...judge.target import Target
-from ..requirements import requirements_here
 from .installed import Distribution
 from .metadata import Listed, listed_files, top_modules
+from .requirements import requirements_here
 from .standards import admits, normal
 
 

@@ -12,8 +12,8 @@ from ...judge.text import is_file
 from ..environment.catalog import tops_of
 from ..environment.installed import Distribution, top_package
 from ..environment.owner import distributions
+from ..environment.reached import Reached
 from ..environment.standards import normal
-from ..reached import Reached
 from .look import Extension, Kind, Subject
 
 #: What distributions put beside their modules by mistake.

@@ -14,9 +14,9 @@ from ...judge.words import codes
 from ..environment.installed import Distribution
 from ..environment.owner import is_shared_object_name
 from ..environment.standards import normal
+from ..fixes.mending import reinstall
 from ..looking.seen import DIED
 from .case import Case
-from .mending import reinstall
 
 _LIBRARY = re.compile(r"[\w.+-]*\.so[\w.]*")
 _NO_MODULE = re.compile(r"No module named '([\w.]{1,300})'")

@@ -7,8 +7,8 @@ from ...judge.records import Finding
 from ...judge.words import codes
 from ...judge.words.codes import Code
 from ...judge.words.messages import matches
-from ..meaning import meaning_of
 from .case import Case
+from .meaning import meaning_of
 
 #: Codes whose messages say too little to be the reason for what was seen here.
 _TOO_LITTLE: frozenset[Code] = frozenset(

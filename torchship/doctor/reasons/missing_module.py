@@ -10,14 +10,14 @@ from ...judge.fixes import cures, fixes
 from ...judge.records import Finding, dotted
 from ...judge.text import is_file, list_names
 from ...judge.words import codes
+from ..checks.packages import get_its_binaries
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags
 from ..environment.standards import Python, admits, fits_python, normal
-from ..packages import get_its_binaries
+from ..fixes.mending import fit_package, meet, reinstall
 from .case import Case
 from .damaged import file_is_gone
-from .mending import fit_package, meet, reinstall
 
 #: Modules that a distribution no longer has, and what it was when it did.
 _FORMERLY = {"pkg_resources": ("setuptools", "<70")}

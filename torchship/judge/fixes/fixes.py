@@ -26,7 +26,6 @@ from ..records import (
     Runtime,
     TorchInstall,
     dotted,
-    parse_file_name,
     parse_version,
 )
 from ..support import load
@@ -48,20 +47,6 @@ _FIRST_WITH_CUDA_13 = (2, 11)
 _CUDA_RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 #: The oldest driver that serves each CUDA major (NVIDIA's minor-version compatibility).
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-
-
-def ours(binary: BinaryRecord, runtime: Runtime) -> bool:
-    """Whether the binary is a glue or kernels of the project. The record names the binary's
-    package, else the owner does; a binary with neither counts as the project's."""
-    distribution = runtime.project.distribution
-    is_named_so = (
-        binary.kind in ("glue", "kernels") or parse_file_name(binary.path.name) is not None
-    )
-    if not distribution or not is_named_so:
-        return False
-    if binary.record is not None:
-        return binary.record.package == distribution
-    return binary.owner is None or binary.owner.name == distribution
 
 
 def _install(kind: cures.Kind, environment: Environment, *, pip: str, conda: str) -> Cure:
@@ -278,7 +263,7 @@ def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> Cure:
     torch = runtime.torch
     project = runtime.project
     environment = runtime.environment
-    if binary is not None and not ours(binary, runtime):
+    if binary is not None and not runtime.is_ours(binary):
         return rebuild(binary, runtime)
     if torch is None or torch.version_tuple < load(project.folder).torch_min:
         return install_torch(environment, project)
@@ -372,7 +357,7 @@ def build_cuda(
     archs = ";".join(sorted({f"{major}.{minor}" for major, minor in capabilities}))
     compilation = compile_here(binary, runtime)
     command = f'TORCH_CUDA_ARCH_LIST="{archs}" {compilation.command}'
-    if ours(binary, runtime):
+    if runtime.is_ours(binary):
         return command_alone(cures.BUILD_FOR_GPU, command)
     name = binary.owner.name if binary.owner else "its package"
     words = f"install a build of {name} that has code for compute capability {archs}"
@@ -383,7 +368,7 @@ def build_cuda(
 
 def compile_here(binary: BinaryRecord, runtime: Runtime) -> Cure:
     """Compile the package that owns a binary, if its sources are published or here."""
-    if ours(binary, runtime):
+    if runtime.is_ours(binary):
         return build(runtime.project)
     owner = binary.owner
     if owner is None:
@@ -417,7 +402,7 @@ def rebuild(binary: BinaryRecord, runtime: Runtime) -> Cure:
     """Get a binary that fits the installed torch, or a torch that fits the binary."""
     owner = binary.owner
     version = runtime.torch.version if runtime.torch else "as installed"
-    if ours(binary, runtime):
+    if runtime.is_ours(binary):
         return build(runtime.project)
     cache = compiled_at_run_time(binary.path)
     if cache is not None:
@@ -529,7 +514,7 @@ def _local_version_of_pair(owner: Owner, runtime: Runtime) -> str:
 def put_back(binary: BinaryRecord, runtime: Runtime) -> Cure:
     """Install the files of the binary's package again, for this Python and platform."""
     owner = binary.owner
-    if ours(binary, runtime):
+    if runtime.is_ours(binary):
         return reinstall(runtime)
     cache = compiled_at_run_time(binary.path)
     if cache is not None:
@@ -692,7 +677,7 @@ def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> Cur
     """Install the software that has `library`; for a binary of the project, build the project."""
     from . import system_packages  # an import of the package does not need it
 
-    if ours(binary, runtime):
+    if runtime.is_ours(binary):
         return build(runtime.project)
     providers = (name for name, starts in _SYSTEM_SOFTWARE.items() if library.startswith(starts))
     software = next(providers, None)

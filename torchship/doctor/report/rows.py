@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..judge.project import Record
-from ..judge.records import NOTE, UNKNOWN, Finding, Runtime, Verdict
-from ..judge.words import render
-from .decide import Decision
-from .environment.owner import find_owner
-from .looking.seen import Seen
+from ...judge.project import Record
+from ...judge.records import NOTE, UNKNOWN, Finding, Runtime, Verdict
+from ...judge.words import render
+from ..decide import Decision
+from ..environment.owner import find_owner
+from ..looking.seen import Seen
 
 WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
 STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}

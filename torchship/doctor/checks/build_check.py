@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge.fixes import cures, fixes
-from ..judge.fixes.cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
-from ..judge.project import Record
-from ..judge.records import (
+from ...judge.fixes import cures, fixes
+from ...judge.fixes.cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
+from ...judge.project import Record
+from ...judge.records import (
     NOTE,
     OK,
     REJECTED,
@@ -31,10 +31,10 @@ from ..judge.records import (
     dotted,
     parse_version,
 )
-from ..judge.rules.cuda import runs_on
-from ..judge.target import Target
-from ..judge.text import list_names, printable, read_regular, some
-from ..judge.words import codes, faults, render
+from ...judge.rules.cuda import runs_on
+from ...judge.target import Target
+from ...judge.text import list_names, printable, read_regular, some
+from ...judge.words import codes, faults, render
 
 _SECONDS_OF_PROGRAM = 30
 _MAX_OUTPUT = 1 << 20

@@ -14,14 +14,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes import cures
-from ..judge.fixes.cures import NO_CURE, Cure, command_alone, quoted
-from ..judge.project import NOBODY, Record
-from ..judge.reading.binary import needs_torch_or_cuda, read_binary
-from ..judge.reading.layouts import LAYOUTS, difference
-from ..judge.reading.named_torch import names_torch
-from ..judge.records import (
+from ...judge.budget import Budget, BudgetSpentError
+from ...judge.fixes import cures
+from ...judge.fixes.cures import NO_CURE, Cure, command_alone, quoted
+from ...judge.project import NOBODY, Record
+from ...judge.reading.binary import needs_torch_or_cuda, read_binary
+from ...judge.reading.layouts import LAYOUTS, difference
+from ...judge.reading.named_torch import names_torch
+from ...judge.records import (
     BinaryRecord,
     GlueName,
     KernelsName,
@@ -32,16 +32,17 @@ from ..judge.records import (
     parse_file_name,
     parse_version,
 )
-from ..judge.text import list_names, printable
-from ..judge.words import render
-from . import judge_in_run, remote
-from .environment.built_for import paired_releases, torch_requirements
-from .environment.metadata import Core
-from .environment.owner import find_owner, shared_objects
-from .environment.standards import Python, Tag, admits, tags_here
+from ...judge.text import list_names, printable
+from ...judge.words import render
+from .. import judge_in_run
+from ..environment.built_for import paired_releases, torch_requirements
+from ..environment.metadata import Core
+from ..environment.owner import find_owner, shared_objects
+from ..environment.standards import Python, Tag, admits, tags_here
+from ..report.rows import NOTHING_FOUND
+from . import remote
 from .remote import Client
-from .rows import NOTHING_FOUND
-from .wheels import (
+from .unpacking import (
     RemoteError,
     WheelError,
     WheelName,

@@ -12,15 +12,15 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge.budget import BudgetSpentError
-from ..judge.fixes import cures, fixes
-from ..judge.fixes.cures import Cure
-from ..judge.linking import after_torch
-from ..judge.linking.process import Opening
-from ..judge.linking.search import Settings, settings_here
-from ..judge.machine.torch_probe import dist_info
-from ..judge.reading.binary import read_binary
-from ..judge.records import (
+from ...judge.budget import BudgetSpentError
+from ...judge.fixes import cures, fixes
+from ...judge.fixes.cures import Cure
+from ...judge.linking import after_torch
+from ...judge.linking.process import Opening
+from ...judge.linking.search import Settings, settings_here
+from ...judge.machine.torch_probe import dist_info
+from ...judge.reading.binary import read_binary
+from ...judge.records import (
     NOTE,
     NOWHERE,
     OK,
@@ -32,10 +32,10 @@ from ..judge.records import (
     TorchInstall,
     Verdict,
 )
-from ..judge.target import Target, once
-from ..judge.text import is_file, printable, some
-from ..judge.words import codes, faults
-from .environment.metadata import listed_files
+from ...judge.target import Target, once
+from ...judge.text import is_file, printable, some
+from ...judge.words import codes, faults
+from ..environment.metadata import listed_files
 from .torch_wheels import WheelFault, absent_wheel, faults_of_wheels
 
 _MODULE_OF_TORCH = re.compile(r"torch/_C\.[^/]{1,200}\.so")
@@ -87,7 +87,7 @@ def _hidden_here(torch: TorchInstall, runtime: Runtime) -> Finding | None:
 
 def _problems(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -> list[Finding]:
     """The findings on a torch that is damaged, or built for another Python."""
-    from ..judge.rules import torch_abi
+    from ...judge.rules import torch_abi
 
     extension = binary._replace(kind="extension")
     finding = torch_abi.check_installed_torch(extension, runtime)

@@ -9,13 +9,13 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from ..judge.budget import Budget, BudgetSpentError
-from ..judge.project import Record
-from ..judge.target import Target
-from ..judge.text import is_file, printable
-from .environment.metadata import Core, core_of, places_in
-from .environment.owner import is_shared_object_name
-from .environment.standards import Tag, tags_of_wheel
+from ...judge.budget import Budget, BudgetSpentError
+from ...judge.project import Record
+from ...judge.target import Target
+from ...judge.text import is_file, printable
+from ..environment.metadata import Core, core_of, places_in
+from ..environment.owner import is_shared_object_name
+from ..environment.standards import Tag, tags_of_wheel
 
 _MAX_UNPACKED = 2_000_000_000
 _MAX_MEMBERS = 100_000

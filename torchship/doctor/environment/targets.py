@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..judge.records import TorchInstall
-from ..judge.target import Target
-from ..judge.text import printable
-from .environment.catalog import with_module
-from .environment.installed import SITE_NAMES, installed
-from .environment.owner import distributions, find_owner, shared_objects
-from .environment.standards import normal
+from ...judge.records import TorchInstall
+from ...judge.target import Target
+from ...judge.text import printable
+from .catalog import with_module
+from .installed import SITE_NAMES, installed
+from .owner import distributions, find_owner, shared_objects
+from .standards import normal
 
 #: The names of torch's own packages and of the binary packages that PyPI's torch requires.
 TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)

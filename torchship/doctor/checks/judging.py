@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes.fixes import ours
-from ..judge.machine import mounts
-from ..judge.reading.binary import read_binary, unread
-from ..judge.records import BinaryRecord, Runtime, Verdict
-from ..judge.verdict.gathering import gather
-from ..judge.verdict.judgement import cannot_be_told
-from ..judge.verdict.judgement import judge as judge
-from . import requirements, siblings, torch_loading
-from .environment import owner
+from ...judge.budget import Budget, BudgetSpentError
+from ...judge.machine import mounts
+from ...judge.reading.binary import read_binary, unread
+from ...judge.records import BinaryRecord, Runtime, Verdict
+from ...judge.verdict.gathering import gather
+from ...judge.verdict.judgement import cannot_be_told
+from ...judge.verdict.judgement import judge as judge
+from ..environment import owner, requirements, siblings
+from . import torch_loading
 
 
 def judge_file(binary: BinaryRecord | Path | str, runtime: Runtime) -> Verdict:
@@ -70,12 +69,12 @@ def _judge_one(
     `opened` is the object that needs this one; None for the one that is opened itself. Raises
     BudgetSpentError.
     """
-    if not ours(binary, runtime):
+    if not runtime.is_ours(binary):
         binary = _with_package(binary, runtime)
     gathered = gather(binary, runtime, opened=opened)
     facts = gathered.runtime
     key = str(binary.path)
-    if key in facts.link_faults and not ours(binary, runtime) and gathered.missing_libraries:
+    if key in facts.link_faults and not runtime.is_ours(binary) and gathered.missing_libraries:
         binary = requirements.look_around(binary, gathered.missing_libraries, runtime)
     return judge(binary, facts), gathered.siblings
 

@@ -7,10 +7,10 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from ..judge.fixes.cures import Cure
-from ..judge.records import Finding
-from ..judge.text import some
-from ..judge.words import render
+from ...judge.fixes.cures import Cure
+from ...judge.records import Finding
+from ...judge.text import some
+from ...judge.words import render
 from .report import Report, heading, summary
 from .rows import CANNOT_BE_TOLD, FAILS, REMARK, STATES, WORKS, Row
 

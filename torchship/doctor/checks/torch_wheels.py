@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge.project import Record
-from ..judge.records import TorchInstall
-from ..judge.target import Target
-from ..judge.text import printable
-from .environment.installed import Distribution, distributions_in
-from .environment.metadata import Listed, listed_files, places_in
-from .environment.standards import Need, Python, admits, is_same_version, normal, parse_need
+from ...judge.project import Record
+from ...judge.records import TorchInstall
+from ...judge.target import Target
+from ...judge.text import printable
+from ..environment.installed import Distribution, distributions_in
+from ..environment.metadata import Listed, listed_files, places_in
+from ..environment.standards import Need, Python, admits, is_same_version, normal, parse_need
 
 #: So many bytes are hashed, and of larger files nothing.
 _MAX_HASHED = 1 << 30

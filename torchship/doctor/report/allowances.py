@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..judge.fixes.cures import BY_HAND, in_words
-from ..judge.project import Record
-from ..judge.records import REJECTED, Finding
-from ..judge.rules import CODES
-from ..judge.text import printable, read_regular
-from ..judge.words import codes
-from .environment.standards import normal
+from ...judge.fixes.cures import BY_HAND, in_words
+from ...judge.project import Record
+from ...judge.records import REJECTED, Finding
+from ...judge.rules import CODES
+from ...judge.text import printable, read_regular
+from ...judge.words import codes
+from ..environment.standards import normal
+from ..environment.targets import UsageError
 from .rows import REMARK, WORKS, Row, notice
-from .targets import UsageError
 
 _MAX_FILE = 1 << 20
 _EXAMPLE = "torchaudio TD110 waits for the release of next week"

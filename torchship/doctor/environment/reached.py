@@ -11,12 +11,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..judge.project import Record
-from ..judge.records import NOTHING
-from ..judge.target import Target
-from .environment.catalog import tops_of
-from .environment.installed import Reach, distributions_in
-from .environment.owner import is_shared_object_name, shared_objects
+from ...judge.project import Record
+from ...judge.records import NOTHING
+from ...judge.target import Target
+from .catalog import tops_of
+from .installed import Reach, distributions_in
+from .owner import is_shared_object_name, shared_objects
 
 
 class Reached(Record, kw_only=True):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..judge.project import Record
-from ..judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
-from ..judge.rules import CODES
-from ..judge.text import printable
-from ..judge.words import codes, render
-from .looking.seen import Looked, Seen
-from .meaning import Diagnosis, meaning_of
+from ...judge.project import Record
+from ...judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
+from ...judge.rules import CODES
+from ...judge.text import printable
+from ...judge.words import codes, render
+from ..looking.seen import Looked, Seen
+from ..reasons.meaning import Diagnosis, meaning_of
 from .rows import CANNOT_BE_TOLD, FAILS, NOTHING_FOUND, REMARK, STATES, WORKS, Row
 
 #: Of what an import printed, in JSON.

@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..judge.project import Record
-from ..judge.target import Interpreter, Target
-from ..judge.text import printable
+from ...judge.project import Record
+from ...judge.target import Interpreter, Target
+from ...judge.text import printable
 
 #: Where a prefix has its interpreter.
 _IN_PREFIX = ("bin/python", "bin/python3", "python.exe", "Scripts/python.exe")

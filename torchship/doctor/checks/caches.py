@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge.budget import BudgetSpentError
-from ..judge.fixes import cures, fixes
-from ..judge.project import Record
-from ..judge.records import NOTE, REJECTED, Finding, Runtime, TorchInstall, parse_version
-from ..judge.text import is_file, list_names, printable, read_regular, some
-from ..judge.verdict.judgement import budget_is_spent, judge_in_run
-from ..judge.words import codes
-from .environment.owner import is_shared_object_name
-from .rows import Row, notice
+from ...judge.budget import BudgetSpentError
+from ...judge.fixes import cures, fixes
+from ...judge.project import Record
+from ...judge.records import NOTE, REJECTED, Finding, Runtime, TorchInstall, parse_version
+from ...judge.text import is_file, list_names, printable, read_regular, some
+from ...judge.verdict.judgement import budget_is_spent, judge_in_run
+from ...judge.words import codes
+from ..environment.owner import is_shared_object_name
+from ..report.rows import Row, notice
 
 #: A build that is younger than this may be under way on another machine.
 _SECONDS_OF_A_BUILD = 3600.0

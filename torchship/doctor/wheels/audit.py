@@ -6,13 +6,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from ..judge import probe_runtime
-from ..judge.budget import Budget, BudgetSpentError
-from ..judge.machine.torch_probe import release
-from ..judge.project import Project, Record
-from ..judge.reading.binary import needs_torch_or_cuda, original_name, read_binary
-from ..judge.reading.layouts import LAYOUTS
-from ..judge.records import (
+from ...judge import probe_runtime
+from ...judge.budget import Budget, BudgetSpentError
+from ...judge.machine.torch_probe import release
+from ...judge.project import Project, Record
+from ...judge.reading.binary import needs_torch_or_cuda, original_name, read_binary
+from ...judge.reading.layouts import LAYOUTS
+from ...judge.records import (
     REJECTED,
     UNKNOWN,
     BinaryRecord,
@@ -21,16 +21,16 @@ from ..judge.records import (
     dotted,
     parse_file_name,
 )
-from ..judge.rules import torch_abi
-from ..judge.rules.cuda import binary_cuda
-from ..judge.rules.libraries import LIBRARIES_OF_DRIVER
-from ..judge.text import printable, some
-from ..judge.words import codes, render
-from . import judge_in_run
-from .environment.built_for import torch_requirements
-from .environment.owner import find_owner, shared_objects
-from .environment.standards import Python, admits_of_minor
-from .wheels import WheelError, core_of_wheel, unpack_file
+from ...judge.rules import torch_abi
+from ...judge.rules.cuda import binary_cuda
+from ...judge.rules.libraries import LIBRARIES_OF_DRIVER
+from ...judge.text import printable, some
+from ...judge.words import codes, render
+from .. import judge_in_run
+from ..environment.built_for import torch_requirements
+from ..environment.owner import find_owner, shared_objects
+from ..environment.standards import Python, admits_of_minor
+from .unpacking import WheelError, core_of_wheel, unpack_file
 
 #: What keeps an object from a torch of which only the release is known.
 _OF_TORCH = frozenset(

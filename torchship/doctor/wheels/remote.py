@@ -16,8 +16,8 @@ import urllib.request
 from html.parser import HTMLParser
 from http.client import HTTPException
 
-from ..judge.text import printable
-from .wheels import RemoteError, check_directory
+from ...judge.text import printable
+from .unpacking import RemoteError, check_directory
 
 _SECONDS_OF_ANSWER = 30
 _SECONDS_IN_ALL = 300

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from tempfile import TemporaryDirectory
 
-from .looking.look import Subject, look
-from .looking.processes import Python
+from ..looking.look import Subject, look
+from ..looking.processes import Python
 
 _SECONDS_TO_INSTALL = 600
 #: What would take gigabytes to try, and whose libraries other packages have loaded already.

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..judge.project import Record
-from ..judge.records import TorchInstall, parse_version
-from ..judge.text import is_file
+from ...judge.project import Record
+from ...judge.records import TorchInstall, parse_version
+from ...judge.text import is_file
 
 _LABEL = re.compile(r"torch_?(\d+\.\d+(?:\.\d+)?)(?=\.so|[_-])|torch_?(\d)(\d{1,2})(?=\.so|[_-])")
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..judge.records import BinaryRecord, Neighbour, Runtime
-from ..judge.target import Target, once
-from ..judge.text import printable, read_regular
-from .environment.installed import installed
-from .environment.metadata import core_of, top_modules
-from .environment.owner import distributions, metadata_of
-from .environment.standards import Need, Python, parse_need
+from ...judge.records import BinaryRecord, Neighbour, Runtime
+from ...judge.target import Target, once
+from ...judge.text import printable, read_regular
+from .installed import installed
+from .metadata import core_of, top_modules
+from .owner import distributions, metadata_of
+from .standards import Need, Python, parse_need
 
 _DEPTH = 3
 _OPENS = (b"CDLL(", b"load_library(", b"LoadLibrary(", b"dlopen(")

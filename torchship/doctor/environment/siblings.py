@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..judge.reading.binary import read_binary
-from ..judge.reading.layouts import LAYOUTS, minors_with
-from ..judge.reading.named_torch import Minor, names_torch
-from ..judge.records import BinaryRecord
-from ..judge.target import Target, once
-from ..judge.text import some
+from ...judge.reading.binary import read_binary
+from ...judge.reading.layouts import LAYOUTS, minors_with
+from ...judge.reading.named_torch import Minor, names_torch
+from ...judge.records import BinaryRecord
+from ...judge.target import Target, once
+from ...judge.text import some
 
 
 def minors_of_build(target: Target, binary: BinaryRecord) -> tuple[tuple[Minor, str], ...]:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..judge.fixes import cures, fixes
-from ..judge.reading.binary import needs_torch_or_cuda, read_binary
-from ..judge.records import (
+from ...judge.fixes import cures, fixes
+from ...judge.reading.binary import needs_torch_or_cuda, read_binary
+from ...judge.records import (
     NOTE,
     NOWHERE,
     REJECTED,
@@ -20,18 +20,18 @@ from ..judge.records import (
     dotted,
     parse_version,
 )
-from ..judge.rules.cuda import runs_on
-from ..judge.target import Target
-from ..judge.text import is_file, printable, some
-from ..judge.words import codes
-from .environment.built_for import has_sdist, torch_requirements
-from .environment.installed import Distribution, hidden_copies
-from .environment.metadata import has_list, listed_files, wheel_tags
-from .environment.owner import distributions, find_owner, is_shared_object_name
-from .environment.standards import Python, fits_python, normal
-from .families import families
-from .known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
-from .rows import CANNOT_BE_TOLD, FAILS, Row, notice
+from ...judge.rules.cuda import runs_on
+from ...judge.target import Target
+from ...judge.text import is_file, printable, some
+from ...judge.words import codes
+from ..environment.built_for import has_sdist, torch_requirements
+from ..environment.families import families
+from ..environment.installed import Distribution, hidden_copies
+from ..environment.known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
+from ..environment.metadata import has_list, listed_files, wheel_tags
+from ..environment.owner import distributions, find_owner, is_shared_object_name
+from ..environment.standards import Python, fits_python, normal
+from ..report.rows import CANNOT_BE_TOLD, FAILS, Row, notice
 
 _MAX_MODULES = 20
 _SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".c++", ".hip", ".metal")
