@@ -290,6 +290,13 @@ def test_selector_answers_every_question() -> None:
     assert {" ".join(choice) for choice in choices} == data["answers"].keys()
 
 
+def test_a_picture_names_each_torch_once() -> None:
+    """Numbers of a picture are rounded, and 2.10 is none."""
+    named = re.findall(r">(2\.\d+)<", (PICTURES / "abis-light.svg").read_text())
+    assert "2.10" in named
+    assert len(named) == len(set(named))
+
+
 def test_pictures_show_what_is_stored(tmp_path: Path) -> None:
     """Text and colours; the last digit of a coordinate may differ between machines."""
     pytest.importorskip("matplotlib")

@@ -39,6 +39,43 @@ def test_the_speed_that_pages_name_is_the_stored_one() -> None:
     assert f"{forward} as fast forward and {backward}" in readme
 
 
+def compared(file: str, size: schema.Size, dtype: str, contenders: list[str]) -> list[str]:
+    """A row of the page on alternatives: times forward and backward, and how many times ours."""
+    by_pass = [
+        groups(schema.read(RESULTS / "h200" / f"alternatives-{file}.json.xz"))[size, dtype, name]
+        for name in PASSES
+    ]
+    cells = []
+    for contender in contenders:
+        parts = []
+        for results in by_pass:
+            time = results[contender].median
+            ratio = time / results[OURS].median
+            times = f"{ratio:.2g}x" if ratio >= 10 else f"{ratio:.1f}x"
+            parts.append(f"{time:.3g}" + ("" if contender == OURS else f" ({times})"))
+        cells.append(" / ".join(parts))
+    return cells
+
+
+def test_the_alternatives_are_the_stored_ones() -> None:
+    content = (DOCS / "numbers" / "speed" / "alternatives.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| B (\d+), S ([\d,]+), T ([\d,]+) \| (.*) \|$", content, re.MULTILINE)
+    assert len(rows) == 5 + 16
+    for batch, state, steps, rest in rows:
+        sizes = (int(number.replace(",", "")) for number in (batch, state, state, steps))
+        first, *others = rest.split(" | ")
+        if " / " in first:  # FlashRNN's table, of one dtype
+            cells = [first, *others]
+            named = ("flashrnn", "bfloat16", [OURS, "flashrnn-fused", "flashrnn", "lstm", "gru"])
+        else:
+            cells = others
+            of_float32 = {"float32": "gru-float32", "TF32": "gru-tf32"}
+            dtype = "float32" if first in of_float32 else first
+            named = (of_float32.get(first, "gru-16"), dtype, [OURS, "lstm", "gru"])
+        file, dtype, contenders = named
+        assert compared(file, schema.Size(*sizes), dtype, contenders) == cells
+
+
 def test_a_step_has_one_time_on_each_clock() -> None:
     """The GPU's own time, and the wall time beside it."""
     own, wall = (

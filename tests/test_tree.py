@@ -174,7 +174,10 @@ ARROWS_OF_IMPORTS: dict[str, tuple[list[Path], tuple[str, ...]]] = {
     "projects": (
         # The author's Python runs setup_program.py alone, as a file.
         [path for path in python_files("torchship/project") if path.stem != "setup_program"],
-        ("torchship.project", "torchship.builder", "torchship.release"),
+        (
+            *("torchship.project", "torchship.builder", "torchship.porting.tokens"),
+            *("torchship.release", "packaging"),
+        ),
     ),
 }
 

@@ -4,6 +4,7 @@
 
 `verify` makes each, runs its command and its true fix, and asks no doctor. `measure` makes each,
 runs its command, asks the doctor as its user would, and carries out the commands that it prints.
+It prints a finding a line.
 The program needs what make_environments.py needs. Whether a cause is right is judged by a reader:
 `texts` in the folder holds what the doctor said.
 """
@@ -29,8 +30,8 @@ PATH = Path(__file__).with_name("situations.yaml")
 SECONDS = 300
 #: A command, also behind words and a colon.
 _COMMAND = re.compile(
-    r"(?<!\S)(?:\S*python\S* -m pip|pip|mv|rm|unset|export|ulimit|conda|apt|apt-get|ln|chmod|mount"
-    r"|cd) .+$"
+    r"(?<!\S)(?:\S*python\S* -m pip|pip|mv|rm|unset|export|ulimit|conda|apt|apt-get|ln|chmod"
+    r"|mount|cd) .+$"
 )
 #: Whose fixes are carried out.
 TRIED = ("pypi", "shell", "build")

@@ -447,15 +447,6 @@ class Environment(Record):
                     return True
         return not self.path
 
-    def pip(self, action: str = "install") -> str:
-        """The start of a command that installs or uninstalls by pip, or by uv where pip is missing.
-
-        uv takes the same options.
-        """
-        if self.has_pip:
-            return f"{self.python} -m pip {action}"
-        return f"uv pip {action} --python {self.python}"
-
 
 class LinkFault(Record, kw_only=True):
     """What the dynamic linker minds besides missing libraries and an object's own symbols."""

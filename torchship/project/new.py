@@ -34,7 +34,11 @@ def run(options: argparse.Namespace) -> int:
     try:
         target = Path(options.target or options.name)
         check_request(options.name, target, options.author, options.url)
-        new_project(target, options.template, _names(options))
+        new_project(
+            target,
+            options.template,
+            _names(options.name, options.template, options.author, options.url),
+        )
     except (ProjectError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
@@ -66,14 +70,14 @@ def check_request(name: str, target: Path, author: str | None, url: str | None) 
         raise ProjectError("a project is a git repository, but there is no git; install git")
 
 
-def _names(options: argparse.Namespace) -> Names:
-    names = names_of(options.name)
+def _names(name: str, template: str, author: str | None, url: str | None) -> Names:
+    names = names_of(name)
     return dataclasses.replace(
         names,
-        author=options.author or names.author,
-        url=options.url or f"https://example.org/{names.distribution}",
+        author=author or names.author,
+        url=url or f"https://example.org/{names.distribution}",
         year=str(datetime.datetime.now(datetime.timezone.utc).year),
-        summary=SUMMARIES[options.template],
+        summary=SUMMARIES[template],
     )
 
 

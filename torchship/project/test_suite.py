@@ -6,7 +6,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from .errors import REFUSED, ProjectError
 from .facts import default_torch, read_names
@@ -34,10 +36,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        return _Run(Path.cwd()).do(options)
+        return _Run(Path.cwd()).do(
+            Request(
+                torch=options.torch,
+                is_quick=options.quick or options.torch is not None,
+                is_lint=options.lint,
+                is_fixing=options.fix,
+                pytest=tuple(options.pytest),
+            )
+        )
     except (ProjectError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
+
+
+class Request(NamedTuple):
+    """What is to be tested, and how."""
+
+    torch: str | None  #: None for the matrix's default
+    is_quick: bool  #: neither linters nor the build of the cell
+    is_lint: bool  #: the linters alone
+    is_fixing: bool  #: whether linters correct what they can
+    pytest: tuple[str, ...]  #: arguments
 
 
 class _Run:
@@ -48,24 +68,23 @@ class _Run:
         self.names = read_names(root)
         self.began = time.monotonic()
 
-    def do(self, options: argparse.Namespace) -> int:
-        if options.fix and not options.lint:
+    def do(self, request: Request) -> int:
+        if request.is_fixing and not request.is_lint:
             raise ProjectError("--fix belongs to --lint; add it")
         self._clean_variables()
         self._step("environment")
-        torch = options.torch or default_torch(self.root)
-        env = make_environment(self.root, torch, is_default=options.torch is None)
+        torch = request.torch or default_torch(self.root)
+        env = make_environment(self.root, torch, is_default=request.torch is None)
         os.environ["PATH"] = f"{env / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        is_quick = options.quick or options.torch is not None
-        if options.lint or not is_quick:
-            self._lint(env, fix=options.fix)
-        if options.lint:
+        if request.is_lint or not request.is_quick:
+            self._lint(env, fix=request.is_fixing)
+        if request.is_lint:
             return 0
         self._install(env)
-        if not is_quick:
+        if not request.is_quick:
             self._step("build_all.sh host")
             run_command([str(self.root / "scripts" / "build_all.sh"), "host"])
-        return self._pytest(env, options.pytest)
+        return self._pytest(env, request.pytest)
 
     def _step(self, name: str) -> None:
         print(f"\n== {name} ({time.monotonic() - self.began:.0f} s)", flush=True)
@@ -96,7 +115,8 @@ class _Run:
         install_requirements(env, self.names.distribution)
         run_command([python, "-m", self.names.package], cwd=env)
 
-    def _pytest(self, env: Path, arguments: list[str]) -> int:
+    def _pytest(self, env: Path, given: Sequence[str]) -> int:
+        arguments = [*given]
         if not arguments:
             processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
             arguments = ["-n", str(processes), "--dist", "loadfile"]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ..judge import judge_file, probe_runtime
-from ..judge.project import Project
+from ..judge.project import Project, Record
 from ..judge.words import render
 from . import build_command
 from .other_doctor import run_doctor
@@ -27,7 +27,13 @@ def main(project: Project, arguments: list[str] | None = None) -> int:
         return run_doctor(project, arguments[1:])
     options = parser.parse_args(arguments)
     if options.command is None:
-        return render.print_to_the_end(lambda: _report(project, options))
+        request = _Request(
+            torch=options.torch,
+            binary=options.binary,
+            variant=options.explain,
+            as_json=options.json,
+        )
+        return render.print_to_the_end(lambda: _report(project, request))
     if arguments[0] != options.command:
         parser.error(f"the options of {options.command} follow it: {arguments[0]} stands before")
     return render.print_to_the_end(lambda: build_command.run(project, options))
@@ -79,13 +85,22 @@ def _add_command(
     )
 
 
-def _report(project: Project, options: argparse.Namespace) -> int:
-    runtime = probe_runtime(options.torch, project=project)
-    if options.binary is not None:
+class _Request(Record, kw_only=True):
+    """What the report is to be about."""
+
+    torch: str | None  #: another torch or environment
+    binary: str | None  #: a shared object, of any package
+    variant: str | None  #: whose findings are to be printed
+    as_json: bool
+
+
+def _report(project: Project, request: _Request) -> int:
+    runtime = probe_runtime(request.torch, project=project)
+    if request.binary is not None:
         # FILE may belong to another package, so do not compare its version with ours.
-        verdict = judge_file(Path(options.binary), runtime._replace(package_version=""))
-        print_verdicts([verdict], as_json=options.json)
+        verdict = judge_file(Path(request.binary), runtime._replace(package_version=""))
+        print_verdicts([verdict], as_json=request.as_json)
         return 0 if verdict.accepted else 1
-    if options.explain is not None:
-        return explain_variant(runtime, options.explain, as_json=options.json)
-    return report(runtime, run_op=options.torch is None, as_json=options.json)
+    if request.variant is not None:
+        return explain_variant(runtime, request.variant, as_json=request.as_json)
+    return report(runtime, run_op=request.torch is None, as_json=request.as_json)

@@ -284,6 +284,14 @@ def test_every_code_has_words() -> None:
         assert words.fix
 
 
+def test_what_codes_mean_fits_into_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line for code in CODES for line in meaning.lines_of_meaning(meaning.meaning_of(code))]
+    long = [line for line in lines if len(line) > 80 and " " in line[10:].strip()]
+    assert long == []
+
+
 def test_a_message_from_another_environment_leads_to_a_check_of_that_one(
     environment: Path, tmp_path: Path
 ) -> None:

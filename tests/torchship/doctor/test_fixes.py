@@ -24,7 +24,7 @@ from torchship.judge.records import Device, Driver, Owner
 
 PIP = Environment("pip")
 CONDA = Environment("conda")
-UPGRADE = "python -m pip install --upgrade --force-reinstall --no-deps tiny-client"
+UPGRADE = "python -m pip install --force-reinstall --no-deps --upgrade tiny-client"
 
 
 def test_the_shipped_facts_are_readable_and_name_real_variants() -> None:

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 from environments import SYMBOL, add_package
 from looked_environment import LookedEnvironment, diagnose, row_of
+from shared_objects import shared_object
 from sick_environment import carries_out
 
-from torchship.doctor.rows import Row
-from torchship.judge import cures
+from torchship.doctor.report.rows import Row
+from torchship.judge.fixes import cures
 
 
 @pytest.fixture
@@ -175,3 +177,45 @@ def test_it_is_reported_to_the_package_that_was_imported(env: LookedEnvironment)
     env.add("upper", "import torch\nimport lower\n")
     row = row_of(diagnose(env), "upper")
     assert row.finding is not None and "report it to upper" in row.finding.fix
+
+
+def test_of_two_libraries_of_a_name_the_one_that_has_the_symbol_is_named(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules of a cluster bring several releases of a library."""
+    old, new = env.prefix / "old", env.prefix / "new"
+    shared_object(old / "libfft.so.3", soname="libfft.so.3", defined=["plan"])
+    right = shared_object(new / "libfft.so.3", soname="libfft.so.3", defined=["plan", "many"])
+    folder = env.add("spectra", "import torch\nfrom . import _C\n")
+    env.add_module(folder / "_C.so", needs="many", libraries=(right,))
+    env.list_objects("spectra")
+    folders = f"{old}:{new}"
+    monkeypatch.setenv("LD_LIBRARY_PATH", folders)
+    row = row_of(diagnose(env), "spectra")
+    assert row.code == "TD506" and f"before {right}" in row.summary
+    shell = f"export LD_LIBRARY_PATH={folders}; {_command(row)}; {env.python} -c 'import spectra'"
+    subprocess.run(["bash", "-c", shell], check=True, cwd=env.folder)
+
+
+def test_of_a_process_that_aborts_the_program_is_not_blamed(env: LookedEnvironment) -> None:
+    env.add("aborts", "import torch, os\nos.abort()\n")
+    row = row_of(diagnose(env), "aborts")
+    assert row.code == "TD906" and "SIGABRT" in row.summary
+
+
+def test_a_home_of_another_python_is_told(
+    env: LookedEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env.add("user", "import torch\nraise ModuleNotFoundError(\"No module named '_struct'\")\n")
+    assert "PYTHONHOME" not in row_of(diagnose(env), "user").summary
+    monkeypatch.setenv("PYTHONHOME", sys.base_prefix)
+    row = row_of(diagnose(env), "user")
+    assert "PYTHONHOME" in row.summary and _command(row) == "unset PYTHONHOME"
+
+
+def test_a_torch_of_two_releases_is_told(env: LookedEnvironment) -> None:
+    words = "module 'torch._C' has no attribute '_has_gds'"
+    (env.torch / "__init__.py").write_text(f"raise AttributeError({words!r})\n")
+    env.add("user", "import torch\n")
+    row = row_of(diagnose(env), "torch")
+    assert row.code == "TD102" and "of two releases" in row.summary

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ...judge.fixes import cures, fixes
 from ...judge.fixes.cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
+from ...judge.fixes.installers import Pip
 from ...judge.project import Record
 from ...judge.records import (
     NOTE,
@@ -513,7 +514,7 @@ def _check_isolation(machine: Machine, runtime: Runtime) -> Finding | None:
         why=f"pip install builds in an environment of its own, with {inside}",
         fix=command_alone(
             cures.NO_ISOLATION,
-            f"{runtime.environment.pip()} --no-build-isolation .",
+            Pip(runtime.environment).install("--no-build-isolation ."),
         ),
         fault=faults.BUILD_ISOLATION,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from ...judge.budget import BudgetSpentError
 from ...judge.fixes import cures, fixes
 from ...judge.fixes.cures import Cure
+from ...judge.fixes.installers import Pip
 from ...judge.linking import after_torch
 from ...judge.linking.process import Opening
 from ...judge.linking.search import Settings, settings_here
@@ -253,8 +254,9 @@ def _wheel_at_fault(target: Target, torch: TorchInstall, failure: Opening) -> Wh
 
 
 def _put_back(wheel: WheelFault, environment: Environment) -> Cure:
-    flags = "--force-reinstall --no-deps " if wheel.is_file else ""
-    command = f'{environment.pip()} {flags}"{wheel.pin.requirement}"'
+    pip = Pip(environment)
+    requirement = f'"{wheel.pin.requirement}"'
+    command = pip.reinstall(requirement) if wheel.is_file else pip.install(requirement)
     return cures.command_alone(cures.INSTALL_PINNED, command)
 
 

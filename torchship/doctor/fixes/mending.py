@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ...judge.fixes import cures, fixes
 from ...judge.fixes.cures import Cure
+from ...judge.fixes.installers import Pip
 from ...judge.reading.binary import read_binary
 from ...judge.records import Runtime
 from ...judge.text import is_file
@@ -29,7 +30,7 @@ def reinstall(package: Distribution, runtime: Runtime) -> Cure:
         words = f"install {package.name} {package.version} again from where it came"
         return cures.in_words(cures.OTHER_RELEASE, words)
     exact = f'"{package.name}=={package.version}"'
-    command = f"{runtime.environment.pip()} --force-reinstall --no-deps {exact}"
+    command = Pip(runtime.environment).reinstall(exact)
     return cures.command_alone(cures.REINSTALL_PACKAGE, command)
 
 
@@ -51,8 +52,8 @@ def fit_package(package: Distribution, runtime: Runtime) -> Cure:
     if runtime.environment.kind == "conda":
         # In words: the releases are PyPI's, and which of them a channel has, only its index tells.
         return cures.in_words(cures.OTHER_RELEASE, f"{words}: {release}")
-    pip = f"{runtime.environment.pip()} --force-reinstall --no-deps"
-    return cures.command_alone(cures.INSTALL_RELEASE, f'{pip} "{package.name}=={wanted}"')
+    command = Pip(runtime.environment).reinstall(f'"{package.name}=={wanted}"')
+    return cures.command_alone(cures.INSTALL_RELEASE, command)
 
 
 def move_away(path: Path) -> Cure:

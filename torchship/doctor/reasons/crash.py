@@ -9,6 +9,7 @@ from ...judge.fixes import cures
 from ...judge.records import Finding
 from ...judge.text import is_file
 from ...judge.words import codes
+from ..environment.owner import is_shared_object_name
 from ..looking.seen import DIED
 from .case import Case
 from .linking import rejections_of_loading
@@ -35,7 +36,9 @@ def process_died(case: Case) -> Finding | None:
 def _suspects(case: Case) -> Iterator[Path]:
     """The object that was initialized last, the ones of the package, and the one to be loaded."""
     log = case.seen.log
-    if log is not None and is_file(log.last_initialized):
+    # After all libraries, the program itself is initialized.
+    is_library = log is not None and is_shared_object_name(Path(log.last_initialized).name)
+    if log is not None and is_library and is_file(log.last_initialized):
         yield Path(log.last_initialized)
     if case.seen.what.startswith("/"):
         yield Path(case.seen.what)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ...judge.fixes import cures, fixes
 from ...judge.machine.mounts import forbidding_mount
 from ...judge.reading.binary import read_binary
+from ...judge.reading.elf import Elf, ElfError
 from ...judge.records import REJECTED, Finding, Verdict
 from ...judge.text import is_file, printable
 from ...judge.words import codes
@@ -16,6 +19,7 @@ from ..environment.owner import find_owner
 from .case import Case
 
 _OF_TORCH_OR_CUDA = re.compile(r"\blib(torch|c10|cu\w|nv\w|nccl)\w*\.so")
+_VARIABLE = "LD_LIBRARY_PATH"
 _BUILT_OTHERWISE = (codes.OTHER_TORCH, codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS)
 _OF_NVIDIA = re.compile(r"lib(cu|nv|nccl)\w*\.so")
 _NO_LIBRARY = re.compile(r"(\S{1,300}?): cannot open shared object file: No such file")
@@ -58,7 +62,8 @@ def linker_refuses(case: Case) -> Finding | None:
         if wheels is not None and wheels.fix.kind == cures.INSTALL_REQUIREMENT:
             return wheels  # it was seen that this one is not there
         return _by_torch(case, text) or wheels or _by_text(case, text)
-    return _by_torch(case, text) or _by_objects(case, text) or _by_text(case, text)
+    by_torch = _by_torch(case, text) or _other_library_first(case, text)
+    return by_torch or _by_objects(case, text) or _by_text(case, text)
 
 
 def _of_torchs_wheels(case: Case, text: str) -> Finding | None:
@@ -113,6 +118,40 @@ def _by_objects(case: Case, text: str) -> Finding | None:
     # An object that was built for another torch lacks that torch's CUDA as well.
     is_of_torch = _OF_TORCH_OR_CUDA.search(text) is not None
     return next((one for one in others if one.code in _BUILT_OTHERWISE and is_of_torch), None)
+
+
+def _other_library_first(case: Case, text: str) -> Finding | None:
+    """A library that LD_LIBRARY_PATH names lacks a symbol, and one of its name further on has it,
+    as where a cluster's modules bring several releases of a library."""
+    match = _NO_SYMBOL.search(text)
+    log = case.seen.log
+    if match is None or log is None or not is_file(match[1]):
+        return None
+    folders = [Path(folder) for folder in os.environ.get(_VARIABLE, "").split(":") if folder]
+    for name in read_binary(Path(match[1]), light=True).needed:
+        taken = Path(log.found.get(name, ""))
+        if taken.parent not in folders:
+            continue
+        later = folders[folders.index(taken.parent) + 1 :]
+        right = next((f / name for f in later if _defines(f / name, match[2])), None)
+        if right is not None:
+            return case.finding(
+                codes.OTHER_LIBRARY_FIRST,
+                f"{_VARIABLE} brings in {taken}, which lacks {match[2]}, before {right}, which has "
+                "it",
+                observed=str(taken),
+                needed=str(right),
+                fix=fixes.set_variable(_VARIABLE, f'"{right.parent}:${_VARIABLE}"'),
+            )
+    return None
+
+
+def _defines(library: Path, symbol: str) -> bool:
+    if not is_file(library):
+        return False
+    with suppress(ElfError, OSError), Elf(library) as elf:
+        return elf.defines(symbol)
+    return False
 
 
 def rejections_of_loading(verdict: Verdict) -> list[Finding]:

@@ -21,7 +21,7 @@ from ...judge.records import NOWHERE, TorchInstall, dotted
 from ...judge.rules import CODES
 from ...judge.target import Target
 from ...judge.text import is_file, list_names, printable, read_table
-from ...judge.words import codes, messages
+from ...judge.words import codes, messages, render
 from ...judge.words.codes import Code
 from ..environment import pythons
 from ..environment.owner import find_owner
@@ -38,7 +38,6 @@ _MEANINGS = "meanings.json"
 #: Of an undefined symbol of torch: which of them it is depends on the torch.
 _OF_SYMBOLS = (codes.OTHER_CXX_ABI, codes.TORCH_LACKS_SYMBOLS)
 _MAX_SHOWN = 300
-_WIDTH = 100
 #: How long to wait for the first byte of a pipe that nobody asked to be read.
 _SECONDS_TO_START = 1.0
 
@@ -73,7 +72,7 @@ def _wrapped(label: str, sentences: str) -> list[str]:
     start = f"{label:<10}"
     return textwrap.wrap(
         sentences,
-        _WIDTH,
+        render.width(),
         initial_indent=start,
         subsequent_indent=" " * len(start),
         break_long_words=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -61,6 +62,15 @@ def module_is_missing(case: Case) -> Finding | None:
 
 def _of_library(case: Case, module: str) -> Finding:
     """A module of the standard library that this Python was built or installed without."""
+    home = os.environ.get("PYTHONHOME", "")
+    if home:
+        return case.finding(
+            codes.MODULE_MISSING,
+            f"PYTHONHOME makes this Python take the files of {home}, which lack {module}",
+            observed=f"PYTHONHOME={home}",
+            needed=module,
+            fix=fixes.unset("PYTHONHOME"),
+        )
     version = dotted(case.runtime.python[:2])
     of_version = case.runtime.target.library()
     if of_version and module.partition(".")[0] not in of_version:

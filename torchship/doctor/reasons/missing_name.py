@@ -34,6 +34,8 @@ def name_is_missing(case: Case) -> Finding | None:
         name = match["name"] or match["import"]
         if "partially initialized" in error.message and not _is_native(name):
             continue  # its modules import each other
+        if case.seen.what == "torch" and module.startswith("torch._C"):
+            return _of_two_releases(case, module, name)
         owner = case.installed.of_module(module)
         if owner is None:
             continue
@@ -45,6 +47,18 @@ def name_is_missing(case: Case) -> Finding | None:
             continue
         return other_release(case, asking, owner, f"has no {module}.{name}")
     return None
+
+
+def _of_two_releases(case: Case, module: str, name: str) -> Finding:
+    """torch's own Python asks its own module for what that does not have."""
+    runtime = case.runtime
+    return case.finding(
+        codes.TORCH_DAMAGED,
+        f"torch's Python files and its libraries are of two releases, as after an upgrade that was "
+        f"cut off: {module} has no {name}",
+        needed="all files of one release",
+        fix=fixes.reinstall_torch(runtime.environment, runtime.torch),
+    )
 
 
 def _is_native(name: str) -> bool:

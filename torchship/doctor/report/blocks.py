@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,6 @@ from ...judge.words import render
 from .report import Report, heading, summary
 from .rows import CANNOT_BE_TOLD, FAILS, REMARK, STATES, WORKS, Row
 
-_LEAST_WIDTH, _MOST_WIDTH = 60, 100
 #: Of what was seen, and of why.
 _MOST_LINES = 3
 _MOST_NOTES = 5
@@ -131,19 +129,12 @@ def _labelled(label: str, sentences: str, prefix: str) -> Iterator[str]:
 def _wrapped(start: str, sentences: str, prefix: str) -> list[str]:
     return textwrap.wrap(
         render.shorten(sentences, prefix),
-        _width(),
+        render.width(),
         initial_indent=start,
         subsequent_indent=" " * len(start),
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _width() -> int:
-    """The columns of the terminal, within bounds."""
-    if not sys.stdout.isatty():
-        return _MOST_WIDTH
-    return max(_LEAST_WIDTH, min(_MOST_WIDTH, shutil.get_terminal_size().columns))
 
 
 def _coloured(state: str, row: Row) -> str:

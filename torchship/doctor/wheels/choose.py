@@ -17,6 +17,7 @@ from pathlib import Path
 from ...judge.budget import Budget, BudgetSpentError
 from ...judge.fixes import cures
 from ...judge.fixes.cures import NO_CURE, Cure, command_alone, quoted
+from ...judge.fixes.installers import Pip
 from ...judge.project import NOBODY, Record
 from ...judge.reading.binary import needs_torch_or_cuda, read_binary
 from ...judge.reading.layouts import LAYOUTS, difference
@@ -138,10 +139,7 @@ def _print_table(choices: list[Choice], runtime: Runtime, cure: Cure) -> None:
 def install_wheel(choice: Choice, runtime: Runtime) -> Cure:
     """Install a wheel, and leave the installed torch as it is."""
     place = choice.place if "://" in choice.place else str(Path(choice.place).absolute())
-    return command_alone(
-        cures.INSTALL_WHEEL,
-        f"{runtime.environment.pip()} --force-reinstall --no-deps {quoted(place)}",
-    )
+    return command_alone(cures.INSTALL_WHEEL, Pip(runtime.environment).reinstall(quoted(place)))
 
 
 def choose(sources: Sequence[str], runtime: Runtime) -> list[Choice]:

@@ -4,6 +4,7 @@ In come a record, a runtime and what a rule has found; out goes a `Cure`: words 
 the command in them, if a test has carried one out.
 
 Begin with `cures.py`, the record and its kinds. `fixes.py` has a function for each thing that can
-be done: install, build, put back or remove something, by pip or by conda. `system_packages.py`
-knows which packages of Debian and Ubuntu have a library or a part of Python.
+be done about a fault; `installers.py` the commands of pip and of conda, each with install,
+reinstall and remove. `system_packages.py` knows which packages of Debian and Ubuntu have a library
+or a part of Python.
 """

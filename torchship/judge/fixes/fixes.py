@@ -32,6 +32,7 @@ from ..support import load
 from ..text import list_names, printable
 from . import cures
 from .cures import Cure, command_alone, command_in_words, in_words, quoted
+from .installers import Conda, Pip
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -49,35 +50,27 @@ _CUDA_RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
 
-def _install(kind: cures.Kind, environment: Environment, *, pip: str, conda: str) -> Cure:
-    """Install with the environment's tool, which gets its own arguments."""
-    if environment.kind == "conda":
-        return _by_conda(environment, conda)
-    return command_alone(kind, f"{environment.pip()} {pip}")
+def _by(environment: Environment, kind: cures.Kind, *, pip: str, conda: str) -> Cure:
+    """The command of the environment's installer. `kind` is that of pip's."""
+    return _by_conda(conda) if environment.kind == "conda" else command_alone(kind, pip)
 
 
-def _by_conda(environment: Environment, arguments: str, words: str = "{command}") -> Cure:
-    """`conda install` with these arguments, in the words of the cure."""
-    is_again = "--force-reinstall" in arguments
+def _by_conda(command: str, words: str = "{command}") -> Cure:
+    """A command of conda's, in the words of the cure."""
+    is_again = " --force-reinstall " in command
     kind = cures.REINSTALL_BY_CONDA if is_again else cures.INSTALL_BY_CONDA
-    command = f"conda install {_prefix_option(environment)}{arguments}"
     return command_in_words(kind, words, command)
 
 
-def _prefix_option(environment: Environment) -> str:
-    """The option that names the environment, if it need not be the active one."""
-    return f"-p {quoted(environment.prefix)} " if environment.prefix else ""
-
-
-def _published(
-    environment: Environment, project: Project, *, pip: str, conda: str, kind: cures.Kind
-) -> Cure | None:
-    """Install from the project's channel (conda) or index (pip); None if the project has none."""
+def _where_published(environment: Environment, project: Project) -> str | None:
+    """The option that names the project's channel (conda) or index (pip); "" for PyPI, and None if
+    the project has none."""
     facts = load(project.folder)
-    if not (facts.channel if environment.kind == "conda" else facts.index):
+    if environment.kind == "conda":
+        return f"-c {facts.channel}" if facts.channel else None
+    if not facts.index:
         return None
-    index = f"--index-url {facts.index} " if facts.index != _PYPI else ""
-    return _install(kind, environment, pip=index + pip, conda=f"{conda} -c {facts.channel}")
+    return f"--index-url {facts.index}" if facts.index != _PYPI else ""
 
 
 def _at_hand(environment: Environment) -> Cure | None:
@@ -85,12 +78,12 @@ def _at_hand(environment: Environment) -> Cure | None:
     if environment.source is None:
         return None
     source = quoted(environment.source)
-    isolation = "" if environment.source.endswith(".whl") else " --no-build-isolation"
-    return _install(
-        cures.INSTALL_PROJECT,
+    isolation = "" if environment.source.endswith(".whl") else "--no-build-isolation"
+    return _by(
         environment,
-        pip=f"--force-reinstall --no-deps{isolation} {source}",
-        conda=f"--force-reinstall {source}",
+        cures.INSTALL_PROJECT,
+        pip=Pip(environment).reinstall(isolation, source),
+        conda=Conda(environment).reinstall(source),
     )
 
 
@@ -127,18 +120,18 @@ def install_torch(
 ) -> Cure:
     """Install torch `minor`; by default, a torch no older than the project's `torch_min`."""
     if minor is not None:
-        return _install(
-            cures.INSTALL_TORCH,
+        return _by(
             environment,
-            pip=f'"torch=={dotted(minor)}.*"',
-            conda=f'"pytorch={dotted(minor)}"',
+            cures.INSTALL_TORCH,
+            pip=Pip(environment).install(f'"torch=={dotted(minor)}.*"'),
+            conda=Conda(environment).install(f'"pytorch={dotted(minor)}"'),
         )
     oldest = dotted(load(project.folder).torch_min)
-    return _install(
-        cures.INSTALL_TORCH,
+    return _by(
         environment,
-        pip=f'"torch>={oldest}"',
-        conda=f'"pytorch>={oldest}"',
+        cures.INSTALL_TORCH,
+        pip=Pip(environment).install(f'"torch>={oldest}"'),
+        conda=Conda(environment).install(f'"pytorch>={oldest}"'),
     )
 
 
@@ -165,7 +158,7 @@ def _local_version(torch: TorchInstall | None) -> str:
 def _index_of(torch: TorchInstall | None) -> str:
     """The option that names PyTorch's index of this torch's build; "" for PyPI."""
     local = _local_version(torch)
-    return f"--index-url {_PYTORCH_INDEX}{local} " if local else ""
+    return f"--index-url {_PYTORCH_INDEX}{local}" if local else ""
 
 
 def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> Cure:
@@ -176,11 +169,11 @@ def reinstall_torch(environment: Environment, torch: TorchInstall | None) -> Cur
         return in_words(cures.BY_HAND, f"install torch {torch.version} again from where it came")
     local = _local_version(torch)
     exact = f"{_public(torch)}+{local}" if local else _public(torch)
-    return _install(
-        cures.REINSTALL_TORCH,
+    return _by(
         environment,
-        pip=f'{_index_of(torch)}--force-reinstall --no-deps "torch=={exact}"',
-        conda=f"--force-reinstall pytorch={_public(torch)}",
+        cures.REINSTALL_TORCH,
+        pip=Pip(environment).reinstall(_index_of(torch), f'"torch=={exact}"'),
+        conda=Conda(environment).reinstall(f"pytorch={_public(torch)}"),
     )
 
 
@@ -189,11 +182,11 @@ def cuda_torch(environment: Environment, torch: TorchInstall | None) -> Cure:
     release = f"={_public(torch)}" if torch else "=*"
     if torch is None and environment.kind != "conda":
         return in_words(cures.BY_HAND, "install a CUDA build of torch")
-    return _install(
-        cures.CUDA_TORCH,
+    return _by(
         environment,
-        pip=f'--force-reinstall "torch={release}"',
-        conda=f'"pytorch{release}=*cuda*"',
+        cures.CUDA_TORCH,
+        pip=Pip(environment).install("--force-reinstall", f'"torch={release}"'),
+        conda=Conda(environment).install(f'"pytorch{release}=*cuda*"'),
     )
 
 
@@ -204,14 +197,23 @@ def reinstall(runtime: Runtime, unpublished: Cure | None = None) -> Cure:
     default, to install from the original file or folder if it still exists, else to build.
     """
     project = runtime.project
-    published = _published(
-        runtime.environment,
-        project,
-        pip=f'--force-reinstall --no-deps "{project.distribution}=={project.version}"',
-        conda=f"--force-reinstall {project.distribution}={project.version}",
-        kind=cures.INSTALL_PROJECT,
-    )
+    published = _published(runtime.environment, project, exact=project.version)
     return published or unpublished or _at_hand(runtime.environment) or build(project)
+
+
+def _published(environment: Environment, project: Project, exact: str = "") -> Cure | None:
+    """Install the project's files again, of this version or of any, from where it is published;
+    None if it is not."""
+    where = _where_published(environment, project)
+    if where is None:
+        return None
+    name = project.distribution
+    return _by(
+        environment,
+        cures.INSTALL_PROJECT,
+        pip=Pip(environment).reinstall(where, f'"{name}=={exact}"' if exact else name),
+        conda=Conda(environment).reinstall(f"{name}={exact}" if exact else name, where),
+    )
 
 
 def install_for_platform(runtime: Runtime) -> Cure:
@@ -227,22 +229,14 @@ def install_for_platform(runtime: Runtime) -> Cure:
 
 def install_once(environment: Environment, project: Project) -> Cure:
     """Remove every copy of the package, then install it once."""
-    name = project.distribution
-    published = _published(
-        environment,
-        project,
-        pip=f"--force-reinstall --no-deps {name}",
-        conda=f"--force-reinstall {name}",
-        kind=cures.INSTALL_PROJECT,
-    )
     by_hand = in_words(
         cures.BY_HAND, "install it again from the wheel or the package that you have"
     )
-    install_again = published or _at_hand(environment) or by_hand
+    install_again = _published(environment, project) or _at_hand(environment) or by_hand
     return command_in_words(
         cures.INSTALL_ONCE,
         f"{{command}}   (again, until nothing is left), then {install_again}",
-        f"{environment.pip('uninstall')} {name}",
+        Pip(environment).remove(project.distribution),
     )
 
 
@@ -250,10 +244,10 @@ def remove_copy(environment: Environment, project: Project, library: str) -> Cur
     """Remove one of two copies of the project; `library` is an object of the other copy."""
     words = f"{{command}}   (the other copy: {library}); then restart Python"
     if environment.kind == "conda":
-        command = f"conda remove {_prefix_option(environment)}--force {project.distribution}"
-        return command_in_words(cures.REMOVE_BY_CONDA, words, command)
-    command = f"{environment.pip('uninstall')} {project.distribution}"
-    return command_in_words(cures.REMOVE_COPY, words, command)
+        by_conda = Conda(environment).remove(project.distribution)
+        return command_in_words(cures.REMOVE_BY_CONDA, words, by_conda)
+    by_pip = Pip(environment).remove(project.distribution)
+    return command_in_words(cures.REMOVE_COPY, words, by_pip)
 
 
 def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> Cure:
@@ -269,17 +263,18 @@ def fit_torch(runtime: Runtime, binary: BinaryRecord | None = None) -> Cure:
         return install_torch(environment, project)
     if environment.kind == "conda" and environment.installer == "pip":
         return install_once(environment, project)  # pip put a wheel over the conda package
-    published = None
     glues = load(project.folder).glues(runtime.platform)
-    if torch.is_release and any(GlueName.parse(glue).serves(torch) for glue in glues):
-        published = _published(
-            environment,
-            project,
-            pip=f"--upgrade --force-reinstall --no-deps {project.distribution}",
-            conda=f'{project.distribution} "pytorch={dotted(torch.version_tuple)}"',
-            kind=cures.INSTALL_PROJECT,
-        )
-    return published or build(project)
+    is_served = torch.is_release and any(GlueName.parse(glue).serves(torch) for glue in glues)
+    where = _where_published(environment, project) if is_served else None
+    if where is None:
+        return build(project)
+    name = project.distribution
+    return _by(
+        environment,
+        cures.INSTALL_PROJECT,
+        pip=Pip(environment).reinstall("--upgrade", where, name),
+        conda=Conda(environment).install(name, f'"pytorch={dotted(torch.version_tuple)}"', where),
+    )
 
 
 def torch_of_files(runtime: Runtime, name: str, version: str) -> Cure:
@@ -288,14 +283,10 @@ def torch_of_files(runtime: Runtime, name: str, version: str) -> Cure:
     words = f"install a release of {name} that has a file for this torch"
     words = f"{words}, or the newest torch that it has one for: {{command}}"
     if runtime.environment.kind == "conda":
-        return _by_conda(runtime.environment, f'"pytorch={version}"', words)
+        return _by_conda(Conda(runtime.environment).install(f'"pytorch={version}"'), words)
     exact = f"=={version}" if version.count(".") > 1 else f"=={version}.*"
-    pip = runtime.environment.pip()
-    return command_in_words(
-        cures.FIT_TORCH,
-        words,
-        f'{pip} {_index_of(runtime.torch)}"torch{exact}"',
-    )
+    command = Pip(runtime.environment).install(_index_of(runtime.torch), f'"torch{exact}"')
+    return command_in_words(cures.FIT_TORCH, words, command)
 
 
 def set_variable(variable: str, value: str) -> Cure:
@@ -376,8 +367,8 @@ def compile_here(binary: BinaryRecord, runtime: Runtime) -> Cure:
             cures.OTHER_RELEASE, f"build the package that owns {binary.file} from its sources here"
         )
     if owner.source:
-        pip = _compile(runtime.environment)
-        return command_alone(cures.COMPILE_PACKAGE, f"{pip} {quoted(owner.source)}")
+        command = Pip(runtime.environment).compile(quoted(owner.source))
+        return command_alone(cures.COMPILE_PACKAGE, command)
     if owner.has_sdist and "+" not in owner.version:
         command = compile_sdist(owner.name, owner.version, runtime.environment)
         return command_alone(cures.COMPILE_PACKAGE, command)
@@ -386,16 +377,9 @@ def compile_here(binary: BinaryRecord, runtime: Runtime) -> Cure:
     )
 
 
-def _compile(environment: Environment) -> str:
-    """The start of a command that compiles a package in this environment."""
-    # Without the cache, which may hold what was compiled for another torch.
-    options = "--force-reinstall --no-deps --no-build-isolation --no-cache-dir"
-    return f"{environment.pip()} {options}"
-
-
 def compile_sdist(name: str, version: str, environment: Environment) -> str:
     """The command that compiles a release whose sources are on PyPI."""
-    return f"{_compile(environment)} --no-binary {name} {name}=={version}"
+    return Pip(environment).compile(f"--no-binary {name} {name}=={version}")
 
 
 def rebuild(binary: BinaryRecord, runtime: Runtime) -> Cure:
@@ -458,12 +442,9 @@ def _torch_of(binary: BinaryRecord, runtime: Runtime, *, from_pypi: bool = False
     words = f"install a release of {owner.name} that was built for torch {torch.version}"
     words = f"{words}, or the torch that it was built for: {{command}}"
     if environment.kind == "conda":
-        return _by_conda(environment, f'"pytorch={minor}"', words)
-    return command_in_words(
-        cures.FIT_TORCH,
-        words,
-        f'{environment.pip()} {index}"torch=={minor}.*"',
-    )
+        return _by_conda(Conda(environment).install(f'"pytorch={minor}"'), words)
+    command = Pip(environment).install(index, f'"torch=={minor}.*"')
+    return command_in_words(cures.FIT_TORCH, words, command)
 
 
 def _has_cuda_of(binary: BinaryRecord, minor: tuple[int, int]) -> bool:
@@ -482,11 +463,11 @@ def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:
 def _paired(owner: Owner, release: str, runtime: Runtime) -> Cure:
     """Install a release of a package for the installed torch, and leave that torch as it is."""
     if owner.channel == "conda":
-        return _by_conda(runtime.environment, f'"{owner.name}={release}"')
+        return _by_conda(Conda(runtime.environment).install(f'"{owner.name}={release}"'))
     wanted = f"{release}.*" if release.count(".") < 2 else release
     index = ""
     if local := _local_version_of_pair(owner, runtime):
-        index = f"--index-url {_PYTORCH_INDEX}{local} "
+        index = f"--index-url {_PYTORCH_INDEX}{local}"
         installed = owner.version.partition("+")[0]
         is_release = re.fullmatch(r"\d+(\.\d+)+", installed) is not None
         is_of_x86 = runtime.machine == "x86_64"  # Arm's builds have had no local version
@@ -494,10 +475,8 @@ def _paired(owner: Owner, release: str, runtime: Runtime) -> Cure:
             # It is the right release, built for another device. With an index that pip's
             # settings add, any other build of the release would count as this one.
             wanted = f"{installed}+{local}"
-    return command_alone(
-        cures.INSTALL_RELEASE,
-        f'{runtime.environment.pip()} --force-reinstall --no-deps {index}"{owner.name}=={wanted}"',
-    )
+    command = Pip(runtime.environment).reinstall(index, f'"{owner.name}=={wanted}"')
+    return command_alone(cures.INSTALL_RELEASE, command)
 
 
 def _local_version_of_pair(owner: Owner, runtime: Runtime) -> str:
@@ -524,29 +503,33 @@ def put_back(binary: BinaryRecord, runtime: Runtime) -> Cure:
             cures.OTHER_RELEASE, f"reinstall the package that owns {binary.file}, for this Python"
         )
     if owner.channel == "conda":
-        return _by_conda(runtime.environment, f"--force-reinstall {owner.name}={owner.version}")
+        exact = f"{owner.name}={owner.version}"
+        return _by_conda(Conda(runtime.environment).reinstall(exact))
     if owner.source:
         return compile_here(binary, runtime)
     version, _, local = owner.version.partition("+")
     index = ""
     if local and owner.name in _PYTORCHS_OWN and re.fullmatch(_LOCAL_VERSION, local):
-        index = f"--index-url {_PYTORCH_INDEX}{local} "
+        index = f"--index-url {_PYTORCH_INDEX}{local}"
     elif local:
         return in_words(
             cures.OTHER_RELEASE, f"install {owner.name} {owner.version} again from where it came"
         )
     requirement = f'"{owner.name}=={owner.version if index else version}"'
-    return command_alone(
-        cures.REINSTALL_PACKAGE,
-        f"{runtime.environment.pip()} --force-reinstall --no-deps {index}{requirement}",
-    )
+    command = Pip(runtime.environment).reinstall(index, requirement)
+    return command_alone(cures.REINSTALL_PACKAGE, command)
 
 
 def install_requirements(environment: Environment, *requirements: str) -> Cure:
     """Install what a package needs, such as `numpy` or `einops>=0.7`."""
     is_name = re.compile(r"[\w.-]+")
     arguments = " ".join(r if is_name.fullmatch(r) else quoted(r) for r in requirements)
-    return _install(cures.INSTALL_REQUIREMENT, environment, pip=arguments, conda=arguments)
+    return _by(
+        environment,
+        cures.INSTALL_REQUIREMENT,
+        pip=Pip(environment).install(arguments),
+        conda=Conda(environment).install(arguments),
+    )
 
 
 def python_with(module: str, target: Target) -> Cure:
@@ -705,7 +688,7 @@ def _ffmpeg(library: str, binary: BinaryRecord, environment: Environment) -> Cur
     version = system_packages.ffmpeg_of(library)
     is_in_conda = environment.kind == "conda"
     if version is not None and is_in_conda:
-        return _by_conda(environment, f'-c conda-forge "ffmpeg={version}"')
+        return _by_conda(Conda(environment).install("-c conda-forge", f'"ffmpeg={version}"'))
     of_apt = system_packages.ffmpeg_of_apt()
     variant = re.sub(r"\d+(?=\.so$)", str(of_apt), binary.path.name)
     has_variant = binary.owner is not None and variant in binary.owner.libraries
@@ -720,5 +703,5 @@ def _ffmpeg(library: str, binary: BinaryRecord, environment: Environment) -> Cur
 
 def newer_libstdcxx(binary: BinaryRecord, runtime: Runtime) -> Cure:
     if runtime.environment.kind == "conda":
-        return _by_conda(runtime.environment, "-c conda-forge libstdcxx-ng")
+        return _by_conda(Conda(runtime.environment).install("-c conda-forge libstdcxx-ng"))
     return compile_here(binary, runtime)

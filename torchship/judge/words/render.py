@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ from ..text import printable
 from ..verdict.selection import Selection
 
 MARKS = {OK: "ok", NOTE: "note", REJECTED: "NO", UNKNOWN: "?", NOT_LOOKED_AT: "-"}
-_WIDTH = 100
+_LEAST_WIDTH, _MOST_WIDTH = 60, 100
 
 
 def shorten(message: str, prefix: str = sys.prefix) -> str:
@@ -89,21 +90,29 @@ def _plain(value: object, prefix: str) -> object:
     return shorten(str(value), prefix) if isinstance(value, Path) else value
 
 
+def width() -> int:
+    """The columns of the terminal, within bounds; where none is written to, the most."""
+    if not sys.stdout.isatty():
+        return _MOST_WIDTH
+    return max(_LEAST_WIDTH, min(_MOST_WIDTH, shutil.get_terminal_size().columns))
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], prefix: str = sys.prefix) -> str:
     """A table as text: every column but the last is as wide as its widest cell; the last wraps.
     Its cells are shortened."""
     lines = [tuple(header), *(tuple(shorten(cell, prefix) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header) - 1)]
     indent = sum(widths) + 2 * len(widths)
-    room = max(30, _WIDTH - indent)
+    columns = width()
+    room = max(30, columns - indent)
     out = []
     for number, line in enumerate(lines):
-        start = "".join(f"{cell:<{width}}  " for cell, width in zip(line, widths, strict=False))
+        start = "".join(f"{cell:<{wide}}  " for cell, wide in zip(line, widths, strict=False))
         wrapped = textwrap.wrap(line[-1], room, break_on_hyphens=False) or [""]
         out.append((start + wrapped[0]).rstrip())
         out += [" " * indent + rest for rest in wrapped[1:]]
         if number == 0:
-            out.append("-" * min(_WIDTH, max(len(out[0]), indent + 20)))
+            out.append("-" * min(columns, max(len(out[0]), indent + 20)))
     return "\n".join(out)
 
 

@@ -279,7 +279,7 @@ def floors(matrix: Matrix) -> str:
     newest = matrix.package.manylinux
     image = cibuildwheel.IMAGE.partition("manylinux")[2].partition("-")[0].replace("_", ".")
     return f"""\
-| artefact | glibc | who says so |
+| artifact | glibc | who says so |
 |---|---|---|
 | what `scripts/build_all.sh` makes | what its objects need, at most {newest} | the objects |
 | what the release workflows make | the same, at most {image} | the image of their jobs |

@@ -1,0 +1,44 @@
+"""The situations out of public threads: what is stored is theirs, and keeps what is promised."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from measurements import storage
+from measurements.environments.situations import read
+
+SITUATIONS = {one.name: one for one in read()}
+
+
+def _findings() -> list[dict[str, Any]]:
+    document: Any = storage.load(storage.RESULTS / "situations.json")
+    findings: list[dict[str, Any]] = document["findings"]
+    return findings
+
+
+def test_every_situation_says_its_cause_and_who_can_mend_it() -> None:
+    for one in SITUATIONS.values():
+        assert bool(one.cause) != one.works, one.name
+        assert bool(one.reach) != one.works, one.name
+        assert one.command, one.name
+        if one.thread:
+            assert re.fullmatch(
+                r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+", one.thread
+            )
+
+
+def test_each_half_was_measured_whole() -> None:
+    halves = [one["when"][:6] for one in _findings()]
+    assert halves.count("first ") == sum(one.half == 1 for one in SITUATIONS.values()) == 33
+    assert halves.count("second") == sum(one.half == 2 for one in SITUATIONS.values()) == 32
+
+
+def test_no_situation_came_out_otherwise_than_it_is_written_down() -> None:
+    for one in _findings():
+        assert one["works"] == SITUATIONS[one["name"]].works, one["name"]
+
+
+def test_none_that_fails_was_called_working_and_none_that_works_was_refused() -> None:
+    for one in _findings():
+        assert (one["exit"] == 0) == one["works"], one["name"]

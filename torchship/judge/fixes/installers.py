@@ -1,0 +1,60 @@
+"""The two installers, pip and conda: how each installs, reinstalls and removes in an environment.
+
+Each method gives a command for a shell. Names and versions in it are quoted already.
+"""
+
+from __future__ import annotations
+
+from ..project import Record
+from ..records import Environment
+from .cures import quoted
+
+
+class Pip(Record):
+    """pip, or uv where pip is missing, which takes the same options."""
+
+    environment: Environment
+
+    def _start(self, action: str) -> str:
+        python = self.environment.python
+        if self.environment.has_pip:
+            return f"{python} -m pip {action}"
+        return f"uv pip {action} --python {python}"
+
+    def install(self, *arguments: str) -> str:
+        """Install what is missing; other arguments are options."""
+        return " ".join(filter(None, (self._start("install"), *arguments)))
+
+    def reinstall(self, *arguments: str) -> str:
+        """Install all files again, and leave what it requires as it is."""
+        return self.install("--force-reinstall --no-deps", *arguments)
+
+    def compile(self, *arguments: str) -> str:
+        """Compile with what is installed here, and install. pip's cache may hold what was compiled
+        for another torch."""
+        return self.reinstall("--no-build-isolation --no-cache-dir", *arguments)
+
+    def remove(self, name: str) -> str:
+        return f"{self._start('uninstall')} {name}"
+
+
+class Conda(Record):
+    """conda, which installs into the active environment unless its folder is named."""
+
+    environment: Environment
+
+    def _start(self, action: str) -> str:
+        prefix = self.environment.prefix
+        return f"conda {action} -p {quoted(prefix)}" if prefix else f"conda {action}"
+
+    def install(self, *arguments: str) -> str:
+        """Install what is missing; other arguments are options."""
+        return " ".join(filter(None, (self._start("install"), *arguments)))
+
+    def reinstall(self, *arguments: str) -> str:
+        """Install all files again."""
+        return self.install("--force-reinstall", *arguments)
+
+    def remove(self, name: str) -> str:
+        """Remove a package, and leave those that require it as they are."""
+        return f"{self._start('remove')} --force {name}"
