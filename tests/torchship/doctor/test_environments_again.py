@@ -18,9 +18,6 @@ from measurements.environments.linked_base import link_base
 from torchship.judge.machine.torch_probe import find_torch
 
 STORED = {outcome.name: outcome for outcome in outcomes.load().outcomes}
-#: Most of the stored table is of the doctor that only read, where `commit` is empty. Of this case
-#: the doctor that looks gives another code, for a cut library of torch.
-TOLD_OTHERWISE = {"pointer-of-git-lfs"}
 #: Cases that compile operators are left out: torch's headers take half a minute each.
 CASES = [
     case
@@ -29,7 +26,6 @@ CASES = [
     and not (case.needs_network or case.needs_root)
     and not case.make.startswith(("operator", "compile"))
     and case.name in STORED
-    and case.name not in TOLD_OTHERWISE
 ]
 
 pytestmark = pytest.mark.slow
