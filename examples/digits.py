@@ -98,7 +98,7 @@ class LayerReader(nn.Module):
 
 
 def load_splits(seed: int, device: torch.device) -> tuple[Split, Split]:
-    """Training and held-out images, normalised with the statistics of the training images."""
+    """Training and held-out images, normalized with the statistics of the training images."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32)
     labels = torch.tensor(digits.target, dtype=torch.int64)

@@ -105,7 +105,7 @@ def lltm(
 
     Raises:
         RuntimeError: an argument has a wrong shape, dtype or device; the text names the argument.
-        NotImplementedError: no kernel supports an argument (sparse, quantised, on MPS, ...);
+        NotImplementedError: no kernel supports an argument (sparse, quantized, on MPS, ...);
             `reference` may support it.
     """
     if is_compiling() or jit_is_tracing():
@@ -149,7 +149,7 @@ def refuse(error: Exception, **tensors: Tensor) -> None:
             )
         elif tensor.is_quantized:
             reason = (
-                f"lltm: {name} must be float32, float64, float16 or bfloat16, got the quantised "
+                f"lltm: {name} must be float32, float64, float16 or bfloat16, got the quantized "
                 f"dtype {tensor.dtype}; convert it with {name}.dequantize()"
             )
         elif tensor.device.type not in ("cpu", "cuda", "meta"):

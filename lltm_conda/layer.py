@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import torch
 import torch.nn.functional as F
@@ -51,12 +51,30 @@ def is_traced() -> bool:
 class LLTMLayer(Recurrent):
     """LLTM cells over whole sequences, in one or several layers and one or both directions.
 
-    The arguments and results of ``torch.nn.LSTM`` have the same names, order and shapes here.
-    The parameters differ: each layer and direction has the parameters of one :class:`LLTM`.
-    The first layer has ``weights_l0`` ``(3S, S + I)`` and ``bias_l0`` ``(3S,)``, and in its
-    backward direction ``weights_l0_reverse`` and ``bias_l0_reverse``. Later layers have
-    ``l1``, ``l2`` and so on in the names of their parameters. A later layer reads the ``S``
-    features of the previous layer, or ``2S`` features if bidirectional.
+    Each step of a layer computes ::
+
+        [z_i, z_o, z_c] = [h, x] Wᵀ + b
+        i = σ(z_i)    o = σ(z_o)    g = elu(z_c)
+        c' = c + g · i
+        h' = tanh(c') · o
+
+    where ``x`` is the input of the first layer, or what the layer before puts out. Arguments and
+    results have the names, order and shapes of ``torch.nn.LSTM``. There is no forget gate, and
+    ``g`` is an ``elu``, not a ``tanh``.
+
+    The parameters are those of one :class:`LLTM` for each layer and direction, and are drawn from
+    U(-1/√S, 1/√S):
+
+    - ``weights_l0`` ``(3S, S + I)``, with the columns of ``h`` first, and ``bias_l0`` ``(3S,)``;
+    - ``weights_l1`` and so on ``(3S, S + S)``, or ``(3S, S + 2S)`` if bidirectional, and
+      ``bias_l1`` and so on ``(3S,)``;
+    - the same with ``_reverse`` behind their names for the backward direction.
+
+    Example::
+
+        layer = LLTMLayer(input_size=32, hidden_size=128, num_layers=2)
+        output, (h_n, c_n) = layer(torch.randn(100, 16, 32))  # (T, B, I)
+        # output: (100, 16, 128); h_n and c_n: (2, 16, 128)
 
     Args:
         input_size: ``I``, features of the input.
@@ -88,6 +106,42 @@ class LLTMLayer(Recurrent):
 
     mode = "LLTM"
     weights_l0: Tensor
+
+    @overload
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        keep_cells: bool = True,
+        checkpoint: int | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        *,
+        input_features: int,
+        state_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        keep_cells: bool = True,
+        checkpoint: int | None = None,
+    ) -> None: ...
 
     def __init__(
         self,
@@ -231,7 +285,7 @@ class LLTMLayer(Recurrent):
         for name, tensor in (("weights", weights), ("bias", bias)):
             if isinstance(tensor, nn.Parameter):
                 cell.register_parameter(name, tensor)
-            else:  # computed from parameters: parametrised, pruned, or of functional_call
+            else:  # computed from parameters: parametrized, pruned, or of functional_call
                 delattr(cell, name)
                 setattr(cell, name, tensor)
         return cell
@@ -239,7 +293,7 @@ class LLTMLayer(Recurrent):
     def load_cell(self, cell: LLTM, layer: int = 0, *, reverse: bool = False) -> None:
         """Copies the parameters of `cell` into one layer and direction.
 
-        A parametrised tensor gets the value as an assignment does: through ``right_inverse``.
+        A parametrized tensor gets the value as an assignment does: through ``right_inverse``.
 
         Raises:
             ValueError: the layer or direction does not exist, the sizes differ, or `cell` has
@@ -321,7 +375,7 @@ class LLTMLayer(Recurrent):
     def all_weights(self) -> list[list[Tensor]]:
         """Weights and bias of each layer and direction, in the order of the states.
 
-        They are parameters, unless they are computed from some, as parametrised tensors are.
+        They are parameters, unless they are computed from some, as parametrized tensors are.
         """
         names = ("weights", "bias") if self.bias else ("weights",)
         return [[getattr(self, name + suffix) for name in names] for suffix, _ in self._cells()]

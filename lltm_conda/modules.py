@@ -1,7 +1,7 @@
 """The LLTM cell as a module."""
 
 import math
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ def has_foreign_hooks(module: nn.Module) -> bool:
 
 def parameter(module: nn.Module, name: str) -> Tensor:
     """``getattr(module, name)``, but quicker: Python would search object and class first."""
-    tensor = module._parameters.get(name)  # None for a parametrised tensor
+    tensor = module._parameters.get(name)  # None for a parametrized tensor
     return getattr(module, name) if tensor is None else tensor
 
 
@@ -104,11 +104,24 @@ class Recurrent(nn.Module):
 class LLTM(Recurrent):
     """One step of the LLTM recurrent cell, with its parameters.
 
+    It computes ::
+
+        [z_i, z_o, z_c] = [h, x] Wᵀ + b
+        i = σ(z_i)    o = σ(z_o)    g = elu(z_c)
+        c' = c + g · i
+        h' = tanh(c') · o
+
     The parameters have the names and shapes of PyTorch's tutorial: ``weights``
-    ``(3S, S + I)`` with the columns of ``h`` first, and ``bias`` ``(3S,)``. State dicts of
-    the tutorial load unchanged, also those of the tutorial's repository, where ``bias`` is
-    ``(1, 3S)``. Arguments, attributes and results have the names, order and shapes of
-    ``torch.nn.LSTMCell``, too.
+    ``(3S, S + I)`` with the columns of ``h`` first, and ``bias`` ``(3S,)``; they are drawn from
+    U(-1/√S, 1/√S). State dicts of the tutorial load unchanged, also those of the tutorial's
+    repository, where ``bias`` is ``(1, 3S)``. Arguments, attributes and results have the names,
+    order and shapes of ``torch.nn.LSTMCell``, too.
+
+    Example::
+
+        cell = LLTM(3, 5)
+        h, c = cell(torch.randn(2, 3))  # from zeros; each (2, 5)
+        h, c = cell(torch.randn(2, 3), (h, c))
 
     Args:
         input_features: ``I``, features of the input.
@@ -123,6 +136,27 @@ class LLTM(Recurrent):
             is not a bool.
         ValueError: a size is negative, ``state_size`` is zero, or `dtype` is another one.
     """
+
+    @overload
+    def __init__(
+        self,
+        input_features: int,
+        state_size: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        *,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None: ...
 
     def __init__(  # noqa: PLR0913, PLR0917 - as nn.LSTMCell
         self,
@@ -193,7 +227,7 @@ class LLTM(Recurrent):
             parameters = self._parameters
             weights = parameters.get("weights")
             bias = parameters.get("bias")
-            if weights is None or bias is None:  # parametrised, or without a bias
+            if weights is None or bias is None:  # parametrized, or without a bias
                 return lltm(input, self.weights, self._bias_or_zeros(), old_h, old_cell)
             return lltm(input, weights, bias, old_h, old_cell)
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):

@@ -4,7 +4,7 @@
 
 Each URL is that of a wheel of torch for Linux x86-64. Only its headers are fetched, in one range
 of bytes, and the file that puts a layout into every binary of the ATen lane is compiled with
-them. The program prints a row of torchship/judge/layouts.py for each wheel. It needs g++.
+them. The program prints a row of torchship/judge/reading/layouts.py for each wheel. It needs g++.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
-from torchship.judge.binary import read_binary
-from torchship.judge.layouts import FIELDS
+from torchship.judge.reading.binary import read_binary
+from torchship.judge.reading.layouts import FIELDS
 
 REPO = Path(__file__).resolve().parents[1]
 

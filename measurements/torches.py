@@ -192,7 +192,7 @@ def main() -> int:
         for failure in counts.failures:
             print(f"  {failure['test']}: {failure['message'].splitlines()[0]}", flush=True)
         has_failed = has_failed or counts.failed > 0
-    print("to show the results in the docs: scripts/build_all.sh --write-generated")
+    print("to show the results in the docs: scripts/build_all.sh generate")
     return 1 if has_failed else 0
 
 

@@ -7,7 +7,7 @@
 #   scripts/build_all.sh --help
 #
 # Needs a Python >= 3.10 with venv (python3, or what PYTHON names) and a C++ compiler. Puts what
-# it makes into build/ and dist/; only --write-generated changes other files of the checkout.
+# it makes into build/ and dist/; only `generate` changes other files of the checkout.
 set -euo pipefail
 root=$(dirname "${BASH_SOURCE[0]}")/..
 python=${PYTHON:-python3}

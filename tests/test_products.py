@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -19,6 +20,10 @@ from tool_wheels import (  # noqa: E402
     copy_tracked,
     metadata_of,
 )
+
+from lltm_conda._project import PROJECT  # noqa: E402
+from torchship.release.publishing.provenance import wheel_problems  # noqa: E402
+from torchship.release.steps.pack.wheels import Wheel  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +56,24 @@ def test_no_product_has_a_file_or_a_command_of_another(wheels: dict[str, zipfile
         if any(name.endswith("entry_points.txt") for name in wheel.namelist())
     }
     assert commands == {"torchship": {"torchship"}, "torch_doctor": {"torch-doctor"}}
+
+
+def test_the_wheel_of_lltm_has_a_module_of_its_distributions_name(
+    wheels: dict[str, zipfile.ZipFile],
+) -> None:
+    wheel = wheels["lltm_conda"]
+    assert wheel.read("lltm.py") == (REPO / "lltm.py").read_bytes()
+    sources = {name: (REPO / name).read_bytes() for name in ("lltm.py",)}
+    packed = Wheel("lltm", "0.1.0", "py3-none-any", {"lltm.py": wheel.read("lltm.py")}, {})
+    assert [*wheel_problems(packed, sources, PROJECT)] == []
+
+
+def test_a_module_of_the_distributions_name_has_the_public_names() -> None:
+    """An extension or a package called lltm in the same folder would come before the module."""
+    code = (
+        "import lltm, lltm_conda\n"
+        "names = lltm_conda.__all__\n"
+        "assert lltm.__all__ == names and not hasattr(lltm, '__path__')\n"
+        "assert all(getattr(lltm, name) is getattr(lltm_conda, name) for name in names)\n"
+    )
+    subprocess.run([sys.executable, "-P", "-c", code], cwd="/", check=True)

@@ -96,6 +96,8 @@ def run_setup(root: Path, *, is_binary: bool = True) -> None:
         # A list of copied files would stand above the error of a build that fails.
         script_args=["--quiet", *sys.argv[1:]],
         packages=list(dict.fromkeys(packages)),
+        # A module of the distribution's name leads those who import it to the package.
+        py_modules=[record.wheel_name] if (root / f"{record.wheel_name}.py").is_file() else [],
         package_dir={
             f"{package}.engine": os.path.relpath(_ENGINE, root),
             f"{package}.csrc": "csrc",
@@ -158,7 +160,7 @@ def _support(project: Project) -> dict[str, object]:
         return {}
     except (OSError, ValueError) as error:
         raise SetupError(
-            f"{path} is damaged ({error}); write it again: scripts/build_all.sh --write-generated"
+            f"{path} is damaged ({error}); write it again: scripts/build_all.sh generate"
         ) from None
     return dict(content)
 

@@ -16,8 +16,9 @@ from matplotlib.patches import Rectangle
 
 from benchmarks import schema
 from benchmarks.compare import OURS, PASSES, groups, speedup
+from measurements import storage
 from measurements.storage import RESULTS
-from torchship.judge.layouts import HARMLESS, LAYOUTS
+from torchship.judge.reading.layouts import HARMLESS, LAYOUTS
 from torchship.judge.records import dotted
 from torchship.release.matrix import load as build_matrix
 
@@ -47,6 +48,13 @@ KINDS = {
     "GRU": ("third", "-", "D"),
 }
 """The colour, the line and the marker for a kind of layer."""
+WORD_MODELS = {
+    "lltm": ("LLTM", "ours", "-", "o"),
+    "lltm-halved": ("LLTM, c halved between chunks", "ours", "--", "^"),
+    "lstm": ("LSTM", "other", "-", "s"),
+    "gru": ("GRU", "third", "-", "D"),
+}
+"""The name, the color, the line and the marker for a model of `measurements/word_model.py`."""
 DOCS = Path(__file__).resolve().parents[1]
 PAUSE = DOCS / "use" / "pause.json"
 LINES = {"forward": "-", "backward": "--"}
@@ -230,6 +238,59 @@ def draw_pause(colours: Colours) -> Figure:
     axes.set_ylabel("% of held-out digits named rightly", fontsize=8.5)
     finish(axes, colours)
     legend(figure, colours, *axes.get_legend_handles_labels(), columns=len(KINDS))
+    return figure
+
+
+class WordCurve(NamedTuple):
+    """The runs of a word model at its best rate, one a seed."""
+
+    steps: list[int]
+    losses: list[list[float]]
+    seconds: list[list[float]]
+
+
+def word_curves() -> dict[str, WordCurve]:
+    document = storage.load(RESULTS / "h200" / "word-model.json.xz")
+    assert isinstance(document, dict)
+    curves = {}
+    for model in WORD_MODELS:
+        runs = [run for run in document["runs"] if run["model"] == model]
+        rates = {run["rate"] for run in runs}
+        by_rate = {rate: [run for run in runs if run["rate"] == rate] for rate in rates}
+        best = min(by_rate.values(), key=lambda some: median(run["validation"] for run in some))
+        curves[model] = WordCurve(
+            best[0]["steps"], [run["losses"] for run in best], [run["seconds"] for run in best]
+        )
+    return curves
+
+
+def draw_words(colours: Colours) -> Figure:
+    """A word model's loss by step and by time: the median of the seeds, and a band for all."""
+    figure = Figure(figsize=(7.6, 3.2), layout="constrained")
+    by_step, by_time = figure.subplots(1, 2, sharey=True)
+    for model, curve in word_curves().items():
+        name, colour, line, marker = WORD_MODELS[model]
+        losses = [*zip(*curve.losses, strict=True)]
+        seconds = [*map(median, zip(*curve.seconds, strict=True))]
+        style = {"color": colours[colour], "linewidth": 2.5 if model == "lltm" else 1.5}
+        for axes, places in ((by_step, curve.steps), (by_time, seconds)):
+            least, most = [*map(min, losses)], [*map(max, losses)]
+            axes.fill_between(places, least, most, color=colours[colour], alpha=0.12, linewidth=0)
+            axes.plot(
+                places,
+                [*map(median, losses)],
+                line,
+                marker=marker,
+                markersize=4,
+                label=name,
+                **style,
+            )
+    for axes, label in ((by_step, "steps"), (by_time, "seconds")):
+        axes.set_xlim(left=0)
+        axes.set_xlabel(label, fontsize=8.5)
+        finish(axes, colours)
+    by_step.set_ylabel("training loss, mean of 50 steps", fontsize=8.5)
+    legend(figure, colours, *by_step.get_legend_handles_labels(), columns=len(WORD_MODELS))
     return figure
 
 

@@ -2,10 +2,10 @@
 
     python -m docs._ext.code_pages
 
-The codes are those of torchship/judge/codes.py and of the rules, the words their own or those of
-meanings.json, the messages those of messages.py. What stands between two comments in a page, such
-as its commands, is written by hand there and kept. tests/torchship/doctor/test_compat_docs.py
-compares what is written with them.
+The codes are those of torchship/judge/words/codes.py and of the rules, the words their own or
+those of meanings.json, the messages those of messages.py. What stands between two comments in a
+page, such as its commands, is written by hand there and kept.
+tests/torchship/doctor/test_compat_docs.py compares what is written with them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import json
 import re
 from pathlib import Path
 
-from torchship.doctor import meaning
-from torchship.judge import codes, faults, messages
+from torchship.doctor.reasons import meaning
 from torchship.judge.rules import CODES
+from torchship.judge.words import codes, faults, messages
 
 DOCS = Path(__file__).resolve().parents[1]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchship.judge.layouts import FIELDS, LAYOUTS
+from torchship.judge.reading.layouts import FIELDS, LAYOUTS
 from torchship.release.matrix import load as build_matrix
 from torchship.release.matrix.generated import Part, filled
 from torchship.release.matrix.support_table import row

@@ -16,7 +16,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from .canvas import SCHEMES, Colours
-from .charts import draw_abis, draw_matrix, draw_pause, draw_speed, draw_step, stored
+from .charts import draw_abis, draw_matrix, draw_pause, draw_speed, draw_step, draw_words, stored
 from .diagrams import draw_choice, draw_kernels, draw_objects, draw_verdict
 from .grids import draw_grid, draw_random
 from .terminal import draw_terminal
@@ -32,6 +32,7 @@ PICTURES: dict[str, Callable[[Colours], Figure]] = {
     "speed": draw_speed,
     "kernels": draw_kernels,
     "pause": draw_pause,
+    "word-model": draw_words,
     "grid-step-h200": lambda colours: draw_grid(stored("picked/grid-cuda"), colours),
     "grid-step-cpu": lambda colours: draw_grid(stored("cpu/grid-cpu"), colours),
     "grid-layer-16": lambda colours: _layer_grid(colours, steps=16),
@@ -45,6 +46,17 @@ def _layer_grid(colours: Colours, *, steps: int) -> Figure:
     return draw_grid(stored("picked/grid-layer-cuda"), colours, steps=steps)
 
 
+def shortened(svg: str) -> str:
+    """A picture with tenths of a pixel and without indentation: matplotlib's are twice as large.
+
+    What stands between tags is text, in which 2.10 is another number than 2.1.
+    """
+    in_tags = re.sub(
+        r"<[^!>][^>]*>", lambda tag: re.sub(r"(\d\.\d)\d+", r"\1", tag[0]), svg, flags=re.DOTALL
+    )
+    return "".join(f"{line.strip()}\n" for line in in_tags.splitlines())
+
+
 def draw(folder: Path) -> None:
     """All pictures, the same bytes from the same data."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,10 +67,7 @@ def draw(folder: Path) -> None:
         for scheme, colours in SCHEMES.items():
             path = folder / f"{name}-{scheme}.svg"
             make(colours).savefig(path, transparent=True, metadata={"Date": None})
-            lines = path.read_text(encoding="utf-8").splitlines()
-            # A tenth of a pixel, and no indentation: matplotlib's files are twice as large.
-            short = (re.sub(r"(\d\.\d)\d+", r"\1", line.strip()) for line in lines)
-            path.write_text("".join(f"{line}\n" for line in short), encoding="utf-8")
+            path.write_text(shortened(path.read_text(encoding="utf-8")), encoding="utf-8")
     for scheme, colours in SCHEMES.items():
         (folder / f"terminal-{scheme}.svg").write_text(draw_terminal(colours), encoding="utf-8")
 

@@ -33,8 +33,10 @@ def draw_terminal(colours: Colours) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-            f'width="{width}" height="{height}" font-size="{SIZE}px" style="white-space: pre" '
+            f'width="{width}" height="{height}" font-size="{SIZE}px" '
             'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace">',
+            # A browser's own rule for text would come before what the picture as a whole has.
+            "<style>text { white-space: pre }</style>",
             f'<rect width="{width}" height="{height}" rx="8" fill="{colours["ground"]}"/>',
             *rows,
             "</svg>\n",

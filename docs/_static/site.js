@@ -29,7 +29,9 @@ document.addEventListener("DOMContentLoaded", () => {
   const results = document.querySelector("#search-results");
   const question = new URLSearchParams(window.location.search).get("q");
   if (!results || !question) return;
-  const messages = KNOWN_MESSAGES.filter((entry) => new RegExp(entry.pattern, "m").test(question));
+  const messages = KNOWN_MESSAGES.filter((entry) =>
+    [entry.pattern, entry.also].every((pattern) => new RegExp(pattern, "m").test(question)),
+  );
   const topics = KNOWN_TOPICS.filter((entry) =>
     new RegExp(`^(${entry.pattern})$`, "i").test(question.trim()),
   );

@@ -53,7 +53,9 @@ def make_base(key: str, folder: Path) -> Path:
     python = getattr(sys, "_base_executable", sys.executable)
     if not (base / "bin" / "python").exists():
         subprocess.run([uv, "venv", "-q", "--python", python, base], check=True)
-        install = [uv, "pip", "install", "-q", "--python", str(base / "bin" / "python")]
+        # Compiled once, and not again in each copy.
+        install = [uv, "pip", "install", "-q", "--compile-bytecode", "--python"]
+        install.append(str(base / "bin" / "python"))
         subprocess.run([*install, *TORCHES[key], *TOOLS], check=True, env=variables)
     return base
 

@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.append(sys.argv[1])
 
 from measurements.environments.headers import encode
-from torchship.doctor import judging
+from torchship.doctor.checks import judging
 from torchship.doctor.command import main
 from torchship.judge.records import BinaryRecord, Runtime, Verdict
 

@@ -19,7 +19,7 @@ sys.path.append(REPO)
 from measurements.foreign_table.causes import without_folders  # noqa: E402
 from measurements.foreign_table.tasks import Task  # noqa: E402
 from torchship.doctor import judge_file  # noqa: E402
-from torchship.doctor.torch_loading import judge_torch  # noqa: E402
+from torchship.doctor.checks.torch_loading import judge_torch  # noqa: E402
 from torchship.judge import find_torch, probe_runtime  # noqa: E402
 from torchship.judge.records import UNKNOWN, Finding  # noqa: E402
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from measurements.foreign_table.installs import exported, symbols, torch_in
 from measurements.foreign_table.wheels import fetch
-from torchship.judge import layouts
-from torchship.judge.binary import is_torch_symbol, symbol_flavour
+from torchship.judge.reading import layouts
+from torchship.judge.reading.binary import is_torch_symbol, symbol_flavour
 from torchship.judge.records import dotted
 from torchship.porting.counterparts import SHIMS
 

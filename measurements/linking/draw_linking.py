@@ -23,6 +23,7 @@ from typing import Any
 
 from measurements import storage
 from measurements.linking import cases
+from torchship.release.run.shell import output_of
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -141,6 +142,7 @@ def main() -> int:
     if options.cases is None:
         document = {
             "command": "python -m measurements.linking.draw_linking",
+            "commit": (output_of("git", "rev-parse", "HEAD", cwd=REPO) or "unknown").strip(),
             "machine": f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
             "counts": counts,
             "rows": [asdict(row) for row in rows],

@@ -18,25 +18,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torchship.judge.process import Opening
+    from torchship.judge.linking.process import Opening
     from torchship.judge.records import LinkFault
 
 
 def judge(folder: Path) -> dict[str, object]:
-    from torchship.judge import linking
-    from torchship.judge.binary import read_binary
-    from torchship.judge.budget import Budget
-    from torchship.judge.linker import settings_here
+    from torchship.judge.linking import after_torch
+    from torchship.judge.linking.search import settings_here
+    from torchship.judge.machine.torch_probe import release
+    from torchship.judge.reading.binary import read_binary
     from torchship.judge.records import MissingSymbolVersion
     from torchship.judge.target import Target
-    from torchship.judge.torch_probe import release
 
     target = Target()
     torch = release("2.13.0", (2, 13))._replace(root=folder / "torch")
     program = Path(sys.executable)
-    imported = linking.import_torch(target, torch.root, settings_here(), program)
+    imported = after_torch.import_torch(target, torch.root, settings_here(), program)
     binary = read_binary(folder / "x.so")
-    links = linking.link(target, binary, torch, Budget.for_file(binary.size))
+    links = after_torch.link(target, binary, torch)
     fatal = [fault for fault in links.faults if fault.is_fatal]
     names = [*links.missing_libraries, *links.missing_symbols]
     for fault in fatal:

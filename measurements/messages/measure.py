@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchship.doctor import meaning
-from torchship.judge import codes
+from torchship.doctor.reasons import meaning
 from torchship.judge.target import Target
+from torchship.judge.words import codes
 
 CORPUS = Path(__file__).with_name("corpus.json")
 

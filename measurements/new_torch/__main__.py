@@ -36,17 +36,17 @@ from measurements.new_torch import report, tables
 from measurements.new_torch.facts import PYPI, Facts
 from measurements.new_torch.report import FileDifference, Report, Step
 from measurements.torches import MARKERS, count_outcomes
-from torchship.judge.layouts import FIELDS, LAYOUTS
+from torchship.judge.reading.layouts import FIELDS, LAYOUTS
 from torchship.release.matrix.load import load_settings
 from torchship.release.paths import fresh
 
 ROOT = Path(__file__).resolve().parents[2]
 MATRIX = Path("build_matrix.yaml")
-LAYOUT_TABLE = Path("torchship/judge/layouts.py")
-SYMBOL_TABLE = Path("torchship/judge/symbols.json")
+LAYOUT_TABLE = Path("torchship/judge/reading/layouts.py")
+SYMBOL_TABLE = Path("torchship/judge/reading/symbols.json")
 #: What follows from the tables: each program writes its files.
 GENERATORS = (
-    ("-m", "torchship.release", "--write-generated"),
+    ("-m", "torchship.release", "generate"),
     ("-m", "scripts.write_templates"),
     ("-m", "docs._ext.page_tables"),
     ("-m", "docs._ext.pictures"),

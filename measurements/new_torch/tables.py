@@ -18,7 +18,7 @@ Minor = tuple[int, int]
 
 
 class SymbolTable(TypedDict):
-    """torchship/judge/symbols.json: [first minor, last minor, symbols] in `ranges`."""
+    """torchship/judge/reading/symbols.json: [first minor, last minor, symbols] in `ranges`."""
 
     source: str
     meaning: str
@@ -109,7 +109,7 @@ def take_out_entry(matrix: str, minor: Minor) -> str:
     return matrix
 
 
-# torchship/judge/layouts.py
+# torchship/judge/reading/layouts.py
 
 
 def add_layout(layouts: str, minor: Minor, layout: tuple[int, ...]) -> str:
@@ -139,11 +139,11 @@ def _row_before(layouts: str, minor: Minor) -> Minor:
 def _find_row(layouts: str, minor: Minor) -> re.Match[str]:
     row = re.search(rf"^    \({minor[0]}, {minor[1]}\): \(.*\),\n", layouts, re.MULTILINE)
     if row is None:
-        raise ValueError(f"torchship/judge/layouts.py has no row of torch {dotted(minor)}")
+        raise ValueError(f"torchship/judge/reading/layouts.py has no row of torch {dotted(minor)}")
     return row
 
 
-# torchship/judge/symbols.json
+# torchship/judge/reading/symbols.json
 
 
 def add_symbols(table: str, minor: Minor, exported: Collection[str]) -> str:

@@ -29,7 +29,7 @@ from measurements.pair_table.table import Pair, PairTable
 from torchship.builder import BuildError, BuildRequest, execute, plan
 from torchship.doctor import judge_file
 from torchship.judge import find_torch, probe_runtime, read_binary
-from torchship.judge.layouts import LAYOUTS
+from torchship.judge.reading.layouts import LAYOUTS
 from torchship.judge.records import GlueName, dotted
 from torchship.release.matrix.load import load_settings
 

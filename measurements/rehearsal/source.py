@@ -51,7 +51,7 @@ class Source:
                 own.pop(minor, None)
         with path.open("w") as file:
             yaml.dump(tree, file)
-        self.run("scripts/build_all.sh", "--write-generated")
+        self.run("scripts/build_all.sh", "generate")
         self.commit("Build few cells")
 
     def commit(self, subject: str) -> None:

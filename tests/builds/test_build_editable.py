@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from build_places import Place
 
-from lltm_conda.engine.judge.elf import Elf
+from lltm_conda.engine.judge.reading.elf import Elf
 
 # It compiles the op; test_checkout_backend.py has an editable install that takes binaries.
 pytestmark = pytest.mark.rehearsal

@@ -17,15 +17,11 @@ import pytest
 from lltm_conda import loader
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import find_cuda_toolkit
-from lltm_conda.engine.judge import (
-    driver_probe,
-    fatbin,
-    faults,
-    messages,
-    probe_runtime,
-    read_binary,
-)
-from lltm_conda.engine.judge.elf import Elf
+from lltm_conda.engine.judge import probe_runtime, read_binary
+from lltm_conda.engine.judge.machine import driver_probe
+from lltm_conda.engine.judge.reading import fatbin
+from lltm_conda.engine.judge.reading.elf import Elf
+from lltm_conda.engine.judge.words import faults, messages
 
 pytestmark = pytest.mark.cuda
 

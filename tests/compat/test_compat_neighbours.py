@@ -15,9 +15,9 @@ from small_clients import HELPERS, REPO, build, build_namesake, glues
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import cxx_standard
 from lltm_conda.engine.judge import probe_runtime
-from lltm_conda.engine.judge.elf import Elf
+from lltm_conda.engine.judge.machine.torch_probe import find_torch
+from lltm_conda.engine.judge.reading.elf import Elf
 from lltm_conda.engine.judge.records import GlueName, file_name
-from lltm_conda.engine.judge.torch_probe import find_torch
 from torchship.doctor import judge_file
 
 ORDERS = [("lltm", "tiny"), ("tiny", "lltm")]

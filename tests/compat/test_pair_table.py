@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lltm_conda.engine.judge.layouts import LAYOUTS
+from lltm_conda.engine.judge.reading.layouts import LAYOUTS
 from lltm_conda.engine.judge.records import dotted
 from measurements.pair_table import table as pair_table
 

@@ -16,8 +16,8 @@ import lltm_conda
 from lltm_conda._project import PROJECT
 from lltm_conda.engine.builder import BuildRequest, execute, plan
 from lltm_conda.engine.builder.request import FIRST_STABLE
+from lltm_conda.engine.judge.machine.torch_probe import find_torch
 from lltm_conda.engine.judge.records import GlueName, file_name
-from lltm_conda.engine.judge.torch_probe import find_torch
 
 
 class Door:

@@ -13,7 +13,7 @@ from processes import Forks
 
 from lltm_conda.engine.builder import include_dirs, source_root
 from lltm_conda.engine.builder.request import FIRST_STABLE
-from lltm_conda.engine.judge.torch_probe import find_torch
+from lltm_conda.engine.judge.machine.torch_probe import find_torch
 
 # ATen's headers take most of the time that its door takes.
 each_door = pytest.mark.parametrize(

@@ -62,6 +62,7 @@ INPUT, INPUTS = torch.randn(STEP[0]), torch.randn(LAYER[0])
 CALLS = {
     "cell": Call(cell, STEP[:1], lambda m, x: m(x)),
     "cell-state": Call(cell, STEP, lambda m, x, h, c: m(x, (h, c))),
+    "cell-None": Call(cell, STEP[:1], lambda m, x: m(x, None)),
     "cell-list": Call(cell, STEP, lambda m, x, h, c: m(x, [h, c])),
     "cell-hx=": Call(cell, STEP, lambda m, x, h, c: m(x, hx=(h, c))),
     "cell-state=": Call(cell, STEP, lambda m, x, h, c: m(input=x, state=(h, c))),
@@ -71,6 +72,7 @@ CALLS = {
     "cell-row-constant": Call(cell, ROW[1:], lambda m, h, c: m(INPUT[0], hx=(h, c))),
     "layer": Call(layer(), LAYER[:1], lambda m, x: flat(m(x))),
     "layer-hx": Call(layer(), LAYER, lambda m, x, h, c: flat(m(x, (h, c)))),
+    "layer-None": Call(layer(), LAYER[:1], lambda m, x: flat(m(input=x, hx=None))),
     "layer-list": Call(layer(), LAYER, lambda m, x, h, c: flat(m(x, [h, c]))),
     "layer-hx=": Call(layer(), LAYER, lambda m, x, h, c: flat(m(input=x, hx=(h, c)))),
     "layer-state=": Call(layer(), LAYER, lambda m, x, h, c: flat(m(x, state=(h, c)))),
@@ -83,6 +85,14 @@ CALLS = {
     ),
     "layer-checkpoint": Call(layer(checkpoint=2), LAYER, lambda m, x, h, c: flat(m(x, hx=(h, c)))),
     "packed": Call(layer(), PACKED[:1], lambda m, x: flat_packed(m(packed(SORTED, x)))),
+    "packed-state": Call(
+        layer(), PACKED, lambda m, x, h, c: flat_packed(m(packed(SORTED, x), (h, c)))
+    ),
+    "packed-deep": Call(
+        layer(num_layers=2, bidirectional=True, batch_first=True),
+        (PACKED[0], (4, 3, STATE), (4, 3, STATE)),
+        lambda m, x, h, c: flat_packed(m(packed(SHUFFLED, x), hx=(h, c))),
+    ),
     "packed-hx=": Call(
         layer(), PACKED, lambda m, x, h, c: flat_packed(m(packed(SORTED, x), hx=(h, c)))
     ),

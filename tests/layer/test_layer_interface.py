@@ -11,6 +11,7 @@ import re
 import pytest
 import torch
 from layer_cases import Case, loop
+from op_cases import since
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
@@ -526,3 +527,23 @@ def test_cells_inside_functional_call() -> None:
     slopes = torch.func.grad(lambda p: torch.func.functional_call(model, p, (input,)))(values)
     want = torch.autograd.grad(model(input), list(model.parameters()))
     torch.testing.assert_close(list(slopes.values()), list(want))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_dynamic_quantization_leaves_a_layer_in_floating_point() -> None:
+    model = nn.ModuleList([LLTMLayer(3, 4), LLTM(3, 4), nn.Linear(3, 4)])
+    kinds = {LLTMLayer, LLTM, nn.Linear}
+    layer, cell, linear = torch.ao.quantization.quantize_dynamic(model, kinds)
+    assert [type(layer), type(cell)] == [LLTMLayer, LLTM]
+    assert layer.weights_l0.dtype == cell.weights.dtype == torch.float32
+    assert type(linear) is not nn.Linear
+
+
+@since("2.5", "torch.serialization.safe_globals")
+@pytest.mark.parametrize("make", [LLTMLayer, LLTM])
+def test_a_whole_module_loads_with_safe_globals(make, tmp_path) -> None:
+    torch.save(make(3, 4), tmp_path / "module.pt")
+    with pytest.raises(pickle.UnpicklingError, match="safe_globals"):
+        torch.load(tmp_path / "module.pt", weights_only=True)
+    with torch.serialization.safe_globals([make]):
+        assert type(torch.load(tmp_path / "module.pt", weights_only=True)) is make

@@ -30,7 +30,7 @@ for dtype, tolerance in TOLERANCE.items():
 """
 
 
-@pytest.mark.parametrize("level", ["default", "avx2", "avx512", "avx512_bf16"])
+@pytest.mark.parametrize("level", ["default", "avx2", "avx512", "avx512_bf16", "amx"])
 def test_sequences_of_every_level_agree_with_the_loop(
     level, tmp_path, forked_package: Forks
 ) -> None:

@@ -65,7 +65,7 @@ def test_onnxruntime(libraries: Path, tmp_path: Path) -> None:
         env=with_path(libraries),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
     )
     assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-2000:]
     assert "skipped" not in process.stdout, process.stdout[-4000:]

@@ -15,10 +15,11 @@ import torch
 from processes import Forks
 
 HERE = Path(__file__).parent
-LEVELS = ("default", "avx2", "avx512", "avx512_bf16")
+LEVELS = ("default", "avx2", "avx512", "avx512_bf16", "amx")
 BEST = torch.backends.cpu.get_cpu_capability().lower()  # default, avx2, avx512, ...
-if BEST == "avx512" and "avx512_bf16" in Path("/proc/cpuinfo").read_text().split():
-    BEST = "avx512_bf16"
+FLAGS = Path("/proc/cpuinfo").read_text().split()
+if BEST == "avx512" and "avx512_bf16" in FLAGS:
+    BEST = "amx" if "amx_bf16" in FLAGS else "avx512_bf16"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from processes import Forks
 
 HERE = Path(__file__).parent
-LEVELS = ("default", "avx2", "avx512", "avx512_bf16")
+LEVELS = ("default", "avx2", "avx512", "avx512_bf16", "amx")
 """A level that the processor lacks is replaced by the next one: a repetition, no failure."""
 
 # Batches round a register's width, a tile's and a chunk's (128), states round a block's, and one

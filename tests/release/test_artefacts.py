@@ -15,7 +15,7 @@ from checkout import SETTINGS
 from release_places import REPO
 
 from lltm_conda._version import __version__
-from torchship.judge.binary import read_binary
+from torchship.judge.reading.binary import read_binary
 from torchship.release.run.manifest import Manifest, parse, wrong_files
 from torchship.release.run.store import digest
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from checkout import SETTINGS
 
-from torchship.judge.binary import read_binary
+from torchship.judge.reading.binary import read_binary
 from torchship.judge.records import dotted
 from torchship.release.matrix.cells import all_cells, render, select
 from torchship.release.steps.conda import commands as conda_commands

@@ -23,7 +23,7 @@ def read(path):
 
 
 def test_generated_files_are_what_the_matrix_says(settings) -> None:
-    assert list(drifted(settings)) == [], "run scripts/build_all.sh --write-generated"
+    assert list(drifted(settings)) == [], "run scripts/build_all.sh generate"
 
 
 NAMING = ["recipe/recipe.yaml", "environment.yml", "pyproject.toml"]

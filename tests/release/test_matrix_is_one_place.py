@@ -1,4 +1,4 @@
-"""Deleting or adding an entry of build_matrix.yaml, and `--write-generated`, is all."""
+"""Deleting or adding an entry of build_matrix.yaml, and `generate`, is all."""
 
 from __future__ import annotations
 

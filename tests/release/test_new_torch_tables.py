@@ -11,14 +11,14 @@ from release_places import MATRIX, REPO
 
 from measurements.new_torch import report, tables
 from measurements.new_torch.facts import Facts, Pythons, find_pythons
-from torchship.judge.layouts import LAYOUTS
+from torchship.judge.reading.layouts import LAYOUTS
 from torchship.release.matrix.load import load
 
 NEWEST = max(LAYOUTS)
 NAME = tables.dotted(NEWEST)
 OLDEST = min(LAYOUTS)[1]
-LAYOUT_TABLE = (REPO / "torchship/judge/layouts.py").read_text()
-SYMBOL_TABLE = (REPO / "torchship/judge/symbols.json").read_text()
+LAYOUT_TABLE = (REPO / "torchship/judge/reading/layouts.py").read_text()
+SYMBOL_TABLE = (REPO / "torchship/judge/reading/symbols.json").read_text()
 TEXT = MATRIX.read_text()
 
 
@@ -188,9 +188,9 @@ def test_the_stored_trial_went_well(stored) -> None:
 def test_the_stored_trial_wrote_the_tables_that_are_kept_by_hand(stored) -> None:
     """What differs from the commit needs other people's objects, or is said on the page."""
     written = {difference.file for difference in stored.tables}
-    assert {"build_matrix.yaml", "torchship/judge/layouts.py"} <= written
+    assert {"build_matrix.yaml", "torchship/judge/reading/layouts.py"} <= written
     for difference in stored.unlike_commit:
         # Which headers a release is compiled with is a person's choice.
         others = [line for line in difference.lines if not re.match("[-+]  headers:", line)]
-        assert others == [] or difference.file == "torchship/judge/symbols.json"
+        assert others == [] or difference.file == "torchship/judge/reading/symbols.json"
     assert re.match(r"\d+\.\d+\.\d+$", stored.torch)

@@ -46,7 +46,7 @@ def small_checkout(root: Path) -> Path:
             platform.get("differs", {}).get("torch", {}).pop(minor, None)
     with path.open("w") as file:
         yaml.dump(tree, file)
-    run(root / "scripts" / "build_all.sh", "--write-generated", cwd=root)
+    run(root / "scripts" / "build_all.sh", "generate", cwd=root)
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     commit = ["commit", "--quiet", "--all", "-m", "A matrix of one cell"]
     run("git", *identity, *commit, cwd=root)
@@ -67,8 +67,8 @@ def test_a_release_is_installed_by_name_from_an_index_and_a_channel(tmp_path, co
 
     site = tmp_path / "site"
     with serve_index(tmp_path / "index") as index:
-        run(tool, "--upload", "pypi", "--dry-run", cwd=root, **account(index))
-        run(tool, "--upload", "pypi", cwd=root, **account(index))
+        run(tool, "upload", "pypi", "--dry-run", cwd=root, **account(index))
+        run(tool, "upload", "pypi", cwd=root, **account(index))
         uploaded = {path.name for path in (tmp_path / "index").iterdir()}
         assert Path(manifest.fat.path).name in uploaded
         distributions = {name.partition("-")[0] for name in uploaded if "-" in name}
@@ -81,7 +81,7 @@ def test_a_release_is_installed_by_name_from_an_index_and_a_channel(tmp_path, co
     assert "0 failed" in run(sys.executable, *smoke, cwd=tmp_path, PYTHONPATH=str(site))
 
     public = tmp_path / "public"
-    run(tool, "--upload", public, cwd=root)
+    run(tool, "upload", public, cwd=root)
     prefix = tmp_path / "prefix"
     channels = [(public / "channel").as_uri(), base]
     conda_worker(conda_commands.install(prefix, ["lltm"], channels=channels))

@@ -119,7 +119,7 @@ def test_a_second_try_replaces_what_the_first_left(checkout, job) -> None:
 
 
 def test_a_part_that_fails_is_kept_and_fails_its_job(checkout, job) -> None:
-    """The manifest of a part says what failed, and `--merge` wants it."""
+    """The manifest of a part says what failed, and `merge` wants it."""
     assert slurm(checkout, 2, 8, CODE="1") == 1
     assert kubernetes(checkout, job, 1, CODE="1") == 1
     assert list(parts(checkout / "shards")) == ["2/8"] == list(parts(checkout.parent / "shards"))

@@ -13,7 +13,7 @@ from torchship.release.matrix.schema import pair
 def test_what_is_stored_covers_the_matrix_and_works(matrix) -> None:
     stored = evidence.load(REPO / evidence.results_of(FIRST))
     if stored is None:
-        pytest.skip("nothing is stored: run scripts/build_all.sh --verify full")
+        pytest.skip("nothing is stored: run scripts/build_all.sh verify")
     rows = {(e.torch, e.python): e for e in stored.environments}
     assert set(rows) >= {(m, p) for m in matrix.torch for p in matrix.package.pythons}
     free = {(m, p) for m in matrix.torch for p in matrix.torch[m].free_threaded}

@@ -73,7 +73,7 @@ def tag_version(source: Source, version: str, date: str) -> None:
     if not count:
         text = text.replace("## [", f"{section}\n\n- A fix.\n\n## [", 1)
     changelog.write_text(text, encoding="utf-8")
-    source.run("scripts/build_all.sh", "--write-generated")
+    source.run("scripts/build_all.sh", "generate")
     source.commit(f"Release {version}")
     source.git(*IDENTITY, "tag", f"v{version}")
 
@@ -110,7 +110,7 @@ def released(tmp_path_factory, base_channel: str) -> Iterator[Released]:
         machine = Source.clone(source.root, folder / "machine")
         hand_out(machine, folder / "public", base_channel)
         uploaded = account(index)
-        run("scripts/build_all.sh", "--upload", "pypi", cwd=machine.root, **uploaded)
+        run("scripts/build_all.sh", "upload", "pypi", cwd=machine.root, **uploaded)
         tag_version(source, NEW, "2026-12-01")
         rehearsals = list(theatre.play_all(["release.yml", "docs.yml", "publish.yml"]))
         files = sorted(theatre.forge("").index.iterdir())
@@ -127,7 +127,7 @@ def released(tmp_path_factory, base_channel: str) -> Iterator[Released]:
 def hand_out(machine: Source, public: Path, base_channel: str) -> None:
     """Builds on one machine, and fills a folder for a web server."""
     run("scripts/build_all.sh", "--channel", base_channel, cwd=machine.root)
-    run("scripts/build_all.sh", "--upload", public, cwd=machine.root)
+    run("scripts/build_all.sh", "upload", public, cwd=machine.root)
 
 
 def test_the_workflows_make_the_release(released: Released) -> None:
@@ -253,7 +253,7 @@ def test_conda_installs_upgrades_downgrades_and_removes_by_name(
 def test_a_yanked_release_reaches_nobody_who_installs_by_name(
     released: Released, base_channel: str, tmp_path: Path
 ) -> None:
-    yank = ["--yank", NEW, "--folder", released.public, "--reason", "a rehearsal"]
+    yank = ["yank", NEW, "--folder", released.public, "--reason", "a rehearsal"]
     run("scripts/build_all.sh", *yank, cwd=released.theatre.source.root)
     channels = [released.channel, base_channel]
     assert change_prefix(tmp_path / "prefix", channels, "lltm")["lltm"] == OLD

@@ -12,7 +12,7 @@ from small_clients import CLIENTS, BuiltOnce, glues
 from small_clients import build as build_client
 from tool_wheels import WheelOf, build_wheel, copy_distribution
 
-from torchship.judge import torch_probe
+from torchship.judge.machine import torch_probe
 from torchship.judge.project import Project
 
 

@@ -15,9 +15,9 @@ from typing import Protocol
 
 from torchship.builder import BuildRequest, execute, fitting_request, plan
 from torchship.builder.request import FIRST_STABLE
+from torchship.judge.machine.torch_probe import find_torch
 from torchship.judge.project import Project
 from torchship.judge.records import GlueName
-from torchship.judge.torch_probe import find_torch
 from torchship.runtime.loader import BinariesCudaError, BinariesImportError, Loader
 
 HELPERS = Path(__file__).resolve().parent

@@ -9,9 +9,9 @@ import pytest
 from small_projects import make_project
 
 from torchship.builder import BuildError, BuildRequest, CudaToolkit, Step, glue_for, plan
+from torchship.judge.machine.torch_probe import find_torch
 from torchship.judge.project import Project
 from torchship.judge.records import TorchInstall
-from torchship.judge.torch_probe import find_torch
 from torchship.release.matrix.cells import all_cells
 from torchship.release.matrix.generated import cuda_headers, project_record
 from torchship.release.matrix.load import load

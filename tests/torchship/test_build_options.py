@@ -14,9 +14,9 @@ from torchship.builder.cuda_flags import clang_flags
 from torchship.builder.cuda_libraries import CUDA_LIBRARIES, cuda_link_inputs
 from torchship.builder.cuda_toolkit import find_cuda_toolkit
 from torchship.builder.options import BuildOptions, ObjectOptions, read_options
-from torchship.judge.binary import read_binary
 from torchship.judge.cache import source_hash
 from torchship.judge.project import Project
+from torchship.judge.reading.binary import read_binary
 from torchship.release.matrix.build_schema import Build
 from torchship.release.matrix.cells import arch_list
 from torchship.release.steps.compile.audit import ALLOWED

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from torchship.command import COMMANDS, parser_of
-from torchship.release.options import Build, make_parser, read_request
+from torchship.command import COMMANDS
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -36,7 +35,7 @@ def test_without_a_command_it_shows_them_and_fails() -> None:
     assert shown >= {command.name for command in COMMANDS}
 
 
-@pytest.mark.parametrize("arguments", [["no-such-command"], ["merge"], ["build", "--no-such"]])
+@pytest.mark.parametrize("arguments", [["--no-such"], ["merge"], ["build", "--no-such"]])
 def test_wrong_usage_is_told_with_code_2(arguments: list[str]) -> None:
     process = torchship(*arguments)
     assert process.returncode == 2
@@ -61,28 +60,18 @@ def test_no_command_loads_more_than_it_needs() -> None:
         assert process.stdout.startswith(f"usage: torchship {command.name}")
 
 
-@pytest.mark.parametrize(
-    "name", ["list", "release", "merge", "verify", "upload", "yank", "recipe", "generate"]
-)
-def test_a_command_means_what_its_option_of_build_all_means(name: str) -> None:
-    (command,) = (one for one in COMMANDS if one.name == name)
-    pairs = {
-        "list": (["host", "--json"], ["--list", "host", "--json"]),
-        "release": (["--jobs", "2", "a", "--dry-run", "b"], ["--jobs", "2", "a", "--dry-run", "b"]),
-        "generate": ([], ["--write-generated"]),
-        "merge": (["one", "two"], ["--merge", "one", "two"]),
-        "verify": (["--python", "p", "host"], ["--verify", "full", "--python", "p", "host"]),
-        "upload": (["pypi", "--dry-run"], ["--upload", "pypi", "--dry-run"]),
-        "yank": (
-            ["0.2.0", "--folder", ".", "--reason", "wrong"],
-            ["--yank", "0.2.0", "--folder", ".", "--reason", "wrong"],
-        ),
-        "recipe": (["stable210-cpu"], ["--recipe", "stable210-cpu"]),
-    }
-    own, of_build_all = pairs[name]
-    options = read_request(parser_of(command).parse_intermixed_args(own))
-    assert options == read_request(make_parser().parse_intermixed_args(of_build_all))
-    assert options != Build()
+def test_a_misspelt_command_gets_the_one_that_is_meant() -> None:
+    process = torchship("relase", "host")
+    assert process.returncode == 2
+    expected = "error: torchship has no command 'relase'; did you mean release?\n"
+    assert process.stderr == expected
+
+
+@pytest.mark.parametrize("line", ["list host --json", "release --list host --json"])
+def test_release_has_the_grammar_of_the_script(line: str) -> None:
+    process = torchship(*line.split())
+    assert process.returncode == 0, process.stderr
+    assert [cell["cell"] for cell in json.loads(process.stdout)["cells"]] == ["stable210-cpu"]
 
 
 PROJECT_RECORD = """

@@ -131,7 +131,7 @@ def test_the_doctors_tables_are_found_in_a_zip_archive(wheel_of: WheelOf) -> Non
     """A wheel is a zip archive from which Python can import."""
     code = (
         "from torch_doctor.doctor.environment import built_for\n"
-        "from torch_doctor.judge import layouts\n"
+        "from torch_doctor.judge.reading import layouts\n"
         "print(len(layouts._ranges()), len(built_for._pairs()))"
     )
     env = {**os.environ, "PYTHONPATH": str(wheel_of("torch_doctor").filename)}

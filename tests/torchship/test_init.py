@@ -288,18 +288,127 @@ def test_the_target_that_links_torch_says_what_cmake_builds(tmp_path: Path) -> N
     assert any("git mv src/mutual mutual" in stop for stop in plan.stops)
 
 
-def test_a_cu_file_that_is_cpp_without_cuda_gets_a_name_for_it(tmp_path: Path) -> None:
+def test_flags_and_standard_of_every_target_are_carried_over(tmp_path: Path) -> None:
+    content = repositories.CMAKE.replace(
+        "option(WITH_GPU",
+        'set(CMAKE_CXX_STANDARD 20)\nset(CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS} -ffast-math")\n'
+        "if(CUDA_VERSION VERSION_LESS 11.0)\n  add_definitions(-DOLD_TOOLKIT)\nendif()\n"
+        'set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} --expt-extended-lambda")\noption(WITH_GPU',
+    )
+    files = {**repositories.CMAKE_REPOSITORY, "CMakeLists.txt": content}
+    plan = plan_init(repositories.make(tmp_path, files))
+    glue = YAML(typ="safe").load(plan.files["build_matrix.yaml"].content)["build"]["glue"]
+    assert glue["std"] == 20
+    assert glue["flags"] == ["-ffast-math"]
+    assert glue["cuda"]["flags"] == ["--expt-extended-lambda"]
+    assert "OLD_TOOLKIT" not in glue["cuda"]["defines"]
+
+
+def test_a_cu_file_that_is_cpp_without_cuda_is_compiled_as_both(tmp_path: Path) -> None:
     content = repositories.CMAKE.replace("core/sum.cpp", "core/sum.cu")
     files = {**repositories.CMAKE_REPOSITORY, "CMakeLists.txt": content, "core/sum.cu": ""}
+    del files["core/sum.cpp"]
     plan = plan_init(repositories.make(tmp_path, files), is_run=False)
-    assert "git mv core/sum.cu core/sum.cpp" in "\n".join(plan.stops)
-    assert b"core/sum.cpp" in plan.files["build_matrix.yaml"].content
+    glue = YAML(typ="safe").load(plan.files["build_matrix.yaml"].content)["build"]["glue"]
+    assert "core/sum.cpp" in glue["sources"]
+    assert "core/sum.cu" in glue["cuda"]["sources"]
+    program = tmp_path / "core" / "sum.cpp"
+    program.write_bytes(plan.files["core/sum.cpp"].content)
+    (tmp_path / "core" / "sum.cu").write_text("int sum;\n")
+    macros = [f"-D{name}" for name in glue["cuda"]["defines"]]
+    for flags, is_there in (([], True), (macros, False)):
+        seen = subprocess.run(
+            ["g++", "-E", *flags, program], capture_output=True, text=True, check=True
+        )
+        assert ("int sum;" in seen.stdout) is is_there
+
+
+def test_a_range_of_torch_trims_the_matrix(tmp_path: Path) -> None:
+    setup = repositories.PLAIN.replace("packages=", "install_requires=['torch>=2.6'], packages=")
+    files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup}
+    plan = plan_init(repositories.make(tmp_path, files))
+    path = tmp_path / "build_matrix.yaml"
+    path.write_bytes(plan.files["build_matrix.yaml"].content)
+    cells = [cell.name for cell in all_cells(load(path))]
+    assert cells[0] == "aten26-abi0-cpu"
+    assert fate_of(plan, "requirement torch>=2.6") is Fate.CARRIED
+
+
+@pytest.mark.parametrize(
+    ("requirement", "first", "last"),
+    [
+        ("torch>=2.12", "aten212-abi1-cpu", "aten215-abi1-cpu"),
+        ("torch<2.9,>=2.5", "aten25-abi0-cpu", "aten28-abi1-cpu"),
+    ],
+)
+def test_a_range_that_leaves_out_the_stable_torches_is_a_matrix_too(
+    tmp_path: Path, requirement: str, first: str, last: str
+) -> None:
+    setup = repositories.PLAIN.replace(
+        "packages=", f"install_requires=[{requirement!r}], packages="
+    )
+    files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup}
+    plan = plan_init(repositories.make(tmp_path, files))
+    path = tmp_path / "build_matrix.yaml"
+    path.write_bytes(plan.files["build_matrix.yaml"].content)
+    matrix = load(path)
+    cells = [cell.name for cell in all_cells(matrix) if "conda" not in cell.name]
+    assert (cells[0], cells[-1]) == (first, last)
+    assert f"aten2{matrix.package.default_torch.partition('.')[2]}-abi1-cpu" in cells
+
+
+def test_a_pin_of_a_torch_that_the_matrix_has_not_is_left_to_the_author(tmp_path: Path) -> None:
+    setup = repositories.PLAIN.replace("packages=", "install_requires=['torch==1.9'], packages=")
+    files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup}
+    plan = plan_init(repositories.make(tmp_path, files))
+    assert fate_of(plan, "requirement torch==1.9") is Fate.LEFT
+
+
+def test_what_has_no_place_of_its_own_is_named(tmp_path: Path) -> None:
+    setup = repositories.PLAIN.replace(
+        "packages=",
+        "author='Ada', maintainer='Grace', maintainer_email='grace@example.org', "
+        "long_description='Another text', scripts=['tool.sh'], zip_safe=False, "
+        "download_url='https://example.org/plain.tar.gz', platforms=['linux'], packages=",
+    )
+    files = {**repositories.PLAIN_REPOSITORY, "setup.py": setup, "tool.sh": ""}
+    plan = plan_init(repositories.make(tmp_path, files))
+    assert fate_of(plan, "scripts ['tool.sh']") is Fate.LEFT
+    assert fate_of(plan, "long_description of 12 characters") is Fate.LEFT
+    assert fate_of(plan, "platforms ['linux']") is Fate.NEEDLESS
+    assert fate_of(plan, "url Download") is Fate.CARRIED
+    pyproject = pyproject_of(plan)
+    assert 'maintainers = [{ name = "Grace", email = "grace@example.org" }]' in pyproject
+    assert '"Download" = "https://example.org/plain.tar.gz"' in pyproject
+    assert not any("want_user_cfg" in line.what for line in plan.report.lines)
+
+
+def test_without_a_url_that_of_the_repositorys_origin_is_taken(plain: Path) -> None:
+    subprocess.run(
+        ["git", "-C", str(plain), "remote", "add", "origin", "git@github.com:ada/plain.git"],
+        check=True,
+    )
+    matrix = YAML(typ="safe").load(plan_init(plain).files["build_matrix.yaml"].content)
+    assert matrix["project"]["url"] == "https://github.com/ada/plain"
 
 
 TWO = repositories.PLAIN.replace(
     '[Extension("plain._C", ["plain/op.cpp"])]',
     '[Extension("plain._C", ["plain/op.cpp"]), Extension("plain._C", ["plain/more.cpp"])]',
 )
+FOLDERS = repositories.PLAIN.replace(
+    '["plain/op.cpp"])]', '["plain/op.cpp"], include_dirs=["one", "two"])]'
+)
+DEGREE = """
+namespace ours {
+template <typename T> T twice(T x) { return x + x; }
+static int local(int x) { return x; }
+at::Tensor degree(const at::Tensor& row, int64_t count = 1) {
+  if (count) { return row; }
+  return {};
+}
+}
+"""
 BINDS = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }\n'
 
 
@@ -319,13 +428,42 @@ BINDS = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("twice", &twice); }\n'
             "plain/op.cpp and plain/more.cpp both register the operator twice",
         ),
         ({"setup.cfg": "[metadata]\nname = plain\n"}, "git rm setup.cfg"),
+        (
+            {"setup.py": TWO, "plain/op.cpp": DEGREE, "plain/more.cpp": DEGREE},
+            "plain/op.cpp and plain/more.cpp both define ours::degree()",
+        ),
+        (
+            {
+                "setup.py": FOLDERS,
+                "plain/op.cpp": '#include "utils.h"\n',
+                "one/utils.h": "int one;\n",
+                "two/utils.h": "int two;\n",
+            },
+            "one/utils.h and two/utils.h differ, and sources include utils.h",
+        ),
     ],
 )
 def test_what_would_stop_a_build_is_said_before(
     tmp_path: Path, changes: dict[str, str], stop: str
 ) -> None:
     root = repositories.make(tmp_path, {**repositories.PLAIN_REPOSITORY, **changes})
-    assert any(each.startswith(stop) or stop in each for each in plan_init(root).stops)
+    assert any(stop in each for each in plan_init(root).stops)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        f"namespace {{ {DEGREE} }}",
+        DEGREE.replace("int64_t count", "float count"),
+        DEGREE.replace("namespace ours", "namespace theirs"),
+        f"#ifdef NEVER\n{DEGREE}#endif\n",
+        DEGREE.replace("at::Tensor degree", "inline at::Tensor degree"),
+    ],
+)
+def test_functions_that_one_library_can_hold_stop_nothing(tmp_path: Path, other: str) -> None:
+    files = {"setup.py": TWO, "plain/op.cpp": DEGREE, "plain/more.cpp": other}
+    root = repositories.make(tmp_path, {**repositories.PLAIN_REPOSITORY, **files})
+    assert not any("both define" in stop for stop in plan_init(root).stops)
 
 
 @pytest.mark.parametrize(

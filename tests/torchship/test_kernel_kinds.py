@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from torchship.judge.machine.runtime_probe import probe_runtime
 from torchship.judge.project import NOBODY, Project
 from torchship.judge.records import variant_of
-from torchship.judge.runtime_probe import probe_runtime
 from torchship.runtime.live_run import served_devices
 from torchship.runtime.report import explain_variant, report
 

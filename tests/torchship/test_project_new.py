@@ -157,9 +157,20 @@ def test_an_old_setuptools_is_named_with_what_to_do(tmp_path: Path, monkeypatch)
 
 @pytest.mark.network
 def test_pip_fetches_the_setuptools_that_this_python_lacks(tmp_path: Path, monkeypatch) -> None:
+    with zipfile.ZipFile(make_archive(tmp_path)) as wheel:
+        names = {*wheel.namelist()}
     monkeypatch.setattr(archive, "version", lambda _: "65.5.0")
     with zipfile.ZipFile(make_archive(tmp_path)) as wheel:
-        assert "torchship/backend.py" in wheel.namelist()
+        assert {*wheel.namelist()} == names
+
+
+def test_an_archive_of_a_checkout_leaves_nothing_in_it(tmp_path: Path) -> None:
+    def files() -> set[Path]:
+        return {path for path in (REPO / "torchship").rglob("*") if "__pycache__" not in path.parts}
+
+    before = files()
+    make_archive(tmp_path)
+    assert files() == before
 
 
 def test_one_torchship_makes_one_archive(tmp_path: Path) -> None:

@@ -193,13 +193,13 @@ def test_a_record_that_names_files_outside_deletes_none(repo: Path, later: Path,
     (repo.parent / "outside").write_text("mine\n")
     digest = hashlib.sha256(b"mine\n").hexdigest()
     edit_record(repo, lambda record: record["generated"].update({name: digest}))
-    check_refused(repo, later, name, "no file of this repository")
+    check_refused(repo, later, name, "not a file of this repository")
     assert (repo.parent / "outside").read_text() == "mine\n"
 
 
 def test_a_record_whose_archive_lies_outside_is_refused(repo: Path, later: Path) -> None:
     edit_record(repo, lambda record: record.update(archive="../README.md"))
-    check_refused(repo, later, "no file of this repository")
+    check_refused(repo, later, "not a file of this repository")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"archive": 1}', '{"version": "1"}'])

@@ -59,7 +59,7 @@ def refuse_what_is_registered_twice(sources: Iterable[Path]) -> None:
 
 def _registered(text: str) -> dict[str, str]:
     """What a source registers under no condition, with what to do if another one does so too."""
-    text = _unconditional(_COMMENT.sub("", text))
+    text = unconditional(_COMMENT.sub("", text))
     registered = {
         f"TORCH_LIBRARY({namespace}, ...)": "write TORCH_LIBRARY_FRAGMENT in one of them"
         for namespace in _LIBRARY.findall(text)
@@ -73,7 +73,8 @@ def _registered(text: str) -> dict[str, str]:
     return registered
 
 
-def _unconditional(text: str) -> str:
+def unconditional(text: str) -> str:
+    """The lines that stand under no condition of the preprocessor."""
     depth = 0
     kept = []
     for line in text.splitlines():

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..doctor import audit
+from ..doctor.wheels import audit
 from ..judge.project import NOBODY
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..builder import BuildError, execute, fitting_request, plan
 from ..builder.client import read_project
 from ..judge import TorchNotFoundError, find_torch
-from ..judge.render import print_json
+from ..judge.words.render import print_json
 from ..release.options import add_project
 from ..release.root import find_root
 

@@ -1,12 +1,9 @@
-"""`torchship doctor`: checks the torch extensions of this environment."""
+"""`torchship doctor`: torch-doctor, with its own grammar."""
 
-import argparse
+from collections.abc import Sequence
 
 from ..doctor import command
-from ..judge.project import NOBODY
-
-add_arguments = command.add_arguments
 
 
-def run(options: argparse.Namespace) -> int:
-    return command.run(options, NOBODY)
+def main(arguments: Sequence[str]) -> int:
+    return command.main(arguments=arguments, program="torchship doctor")

@@ -4,4 +4,5 @@
 alone, the package `judge` says. Begin reading at `command.py`.
 """
 
-from .judging import judge_file as judge_file
+from .checks.judging import judge_file as judge_file
+from .checks.judging import judge_in_run as judge_in_run

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from ..judge import codes
-from ..judge.codes import Code
 from ..judge.project import Record
 from ..judge.records import NOTE, NOTHING, REJECTED, UNKNOWN, Finding, Verdict
+from ..judge.words import codes
+from ..judge.words.codes import Code
 from .looking.seen import HIDDEN, OUT_OF_TIME, Looked, Seen
 
 #: Findings that stand for an object that was seen to load: they are about what it does later.

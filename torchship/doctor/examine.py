@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..judge import codes, messages
-from ..judge.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes import ours
-from ..judge.judgement import cannot_be_told
+from ..judge.machine.torch_probe import other_installs
 from ..judge.project import Record
+from ..judge.reading.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.records import (
     NOTE,
     NOTHING,
@@ -28,32 +26,34 @@ from ..judge.records import (
     Verdict,
 )
 from ..judge.text import is_file, printable
-from ..judge.torch_probe import other_installs
-from . import allowances, caches, judge_file, packages, report, rows, torch_loading, trying
+from ..judge.verdict.judgement import cannot_be_told
+from ..judge.words import codes, messages
+from . import judge_file, judge_in_run
+from .checks import caches, packages, torch_loading
 from .decide import Decider, Decision, decision_by_reading
 from .environment import standards
 from .environment.catalog import Catalog, with_module
+from .environment.families import families, of_other_cudas
 from .environment.installed import Distribution, installed, module_at
 from .environment.owner import distributions, find_owner
+from .environment.reached import Reached, reach_of, sort_out
 from .environment.standards import normal
-from .families import families, of_other_cudas
+from .environment.targets import TORCHS_OWN, UsageError, exists, find_files, site_folders
+from .fixes import trying
 from .looking.look import Subject, find, jobs_here, look
 from .looking.processes import Python
 from .looking.seen import Looked, Seen
 from .looking.subjects import Subjects, subjects_of
-from .reached import Reached, reach_of, sort_out
 from .reasons import damaged, explain
 from .reasons.case import Case
 from .reasons.hidden import behind, torch_is_hidden
 from .reasons.pasted import seen_in
+from .report import allowances, report, rows
 from .spares import pass_over_spares
-from .targets import TORCHS_OWN, exists, find_files, site_folders
 
-#: Processor time of what is read; SECURITY.md promises 20 s for an environment of 200 extensions.
-_SECONDS = 16.0
+#: Processor time beside the budget of a run, for each extension beyond the first ones.
 _SECONDS_OF_EACH_MORE = 0.08
 _EXTENSIONS = 200
-_MAX_LOOKUPS = 100_000_000
 
 
 class Request(Record, kw_only=True):
@@ -68,31 +68,39 @@ class Request(Record, kw_only=True):
 
 
 def examine(request: Request, runtime: Runtime) -> report.Report:
-    """Look at what the user names, and read it. Raises UsageError."""
+    """Look at what the user names, and read it, in a run of its own. Raises UsageError."""
+    runtime.target.budget = Budget()
+    try:
+        return _examine(request, runtime)
+    except BudgetSpentError as error:  # files that cost too much are rows of the report
+        raise UsageError(
+            f"the metadata of this environment cannot be read: it takes {error}. "
+            "Name one package or one file."
+        ) from None
+
+
+def _examine(request: Request, runtime: Runtime) -> report.Report:
+    """Raises UsageError and BudgetSpentError."""
     start = time.monotonic()
     target = runtime.target
     entries = allowances.read(request.allow_list) if request.allow_list else []
     files = list(dict.fromkeys(find_files(target, [*request.names], runtime.torch)))
-    distributions = [*installed(site_folders(target)).values()]
+    distributions = [*installed(target, site_folders(target)).values()]
     eyes = _Eyes(request, runtime)
     reached = eyes.find(files)
-    budget = _budget(len(reached.files))
+    more = max(0, len(reached.files) - _EXTENSIONS)
+    target.budget.allow_more(_SECONDS_OF_EACH_MORE * more)
     choice = _Choice(request.names, distributions, runtime)
-    binaries = [*_chosen(reached.files, runtime, choice, budget)]
+    binaries = [*_chosen(reached.files, runtime, choice)]
     examination = _Examination(
-        request,
-        runtime,
-        distributions=distributions,
-        binaries=binaries,
-        eyes=eyes,
-        budget=budget,
+        request, runtime, distributions=distributions, binaries=binaries, eyes=eyes
     )
     of_objects, notices = examination.results()
     notices += packages.hidden_notices(site_folders(target), request.names, runtime, reached.hidden)
     if not request.names:
         with suppress(RuntimeError):  # there is no home folder
             folders = caches.find(os.environ, Path.home())
-            notices += caches.notices(folders, runtime, budget)
+            notices += caches.notices(folders, runtime)
     judged = [*of_objects, *notices]
     if request.allow_list:
         notices += allowances.stale(entries, judged, request.allow_list)
@@ -117,7 +125,7 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
     seen = seen_in(lines)
     if seen is None:
         return None
-    distributions = [*installed(site_folders(runtime.target)).values()]
+    distributions = [*installed(runtime.target, site_folders(runtime.target)).values()]
     case = Case(
         seen=seen,
         subject=None,
@@ -125,7 +133,7 @@ def reason_of_pasted(content: str, runtime: Runtime) -> Finding | None:
         installed=Catalog(distributions, runtime),
         path=runtime.target.search_path(),
         folder=Path.cwd(),
-        judge=lambda path: judge_file(read_binary(path), runtime),
+        judge=lambda path: judge_file(path, runtime),
         of_torch=torch_loading.judge_torch(runtime),
     )
     if not any(case.installed.of_file(frame.file) for frame in case.frames()):
@@ -158,7 +166,7 @@ class _Eyes:
             with self._if_it_starts():
                 self.places = find(names, self.python)
         reach = reach_of(self.target, self.places)
-        self.reached = sort_out(files, self.named, reach, is_looking=not self.why_not)
+        self.reached = sort_out(self.target, files, self.named, reach, is_looking=not self.why_not)
         return self.reached
 
     def look(self, subjects: Sequence[Subject]) -> Looked | None:
@@ -199,7 +207,6 @@ class _Examination:
         distributions: Sequence[Distribution],
         binaries: Sequence[BinaryRecord],
         eyes: _Eyes,
-        budget: Budget,
     ) -> None:
         self.request = request
         self.runtime = runtime
@@ -207,7 +214,6 @@ class _Examination:
         self.binaries = binaries
         self.reached = eyes.reached
         self.eyes = eyes
-        self.budget = budget
         self.installed = Catalog(distributions, runtime)
         self.of_torch = torch_loading.judge_torch(runtime)
         self.looked: Looked | None = None
@@ -240,7 +246,7 @@ class _Examination:
         return [name for name in self.request.names if normal(name) not in names]
 
     def _having(self, module: str) -> list[Distribution]:
-        return with_module(self.distributions, module)
+        return with_module(self.runtime.target, self.distributions, module)
 
     def _owners(self) -> set[str]:
         """The distributions that own the objects."""
@@ -306,7 +312,7 @@ class _Examination:
         for number, binary in enumerate(self.binaries, 1):
             _show_progress(number, len(self.binaries))
             try:
-                self.budget.check_time()
+                self.runtime.target.budget.check_time()
             except BudgetSpentError as error:
                 yield cannot_be_told(unread(binary.path), str(error))
             else:
@@ -315,8 +321,8 @@ class _Examination:
     def _judge_one(self, binary: BinaryRecord) -> Verdict:
         # The version of our package does not matter for binaries of other packages.
         runtime = self.runtime
-        facts = runtime if ours(binary, runtime) else runtime._replace(package_version="")
-        return judge_file(binary, facts, budget=self.budget)
+        facts = runtime if runtime.is_ours(binary) else runtime._replace(package_version="")
+        return judge_in_run(binary, facts)
 
     def _owner(self, path: Path) -> Distribution | None:
         return self.subjects.packages.get(self.subjects.module_of.get(path, ""))
@@ -389,6 +395,8 @@ class _Examination:
         told = {*self.reached.hidden, *self.reached.lacking}
         if installed is None or not told.isdisjoint(objects):
             return False
+        if installed.parent in self.eyes.places.get(seen.what, ()):
+            return False  # its parts come from several folders
         return os.path.realpath(seen.file) != os.path.realpath(installed)
 
     def _remarks(self, of_objects: Sequence[rows.Row]) -> Iterator[rows.Row]:
@@ -469,11 +477,6 @@ def _for_others(paths: Sequence[Path], runtime: Runtime) -> set[Path]:
     return others | of_other_cudas(paths, torch)
 
 
-def _budget(files: int) -> Budget:
-    more = max(0, files - _EXTENSIONS)
-    return Budget(_MAX_LOOKUPS, seconds=_SECONDS + _SECONDS_OF_EACH_MORE * more)
-
-
 class _Choice:
     """Which of the files that were read are judged."""
 
@@ -514,18 +517,15 @@ def _is_of_another_system(binary: BinaryRecord, runtime: Runtime) -> bool:
     return is_module or not str(binary.platform).startswith(f"{runtime.system}-")
 
 
-def _chosen(
-    files: Iterable[Path], runtime: Runtime, choice: _Choice, budget: Budget
-) -> Iterator[BinaryRecord]:
+def _chosen(files: Iterable[Path], runtime: Runtime, choice: _Choice) -> Iterator[BinaryRecord]:
     """The objects to judge. When the budget is spent, the rest comes unread."""
     paths = [*files]
     for path in paths:
         try:
-            budget.check_time()
-        except BudgetSpentError:
-            yield unread(path)
+            binary = read_binary(path, budget=runtime.target.budget)
+        except BudgetSpentError as error:
+            yield unread(path)._replace(too_large=str(error))
             continue
-        binary = read_binary(path)
         if choice.takes(binary, runtime, is_only_one=len(paths) == 1):
             yield binary
 

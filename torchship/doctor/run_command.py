@@ -11,10 +11,9 @@ import threading
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from ..judge import messages
 from ..judge.project import Record
+from ..judge.words import messages
 
-WORD = "run"
 _CHUNK = 1 << 16
 #: The errors of an import and of the dynamic linker.
 _OF_IMPORT = re.compile(
@@ -36,25 +35,6 @@ class EndedCommand(Record, kw_only=True):
         return self.exit_code != 0 and (
             self.exit_code > 128 or _OF_IMPORT.search(self.output) is not None
         )
-
-
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The doctor's own arguments, and the command behind the word `run`, if it is there.
-
-    The word counts only before any other argument that is no option.
-    """
-    words = list(arguments)
-    takes_value = False
-    for index, word in enumerate(words):
-        if takes_value:
-            takes_value = False
-        elif word == WORD and index + 1 < len(words):
-            return words[:index], words[index + 1 :]
-        elif not word.startswith("-"):
-            break
-        else:
-            takes_value = word in ("--python", "--torch", "--seconds", "--allow", "--audit")
-    return words, []
 
 
 def run(command: Sequence[str]) -> EndedCommand:

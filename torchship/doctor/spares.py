@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..judge.records import GlueName, KernelsName, parse_file_name
-from .rows import FAILS, REMARK, WORKS, Row
+from .report.rows import FAILS, REMARK, WORKS, Row
 
 
 def pass_over_spares(rows: Iterable[Row]) -> list[Row]:

@@ -5,9 +5,10 @@ loads nothing, looks at no package's metadata, and needs the standard library al
 says of itself, the doctor adds; see docs/fails/compat.md.
 """
 
-from .binary import read_binary as read_binary
-from .judgement import judge as judge
-from .judgement import judge_file as judge_file
+from .machine.runtime_probe import probe_runtime as probe_runtime
+from .machine.torch_probe import TorchNotFoundError as TorchNotFoundError
+from .machine.torch_probe import find_torch as find_torch
+from .reading.binary import read_binary as read_binary
 from .records import BinaryRecord as BinaryRecord
 from .records import BuildRecord as BuildRecord
 from .records import Device as Device
@@ -21,8 +22,7 @@ from .records import Runtime as Runtime
 from .records import TorchInstall as TorchInstall
 from .records import VariantName as VariantName
 from .records import Verdict as Verdict
-from .runtime_probe import probe_runtime as probe_runtime
-from .selection import Selection as Selection
-from .selection import select as select
-from .torch_probe import TorchNotFoundError as TorchNotFoundError
-from .torch_probe import find_torch as find_torch
+from .verdict.judgement import judge as judge
+from .verdict.judgement import judge_file as judge_file
+from .verdict.selection import Selection as Selection
+from .verdict.selection import select as select

@@ -17,20 +17,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from . import codes, cures
-from .cures import Cure, command_in_words, in_words, quoted
+from .fixes import cures
+from .fixes.cures import Cure, command_in_words, in_words, quoted
+from .machine.runtime_probe import libc, machine
 from .project import Project, Record
 from .records import REJECTED, Finding, TorchInstall, dotted
-from .runtime_probe import libc, machine
 from .text import is_file, list_names, printable, read_json, read_regular
+from .words import codes
 
 MANIFEST = "build.json"
 #: The start of the name of an unfinished build's folder; a killed build leaves such a folder.
 UNFINISHED = "building-"
 _LOCK = "lock"
-#: In bytes. A regular file may be a hole of any size.
-_MAX_BINARY = 4 << 30
-_MAX_SOURCE = 64 << 20
 # The engine that this module is a part of; one without a builder has no folder `include`.
 _ENGINE = Path(__file__).resolve().parents[1]
 
@@ -153,10 +151,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def _hashes(paths: Iterable[Path]) -> dict[str, str]:
-    return {
-        path.name: hashlib.sha256(read_regular(path, _MAX_BINARY)).hexdigest()
-        for path in sorted(paths)
-    }
+    return {path.name: hashlib.sha256(read_regular(path)).hexdigest() for path in sorted(paths)}
 
 
 def distrust(path: Path) -> str | None:
@@ -243,7 +238,7 @@ def make(project: Project, folder: Path) -> None:
     _insist(project, chain)
     for path in chain:
         if not path.is_dir():
-            raise CacheError(path, "is no folder", another)
+            raise CacheError(path, "is not a folder", another)
 
 
 @contextmanager
@@ -348,7 +343,7 @@ def source_hash(package: Path) -> str | None:
     for base, pattern in ((root, "csrc/**/*"), (_ENGINE, "include/**/*"), *named):
         for path in sorted(base.glob(pattern)):
             if is_file(path):
-                data = read_regular(path, _MAX_SOURCE)
+                data = read_regular(path)
                 digest.update(bytes(path.relative_to(base)) + b"\0%d\0" % len(data) + data)
     return digest.hexdigest()[:16]
 
@@ -359,7 +354,7 @@ def _named_sources(package: Path) -> list[str]:
     if not is_file(path):
         return []
     try:
-        build = json.loads(read_regular(path, _MAX_SOURCE))
+        build = json.loads(read_regular(path))
         objects = [build.get(kind, {}) for kind in ("glue", "cpu", "cuda")]
         objects.append(build.get("glue", {}).get("cuda") or {})
         sources = [name for options in objects for name in options.get("sources", ())]

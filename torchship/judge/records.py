@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .cures import NO_CURE, Cure
+from .fixes.cures import NO_CURE, Cure
 from .project import NOBODY, Project, Record
 from .text import printable
 
@@ -569,6 +569,19 @@ class Runtime(Record, kw_only=True):
     @property
     def platform(self) -> str:
         return f"{self.system}-{self.machine}"
+
+    def is_ours(self, binary: BinaryRecord) -> bool:
+        """Whether a binary is a glue or kernels of the project. The record names the binary's
+        package, else the owner does; a binary with neither counts as the project's."""
+        distribution = self.project.distribution
+        is_named_so = (
+            binary.kind in ("glue", "kernels") or parse_file_name(binary.path.name) is not None
+        )
+        if not distribution or not is_named_so:
+            return False
+        if binary.record is not None:
+            return binary.record.package == distribution
+        return binary.owner is None or binary.owner.name == distribution
 
     @property
     def python_tag(self) -> str:

@@ -1,7 +1,7 @@
 """The support facts: the variants that exist, and which torch and Python they serve.
 
 The file `support.json` beside the project's Python files holds them;
-`scripts/build_all.sh --write-generated` generates `support.json` from build_matrix.yaml.
+`scripts/build_all.sh generate` generates `support.json` from build_matrix.yaml.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .layouts import LAYOUTS
 from .project import Record
+from .reading.layouts import LAYOUTS
 from .records import NOTHING, parse_minor
 from .text import read_json
 

@@ -16,8 +16,9 @@ from functools import cache, partial, update_wrapper
 from pathlib import Path
 from typing import TypeVar, cast
 
-from .elf import MAGIC
+from .budget import Budget
 from .project import Record
+from .reading.elf import MAGIC
 from .text import read_regular
 
 
@@ -44,13 +45,16 @@ class Interpreter(Record, kw_only=True):
 
 
 class Target:
-    """A Python, as it would run in its environment, and the answers about its files.
+    """A Python, as it would run in its environment, with the answers about its files and the
+    budget that is left to find them.
 
     `python` is None for the Python that runs.
     """
 
     def __init__(self, python: Interpreter | None = None) -> None:
         self.python = python
+        #: Of the run that reads now; every reader asks it.
+        self.budget = Budget()
         #: For each function that `once` marks, itself with a memory of its own.
         self.answers: dict[Callable[..., object], Callable[..., object]] = {}
 

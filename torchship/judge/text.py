@@ -10,9 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-_MAX_JSON = 8 << 20
-#: Each value takes up to 250 bytes of memory, such as a dict of one entry.
-_MAX_JSON_VALUES = 300_000
+from .budget import Budget, BudgetSpentError
+
+#: Of memory that a value of a JSON text takes, such as a dict of one entry.
+_BYTES_OF_VALUE = 250
+#: Of a JSON text that is read outside a run, and of its values.
+_MEGABYTES_OF_JSON = 75
 _CHUNK = 1 << 20
 
 
@@ -37,12 +40,15 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(name[:200] for name in names[:most]) + more
 
 
-def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
+def read_regular(
+    path: str | os.PathLike[str], limit: int | None = None, *, budget: Budget | None = None
+) -> bytes:
     """The first `limit` bytes of a regular file, which the whole checker reads through here.
 
     A FIFO would block, a device may have no end, and a sparse file may be larger than the
-    memory. Raises OSError for everything that is no readable regular file, a name with a
-    zero byte too.
+    memory: without `limit`, the budget of the run is asked, or else one for this file alone.
+    Raises OSError for everything that is no readable regular file, a name with a zero byte too,
+    and BudgetSpentError.
     """
     not_regular = OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     try:
@@ -53,10 +59,14 @@ def read_regular(path: str | os.PathLike[str], limit: int) -> bytes:
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error), os.fspath(path)) from None
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise not_regular
+        if limit is None or budget is not None:
+            size = status.st_size if limit is None else min(limit, status.st_size)
+            (budget or Budget()).take(size)
         chunks: list[bytes] = []
-        left = limit
+        left = status.st_size or _CHUNK if limit is None else limit
         while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):
             chunks.append(chunk)
             left -= len(chunk)
@@ -83,13 +93,18 @@ def list_names(folder: Path, limit: int | None = None) -> list[str]:
     return []
 
 
-def read_json(path: Path, limit: int = _MAX_JSON) -> dict[str, Any]:
-    """The object in a JSON file; empty if the file cannot be read, is larger than `limit`
-    bytes or holds no object."""
-    with suppress(OSError):
-        content = read_regular(path, limit + 1)
-        return parse_json(content) if len(content) <= limit else {}
-    return {}
+def read_json(path: Path, budget: Budget | None = None) -> dict[str, Any]:
+    """The object in a JSON file; empty if the file cannot be read or holds no object. Only with
+    the budget of a run, it raises BudgetSpentError."""
+    own = budget or Budget(megabytes=_MEGABYTES_OF_JSON)
+    try:
+        return parse_json(read_regular(path, budget=own), own)
+    except OSError:
+        return {}
+    except BudgetSpentError:
+        if budget is not None:
+            raise
+        return {}
 
 
 def read_table(package: str, name: str) -> dict[str, Any]:
@@ -103,11 +118,11 @@ def read_table(package: str, name: str) -> dict[str, Any]:
     return parse_json(content or b"")
 
 
-def parse_json(content: bytes) -> dict[str, Any]:
-    """The object that a JSON text holds; empty if the text is malformed, holds no object, or
-    has so many values that they would take more than 100 MB of memory."""
-    if sum(map(content.count, (b",", b":", b"[", b"{"))) > _MAX_JSON_VALUES:
-        return {}
+def parse_json(content: bytes, budget: Budget | None = None) -> dict[str, Any]:
+    """The object that a JSON text holds; empty if the text is malformed or holds no object. Raises
+    BudgetSpentError."""
+    if budget is not None:
+        budget.take(sum(map(content.count, (b",", b":", b"[", b"{"))) * _BYTES_OF_VALUE)
     with suppress(ValueError, RecursionError):
         parsed = json.loads(content)
         return parsed if isinstance(parsed, dict) else {}

@@ -15,13 +15,13 @@ _WIDTH = 100
 _TITLES = {
     Status.COUNTERPART: "with a counterpart",
     Status.DISPATCHER: "through torch's dispatcher",
-    Status.WAY_ROUND: "without a counterpart: a way round",
-    Status.UNKNOWN: "without a counterpart: the table knows no way round",
+    Status.WORKAROUND: "without a counterpart: a workaround",
+    Status.UNKNOWN: "without a counterpart: the table knows no workaround",
     Status.STABLE: "stable already",
 }
 DESCRIPTION = (
     "List every call, type and macro of torch in the C++ and CUDA sources of a folder, with its "
-    "counterpart in torch's stable ABI and the torch that has it first, or the way round."
+    "counterpart in torch's stable ABI and the torch that has it first, or the workaround."
 )
 
 
@@ -137,7 +137,7 @@ def _summary(report: Report) -> Iterator[str]:
         have = report.count(Status.COUNTERPART, Status.DISPATCHER)
         yield f"{report.to_port} uses of torch outside its stable ABI, {already} inside"
         yield f"{have} of these ({report.share:.0%}) have a counterpart; left are:"
-        yield f"  {report.count(Status.WAY_ROUND)} with a way round"
+        yield f"  {report.count(Status.WORKAROUND)} with a workaround"
         yield f"  {report.count(Status.UNKNOWN)} of which this table knows nothing"
     if report.torch:
         yield f"the port would run on torch {report.torch} and newer ({_reason(report)})"

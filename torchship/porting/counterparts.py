@@ -21,9 +21,9 @@ class Status(Enum):
     COUNTERPART = "counterpart"
     #: Torch's dispatcher calls the operator: `torch_call_dispatcher("aten::NAME", OVERLOAD, ...)`.
     DISPATCHER = "dispatcher"
-    #: There is no counterpart. The advice is the way round.
-    WAY_ROUND = "way round"
-    #: There is no counterpart, and the table knows no way round.
+    #: There is no counterpart. The advice is the workaround.
+    WORKAROUND = "workaround"
+    #: There is no counterpart, and the table knows no workaround.
     UNKNOWN = "unknown"
 
 
@@ -38,7 +38,7 @@ class Counterpart(NamedTuple):
     torch: str = "2.9"
     #: The oldest torch whose headers have the counterpart, if a younger one than that.
     headers: str = ""
-    #: What to mind; if there is no counterpart, the way round.
+    #: What to mind; if there is no counterpart, the workaround.
     advice: str = ""
     status: Status = Status.COUNTERPART
 
@@ -49,7 +49,7 @@ class Counterpart(NamedTuple):
 
 
 def _way_round(name: str, advice: str) -> Counterpart:
-    return Counterpart(name=name, torch="", advice=advice, status=Status.WAY_ROUND)
+    return Counterpart(name=name, torch="", advice=advice, status=Status.WORKAROUND)
 
 
 #: Macros of c10 and ATen that torch's header-only headers define since the stable ABI is there.

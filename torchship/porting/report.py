@@ -245,7 +245,7 @@ def _files(folder: Path, exclude: tuple[str, ...]) -> Iterator[Path]:
         yield folder
         return
     if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is no folder; name a folder of C++ or CUDA sources")
+        raise NotADirectoryError(f"{folder} is not a folder; name a folder of C++ or CUDA sources")
     for root, folders, names in os.walk(folder):
         depth = len(Path(root).relative_to(folder).parts)
         kept = [name for name in folders if not name.startswith(".") and name not in exclude]

@@ -4,6 +4,7 @@ An installed or unpacked torchship gives the bytes of the wheel that it came fro
 that wheel.
 """
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,27 @@ from .errors import ProjectError
 _TORCHSHIP = Path(__file__).resolve().parents[1]
 #: What a wheel has in its dist-info. An installer adds others, and RECORD lists the rest.
 _METADATA = ("METADATA", "WHEEL", "entry_points.txt", "top_level.txt")
+#: Writes the dist-info, and which file of the wheel is which file here; it writes nothing else.
+_LIST = """\
+import json, os, sys
+from setuptools import Distribution
+folder, packed = sys.argv[1:]
+distribution = Distribution({"script_name": "setup.py"})
+distribution.parse_config_files()
+info = distribution.get_command_obj("dist_info")
+info.output_dir = folder
+info.ensure_finalized()
+info.run()
+wheel = distribution.get_command_obj("bdist_wheel")
+wheel.ensure_finalized()
+wheel.write_wheelfile(info.dist_info_dir)
+modules = distribution.get_command_obj("build_py")
+modules.ensure_finalized()
+mapping = modules.get_output_mapping()
+files = {os.path.relpath(name, modules.build_lib): mapping[name] for name in mapping}
+with open(packed, "w") as file:
+    json.dump(files, file)
+"""
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -76,13 +98,51 @@ def _record_hash(content: bytes) -> str:
 
 
 def _build(folder: Path) -> Path:
-    """Builds the wheel of a checkout with setuptools, in a copy, since that leaves files behind."""
+    """The wheel of a checkout, of the files that its setuptools would pack."""
+    if _setuptools_major() < OLDEST_SETUPTOOLS:
+        return _build_by_pip(folder)
+    with tempfile.TemporaryDirectory(prefix="torchship-") as temporary:
+        packed = Path(temporary, "packed.json")
+        command = [sys.executable, "-I", "-c", _LIST, temporary, str(packed)]
+        result = subprocess.run(
+            command, cwd=_TORCHSHIP, capture_output=True, text=True, check=False
+        )
+        if result.returncode:
+            raise ProjectError(
+                f"setuptools of {sys.executable} cannot build the wheel of {_TORCHSHIP}; look at "
+                f"the cause, which it printed:\n{result.stdout}{result.stderr}"
+            )
+        files = {
+            name: (_TORCHSHIP / source).read_bytes()
+            for name, source in json.loads(packed.read_text(encoding="utf-8")).items()
+        }
+        (info,) = Path(temporary).glob("*.dist-info")
+        for path in info.rglob("*"):
+            if path.is_file():
+                files[f"{info.name}/{path.relative_to(info).as_posix()}"] = path.read_bytes()
+        target = folder / f"{info.name.removesuffix('.dist-info')}-py3-none-any.whl"
+        _write_wheel(target, files, info.name)
+    return target
+
+
+def _build_by_pip(folder: Path) -> Path:
+    """Builds the wheel with a setuptools that pip fetches, in a copy, since that leaves files."""
     with tempfile.TemporaryDirectory(prefix="torchship-") as temporary:
         sources = Path(temporary, "torchship")
         _copy_sources(sources)
         wheels = Path(temporary, "wheels")
         wheels.mkdir()
-        _run_setuptools(sources, wheels)
+        command = [sys.executable, "-I", "-m", "pip", "wheel", "--quiet", "--no-deps"]
+        command += ["--wheel-dir", str(wheels), "."]
+        result = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
+        if result.returncode:
+            installed = _setuptools_major() or "none"
+            raise ProjectError(
+                f"the wheel of {_TORCHSHIP} needs setuptools {OLDEST_SETUPTOOLS} or newer, "
+                f"{sys.executable} has {installed}, and pip could not fetch one for the build; "
+                f'run {sys.executable} -m pip install --upgrade "setuptools>={OLDEST_SETUPTOOLS}", '
+                f"then the same command again:\n{result.stdout}{result.stderr}"
+            )
         (path,) = wheels.glob("*.whl")
         with zipfile.ZipFile(path) as wheel:
             files = {entry: wheel.read(entry) for entry in wheel.namelist()}
@@ -91,31 +151,6 @@ def _build(folder: Path) -> Path:
     target = folder / path.name
     _write_wheel(target, files, metadata.rpartition("/")[0])
     return target
-
-
-def _run_setuptools(sources: Path, wheels: Path) -> None:
-    """Builds by this Python's setuptools. If that is too old, pip fetches another for the build."""
-    installed = _setuptools_major()
-    if installed >= OLDEST_SETUPTOOLS:
-        program = f"from setuptools import build_meta; build_meta.build_wheel({str(wheels)!r})"
-        command = [sys.executable, "-I", "-c", program]
-    else:
-        pip = [sys.executable, "-I", "-m", "pip", "wheel", "--quiet", "--no-deps"]
-        command = [*pip, "--wheel-dir", str(wheels), "."]
-    result = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
-    if result.returncode == 0:
-        return
-    if installed >= OLDEST_SETUPTOOLS:
-        raise ProjectError(
-            f"setuptools of {sys.executable} cannot build the wheel of {_TORCHSHIP}; look at the "
-            f"cause, which it printed:\n{result.stdout}{result.stderr}"
-        )
-    raise ProjectError(
-        f"the wheel of {_TORCHSHIP} needs setuptools {OLDEST_SETUPTOOLS} or newer, "
-        f"{sys.executable} has {installed or 'none'}, and pip could not fetch one for the build; "
-        f'run {sys.executable} -m pip install --upgrade "setuptools>={OLDEST_SETUPTOOLS}", then '
-        f"the same command again:\n{result.stdout}{result.stderr}"
-    )
 
 
 def _setuptools_major() -> int:

@@ -41,6 +41,8 @@ _REFUSED = {
     r"-isystem|-include": "name the folder under `include:`, or include the file in the sources",
     r"-L": "compile the sources of the library with yours",
 }
+#: Tells the new file of a source that nvcc compiles where there is CUDA, and g++ elsewhere.
+_BY_NVCC = "CUDA_SOURCES_ARE_COMPILED"
 _Value = TypeVar("_Value")
 _IDENTIFIER = re.compile(r"[A-Za-z]\w*")
 _PLAIN = re.compile(r"[\w@%+=:./,-]*")
@@ -66,14 +68,22 @@ class BuildSection:
     cuda: Options = field(default_factory=Options)
     data: list[str] = field(default_factory=list)
     requires: list[str] = field(default_factory=list)
-    #: Files in .cu that are C++ on a machine without CUDA, and the names that they need.
-    renamed: dict[str, str] = field(default_factory=dict)
+    #: Files in .cu that are C++ on a machine without CUDA, and the new files that include them.
+    wrapped: dict[str, str] = field(default_factory=dict)
 
     @property
     def sources(self) -> list[str]:
-        """The sources by the names that they have now."""
-        old = {new: old for old, new in self.renamed.items()}
-        return [*(old.get(name, name) for name in self.host.sources), *self.cuda.sources]
+        """The sources that are there now."""
+        new = self.wrapped.values()
+        return [*(name for name in self.host.sources if name not in new), *self.cuda.sources]
+
+    def wrappers(self) -> dict[str, str]:
+        """The texts of the new files."""
+        return {
+            new: f"// Without CUDA, {Path(old).name} is C++.\n"
+            f'#ifndef {_BY_NVCC}\n#include "{Path(old).name}"\n#endif\n'
+            for old, new in self.wrapped.items()
+        }
 
     def yaml(self) -> Iterator[str]:
         yield "build:"
@@ -102,7 +112,7 @@ def _yaml(options: Options, indent: str) -> Iterator[str]:
 
 def make_build(root: Path, both: Both, report: Report) -> BuildSection:
     """The section for what both kinds of machine build, with a line for each value."""
-    section = BuildSection(renamed=_compiled_as_cpp(both))
+    section = BuildSection(wrapped=_compiled_as_cpp(root, both))
     remaining = list(both.without.extensions)
     pairs: list[tuple[SeenExtension, SeenExtension | None]] = []
     for extension in both.with_cuda.extensions or both.without.extensions:
@@ -119,11 +129,11 @@ def make_build(root: Path, both: Both, report: Report) -> BuildSection:
     return section
 
 
-def _compiled_as_cpp(both: Both) -> dict[str, str]:
+def _compiled_as_cpp(root: Path, both: Both) -> dict[str, str]:
     if both.needs_cuda:
         return {}
     return {
-        source: f"{source[:-3]}.cpp"
+        source: f"{source[:-3]}{'_host' * (root / source).with_suffix('.cpp').exists()}.cpp"
         for extension in both.without.extensions
         for source in extension.sources
         if source.endswith(CUDA_SUFFIXES) and not extension.is_cuda
@@ -144,6 +154,7 @@ def add_cuda_macros(section: BuildSection, facts: Survey, report: Report) -> Non
     for name in facts.cuda_macros:
         if name in section.host.defines:
             section.cuda.defines[name] = section.host.defines.pop(name)
+            report.retarget(f"macro {name}", "build: glue: cuda: defines")
         elif name not in section.cuda.defines and section.cuda.sources:
             section.cuda.defines[name] = None
             report.carried(
@@ -216,11 +227,14 @@ class _Joiner:
     def _source(self, source: str, is_cuda: bool) -> None:
         what = f"source {source}"
         if source.startswith(("/", "..")) or not (self._root / source).is_file():
-            self._report.left(what, self._from(is_cuda), "it is no file of this repository")
-        elif source in self._section.renamed:
-            self._add(self._section.host.sources, self._section.renamed[source])
-            why = f"as {self._section.renamed[source]}, since without CUDA it is compiled as C++"
-            self._report.carried(what, self._place, self._key("sources", is_cuda=False), why)
+            self._report.left(what, self._from(is_cuda), "it is not a file of this repository")
+        elif source in self._section.wrapped:
+            new = self._section.wrapped[source]
+            self._add(self._section.host.sources, new)
+            self._add(self._section.cuda.sources, source)
+            self._section.cuda.defines[_BY_NVCC] = None
+            why = f"without CUDA it is compiled as C++, by {new}, which includes it"
+            self._report.carried(what, self._place, self._key("sources", is_cuda=True), why)
         elif source.endswith(CUDA_SUFFIXES):
             self._add(self._section.cuda.sources, source)
             key = self._key("sources", is_cuda=True)

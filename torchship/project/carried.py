@@ -1,7 +1,7 @@
 """The report of `torchship init`: one line for each value that the repository's build has."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -38,6 +38,13 @@ class Report:
 
     def left(self, what: str, source: str, why: str) -> None:
         self._add(Line(fate=Fate.LEFT, what=what, source=source, why=why))
+
+    def retarget(self, what: str, target: str) -> None:
+        """Says that a value went elsewhere than was said."""
+        self.lines = [
+            replace(line, target=target) if line.what == what and line.target else line
+            for line in self.lines
+        ]
 
     def _add(self, line: Line) -> None:
         # What two extensions say alike is one value of the joined build.

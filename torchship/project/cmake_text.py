@@ -108,7 +108,9 @@ class _Reader:
         parts = [*self._closure(module), self._global]
         sources = [source for part in parts for source in part.sources]
         flags = [flag for part in parts for flag in part.flags]
-        standards = [f"-std=c++{part.standard}" for part in parts if part.standard]
+        standard = "".join(self._variables.get("CMAKE_CXX_STANDARD", [])[:1])
+        standards = [part.standard for part in parts if part.standard] + [standard] * bool(standard)
+        flags += self._flags("CMAKE_CXX_FLAGS", "CMAKE_CXX_FLAGS_RELEASE")
         links = [link for part in parts for link in part.links if link not in self._targets]
         own = [link for link in links if not _TORCH.match(link) and not link.endswith(".so")]
         return SeenExtension(
@@ -118,9 +120,15 @@ class _Reader:
             sources=tuple(dict.fromkeys(sources)),
             include=tuple(dict.fromkeys(path for part in parts for path in part.include)),
             macros=tuple(_macro(word) for part in parts for word in part.definitions),
-            flags=tuple(dict.fromkeys([*standards[:1], *flags])),
+            flags=tuple(dict.fromkeys([*(f"-std=c++{one}" for one in standards[:1]), *flags])),
+            nvcc_flags=tuple(self._flags("CMAKE_CUDA_FLAGS", "CMAKE_CUDA_FLAGS_RELEASE")),
             libraries=tuple(dict.fromkeys(own)),
         )
+
+    def _flags(self, *variables: str) -> list[str]:
+        """The words of these variables, which are for every target."""
+        text = " ".join(word for name in variables for word in self._variables.get(name, []))
+        return [word for word in text.split() if "$" not in word]
 
     def _read_folder(self, folder: Path, depth: int) -> None:
         path = folder / _FILE
@@ -147,6 +155,8 @@ class _Reader:
         text = " ".join(words)
         if re.search(r"\b(APPLE|WIN32|MSVC|HIP|ROCM)\b", text):
             return "NOT" in words[:1]
+        if re.search(r"CUDA.*VERSION.*LESS", text):
+            return False  # a toolkit older than those of the matrix
         if re.search("CUDA|NVCC", text):
             return self._has_cuda != ("NOT" in words[:1])
         # Tests are no part of the extension.

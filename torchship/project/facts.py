@@ -34,7 +34,7 @@ def read_names(root: Path) -> Names:
     except KeyError as error:
         raise ProjectError(
             f"{folder / '_project.py'} says no {error.args[0]}; write it again: "
-            "scripts/build_all.sh --write-generated"
+            "scripts/build_all.sh generate"
         ) from error
 
 
@@ -46,5 +46,5 @@ def default_torch(root: Path) -> str:
     except (OSError, ValueError, KeyError) as error:
         raise ProjectError(
             f"{path} names no torch_default; write it again: "
-            "scripts/build_all.sh --write-generated, or name a torch: --torch 2.13.0"
+            "scripts/build_all.sh generate, or name a torch: --torch 2.13.0"
         ) from error

@@ -70,7 +70,7 @@ def finish(root: Path, without: Collection[str] = ()) -> list[str]:
     )
     if not (root / names.package).is_dir():
         raise ProjectError(
-            f"{root / names.package} is no folder, but build_matrix.yaml says `package: "
+            f"{root / names.package} is not a folder, but build_matrix.yaml says `package: "
             f"{names.package}`; correct it, or move the package there"
         )
     record = read_record(root)

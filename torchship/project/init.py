@@ -152,7 +152,12 @@ def plan_init(
     facts = survey(root, build.sources, [*build.host.defines, *build.cuda.defines])
     add_cuda_macros(build, facts, report)
     meta = make_metadata(
-        root, _name(name or seen.metadata.name or root.name), seen, build=build, report=report
+        root,
+        _name(name or seen.metadata.name or root.name),
+        seen,
+        build=build,
+        torches=_minors(_template()),
+        report=report,
     )
     for what in dict.fromkeys([*both.without.unknown, *both.with_cuda.unknown]):
         report.left(what, seen.place, "it could not be seen")
@@ -166,6 +171,7 @@ def plan_init(
         files={
             MATRIX: _file(matrix),
             PYPROJECT: _file(pyproject),
+            **{name: _file(text) for name, text in build.wrappers().items()},
             **_vendor(meta),
         },
         report=report,
@@ -177,7 +183,7 @@ def plan_init(
 
 def _refuse_what_is_there(root: Path) -> None:
     if not root.is_dir():
-        raise ProjectError(f"{root} is no folder; name the repository of an extension")
+        raise ProjectError(f"{root} is not a folder; name the repository of an extension")
     for name in (MATRIX, SHIM, str(PATH)):
         if (root / name).exists():
             raise ProjectError(
@@ -237,7 +243,7 @@ def _namespace(meta: Metadata, facts: Survey) -> str:
 
 def _matrix(meta: Metadata, build: BuildSection, facts: Survey, *, is_for_cuda_alone: bool) -> str:
     """The matrix of a project without kernels, with this one's names, code and torches."""
-    content = (TEMPLATES / "aten" / MATRIX).read_text(encoding="utf-8")
+    content = _template()
     operator = facts.operators[0] if facts.operators else "YOUR_OPERATOR"
     project = project_yaml(meta, _namespace(meta, facts), operator)
     content = re.sub(r"(?m)^project:\n(?:  .*\n)*", lambda _: project, content)
@@ -249,10 +255,33 @@ def _matrix(meta: Metadata, build: BuildSection, facts: Survey, *, is_for_cuda_a
         devices += ["cu12", "cu13"]
     section = "\n".join([*build.yaml(), "", ""])
     content = content.replace("# The glue that every", f"{section}# The glue that every", 1)
-    return _with_torches(content, devices, uses_aten=facts.uses_aten)
+    content = _with_allowed(content, meta.torches)
+    return _with_torches(content, devices, meta.torches, uses_aten=facts.uses_aten)
 
 
-def _with_torches(content: str, devices: Sequence[str], *, uses_aten: bool) -> str:
+def _template() -> str:
+    return (TEMPLATES / "aten" / MATRIX).read_text(encoding="utf-8")
+
+
+def _minors(content: str) -> list[str]:
+    return re.findall(r'(?m)^  "(2\.\d+)":$', content.partition("\ntorch:\n")[2])
+
+
+def _with_allowed(content: str, allowed: Sequence[str]) -> str:
+    """Without the torches that the repository does not take, except those of the stable glue."""
+    before, mark, torches = content.partition("\ntorch:\n")
+    named = re.findall(r'(?m)^  (?:target|built_with|headers): "(2\.\d+)"', before)
+    for minor in {*_minors(content)} - {*named, *allowed}:
+        torches = re.sub(rf'(?m)^  "{re.escape(minor)}":\n(?:    .*\n)*', "", torches)
+    default = re.search(r'(?m)^  default_torch: "(.*)"', before)
+    if default and default[1] not in allowed:
+        before = before.replace(default[0], f'  default_torch: "{allowed[-1]}"')
+    return before + mark + torches
+
+
+def _with_torches(
+    content: str, devices: Sequence[str], allowed: Sequence[str], *, uses_aten: bool
+) -> str:
     """The content with a glue for each torch; with the stable one alone if no code is ATen's."""
     before, mark, torches = content.partition("\ntorch:\n")
     minors = re.findall(r'(?m)^  "2\.\d+":\n(?:    .*\n)*', torches)
@@ -262,10 +291,12 @@ def _with_torches(content: str, devices: Sequence[str], *, uses_aten: bool) -> s
         later = [minor for minor in minors if "    aten:" not in minor]
         return before + mark + "".join(later)
     before = re.sub(r"(?m)^  devices: .*$", "  devices: []", before)
-    return before + mark + "".join(_with_glue(minor, devices) for minor in minors)
+    return before + mark + "".join(_with_glue(minor, devices, allowed) for minor in minors)
 
 
-def _with_glue(minor: str, devices: Sequence[str]) -> str:
+def _with_glue(minor: str, devices: Sequence[str], allowed: Sequence[str]) -> str:
+    if minor.split('"')[1] not in allowed:
+        devices = ()
     cuda = re.search(r'cuda: \{version: "(\d+)', minor)
     of_torch = ("cpu", f"cu{cuda[1]}" if cuda else "")
     own = ", ".join(device for device in devices if device in of_torch)

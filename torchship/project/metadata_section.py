@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -12,6 +13,7 @@ from .carried import Report
 from .licenses import NONE, license_files, spdx_name
 from .render import AUTHOR, names_of
 from .seen import Seen
+from .torch_range import allowed_minors, is_torch
 
 MATRIX = "build_matrix.yaml"
 PYPROJECT = "pyproject.toml"
@@ -21,8 +23,20 @@ _BUILD_TOOLS = re.compile(
     r"(setuptools|wheel|torch|ninja|pybind11|cmake|scikit[-_]build([-_]core)?|packaging|build)"
     r"\b(?![-_])"
 )
-_TORCH = re.compile(r"torch\b(?![-_.])")
 _REQUIREMENT = re.compile(r"[\w.-]+ *([<>=!~][^;@#\"']*)?")
+#: Why a value of setup() has no place.
+_NEEDLESS = {
+    "zip_safe": "a wheel is installed as files",
+    "setup_requires": "pyproject.toml names what a build needs",
+    "tests_require": "pip does not read it",
+    "test_suite": "setuptools runs no tests any more",
+    "platforms": "the tag of a wheel says it",
+    "include_package_data": "the data files are named one by one",
+    "cmake_install_dir": "torchship installs what it builds",
+    "cmake_source_dir": "torchship builds without CMake",
+    "cmake_args": "torchship builds without CMake",
+}
+_REPLACED = {"long_description": "the readme stands in its place"}
 _REPOSITORY = ("repository", "source", "source code", "github", "homepage", "code")
 _OLDEST_PYTHON = (3, 10)
 
@@ -48,19 +62,38 @@ class Metadata:
     extras: dict[str, list[str]] = field(default_factory=dict)
     entry_points: dict[str, dict[str, str]] = field(default_factory=dict)
     build_requires: list[str] = field(default_factory=list)
+    maintainers: dict[str, str] = field(default_factory=dict)  #: their addresses
+    torches: list[str] = field(default_factory=list)  #: the minors that the requirement allows
 
 
 def make_metadata(
-    root: Path, name: str, seen: Seen, *, build: BuildSection, report: Report
+    root: Path,
+    name: str,
+    seen: Seen,
+    *,
+    build: BuildSection,
+    torches: Sequence[str],
+    report: Report,
 ) -> Metadata:
-    """The values, with a line for each; the requirements and data go into the build's section."""
-    return _Maker(root, name, seen, build=build, report=report).make()
+    """The values, with a line for each; the requirements and data go into the build's section.
+
+    `torches` are the minors that the matrix has.
+    """
+    return _Maker(root, name, seen, build=build, torches=torches, report=report).make()
 
 
 class _Maker:
     def __init__(
-        self, root: Path, name: str, seen: Seen, *, build: BuildSection, report: Report
+        self,
+        root: Path,
+        name: str,
+        seen: Seen,
+        *,
+        build: BuildSection,
+        torches: Sequence[str],
+        report: Report,
     ) -> None:
+        self._torches = torches
         self._root = root
         self._name = name
         self._said = seen.metadata
@@ -102,7 +135,10 @@ class _Maker:
                     f"requirement {word} of the extra {extra}",
                     f"{PYPROJECT}: optional-dependencies",
                 )
+        meta.torches = self._allowed_torches()
+        meta.maintainers = self._maintainers()
         self._requirements()
+        self._others()
         self._data(package)
         for command in said.commands:
             why = "what this class of yours does while it builds, beyond its flags, was not seen"
@@ -171,7 +207,11 @@ class _Maker:
     def _url(self, distribution: str) -> str:
         urls = {key.lower(): value for key, value in self._said.project_urls.items()}
         known = [urls[key] for key in _REPOSITORY if key in urls]
-        url = next(iter([*known, self._said.url]), "").rstrip("/").replace("http://", "https://")
+        said = next(filter(None, [*known, self._said.url]), "")
+        url = said.rstrip("/").replace("http://", "https://")
+        if not url and (origin := _origin(self._root)):
+            self._report.carried(f"url {origin}", "git's origin", f"{MATRIX}: project: url")
+            return origin
         if not re.fullmatch(r"https://[^\s/]+(/[^\s/]+)*", url):
             self._report.left("url", self._place, "there is none; write that of the repository")
             return f"https://example.org/{distribution}"
@@ -242,9 +282,8 @@ class _Maker:
 
     def _requirements(self) -> None:
         for word in self._said.requires:
-            if _TORCH.match(word):
-                why = "the torches of the matrix say it"
-                self._report.needless(f"requirement {word}", self._place, why)
+            if is_torch(word):
+                pass  # the torches of the matrix say it
             elif re.match(r"ninja\b", word):
                 self._report.needless(f"requirement {word}", self._place, "it is for the build")
             elif _REQUIREMENT.fullmatch(word):
@@ -253,6 +292,41 @@ class _Maker:
             else:
                 why = "with extras, markers or a URL it needs a name for conda: {pip:, conda:}"
                 self._report.left(f"requirement {word}", self._place, why)
+
+    def _allowed_torches(self) -> list[str]:
+        """The minors of the matrix; without those that the requirement of torch leaves out."""
+        words = [word for word in self._said.requires if is_torch(word)]
+        allowed = allowed_minors(words, self._torches)
+        for word in words:
+            if not allowed:
+                why = f"no torch from {self._torches[0]} to {self._torches[-1]} is in this range"
+                self._report.left(f"requirement {word}", self._place, why)
+            elif len(allowed) == len(self._torches):
+                why = "the torches of the matrix say it"
+                self._report.needless(f"requirement {word}", self._place, why)
+            else:
+                target = f"{MATRIX}: torch: {', '.join(allowed)}"
+                self._report.carried(f"requirement {word}", self._place, target)
+        return allowed or list(self._torches)
+
+    def _maintainers(self) -> dict[str, str]:
+        said = self._said
+        if not said.maintainer and not said.maintainer_email:
+            return {}
+        self._note(
+            f"maintainer {said.maintainer or said.maintainer_email}",
+            f"{PYPROJECT}: maintainers",
+        )
+        return {said.maintainer: _address(said.maintainer_email)}
+
+    def _others(self) -> None:
+        for name, value in self._said.others.items():
+            what = f"{name} {value}"
+            if why := _NEEDLESS.get(name):
+                self._report.needless(what, self._place, why)
+            else:
+                why = _REPLACED.get(name, f"write it into {PYPROJECT}, if you need it")
+                self._report.left(what, self._place, why)
 
     def _data(self, package: str) -> None:
         own = self._said.packages.get(package, package)
@@ -266,7 +340,7 @@ class _Maker:
                 inside.append(path[len(own) + 1 :])
                 self._note(what, f"{MATRIX}: build: data")
             else:
-                why = f"it is no file of the package {package}"
+                why = f"it is not a file of the package {package}"
                 self._report.left(what, self._place, why)
         self._build.data += _patterns(inside)
 
@@ -287,6 +361,15 @@ def _patterns(files: Sequence[str]) -> list[str]:
 def _address(email: str) -> str:
     match = re.search(r"<([^<>\s]+@[^<>\s]+)>|^([^<>\s,]+@[^<>\s,]+)$", email.strip())
     return (match[1] or match[2]) if match else ""
+
+
+def _origin(root: Path) -> str:
+    """The web address of the repository's origin; "" without one."""
+    command = ["git", "-C", str(root), "remote", "get-url", "origin"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    url = re.sub(r"^(?:ssh://)?git@([^/:]+)[:/]", r"https://\1/", result.stdout.strip())
+    url = url.removesuffix(".git").rstrip("/")
+    return url if re.fullmatch(r"https://[^\s/@]+(/[^\s/]+)+", url) else ""
 
 
 def _text(path: Path) -> str:
@@ -340,6 +423,16 @@ def project_toml(meta: Metadata) -> Iterator[str]:
         yield f"license-files = {json.dumps(meta.license_files)}"
     email = f', email = "{meta.author_email}"' if meta.author_email else ""
     yield f"authors = [{{ name = {json.dumps(meta.author, ensure_ascii=False)}{email} }}]"
+    if meta.maintainers:
+        people = [
+            ", ".join(
+                f"{key} = {json.dumps(value, ensure_ascii=False)}"
+                for key, value in (("name", name), ("email", address))
+                if value
+            )
+            for name, address in meta.maintainers.items()
+        ]
+        yield f"maintainers = [{', '.join(f'{{ {one} }}' for one in people)}]"
     if meta.keywords:
         yield f"keywords = {json.dumps(meta.keywords)}"
     if meta.classifiers:

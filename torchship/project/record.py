@@ -52,7 +52,7 @@ def read_record(root: Path) -> VendorRecord:
         parts = PurePosixPath(name).parts
         if not parts or ".." in parts or parts[0] in ("/", ".git") or "\0" in name:
             raise ProjectError(
-                f"{path} names {name!r}, which is no file of this repository; "
+                f"{path} names {name!r}, which is not a file of this repository; "
                 f"put the record back: git checkout {PATH}"
             )
     return record

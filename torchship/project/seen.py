@@ -49,6 +49,9 @@ class SeenMetadata:
     packages: Mapping[str, str] = field(default_factory=dict)  #: their folders, by name
     data: tuple[str, ...] = ()  #: files of the packages that are no Python
     commands: tuple[str, ...] = ()  #: classes of the author's own that build
+    maintainer: str = ""  #: beside an author
+    maintainer_email: str = ""
+    others: Mapping[str, str] = field(default_factory=dict)  #: what has no field here, shortened
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,18 @@ _ADDED = "_torchship_added"
 _IS_CUDA = "_torchship_is_cuda"
 _LISTS = ("include_dirs", "library_dirs", "libraries")
 _CUDA = "12.8"
+_GIVEN_TO_CMAKE = {}
+#: Attributes of a distribution that another function reads, or that say nothing of the package.
+_KNOWN = {
+    *("name", "version", "description", "license", "license_expression", "license_file"),
+    *("license_files", "author", "author_email", "url", "project_urls", "keywords", "classifiers"),
+    *("python_requires", "install_requires", "extras_require", "entry_points", "packages"),
+    *("package_dir", "package_data", "ext_modules", "cmdclass", "maintainer", "maintainer_email"),
+    *("long_description", "long_description_content_type", "download_url", "dynamic", "metadata"),
+    *("metadata_version", "provides_extras", "script_name", "script_args", "have_run"),
+    *("command_obj", "command_options", "dist_files", "src_root"),
+}
+_LONGEST = 60
 
 
 def main():
@@ -46,8 +58,9 @@ def _stand_in_skbuild():
     def setup(**arguments):
         import setuptools
 
-        own = {key: arguments[key] for key in arguments if not key.startswith("cmake_")}
-        return setuptools.setup(**own)
+        cmake = {key: arguments.pop(key) for key in [*arguments] if key.startswith("cmake_")}
+        _GIVEN_TO_CMAKE.update(cmake)
+        return setuptools.setup(**arguments)
 
     stand_in = types.ModuleType("skbuild")
     vars(stand_in)["setup"] = setup
@@ -207,6 +220,9 @@ def _in_flag(flag):
 
 def _metadata(distribution, unknown):
     meta = distribution.metadata
+    author = meta.author or _name_in(meta.author_email)
+    maintainer = meta.maintainer or _name_in(meta.maintainer_email)
+    has_no_author = not (author or meta.author_email)
     folders = {}
     for name in distribution.packages or []:
         folders[name] = _relative(_folder(distribution, name))
@@ -215,10 +231,10 @@ def _metadata(distribution, unknown):
         "version": str(meta.version or ""),
         "summary": (meta.description or "").strip(),
         "license": str(getattr(meta, "license_expression", None) or meta.license or ""),
-        "author": meta.author or meta.maintainer or _name_in(meta.author_email),
-        "author_email": meta.author_email or meta.maintainer_email or "",
+        "author": author or (maintainer if has_no_author else ""),
+        "author_email": meta.author_email or (meta.maintainer_email if has_no_author else "") or "",
         "url": meta.url or "",
-        "project_urls": dict(getattr(meta, "project_urls", None) or {}),
+        "project_urls": _urls(meta),
         "keywords": list(meta.keywords or []),
         "classifiers": list(meta.classifiers or []),
         "requires_python": str(getattr(distribution, "python_requires", None) or ""),
@@ -233,7 +249,55 @@ def _metadata(distribution, unknown):
         "packages": folders,
         "data": _data(distribution, unknown),
         "commands": _commands(distribution),
+        "maintainer": "" if has_no_author else maintainer,
+        "maintainer_email": "" if has_no_author else meta.maintainer_email or "",
+        "others": _others(distribution),
     }
+
+
+def _urls(meta):
+    urls = dict(getattr(meta, "project_urls", None) or {})
+    if meta.download_url:
+        urls.setdefault("Download", meta.download_url)
+    return urls
+
+
+def _others(distribution):
+    """What setup() was given besides, by name: each value that no other field here has."""
+    others = {}
+    plain = type(distribution)()
+    for holder, usual in ((distribution, plain), (distribution.metadata, plain.metadata)):
+        for name, value in sorted(vars(holder).items()):
+            is_given = value and value != vars(usual).get(name)
+            if is_given and not name.startswith("_") and name not in _KNOWN and not callable(value):
+                others[name] = _short(value)
+    text = (distribution.metadata.long_description or "").strip()
+    if text and text not in _readmes():
+        others["long_description"] = f"of {len(text)} characters"
+    others.update((name, _short(_GIVEN_TO_CMAKE[name])) for name in _GIVEN_TO_CMAKE)
+    for extension in distribution.ext_modules or []:
+        others.update(_others_of(extension))
+    return others
+
+
+def _others_of(extension):
+    named = {name: getattr(extension, name, None) for name in ("swig_opts", "export_symbols")}
+    flags = extension.extra_compile_args
+    for compiler in flags if isinstance(flags, dict) else ():
+        if compiler not in ("cxx", "nvcc"):
+            named["flags for " + compiler] = flags[compiler]
+    return {f"{name} of {extension.name}": _short(named[name]) for name in named if named[name]}
+
+
+def _short(value):
+    text = " ".join(str(value).split())
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def _readmes():
+    """The texts of the files that init takes as the readme."""
+    paths = [path for path in pathlib.Path().iterdir() if path.name.lower().startswith("readme")]
+    return [path.read_bytes().decode("utf-8", "replace").strip() for path in paths]
 
 
 def _words(value):

@@ -210,4 +210,7 @@ def _metadata(content: Mapping[str, Any]) -> SeenMetadata:
         packages=content["packages"],
         data=tuple(content["data"]),
         commands=tuple(content["commands"]),
+        maintainer=content["maintainer"],
+        maintainer_email=content["maintainer_email"],
+        others=content["others"],
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .build_section import BuildSection
+from .collisions import same_functions, same_headers
 from .metadata_section import MATRIX, PYPROJECT, Metadata
 from .names import why_not
 from .seen import Both
@@ -35,8 +36,28 @@ def find_stops(
         r"(?m)^\[(metadata|options)", (root / "setup.cfg").read_text("utf-8")
     ):
         yield f"setup.cfg says what {PYPROJECT} says, and setuptools reads both: git rm setup.cfg"
-    for old, new in build.renamed.items():
-        yield f"{old} is C++ where there is no CUDA, so it needs another name: git mv {old} {new}"
+    yield from _collisions(root, build)
+
+
+def _collisions(root: Path, build: BuildSection) -> Iterator[str]:
+    texts = {
+        name: (root / name).read_text(encoding="utf-8", errors="replace")
+        for name in build.sources
+        if (root / name).is_file()
+    }
+    for each in same_functions(texts):
+        yield (
+            f"{each.first} and {each.second} both define {each.what}, and the glue for CUDA has "
+            "both: rename it in one of them, or write static before it where no other source "
+            "calls it"
+        )
+    folders = list(dict.fromkeys([*build.host.include, *build.cuda.include]))
+    for each in same_headers(root, folders, build.sources):
+        yield (
+            f"{each.first} and {each.second} differ, and sources include {each.what}, for which "
+            "the glue for CUDA searches both folders: rename one, or include it by its path from "
+            "the source"
+        )
 
 
 def _move(root: Path, folder: str, package: str) -> str:
@@ -56,9 +77,10 @@ def _of_the_sources(facts: Survey, *, is_for_cuda_alone: bool) -> Iterator[str]:
         yield f"{files}: remove Python.h and PyInit_, or the macro that asks for them"
     if facts.with_cuda_headers and not is_for_cuda_alone:
         files = ", ".join(facts.with_cuda_headers)
+        macro = next(iter(facts.cuda_macros), "WITH_CUDA")
         yield (
             f"{files}: include headers of CUDA, which the glue for the CPU has not; put them under "
-            "#ifdef WITH_CUDA, and name the macro under `glue: cuda: defines:`"
+            f"#ifdef {macro}, and name the macro under `glue: cuda: defines:`"
         )
     if len(facts.namespaces) > 1:
         yield f"one project has one namespace of operators; {facts.namespaces} were found"

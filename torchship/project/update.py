@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 def _run_of_wheel(wheel: Path, target: Path) -> int:
     """Runs the update by the torchship of a wheel, which knows its own files."""
     if not wheel.name.startswith("torchship-") or not zipfile.is_zipfile(wheel):
-        raise ProjectError(f"{wheel} is no wheel of torchship; name torchship-VERSION-...whl")
+        raise ProjectError(f"{wheel} is not a wheel of torchship; name torchship-VERSION-...whl")
     with TemporaryDirectory(prefix="torchship-update-") as folder:
         zipfile.ZipFile(wheel).extractall(folder)
         program = "import sys; from torchship.command import main; sys.exit(main())"

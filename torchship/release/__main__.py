@@ -1,6 +1,5 @@
 """The command line of the release tool; scripts/build_all.sh starts it."""
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from .matrix.cells import by_platform
 from .matrix.load import leftovers, load, load_settings
 from .matrix.settings import PLATFORM_VARIABLE, Settings, make_settings, native_platform
 from .options import (
+    Asked,
     Build,
     Generate,
     List,
@@ -22,9 +22,8 @@ from .options import (
     Request,
     Upload,
     Yank,
-    make_parser,
-    read_project,
-    read_request,
+    command_of,
+    read,
 )
 from .plan.host import chosen_cells, probe
 from .publishing.merge import merge
@@ -45,30 +44,32 @@ console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, e
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line of scripts/build_all.sh; returns the exit code."""
-    return carry_out(make_parser().parse_intermixed_args(arguments))
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        command, own = command_of(given)
+        name = "scripts/build_all.sh" if command == "release" else f"scripts/build_all.sh {command}"
+        asked = read(command, own, name)
+    except ReleaseError as error:
+        return _fail(error, Path.cwd())
+    return carry_out(asked)
 
 
-def carry_out(parsed: argparse.Namespace) -> int:
-    """Does what a parsed command line asks for.
+def carry_out(asked: Asked) -> int:
+    """Does what a command line asks for.
 
     Returns the exit code: 1 if a step failed, 2 if the command cannot be carried out, 130 if it
     was stopped, else 0.
     """
     with signals_interrupt():
-        return _carry_out(parsed)
-
-
-def _carry_out(parsed: argparse.Namespace) -> int:
-    root = Path.cwd()
-    try:
-        request = read_request(parsed)
-        root = find_root(read_project(parsed))
-        return run(request, root)
-    except (ReleaseError, OSError) as error:
-        return _fail(error, root)
-    except KeyboardInterrupt:
-        console.print("stopped; start the same command again: what is finished is kept")
-        return 130
+        root = Path.cwd()
+        try:
+            root = find_root(asked.project)
+            return run(asked.request, root)
+        except (ReleaseError, OSError) as error:
+            return _fail(error, root)
+        except KeyboardInterrupt:
+            console.print("stopped; start the same command again: what is finished is kept")
+            return 130
 
 
 def _fail(error: ReleaseError | OSError, root: Path) -> int:
@@ -156,7 +157,7 @@ def run_for_platform(request: PlatformRequest, selectors: Sequence[str], setting
         release.show()
         return 0
     code = release.run()
-    if request.verify == "full":
+    if request.is_verified:
         code = max(code, verify_built(settings, console, jobs, request.python))
     return code
 

@@ -1,4 +1,7 @@
-"""The options of the release tool, for `scripts/build_all.sh` and for the commands of `torchship`.
+"""The commands of the release tool and their options, for `torchship` and `scripts/build_all.sh`.
+
+`scripts/build_all.sh` is `torchship release` in a checkout. Its first word may be another command:
+`scripts/build_all.sh upload pypi` is `torchship upload pypi`.
 
 This module needs nothing but the standard library: `torchship --help` shows these options where
 the release tool's requirements are not installed.
@@ -15,13 +18,7 @@ _SELECTORS = (
     "cells or patterns: stable210-cpu, 'aten*-cu12', host, newest, oldest; none: this platform's "
     "cells (to list: every cell); '*-aarch64': the cells of that platform; all: every cell"
 )
-_VERIFY = (
-    "one: each cell with its torch; full: also the fat wheel with every torch and Python for "
-    "which PyPI has a wheel (an hour, 25 GB)"
-)
 _PYTHON = "only this interpreter; its results are added to the stored results"
-_RECIPE = "build a variant from source with recipe/ alone (by conda build if installed), and stop"
-_YANK = "make pip and conda pass over a version"
 _TARGETS = "pypi, testpypi, anaconda:OWNER, a folder"
 
 
@@ -34,8 +31,9 @@ class Build(NamedTuple):
     jobs: int = 0
     verbose: bool = False
     shard: str | None = None
-    verify: str = "one"
-    python: tuple[Path, ...] = ()
+    #: Whether to try the fat wheel with every torch and Python, too.
+    is_verified: bool = False
+    python: tuple[Path, ...] = ()  #: those to try it with; () for all
 
 
 class List(NamedTuple):
@@ -86,72 +84,31 @@ class Generate(NamedTuple):
 
 
 Request = Build | List | Merge | Upload | Recipe | Yank | Generate
-#: What a parsed command line asks for; each parser sets one as `request`.
+#: What a parsed command line asks for. Raises ReleaseError.
 ReadRequest = Callable[[argparse.Namespace], Request]
 
 
-def read_request(parsed: argparse.Namespace) -> Request:
-    """What a parsed command line asks for. Raises ReleaseError."""
-    read: ReadRequest = parsed.request
-    return read(parsed)
+class Asked(NamedTuple):
+    """What a command line asks for, and in which project."""
+
+    request: Request
+    project: Path | None  #: None if the command line names none
 
 
-def read_project(parsed: argparse.Namespace) -> Path | None:
-    """The project's folder; None if the command line names none. Raises ReleaseError."""
-    if parsed.project is None:
-        return None
-    (path,) = _to_paths("--project", [parsed.project])
-    return path
+def read(command: str, arguments: Sequence[str], program: str) -> Asked:
+    """What the arguments of a command ask for; `program` is how it was called.
 
-
-def _read_release(parsed: argparse.Namespace) -> Request:
-    """What the command line of `torchship release` asks for, in which a command is an option."""
-    readers: dict[str, tuple[bool, ReadRequest]] = {
-        "--merge": (bool(parsed.merge), _read_merge),
-        "--upload": (parsed.upload is not None, _read_upload),
-        "--recipe": (parsed.recipe is not None, _read_recipe),
-        "--yank": (parsed.yank is not None, _read_yank),
-        "--write-generated": (parsed.write_generated, _read_generate),
-        "--list": (parsed.list_cells, _read_list),
-    }
-    named = [name for name, (is_named, _) in readers.items() if is_named]
-    if len(named) > 1:
-        raise ReleaseError(
-            f"{' and '.join(named)} are commands of their own; run one after the other"
-        )
-    if (parsed.json or parsed.github) and named != ["--list"]:
-        name = "--json" if parsed.json else "--github"
-        raise ReleaseError(f"{name} belongs to --list; add it, or leave out {name}")
-    used = {
-        "--dry-run": parsed.dry_run,
-        "--allow-partial": parsed.allow_partial,
-        "--shard": parsed.shard is not None,
-        "--verify": parsed.verify != "one",
-        "SELECTOR": bool(parsed.selectors),
-    }
-    for name in named:
-        for option, is_used in used.items():
-            if is_used and option not in _HONOURED[name]:
-                raise ReleaseError(f"{name} does nothing with {option}; leave one of them out")
-    return readers[named[0]][1](parsed) if named else _read_build(parsed)
-
-
-# The options of a build that the other commands take, too.
-_HONOURED = {
-    "--merge": (),
-    "--upload": ("--dry-run", "--allow-partial", "SELECTOR"),
-    "--recipe": ("SELECTOR",),
-    "--yank": (),
-    "--write-generated": (),
-    "--list": ("--dry-run", "SELECTOR"),
-}
+    Raises ReleaseError. Ends the process, as argparse does, after help and after what cannot be
+    understood.
+    """
+    parsed = make_parser(command, program).parse_intermixed_args(arguments)
+    project = None
+    if parsed.project is not None:
+        (project,) = _to_paths("--project", [parsed.project])
+    return Asked(COMMANDS[command].read(parsed), project)
 
 
 def _read_build(parsed: argparse.Namespace) -> Build:
-    verify = getattr(parsed, "verify", "one")
-    python = _to_paths("--python", getattr(parsed, "python", []))
-    if python and verify != "full":
-        raise ReleaseError("--python belongs to --verify full; add it, or set PYTHON instead")
     return Build(
         selectors=_read_selectors(parsed),
         dry_run=parsed.dry_run,
@@ -159,9 +116,12 @@ def _read_build(parsed: argparse.Namespace) -> Build:
         jobs=parsed.jobs,
         verbose=parsed.verbose,
         shard=None if parsed.shard is None else _text("--shard", parsed.shard),
-        verify=verify,
-        python=python,
     )
+
+
+def _read_verify(parsed: argparse.Namespace) -> Build:
+    python = _to_paths("--python", parsed.python)
+    return _read_build(parsed)._replace(is_verified=True, python=python)
 
 
 def _read_list(parsed: argparse.Namespace) -> List:
@@ -169,12 +129,12 @@ def _read_list(parsed: argparse.Namespace) -> List:
 
 
 def _read_merge(parsed: argparse.Namespace) -> Merge:
-    return Merge(_to_paths("--merge", parsed.merge))
+    return Merge(_to_paths("DIR", parsed.folders))
 
 
 def _read_upload(parsed: argparse.Namespace) -> Upload:
     return Upload(
-        _text("--upload", parsed.upload),
+        _text("TARGET", parsed.target),
         parsed.dry_run,
         _read_selectors(parsed),
         parsed.allow_partial,
@@ -183,22 +143,18 @@ def _read_upload(parsed: argparse.Namespace) -> Upload:
 
 def _read_recipe(parsed: argparse.Namespace) -> Recipe:
     return Recipe(
-        _text("--recipe", parsed.recipe),
+        _text("VARIANT", parsed.variant),
         _text("--channel", parsed.channel),
         _read_selectors(parsed),
     )
 
 
 def _read_yank(parsed: argparse.Namespace) -> Yank:
-    version = _text("--yank", parsed.yank)
-    if parsed.folder is None:
-        raise ReleaseError("--yank needs --folder DIR; name what --upload DIR has filled")
+    version = _text("VERSION", parsed.version)
     (folder,) = _to_paths("--folder", [parsed.folder])
     if not folder.is_dir():
-        raise ReleaseError(f"--folder: {folder} is no folder; name what --upload has filled")
-    if not parsed.reason or not parsed.reason.strip():
-        raise ReleaseError("--yank needs --reason TEXT; say in a sentence what went wrong")
-    return Yank(version, folder, parsed.reason)
+        raise ReleaseError(f"--folder: {folder} is not a folder; name what `upload DIR` has filled")
+    return Yank(version, folder, _text("--reason", parsed.reason))
 
 
 def _read_generate(parsed: argparse.Namespace) -> Generate:
@@ -226,47 +182,57 @@ def _to_paths(option: str, values: Sequence[str]) -> tuple[Path, ...]:
     return tuple(map(Path, values))
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The command line of `scripts/build_all.sh`, which is that of `torchship release`."""
+#: Commands as options, by which scripts of earlier projects ask for them.
+_AS_OPTION = {
+    "--list": "list",
+    "--merge": "merge",
+    "--upload": "upload",
+    "--recipe": "recipe",
+    "--yank": "yank",
+    "--write-generated": "generate",
+}
+
+
+def command_of(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The command that a command line of `scripts/build_all.sh` asks for, and its arguments.
+
+    Raises ReleaseError if it asks for two.
+    """
+    words = list(arguments)
+    if words[:1] and words[0] in COMMANDS:
+        return words[0], words[1:]
+    for index in range(len(words) - 1):
+        if words[index : index + 2] == ["--verify", "full"]:
+            return "verify", words[:index] + words[index + 2 :]
+    named = list(dict.fromkeys(word for word in words if word in _AS_OPTION))
+    if len(named) > 1:
+        raise ReleaseError(
+            f"{' and '.join(named)} are commands of their own; run one after the other"
+        )
+    if not named:
+        return "release", words
+    first = words.index(named[0])
+    # What stood before the option is a selector, which follows the words of the command.
+    words = words[first:] + words[:first]
+    return _AS_OPTION[named[0]], [word for word in words if word != named[0]]
+
+
+def make_parser(command: str, program: str) -> argparse.ArgumentParser:
+    """The parser of what stands behind a command; `program` is how it was called."""
+    summary = COMMANDS[command].summary
+    description = f"{summary[0].upper()}{summary[1:]}."
+    epilog = None
+    if command == "release":
+        others = ", ".join(name for name in COMMANDS if name not in ("release", "list"))
+        epilog = (
+            "In place of the selectors, another command may stand first: list (or --list), "
+            f"{others}. Each has a --help of its own."
+        )
     parser = argparse.ArgumentParser(
-        prog="scripts/build_all.sh",
-        description="Build, audit, pack, install and run the cells of build_matrix.yaml.",
-        allow_abbrev=False,
+        prog=program, description=description, epilog=epilog, allow_abbrev=False
     )
-    add_release(parser)
+    COMMANDS[command].add(parser)
     return parser
-
-
-def add_release(parser: argparse.ArgumentParser) -> None:
-    """The options of `torchship release`, in which a command is an option."""
-    add_project(parser)
-    _add_selectors(parser)
-    parser.add_argument(
-        "--list", action="store_true", dest="list_cells", help="show the cells and stop"
-    )
-    _add_listing(parser, when="with --list: ")
-    _add_run(parser)
-    parser.add_argument(
-        "--merge",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="DIR",
-        help="join the dist folders of shards, and stop",
-    )
-    parser.add_argument("--verify", choices=("one", "full"), default="one", help=_VERIFY)
-    _add_python(parser, when="with --verify full: ")
-    parser.add_argument("--upload", metavar="TARGET", help=f"publish dist/ and stop: {_TARGETS}")
-    parser.add_argument("--recipe", metavar="VARIANT", help=_RECIPE)
-    parser.add_argument("--yank", metavar="VERSION", help=f"{_YANK}, and stop")
-    _add_folder(parser, when="with --yank: ")
-    _add_reason(parser, when="with --yank: ")
-    parser.add_argument(
-        "--write-generated",
-        action="store_true",
-        help="write the files generated from the matrix, and stop",
-    )
-    parser.set_defaults(request=_read_release)
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
@@ -281,15 +247,8 @@ def _add_selectors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("selectors", nargs="*", metavar="SELECTOR", help=_SELECTORS)
 
 
-def _add_listing(parser: argparse.ArgumentParser, *, when: str = "") -> None:
-    parser.add_argument("--json", action="store_true", help=f"{when}for programs")
-    parser.add_argument(
-        "--github", action="store_true", help=f"{when}the matrix of a GitHub workflow"
-    )
-
-
 def _add_allow_partial(parser: argparse.ArgumentParser) -> None:
-    text = "with --upload: let the index of TWINE_REPOSITORY_URL take a partial wheel"
+    text = "let the index of TWINE_REPOSITORY_URL take a partial wheel"
     parser.add_argument("--allow-partial", action="store_true", help=text)
 
 
@@ -305,9 +264,10 @@ def _add_channel(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_run(parser: argparse.ArgumentParser) -> None:
+def _add_release(parser: argparse.ArgumentParser) -> None:
+    add_project(parser)
+    _add_selectors(parser)
     _add_dry_run(parser)
-    _add_allow_partial(parser)
     _add_channel(parser)
     parser.add_argument(
         "--jobs", type=int, default=0, metavar="N", help="compilers at a time (0: one per core)"
@@ -318,67 +278,92 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shard", metavar="K/N", help="only the K-th of N nearly equal parts")
 
 
-def _add_python(parser: argparse.ArgumentParser, *, when: str = "") -> None:
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    _add_release(parser)
     parser.add_argument(
-        "--python", action="append", default=[], metavar="PATH", help=when + _PYTHON
+        "--python",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="only this interpreter; its results are added to the stored results",
     )
 
 
-def _add_folder(parser: argparse.ArgumentParser, *, when: str = "") -> None:
-    parser.add_argument("--folder", metavar="DIR", help=f"{when}what --upload DIR has filled")
-
-
-def _add_reason(parser: argparse.ArgumentParser, *, when: str = "") -> None:
-    parser.add_argument("--reason", metavar="TEXT", help=f"{when}what pip shows to users")
-
-
-# The other commands of `torchship`: each has the options of one of those commands alone.
-
-
-def add_list(parser: argparse.ArgumentParser) -> None:
+def _add_list(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
     _add_selectors(parser)
-    _add_listing(parser)
-    parser.set_defaults(request=_read_list)
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="for programs")
+    forms.add_argument("--github", action="store_true", help="the matrix of a GitHub workflow")
 
 
-def add_merge(parser: argparse.ArgumentParser) -> None:
+def _add_merge(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
-    parser.add_argument("merge", nargs="+", metavar="DIR", help="the dist folder of a shard")
-    parser.set_defaults(request=_read_merge)
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="the dist folder of a shard")
 
 
-def add_verify(parser: argparse.ArgumentParser) -> None:
+def _add_upload(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
-    _add_selectors(parser)
-    _add_run(parser)
-    _add_python(parser)
-    parser.set_defaults(request=_read_build, verify="full")
-
-
-def add_upload(parser: argparse.ArgumentParser) -> None:
-    add_project(parser)
-    parser.add_argument("upload", metavar="TARGET", help=_TARGETS)
+    parser.add_argument("target", metavar="TARGET", help=_TARGETS)
+    _add_platform(parser)
     _add_dry_run(parser)
     _add_allow_partial(parser)
-    parser.set_defaults(request=_read_upload)
 
 
-def add_yank(parser: argparse.ArgumentParser) -> None:
+def _add_yank(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
-    parser.add_argument("yank", metavar="VERSION", help="the version that nobody should get")
-    _add_folder(parser)
-    _add_reason(parser)
-    parser.set_defaults(request=_read_yank)
+    parser.add_argument("version", metavar="VERSION", help="the version that nobody should get")
+    parser.add_argument(
+        "--folder", metavar="DIR", required=True, help="what `upload DIR` has filled"
+    )
+    parser.add_argument(
+        "--reason", metavar="TEXT", required=True, help="a sentence that pip shows to users"
+    )
 
 
-def add_recipe(parser: argparse.ArgumentParser) -> None:
+def _add_recipe(parser: argparse.ArgumentParser) -> None:
     add_project(parser)
-    parser.add_argument("recipe", metavar="VARIANT", help="a cell, as stable210-cu13")
+    parser.add_argument("variant", metavar="VARIANT", help="a cell, such as stable210-cu13")
+    _add_platform(parser)
     _add_channel(parser)
-    parser.set_defaults(request=_read_recipe)
 
 
-def add_generate(parser: argparse.ArgumentParser) -> None:
-    add_project(parser)
-    parser.set_defaults(request=_read_generate)
+def _add_platform(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "selectors",
+        nargs="*",
+        metavar="SELECTOR",
+        help="a cell or a pattern, such as '*-aarch64': for its platform",
+    )
+
+
+class Command(NamedTuple):
+    """A command of the release tool."""
+
+    summary: str
+    add: Callable[[argparse.ArgumentParser], None]  #: adds the options to a parser
+    read: ReadRequest
+
+
+COMMANDS = {
+    "list": Command(
+        "show the cells of the matrix, and whether this machine can build them",
+        _add_list,
+        _read_list,
+    ),
+    "release": Command(
+        "build, audit, pack, install and run cells of the matrix", _add_release, _read_build
+    ),
+    "merge": Command("join the dist folders of shards", _add_merge, _read_merge),
+    "verify": Command(
+        "release, and try the fat wheel with every torch and Python", _add_verify, _read_verify
+    ),
+    "upload": Command("publish what is in dist", _add_upload, _read_upload),
+    "yank": Command(
+        "make pip and conda pass over a version that went wrong", _add_yank, _read_yank
+    ),
+    "recipe": Command(
+        "build a conda package from source, with recipe/ alone", _add_recipe, _read_recipe
+    ),
+    "generate": Command("write the files that follow from the matrix", add_project, _read_generate),
+}

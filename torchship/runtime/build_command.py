@@ -6,9 +6,10 @@ import sys
 from contextlib import suppress
 
 from ..builder import BuildError
-from ..judge import cache, find_torch, judge_file, probe_runtime, render, select
+from ..judge import cache, find_torch, judge_file, probe_runtime, select
+from ..judge.machine.torch_probe import TorchNotFoundError
 from ..judge.project import Project
-from ..judge.torch_probe import TorchNotFoundError
+from ..judge.words import render
 from .local_build import SETTINGS, build, readable_files
 
 

@@ -5,8 +5,9 @@ import io
 import sys
 from pathlib import Path
 
-from ..judge import judge_file, probe_runtime, render
+from ..judge import judge_file, probe_runtime
 from ..judge.project import Project
+from ..judge.words import render
 from . import build_command
 from .other_doctor import run_doctor
 from .report import explain_variant, print_verdicts, report

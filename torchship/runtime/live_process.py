@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 from ..judge.project import Project
-from ..judge.render import shorten, table
+from ..judge.words.render import shorten, table
 from .live_run import LiveResult
 
 _SECONDS = 600

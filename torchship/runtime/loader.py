@@ -21,12 +21,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..judge import codes, faults, fixes
-from ..judge.binary import read_binary
 from ..judge.cache import find_binaries
-from ..judge.cures import BY_HAND, in_words
-from ..judge.judgement import judge, judge_file
+from ..judge.fixes import fixes
+from ..judge.fixes.cures import BY_HAND, in_words
+from ..judge.machine.runtime_probe import environment, mapped_files, runtime_of
+from ..judge.machine.torch_probe import TorchNotFoundError, from_module
 from ..judge.project import Project, Record
+from ..judge.reading.binary import read_binary
 from ..judge.records import (
     OK,
     REJECTED,
@@ -38,11 +39,11 @@ from ..judge.records import (
     Verdict,
     variant_of,
 )
-from ..judge.runtime_probe import environment, mapped_files, runtime_of
-from ..judge.selection import Selection, select
 from ..judge.target import Target
 from ..judge.text import printable, read_regular
-from ..judge.torch_probe import TorchNotFoundError, from_module
+from ..judge.verdict.judgement import judge, judge_file
+from ..judge.verdict.selection import Selection, select
+from ..judge.words import codes, faults
 
 if TYPE_CHECKING:
     import torch
@@ -194,7 +195,7 @@ class Loader:
             paths, runtime = self._resume(paths, runtime)
         selection = self.choose(paths, runtime, self._setting("VARIANT"))
         if selection.glue is None or not selection.complete:
-            from ..judge.explain import explain  # only a failure needs it
+            from ..judge.verdict.explain import explain  # only a failure needs it
 
             cause = explain(selection, runtime, paths, distrusted)
             raise self._refused(selection, cause)
@@ -241,7 +242,7 @@ class Loader:
         is_cuda_torch = runtime.torch is not None and runtime.torch.cuda is not None
         if not is_cuda_torch or not self.project.has_cuda:
             return None
-        from ..judge.explain import no_cuda
+        from ..judge.verdict.explain import no_cuda
 
         return no_cuda(selection, runtime)
 
@@ -279,7 +280,7 @@ class Loader:
         cause = verdict.cause
         if cause and cause.code == codes.DRIVER_UNKNOWN and not runtime.gpu_probed:
             # Kernels for a newer CUDA than torch's may work, so ask how new the driver is.
-            from ..judge.driver_probe import probe_driver
+            from ..judge.machine.driver_probe import probe_driver
 
             runtime = runtime._replace(gpu_probed=True, driver=probe_driver())
             verdict = judge_file(verdict.binary, runtime, light=True)
@@ -506,7 +507,7 @@ class Loader:
         """Why the op cannot compute on this CUDA device; None if no cause is found."""
         import torch
 
-        from ..judge.driver_probe import probe_driver
+        from ..judge.machine.driver_probe import probe_driver
 
         if not self.project.has_cuda:
             return None  # on CUDA devices, the project's operators call only torch
@@ -577,7 +578,7 @@ def _has_schema(torch: ModuleType, operator: str) -> bool:
 
 def _loading_failure(binary: BinaryRecord, runtime: Runtime, error: OSError) -> Finding:
     """The cause if the dynamic linker refuses a file that `judge` has accepted."""
-    from ..judge import messages  # only a failure needs them
+    from ..judge.words import messages  # only a failure needs them
 
     # torch >= 2.9 hides the linker's message behind "Could not load this library".
     message = printable(str(error.__cause__ or error))

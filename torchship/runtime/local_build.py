@@ -13,10 +13,11 @@ from pathlib import Path
 from ..builder import BuildError, execute, fitting_request, plan
 from ..builder.programs import Log, read_flag
 from ..builder.signals import exit_on_signals
-from ..judge import cache, driver_probe
+from ..judge import cache
+from ..judge.machine import driver_probe
 from ..judge.project import Project
 from ..judge.records import TorchInstall, dotted, variant_of
-from ..judge.render import shorten
+from ..judge.words.render import shorten
 from .loader import LoadedBinaries, Loader
 
 #: The environment variables on which a build depends. Another value of one, or none where

@@ -9,13 +9,14 @@ import os
 import sys
 from pathlib import Path
 
-from ..judge import KernelsName, VariantName, judge_file, render, select
+from ..judge import KernelsName, VariantName, judge_file, select
 from ..judge.cache import find_binaries
-from ..judge.explain import describe_copy, explain, installed_copies, package_problems
 from ..judge.project import Project, Record
 from ..judge.records import Finding, NameFormatError, Runtime, Verdict, file_name
-from ..judge.selection import Selection
 from ..judge.text import printable
+from ..judge.verdict.explain import describe_copy, explain, installed_copies, package_problems
+from ..judge.verdict.selection import Selection
+from ..judge.words import render
 from .live_process import has_passed, has_run_nowhere, live_run_text, run_in_process
 from .live_run import LiveResult
 

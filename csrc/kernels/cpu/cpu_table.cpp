@@ -3,6 +3,10 @@
 #ifdef __aarch64__
 #include <sys/auxv.h>
 #include <sys/prctl.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <cstdlib>
@@ -38,19 +42,35 @@ constexpr const char* kUnknownLevel =
 #ifdef __aarch64__
     "bf16 or sve, or unset it";
 #else
-    "avx2, avx512 or avx512_bf16, or unset it";
+    "avx2, avx512, avx512_bf16 or amx, or unset it";
+#endif
+
+#ifdef LLTM_HAS_AMX
+// Returns whether the processor has tiles of bfloat16 and Linux lets this process use them, which
+// it does from 5.16 on, once it was asked.
+bool may_use_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kTilesOfBfloat16 = 1u << 24 | 1u << 22;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & kTilesOfBfloat16) != kTilesOfBfloat16) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
 #endif
 
 // Returns the best level of this processor or, if `wanted` is not NULL, the best up to the level of
 // that name. If there is no level of that name, the result has no kernels.
 Level choose_level(const char* wanted) {
-  Level levels[] = {{"default", CpuLevels::baseline},
-                    {"avx2", nullptr},
-                    {"avx512", nullptr},
-                    {"avx512_bf16", nullptr},
-#ifdef __aarch64__
-                    {"bf16", nullptr},
-                    {"sve", nullptr}
+  Level levels[] = {
+      {"default", CpuLevels::baseline},
+      {"avx2", nullptr},
+      {"avx512", nullptr},
+      {"avx512_bf16", nullptr},
+#ifndef __aarch64__
+      {"amx", nullptr},
+#else
+      {"bf16", nullptr},
+      {"sve", nullptr}
 #endif
   };
 #ifdef __x86_64__
@@ -64,6 +84,13 @@ Level choose_level(const char* wanted) {
     if (__builtin_cpu_supports("avx512bf16")) {
       levels[3].kernels = CpuLevels::avx512;
       levels[3].of_bfloat16 = &CpuLevels::avx512_bf16;
+#ifdef LLTM_HAS_AMX
+      const bool is_lower = wanted != nullptr && std::strcmp(wanted, "amx") != 0;
+      if (!is_lower && may_use_amx()) {
+        levels[4].kernels = CpuLevels::avx512;
+        levels[4].of_bfloat16 = &CpuLevels::amx;
+      }
+#endif
     }
 #endif
   }

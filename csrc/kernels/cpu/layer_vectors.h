@@ -172,6 +172,9 @@ struct Sequence {
     void run(int64_t step, const Part& part) const {
       const H* const old_h = states[step % 2];
       const int64_t depth_of_h = step > 0 || a.initial_h != nullptr ? state_size : 0;
+#ifdef LLTM_MULTIPLIES_TILES
+      return run_tiles(step, part, old_h, depth_of_h);
+#endif
       for (int64_t column = part.first * kLanes; column < part.last * kLanes; column += kLanes) {
         const C* const panel = panels + column * state_size * kGateCount;
         for (int64_t n = part.first_row; n < part.last_row; n += kTileRows) {
@@ -190,6 +193,25 @@ struct Sequence {
         }
       }
     }
+
+#ifdef LLTM_MULTIPLIES_TILES
+    // The last tile of rows may begin among those of the one before, whose products it repeats.
+    void run_tiles(int64_t step, const Part& part, const H* old_h, int64_t depth_of_h) const {
+      const int64_t rows = least(PairTiles::kRows, part.last_row - part.first_row);
+      const PairTiles tiles(rows, ceiling(depth_of_h, 2));
+      for (int64_t column = part.first * kLanes; column < part.last * kLanes; column += kLanes) {
+        const C* const panel = panels + column * state_size * kGateCount;
+        for (int64_t n = part.first_row; n < part.last_row; n += rows) {
+          const int64_t first = least(n, part.last_row - rows);
+          alignas(64) C products[PairTiles::kRows][kGateCount][kLanes];
+          tiles.multiply(old_h + first * stride, stride, panel, &products[0][0][0]);
+          for (int64_t m = n - first; m < rows; ++m) {
+            finish(step, first + m, column, products[m]);
+          }
+        }
+      }
+    }
+#endif
 
     // Computes a register of the new state from `products`.
     LLTM_INLINE void finish(int64_t step, int64_t n, int64_t column,

@@ -18,6 +18,10 @@
 #define LLTM_HAS_AVX512_BF16
 #include <immintrin.h>
 #endif
+#if defined(LLTM_HAS_AVX512_BF16) && defined(__linux__) && \
+    (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define LLTM_HAS_AMX
+#endif
 
 #include "torchship/kernels/parallel.h"
 
@@ -49,12 +53,12 @@ struct CpuKernels {
 #endif
 
 // The kernels of each level, by lltm_dtype_index. Each level_*.cpp defines one member, if the
-// platform and the compiler support the level. On Arm, the baseline is NEON. The two levels with
+// platform and the compiler support the level. On Arm, the baseline is NEON. The three levels with
 // instructions for bfloat16 have kernels of bfloat16 alone: those of the other dtypes would be the
 // code of avx512 and of the baseline once more.
 struct CpuLevels {
   static const CpuKernels baseline[4], avx2[4], avx512[4], sve[4];
-  static const CpuKernels avx512_bf16, neon_bf16;
+  static const CpuKernels avx512_bf16, amx, neon_bf16;
 };
 
 inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -28,6 +28,9 @@ LLTM_BEGIN_TARGET(LLTM_LEVEL_TARGET)
 #include "pointwise_vectors.h"
 #include "tiles.h"
 #include "product.h"
+#ifdef LLTM_MULTIPLIES_TILES
+#include "pair_tiles.h"
+#endif
 #include "layer_vectors.h"
 #include "step_vectors.h"
 // clang-format on

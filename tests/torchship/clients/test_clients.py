@@ -15,8 +15,8 @@ from small_clients import CLIENTS, PYTHONPATH, build_namesake, glues, linked_aga
 
 from torchship.doctor import judge_file
 from torchship.judge import probe_runtime
-from torchship.judge.elf import Elf
 from torchship.judge.project import Project
+from torchship.judge.reading.elf import Elf
 from torchship.judge.records import GlueName, file_name
 
 # The glue of every door is compiled here, and ATen's headers take most of the time.

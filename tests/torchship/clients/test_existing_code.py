@@ -19,8 +19,8 @@ from small_clients import FOLDER, PYTHONPATH, linked_again, project_of
 from torchship.builder import BuildError, BuildRequest, execute, fitting_request, plan
 from torchship.doctor import judge_file
 from torchship.judge import find_torch, probe_runtime
-from torchship.judge.binary import read_binary
 from torchship.judge.project import Project
+from torchship.judge.reading.binary import read_binary
 from torchship.judge.records import NOWHERE
 
 pytestmark = pytest.mark.slow

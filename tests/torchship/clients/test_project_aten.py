@@ -15,7 +15,7 @@ import pytest
 from new_projects import REPO, borrow_tools, commit, make
 from small_projects import write
 
-from torchship.judge.torch_probe import find_torch
+from torchship.judge.machine.torch_probe import find_torch
 
 pytestmark = pytest.mark.rehearsal
 
@@ -102,7 +102,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
     matrix.write_text(head + mark + torches, encoding="utf-8")
     torch = find_torch()
     minor = "".join(map(str, torch.version_tuple))
-    build_all(repo, "--write-generated")
+    build_all(repo, "generate")
     commit(repo)
     base = REPO / "build" / "bootstrap-channel"
     build_all(repo, "host", *(["--channel", base.as_uri()] if base.is_dir() else []))

@@ -316,7 +316,7 @@ def test_its_whole_matrix_is_built_installed_and_run(probe: Path) -> None:
 
 PAGE = (REPO / "docs" / "ship" / "own-op.md").read_text(encoding="utf-8")
 # How commands begin that run here. Others run in other tests, or need a GPU, conda or all cells.
-HERE = ("scripts/build_all.sh --list", "scripts/build_all.sh --write-generated")
+HERE = ("scripts/build_all.sh --list", "scripts/build_all.sh generate")
 ELSEWHERE = (
     *(
         "pip install torchship",
@@ -333,7 +333,7 @@ ELSEWHERE = (
         "scripts/build_all.sh host",
         "(cd /tmp && python",
     ),
-    *("(cd /tmp && MY_NORM_LOAD=0", "scripts/build_all.sh --upload", "pip install dist/"),
+    *("(cd /tmp && MY_NORM_LOAD=0", "scripts/build_all.sh upload", "pip install dist/"),
     "conda install",
 )
 

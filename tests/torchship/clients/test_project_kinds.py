@@ -118,7 +118,7 @@ def make_kind(tmp_path_factory: pytest.TempPathFactory) -> Maker:
         root = tmp_path_factory.mktemp(name)
         project = Project(make(root, name, "--template", template), root / "site")
         edit(project)
-        project.release("--write-generated")
+        project.release("generate")
         commit(project.repo)
         project.install()
         return project

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shared_objects import GLUE_RECORD, shared_object
 
-from torchship.judge import layouts
+from torchship.judge.reading import layouts
 
 
 @pytest.fixture(scope="session")

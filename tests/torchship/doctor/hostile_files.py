@@ -12,12 +12,15 @@ from pathlib import Path
 import elf_structures as elf
 from shared_objects import GLUE_RECORD, shared_object
 
-from torchship.judge import layouts
+from torchship.judge import budget
+from torchship.judge.reading import layouts
 
-#: What any file of 1 MB may cost, and the time that a file of any size may take.
+#: What a file of 1 MB costs at most to read, and what any file may cost: the budget of a run, and
+#: what is under way when it ends.
 SECONDS = 1.0
 MEGABYTES = 100.0
-SECONDS_ANY_SIZE = 5.0
+SECONDS_ANY_SIZE = budget.SECONDS + 1.5
+MEGABYTES_ANY_SIZE = 2.0 * budget.MEGABYTES
 MEGABYTE = 1 << 20
 HUGE = 6 << 30
 
@@ -342,11 +345,12 @@ def real_objects(folder: Path) -> list[bytes]:
     return [first.read_bytes(), second.read_bytes()]
 
 
-def structured(folder: Path) -> Iterator[tuple[str, Path, float]]:
-    """Every made file: what it is, where it lies, and the seconds that it may take."""
-    for files, size, limit in ((SMALL, 0, SECONDS), (LARGE, HUGE, SECONDS_ANY_SIZE)):
+def structured(folder: Path) -> Iterator[tuple[str, Path, float, float]]:
+    """Every made file: what it is, where it lies, and what it may take, in seconds and MB."""
+    large = SECONDS_ANY_SIZE, MEGABYTES_ANY_SIZE
+    for files, size, limits in ((SMALL, 0, (SECONDS, MEGABYTES)), (LARGE, HUGE, large)):
         for name, make in files.items():
             path = make().write(folder / "made.so", size)
             if size == 0 and path.stat().st_size > MEGABYTE:
                 raise AssertionError(f"{name}: {path.stat().st_size} bytes")
-            yield name, path, limit
+            yield name, path, *limits

@@ -9,13 +9,13 @@ from pathlib import Path
 from environments import SYMBOL, add_package, make_environment
 from shared_objects import fake_torch, shared_object
 
-from torchship.doctor import pythons
+from torchship.doctor.environment import pythons
 from torchship.doctor.examine import Request, examine
 from torchship.doctor.looking.look import Extension, Subject, look
 from torchship.doctor.looking.processes import Python
 from torchship.doctor.looking.seen import Looked
-from torchship.doctor.report import Report
-from torchship.doctor.rows import Row
+from torchship.doctor.report.report import Report
+from torchship.doctor.report.rows import Row
 from torchship.judge import probe_runtime
 from torchship.judge.target import Target
 

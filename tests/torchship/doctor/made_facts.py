@@ -9,7 +9,8 @@ from typing import Any
 from shared_objects import GLUE_RECORD, KERNELS_RECORD
 from small_client import PROJECT
 
-from torchship.judge import BinaryRecord, BuildRecord, Runtime, TorchInstall, layouts
+from torchship.judge import BinaryRecord, BuildRecord, Runtime, TorchInstall
+from torchship.judge.reading import layouts
 from torchship.judge.target import Target
 
 

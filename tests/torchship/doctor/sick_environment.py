@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeVar
 from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 
-from torchship.judge.cures import Kind
+from torchship.judge.fixes.cures import Kind
 
 REPO = Path(__file__).resolve().parents[3]
 SITE = Path(sysconfig.get_path("purelib"))

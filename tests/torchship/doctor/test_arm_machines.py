@@ -12,8 +12,8 @@ from made_facts import make_cuda, make_glue, make_torch
 from shipped_facts import PROJECT, make_runtime
 
 from torchship.judge import judge, read_binary
+from torchship.judge.machine.runtime_probe import l4t
 from torchship.judge.records import Driver, Environment, Runtime
-from torchship.judge.runtime_probe import l4t
 from torchship.judge.support import load
 
 ARM, X86 = "linux-aarch64", "linux-x86_64"

@@ -15,11 +15,13 @@ from hostile_files import many_symbols
 from shared_objects import GLUE_RECORD, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import audit, judge_file
+from torchship.doctor import judge_file
 from torchship.doctor.command import main as doctor
+from torchship.doctor.wheels import audit
 from torchship.extension import FOLDER
-from torchship.judge import find_torch, layouts, probe_runtime
-from torchship.judge.binary import read_binary
+from torchship.judge import find_torch, probe_runtime
+from torchship.judge.reading import layouts
+from torchship.judge.reading.binary import read_binary
 from torchship.judge.records import REJECTED, UNKNOWN, Runtime, Verdict
 from torchship.judge.rules.cuda import binary_cuda
 
@@ -352,7 +354,7 @@ def test_what_is_no_wheel_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "x.whl").write_text("no")
     assert doctor(PROJECT, ["--audit", str(tmp_path / "x.whl")]) == 2
     assert doctor(PROJECT, ["--audit", str(tmp_path / "gone.whl")]) == 2
-    assert "is no wheel" in capsys.readouterr().err
+    assert "is not a wheel" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

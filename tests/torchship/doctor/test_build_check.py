@@ -1,4 +1,4 @@
-"""`doctor --build`: what would break the build of an extension, and the cure carried out."""
+"""`doctor build`: what would break the build of an extension, and the cure carried out."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import pytest
 from made_facts import make_runtime, make_torch
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.doctor import build_check
-from torchship.doctor.build_check import Machine, check_build
+from torchship.doctor.checks import build_check
+from torchship.doctor.checks.build_check import Machine, check_build
 from torchship.doctor.command import main
-from torchship.judge import Runtime, codes, cures
+from torchship.judge import Runtime
+from torchship.judge.fixes import cures
 from torchship.judge.records import NOTE, OK, REJECTED, Device, Finding
+from torchship.judge.words import codes
 
 GUARD = """
 #if defined(__cplusplus) && __cplusplus < 202002L

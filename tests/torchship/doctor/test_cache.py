@@ -13,8 +13,9 @@ from sick_environment import carries_out
 from small_client import PROJECT
 from small_clients import PYTHONPATH
 
-from torchship.judge import cache, cures
+from torchship.judge import cache
 from torchship.judge.cache import CacheError
+from torchship.judge.fixes import cures
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +196,7 @@ def test_folders_can_be_used_whatever_the_umask(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_cache_is_named(own_root: Path) -> None:
     own_root.touch(0o600)
-    with pytest.raises(CacheError, match=r"cache is no folder\. To fix it: set TINY_CACHE"):
+    with pytest.raises(CacheError, match=r"cache is not a folder\. To fix it: set TINY_CACHE"):
         cache.make(PROJECT, own_root)
 
 

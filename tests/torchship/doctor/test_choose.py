@@ -14,10 +14,11 @@ from made_facts import make_runtime, make_torch
 from shared_objects import fake_torch, shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.doctor import choose, remote
 from torchship.doctor.command import main
-from torchship.doctor.wheels import WheelError, WheelName
-from torchship.judge import cures, probe_runtime
+from torchship.doctor.wheels import choose, remote
+from torchship.doctor.wheels.unpacking import WheelError, WheelName
+from torchship.judge import probe_runtime
+from torchship.judge.fixes import cures
 
 ADD = "_ZN2at6Tensor3addEv"
 ONLY_OLD = "_ZN2at10only_in_29Ev"
@@ -117,7 +118,7 @@ def test_one_wheel_is_judged_as_a_wheel(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["choose"], ["choose", "nowhere"], ["x.whl", "y"], ["choose", "no-wheel.whl"]],
+    [["choose", "nowhere"], ["x.whl", "y"], ["choose", "no-wheel.whl"]],
 )
 def test_what_is_no_wheel_is_bad_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

@@ -27,7 +27,6 @@ from hostile_packages import (
     costly_siblings,
     distribution,
     many_members,
-    needing,
     package_of_libraries,
     plain_wheel,
     replace_file,
@@ -45,14 +44,16 @@ from packaging_alone import packaging_alone
 from shared_objects import fake_torch, shared_object
 from small_client import PROJECT
 
-from torchship.doctor import examine, judge_file
+from torchship.doctor import examine, judge_file, judge_in_run
 from torchship.doctor.command import main as doctor
 from torchship.doctor.environment import owner
 from torchship.judge import Runtime, find_torch, probe_runtime, target
+from torchship.judge.budget import Budget
+from torchship.judge.machine.torch_probe import TorchNotFoundError
 from torchship.judge.records import UNKNOWN
 from torchship.judge.target import Target
 from torchship.judge.text import read_json, read_regular
-from torchship.judge.torch_probe import TorchNotFoundError
+from torchship.judge.words import codes
 
 
 @pytest.fixture
@@ -62,12 +63,18 @@ def runtime(tmp_path: Path) -> Runtime:
     return probe_runtime(find_torch(root), gpu=False)
 
 
+#: What may be under way when a budget ends, in seconds.
+UNDER_WAY = 1.5
+
+
 def seconds_to_judge(path: Path, runtime: Runtime) -> Callable[[], float]:
-    """In a child of its own: the processor seconds of a judgement, which must end in no error."""
+    """In a child of its own: the processor seconds of a judgement with a budget of SECONDS, which
+    must end in no error."""
 
     def judge() -> float:
         start = time.process_time()
-        judge_file(path, runtime)
+        runtime.target.budget = Budget(SECONDS)
+        judge_in_run(path, runtime)
         return time.process_time() - start
 
     return judge
@@ -84,24 +91,29 @@ def test_5_symbols_times_libraries_stay_in_the_bounds(
     path = symbols_times_libraries(tmp_path, distinct=distinct)
     assert path.stat().st_size < 2 << 20
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS * max(1, path.stat().st_size / 1e6)
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
-def test_5_a_spent_budget_is_cannot_be_told(tmp_path: Path, runtime: Runtime) -> None:
-    defined = shared_object(tmp_path / "libone.so")
-    libraries = []
-    for number in range(50):
-        library = tmp_path / f"lib{number}.so"
-        os.link(defined, library)
-        libraries.append(str(library))
-    names = [b"f%d" % number for number in range(30_000)]
-    verdict = judge_file(needing(libraries, names).write(tmp_path / "x.so"), runtime)
+@pytest.mark.parametrize(
+    ("spent", "cost"),
+    [
+        (Budget(seconds=0.0), "0 s of processor time in all"),
+        (Budget(megabytes=0), "0 MB in all"),
+    ],
+    ids=["time", "bytes"],
+)
+def test_5_where_the_budget_is_spent_nothing_can_be_told(
+    spent: Budget, cost: str, tmp_path: Path, runtime: Runtime
+) -> None:
+    path = shared_object(tmp_path / "x.so", undefined=[SYMBOL])
+    runtime.target.budget = spent
+    verdict = judge_in_run(path, runtime)
     assert not verdict.accepted
     assert verdict.cause is not None
-    assert verdict.cause.status == UNKNOWN
-    assert verdict.cause.dimension == "budget"
-    assert "lookups, so it was given up" in verdict.cause.why
+    assert (verdict.cause.status, verdict.cause.code) == (UNKNOWN, codes.BUDGET_SPENT)
+    assert f"takes more than {cost}, so it was given up" in verdict.cause.why
+    assert judge_file(path, runtime).rejection is not None, "the next run has a budget of its own"
 
 
 @pytest.mark.parametrize("count", [16, 20])
@@ -111,7 +123,7 @@ def test_5_each_library_of_a_package_is_judged_once(
 ) -> None:
     path = package_of_libraries(tmp_path, shape, count)
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
@@ -121,7 +133,7 @@ def test_5_metadata_of_200_kb_costs_little(requires: str, tmp_path: Path, runtim
     path = shared_object(site / "theirs" / "_C.so", undefined=[SYMBOL])
     distribution(site, "theirs", path, requires=requires)
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
@@ -130,7 +142,7 @@ def test_5_a_folder_under_many_names_is_not_listed_for_each(
 ) -> None:
     path = Path(str(in_child(lambda: str(with_spellings(tmp_path)))))
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
@@ -141,14 +153,14 @@ def test_5_a_record_of_2_mb_costs_little(record: str, tmp_path: Path, runtime: R
     info = distribution(site, "theirs", path)
     (info / "RECORD").write_text(record)
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS * 2.3
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
 def test_5_libraries_that_cost_no_lookup_end_in_time(tmp_path: Path, runtime: Runtime) -> None:
     """To read the GPU code of one takes 0.1 s or more; nothing in it is looked up."""
     cost = cost_of(seconds_to_judge(costly_siblings(tmp_path, 150), runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS_ANY_SIZE
+    assert cost.seconds < SECONDS + UNDER_WAY
 
 
 HOSTILE_SITES: dict[str, Callable[[Path], Path]] = {
@@ -165,7 +177,7 @@ def test_5_what_a_whole_site_folder_tells_stays_in_the_bounds(
 ) -> None:
     path = Path(str(in_child(lambda: str(make(tmp_path)))))
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS_ANY_SIZE
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
@@ -173,7 +185,7 @@ def test_5_a_report_on_many_hostile_files_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What is left when the processor time is spent is said to be unknown, file by file."""
-    monkeypatch.setattr(examine, "_SECONDS", 0.0)
+    monkeypatch.setattr(examine, "Budget", lambda: Budget(0.0))
     for number in range(3):
         shared_object(tmp_path / f"lib{number}.so", undefined=[SYMBOL])
     assert doctor(PROJECT, ["--json", str(tmp_path)]) == 0
@@ -327,7 +339,7 @@ def test_6_what_is_no_bounded_regular_file_neither_hangs_nor_bloats(
     path = voucher(site, runtime)
     replace_file(site / name, kind)
     cost = cost_of(seconds_to_judge(path, runtime), allowed=SECONDS)
-    assert cost.seconds < SECONDS
+    assert cost.seconds < SECONDS + UNDER_WAY
     assert cost.megabytes < MEGABYTES
 
 
@@ -443,7 +455,7 @@ def test_7_a_hostile_wheel_is_an_answer_and_no_traceback(
     assert doctor(PROJECT, ["--audit", str(wheel)]) in (1, 2)
     assert not (tmp_path / "x.so").exists()
     printed = capsys.readouterr()
-    assert "is no wheel" in printed.err or "problem: " in printed.out
+    assert "is not a wheel" in printed.err or "problem: " in printed.out
 
 
 def test_7_a_wheel_that_is_a_fifo_is_an_answer(
@@ -451,16 +463,16 @@ def test_7_a_wheel_that_is_a_fifo_is_an_answer(
 ) -> None:
     os.mkfifo(tmp_path / "x.whl")
     assert doctor(PROJECT, ["--audit", str(tmp_path / "x.whl")]) == 2
-    assert "is no wheel" in capsys.readouterr().err
+    assert "is not a wheel" in capsys.readouterr().err
 
 
 def test_7_a_wheel_that_unpacks_to_more_than_the_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from torchship.doctor import wheels
+    from torchship.doctor.wheels import unpacking
 
-    assert wheels._MAX_UNPACKED <= 2_000_000_000
-    monkeypatch.setattr(wheels, "_MAX_UNPACKED", 10_000_000)
+    assert unpacking._MAX_UNPACKED <= 2_000_000_000
+    monkeypatch.setattr(unpacking, "_MAX_UNPACKED", 10_000_000)
     wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
     wheel.write_bytes(zipped({f"theirs/lib{number}.so": bytes(3 << 20) for number in range(4)}))
     assert wheel.stat().st_size < 100_000
@@ -482,9 +494,9 @@ def test_7_a_list_of_members_without_end_is_not_read(
 def test_7_what_the_audit_does_not_read_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchship.doctor import wheels
+    from torchship.doctor.wheels import unpacking
 
-    monkeypatch.setattr(wheels, "_MAX_UNPACKED", 10_000_000)
+    monkeypatch.setattr(unpacking, "_MAX_UNPACKED", 10_000_000)
     wheel = tmp_path / "theirs-1.0-py3-none-any.whl"
     wheel.write_bytes(zipped({"theirs/data.bin": bytes(30 << 20), **plain_wheel()}))
     assert doctor(PROJECT, ["--audit", str(wheel)]) == 0
@@ -493,7 +505,7 @@ def test_7_what_the_audit_does_not_read_is_not_unpacked(
 def test_7_an_audit_whose_time_is_spent_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from torchship.doctor import audit
+    from torchship.doctor.wheels import audit
 
     assert audit._SECONDS < 30
     monkeypatch.setattr(audit, "_SECONDS", 0.0)

@@ -12,12 +12,13 @@ import pytest
 from made_facts import make_runtime, make_torch
 from small_client import PROJECT
 
-from torchship.judge import Environment, fixes
-from torchship.judge.explain import describe_copy, package_problems
+from torchship.judge import Environment
+from torchship.judge.fixes import fixes
+from torchship.judge.machine.runtime_probe import environment
+from torchship.judge.machine.torch_probe import TorchNotFoundError, find_torch
 from torchship.judge.project import Project
-from torchship.judge.runtime_probe import environment
 from torchship.judge.target import Target
-from torchship.judge.torch_probe import TorchNotFoundError, find_torch
+from torchship.judge.verdict.explain import describe_copy, package_problems
 
 ONCE = (
     "pip uninstall tiny-client   (again, until nothing is left), "

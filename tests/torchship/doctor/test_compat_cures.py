@@ -31,8 +31,11 @@ from test_compat_faults import elf_hash, judged
 
 from torchship.builder import BuildError, BuildRequest, plan
 from torchship.builder.cuda_toolkit import parse_architectures
-from torchship.judge import codes, cures, faults, find_torch, layouts
-from torchship.judge.elf import Elf
+from torchship.judge import find_torch
+from torchship.judge.fixes import cures
+from torchship.judge.reading import layouts
+from torchship.judge.reading.elf import Elf
+from torchship.judge.words import codes, faults
 
 SITE = Path(sysconfig.get_path("purelib"))
 

@@ -10,7 +10,7 @@ import troubleshooting_page
 from measurements.foreign_table import interpreter_table
 from measurements.foreign_table import table as foreign_table
 from torchship import judge
-from torchship.judge import faults, messages
+from torchship.judge.words import faults, messages
 
 REPO = Path(__file__).resolve().parents[3]
 

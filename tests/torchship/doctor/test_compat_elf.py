@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from shared_objects import shared_object
 
-from torchship.judge.elf import Elf, ElfError
+from torchship.judge.reading.elf import Elf, ElfError
 
 
 def output(*command: str) -> str:

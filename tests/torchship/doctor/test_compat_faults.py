@@ -29,18 +29,11 @@ from small_clients import FOLDER, glues, project_of
 from torchship.builder import BuildError, BuildRequest, execute, plan
 from torchship.builder.cuda_toolkit import parse_architectures
 from torchship.doctor import judge_file
-from torchship.judge import (
-    Finding,
-    TorchInstall,
-    Verdict,
-    faults,
-    find_torch,
-    messages,
-    probe_runtime,
-    torch_probe,
-)
-from torchship.judge.elf import Elf
+from torchship.judge import Finding, TorchInstall, Verdict, find_torch, probe_runtime
+from torchship.judge.machine import torch_probe
+from torchship.judge.reading.elf import Elf
 from torchship.judge.records import REJECTED
+from torchship.judge.words import faults, messages
 
 REPO = Path(__file__).resolve().parents[3]
 

@@ -14,8 +14,9 @@ from small_client import PROJECT
 
 from torchship.doctor import judge_file
 from torchship.doctor.environment.owner import find_owner
-from torchship.judge import find_torch, linker, linking, probe_runtime, read_binary
-from torchship.judge.named_torch import built_for
+from torchship.judge import find_torch, probe_runtime, read_binary
+from torchship.judge.linking import after_torch, search
+from torchship.judge.reading.named_torch import built_for
 from torchship.judge.records import Runtime, Verdict
 from torchship.judge.target import Target
 
@@ -154,7 +155,7 @@ def test_a_library_that_only_another_library_needs_is_missed(tmp_path: Path) -> 
     middle = shared_object(tmp_path / "libmiddle.so", libraries=[gone], soname="libmiddle.so")
     path = shared_object(tmp_path / "x.so", libraries=[middle], flags=flags)
     gone.unlink()
-    assert linking.missing_libraries(Target(), read_binary(path), None) == ("libgone.so",)
+    assert after_torch.missing_libraries(Target(), read_binary(path), None) == ("libgone.so",)
 
 
 def test_a_library_of_the_loaders_cache_is_present(
@@ -164,9 +165,9 @@ def test_a_library_of_the_loaders_cache_is_present(
     path = shared_object(tmp_path / "x.so", libraries=[cached])
     cache = tmp_path / "ld.so.cache"
     cache.write_bytes(b"glibc-ld.so.cache1.1\0libz.so.1\0" + bytes(cached) + b"\0")
-    assert linking.missing_libraries(Target(), read_binary(path), None) == ("libcudart.so.99",)
-    monkeypatch.setattr(linker, "_LOADER_CACHE", cache)
-    assert linking.missing_libraries(Target(), read_binary(path), None) == ()
+    assert after_torch.missing_libraries(Target(), read_binary(path), None) == ("libcudart.so.99",)
+    monkeypatch.setattr(search, "_LOADER_CACHE", cache)
+    assert after_torch.missing_libraries(Target(), read_binary(path), None) == ()
 
 
 def test_a_symbol_of_no_library_is_named(tmp_path: Path, runtime: Runtime) -> None:
@@ -271,6 +272,6 @@ def test_what_torch_loads_from_nvidias_wheels_counts_as_present(
     library = shared_object(tmp_path / first / "lib" / "libnvrtc.so.12", soname="libnvrtc.so.12")
     path = shared_object(tmp_path / "theirs" / "_C.so", libraries=[library])
     torch = find_torch(tmp_path)
-    assert linking.missing_libraries(Target(), read_binary(path), torch) == (
+    assert after_torch.missing_libraries(Target(), read_binary(path), torch) == (
         () if loaded else ("libnvrtc.so.12",)
     )

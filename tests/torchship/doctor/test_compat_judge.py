@@ -24,13 +24,13 @@ from torchship.judge import (
     Finding,
     Runtime,
     Verdict,
-    faults,
     judge,
 )
-from torchship.judge.layouts import LAYOUTS
+from torchship.judge.reading.layouts import LAYOUTS
 from torchship.judge.records import NOTE, OK, REJECTED, UNKNOWN, Owner
 from torchship.judge.rules.cuda import driver_cuda, runs_on
 from torchship.judge.rules.libraries import cuda_major
+from torchship.judge.words import faults
 
 
 def finding(binary: BinaryRecord, runtime: Runtime, dimension: str) -> Finding:

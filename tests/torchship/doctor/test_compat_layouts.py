@@ -11,9 +11,10 @@ from shared_objects import shared_object
 
 from torchship.builder.sources import INCLUDE
 from torchship.doctor import judge_file
-from torchship.judge import find_torch, layouts, read_binary
+from torchship.judge import find_torch, read_binary
+from torchship.judge.machine.torch_probe import release
+from torchship.judge.reading import layouts
 from torchship.judge.records import UNKNOWN
-from torchship.judge.torch_probe import release
 
 SINCE_213 = "_ZN5torch8autograd4Node17release_resourcesEv"
 UNTIL_26 = "_ZN3c106DeviceC1ERKSs"

@@ -15,21 +15,13 @@ from shared_objects import GLUE_RECORD, KERNELS_RECORD, fake_torch, gpu_object, 
 from small_client import PROJECT
 
 from torchship.doctor import judge_file
-from torchship.judge import (
-    Device,
-    TorchNotFoundError,
-    driver_probe,
-    explain,
-    find_torch,
-    linking,
-    probe_runtime,
-    read_binary,
-    runtime_probe,
-    torch_probe,
-)
-from torchship.judge.binary import is_torch_symbol, symbol_flavour
+from torchship.judge import Device, TorchNotFoundError, find_torch, probe_runtime, read_binary
+from torchship.judge.linking import after_torch
+from torchship.judge.machine import driver_probe, runtime_probe, torch_probe
+from torchship.judge.reading.binary import is_torch_symbol, symbol_flavour
 from torchship.judge.records import REJECTED, Environment
 from torchship.judge.target import Target
+from torchship.judge.verdict import explain
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -278,11 +270,11 @@ def test_which_symbols_torch_must_provide(name: str, is_torch: bool) -> None:
 def test_missing_libraries(tmp_path: Path) -> None:
     stub = shared_object(tmp_path / "elsewhere" / "libcudart.so.12", soname="libcudart.so.12")
     path = shared_object(tmp_path / "x.so", libraries=[stub])
-    assert linking.missing_libraries(Target(), read_binary(path), None) == ("libcudart.so.12",)
+    assert after_torch.missing_libraries(Target(), read_binary(path), None) == ("libcudart.so.12",)
     beside = shared_object(
         tmp_path / "y.so", libraries=[stub], flags=["-Wl,-rpath,$ORIGIN/elsewhere"]
     )
-    assert linking.missing_libraries(Target(), read_binary(beside), None) == ()
+    assert after_torch.missing_libraries(Target(), read_binary(beside), None) == ()
 
 
 GPUS = [

@@ -21,7 +21,7 @@ from torchship.judge import (
     select,
 )
 from torchship.judge.records import file_name, parse_file_name
-from torchship.judge.selection import Selection, glue_preference
+from torchship.judge.verdict.selection import Selection, glue_preference
 
 GLUES = ["stable210", *(f"aten2{m}-abi{a}" for m in range(4, 10) for a in (0, 1) if a or m < 7)]
 PATHS = [

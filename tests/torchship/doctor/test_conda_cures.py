@@ -23,7 +23,8 @@ from shared_objects import fake_torch, shared_object
 from sick_environment import REPO, carries_out
 from small_client import PROJECT
 
-from torchship.judge import BinaryRecord, Environment, cures, fixes
+from torchship.judge import BinaryRecord, Environment
+from torchship.judge.fixes import cures, fixes
 
 pytest.importorskip("rattler")
 

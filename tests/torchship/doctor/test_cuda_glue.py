@@ -19,12 +19,12 @@ from torchship.judge import (
     VariantName,
     Verdict,
     judge,
-    layouts,
     select,
 )
-from torchship.judge.explain import no_cuda
+from torchship.judge.reading import layouts
 from torchship.judge.records import Device, Driver, RecordError, file_name, parse_file_name
-from torchship.judge.selection import Selection, glue_preference
+from torchship.judge.verdict.explain import no_cuda
+from torchship.judge.verdict.selection import Selection, glue_preference
 
 CLIENT = PROJECT._replace(kernels=(), has_cuda_glue=True, is_stable=False)
 PATHS = [

@@ -23,8 +23,10 @@ from shared_objects import shared_object
 from sick_environment import CARRIED_OUT, REPO, SickEnvironment, carries_out
 from small_client import PROJECT
 
-from torchship.judge import BinaryRecord, Environment, Finding, cures, fixes, render
+from torchship.judge import BinaryRecord, Environment, Finding
+from torchship.judge.fixes import cures, fixes
 from torchship.judge.records import REJECTED, Owner, TorchInstall
+from torchship.judge.words import render
 
 ADD = "_ZN2at6Tensor3addEv"
 ONLY_OLD = "_ZN2at10only_in_29Ev"
@@ -284,7 +286,7 @@ def test_what_is_closed_to_this_user_is_opened(public_folder: Path, closed: str)
     path = shared_object(public_folder / name / "inner" / "_C.so")
     {"the file": path, "its folder": path.parent}.get(closed, path.parents[1]).chmod(0o600)
     code = (
-        "import sys; from pathlib import Path; from torchship.judge import fixes\n"
+        "import sys; from pathlib import Path; from torchship.judge.fixes import fixes\n"
         "try: open(sys.argv[1]).close()\n"
         "except OSError: print(fixes.open_path(Path(sys.argv[1])).command)"
     )

@@ -19,8 +19,8 @@ from small_client import PROJECT
 
 from torchship.doctor import judge_file
 from torchship.judge import probe_runtime
+from torchship.judge.machine.torch_probe import release
 from torchship.judge.records import UNKNOWN
-from torchship.judge.torch_probe import release
 
 Doctor = Callable[..., subprocess.CompletedProcess[str]]
 SYMBOL = "_ZN2at6Tensor3addEv"
@@ -225,7 +225,7 @@ def test_a_folder_of_another_platform_is_said_to_be_one(doctor: Doctor, tmp_path
 def test_a_name_that_no_file_can_have_is_bad_usage(doctor: Doctor, name: str) -> None:
     process = doctor(name)
     assert (process.returncode, process.stdout) == (2, "")
-    assert "is no file" in process.stderr
+    assert "is neither a file" in process.stderr
 
 
 def test_what_this_user_must_not_read_is_said_to_be_that(doctor: Doctor, site: Path) -> None:

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 from environments import add_torch, make_environment, run_doctor
+from made_facts import make_runtime
 from shared_objects import shared_object
 from sick_environment import carries_out
 
-from torchship.doctor import caches
-from torchship.judge import codes, cures
-from torchship.judge.binary import unread
+from torchship.doctor.checks import caches
 from torchship.judge.budget import Budget
-from torchship.judge.records import Runtime, Verdict
-from torchship.judge.target import Target
-from torchship.judge.torch_probe import release
+from torchship.judge.fixes import cures
+from torchship.judge.machine.torch_probe import release
+from torchship.judge.words import codes
 
 VERSION = f"py{sys.version_info[0]}{sys.version_info[1]}"
 
@@ -172,21 +171,10 @@ def test_the_folders_are_those_of_the_variables(tmp_path: Path) -> None:
     assert caches.find({**variables, "KERNELS_CACHE": "/k"}, tmp_path).hub == Path("/k")
 
 
-def test_of_a_cache_with_many_builds_some_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judged: list[Path] = []
-
-    def judge(path: Path, runtime: Runtime, budget: Budget) -> Verdict:
-        judged.append(path)
-        return Verdict(unread(path), ())
-
-    monkeypatch.setattr(caches, "judge_file", judge)
-    for number in range(2 * caches._MAX_FILES):
-        build = tmp_path / ".triton" / "cache" / str(number)
-        build.mkdir(parents=True)
-        (build / "x.so").touch()
-    runtime = Runtime(system="linux", machine="x86_64", python=(3, 11, 0), target=Target())
-    folders = caches.find({}, tmp_path)
-    assert list(caches.notices(folders, runtime, Budget(1000))) == []
-    assert len(judged) == caches._MAX_FILES
+def test_a_cache_for_which_the_budget_does_not_suffice_is_said_to_be_one(tmp_path: Path) -> None:
+    build = tmp_path / ".triton" / "cache" / "key"
+    shared_object(build / "x.so")
+    runtime = make_runtime()
+    runtime.target.budget = Budget(seconds=0.0)
+    (row,) = caches.notices(caches.find({}, tmp_path), runtime)
+    assert (row.state, row.code) == ("note", codes.BUDGET_SPENT)

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from torchship.judge import codes
+from torchship.judge.words import codes
 
 REPO = Path(__file__).resolve().parents[3]
 

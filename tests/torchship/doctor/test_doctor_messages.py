@@ -23,14 +23,15 @@ from environments import (
 )
 from packaging_alone import packaging_alone
 from shared_objects import shared_object
+from site_messages import THREADS
 
 from docs._ext import code_pages
-from torchship.doctor import meaning
-from torchship.doctor.demangle import qualified_name
-from torchship.judge import codes, messages
+from torchship.doctor.reasons import meaning
+from torchship.doctor.reasons.demangle import qualified_name
+from torchship.judge.machine.torch_probe import release
 from torchship.judge.rules import CODES
 from torchship.judge.target import Target
-from torchship.judge.torch_probe import release
+from torchship.judge.words import codes, messages
 
 TORCH_29 = release("2.9.1", (2, 9))
 TORCH_26 = release("2.6.0", (2, 6))
@@ -72,11 +73,45 @@ def test_messages_are_told_apart(text: str, code: str) -> None:
     assert meaning.diagnose(Target(), text, None).code == code
 
 
-def test_whether_it_is_the_cxx_abi_depends_on_the_torch_that_is_here() -> None:
-    assert meaning.diagnose(Target(), NEW_FLAVOUR, TORCH_29).code == codes.TORCH_LACKS_SYMBOLS
-    assert meaning.diagnose(Target(), NEW_FLAVOUR, TORCH_26).code == codes.OTHER_CXX_ABI
-    assert meaning.diagnose(Target(), OLD_FLAVOUR, TORCH_29).code == codes.OTHER_CXX_ABI
-    assert meaning.diagnose(Target(), OLD_FLAVOUR, TORCH_26).code == codes.TORCH_LACKS_SYMBOLS
+@pytest.mark.parametrize("torch", [None, TORCH_26, TORCH_29])
+@pytest.mark.parametrize("case", THREADS, ids=lambda case: case.thread)
+def test_a_message_has_one_answer_in_the_terminal_and_on_the_site(case, torch) -> None:
+    code = meaning.diagnose(Target(), case.message, torch).code
+    assert f"fails/codes/{code.lower()}.html" == case.page
+
+
+def test_whether_it_can_be_the_cxx_abi_is_said_of_the_torch_that_is_here() -> None:
+    for message, torch in ((NEW_FLAVOUR, TORCH_29), (OLD_FLAVOUR, TORCH_26)):
+        about = meaning.diagnose(Target(), message, torch).about_cause
+        assert f"beside torch {torch.version}, which is here, the cause is another" in about
+        assert codes.TORCH_LACKS_SYMBOLS in about
+    assert not meaning.diagnose(Target(), OLD_FLAVOUR, TORCH_29).about_cause
+    assert not meaning.diagnose(Target(), NEW_FLAVOUR, TORCH_26).about_cause
+
+
+def test_this_torch_judges_only_a_file_that_is_here(environment: Path) -> None:
+    """The torch of this machine has the symbol, which says nothing of a file of another one."""
+    symbol = "undefined symbol: _ZNK2at6Tensor3addEv"
+    for place in ("/gone/project/x.so", "C:\\env\\x.pyd"):
+        message = f"ImportError: {place}: {symbol}"
+        report = run_doctor("--json", "--python", str(environment), message)
+        said = json.loads(report.stdout)
+        assert (said["code"], said["about_cause"]) == (codes.TORCH_LACKS_SYMBOLS, None)
+        assert "which is here" not in said["about_symbol"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ImportError: DLL load failed while importing _C: The specified module could not be found.",
+        "ImportError: dlopen(/e/_C.so, 2): Library not loaded: @rpath/libc10.dylib",
+        "ImportError: dlopen(/e/_C.so, 2): symbol not found in flat namespace '__ZN3c105ErrorE'",
+    ],
+)
+def test_a_message_of_another_system_is_said_to_be_one(message: str) -> None:
+    process = run_doctor(message)
+    assert "on Windows or macOS" in process.stdout
+    assert process.returncode == 2
 
 
 def test_the_torches_that_have_a_symbol_are_named() -> None:

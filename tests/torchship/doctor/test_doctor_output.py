@@ -11,14 +11,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from environments import ABSENT, SYMBOL, add_extension, add_torch, make_environment, run_doctor
+from environments import (
+    ABSENT,
+    REPO,
+    SYMBOL,
+    add_extension,
+    add_package,
+    add_torch,
+    make_environment,
+    run_doctor,
+)
 from packaging_alone import packaging_alone
 
-from torchship.doctor.report import Report, print_github, print_markdown, print_rows
-from torchship.doctor.rows import notice
-from torchship.judge import codes, cures
+from torchship.doctor.report.report import Report, print_github, print_markdown, print_rows
+from torchship.doctor.report.rows import notice
+from torchship.judge.fixes import cures
 from torchship.judge.records import REJECTED, Finding, Runtime
 from torchship.judge.target import Target
+from torchship.judge.words import codes
 
 
 @pytest.fixture(scope="module")
@@ -209,5 +219,21 @@ def test_the_sources_alone_run_under_any_name(tmp_path: Path) -> None:
     command = [sys.executable, "-S", "-m", "any_name.doctor", "--json", "--python", "/usr"]
     env = {**os.environ, "PYTHONPATH": packaging_alone()}
     process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
-    assert process.returncode == 0, process.stderr
+    assert process.returncode == 2, process.stderr  # there is no torch
     assert json.loads(process.stdout)["extensions"] == []
+
+
+@pytest.mark.parametrize(("names", "code"), [((), 2), (("theirs",), 1)])
+def test_where_there_is_no_torch_nothing_is_said_to_work(
+    tmp_path: Path, names: tuple[str, ...], code: int
+) -> None:
+    add_package(make_environment(tmp_path / "env"), "theirs", {"theirs/__init__.py": ""})
+    command = [sys.executable, "-m", "torchship.doctor", "--json", *names]
+    process = subprocess.run(
+        [*command, "--python", tmp_path / "env"], capture_output=True, text=True, cwd=REPO
+    )
+    report = json.loads(process.stdout)
+    assert (process.returncode, report["exit_code"]) == (code, code), process.stderr
+    failing = [row["cause"] for row in report["extensions"] if row["state"] == "fails"]
+    assert [cause["code"] for cause in failing] == ["TD101"] * len(names)
+    assert all('pip install "torch>=' in cause["command"] for cause in failing)

@@ -19,15 +19,16 @@ from environments import (
 from made_facts import make_runtime, make_torch
 from shared_objects import gpu_object, shared_object
 
-from torchship.doctor import packages
+from torchship.doctor.checks import packages
 from torchship.doctor.environment.installed import Distribution
 from torchship.doctor.environment.metadata import Core
 from torchship.doctor.environment.standards import Python, fits_python
-from torchship.judge import codes, probe_runtime
-from torchship.judge.binary import read_binary
+from torchship.judge import probe_runtime
+from torchship.judge.machine.torch_probe import read_install
+from torchship.judge.reading.binary import read_binary
 from torchship.judge.records import Device, Owner, Runtime
 from torchship.judge.rules.miscompiled import check_miscompiled
-from torchship.judge.torch_probe import read_install
+from torchship.judge.words import codes
 
 
 @pytest.fixture

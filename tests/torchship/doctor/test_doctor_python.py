@@ -22,9 +22,9 @@ from environments import (
 )
 from packaging_alone import packaging_alone
 
-from torchship.doctor import pythons
+from torchship.doctor.environment import pythons
 
-PROBE = REPO / "torchship" / "doctor" / "python_probe.py"
+PROBE = REPO / "torchship" / "doctor" / "environment" / "python_probe.py"
 
 
 def old_pythons() -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchship.doctor.report import FAILS, REMARK, WORKS, Row
+from torchship.doctor.report.report import FAILS, REMARK, WORKS, Row
 from torchship.doctor.spares import pass_over_spares
 
 

@@ -15,7 +15,7 @@ from measurements.environments import outcomes
 from measurements.environments.cases import Case, read
 from measurements.environments.environment import Environment
 from measurements.environments.linked_base import link_base
-from torchship.judge.torch_probe import find_torch
+from torchship.judge.machine.torch_probe import find_torch
 
 STORED = {outcome.name: outcome for outcome in outcomes.load().outcomes}
 #: The stored table is of the doctor that only read. Of these the doctor that looks says something

@@ -12,9 +12,10 @@ from made_facts import make_runtime
 from shared_objects import fake_torch, shared_object
 
 from torchship.doctor import judge_file
-from torchship.judge import TorchNotFoundError, Verdict, codes, faults, judge, probe_runtime
+from torchship.judge import TorchNotFoundError, Verdict, judge, probe_runtime
+from torchship.judge.machine.torch_probe import TorchShadowedError, find_torch, read_install
 from torchship.judge.records import BinaryRecord, Owner
-from torchship.judge.torch_probe import TorchShadowedError, find_torch, read_install
+from torchship.judge.words import codes, faults
 
 ADD = "_ZN2at6Tensor3addEv"
 #: A symbol of torch 2.13 and every later measured one, which have one class layout.

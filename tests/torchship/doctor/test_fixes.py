@@ -16,10 +16,10 @@ from torchship.judge import (
     Runtime,
     TorchInstall,
     VariantName,
-    fixes,
     judge,
     support,
 )
+from torchship.judge.fixes import fixes
 from torchship.judge.records import Device, Driver, Owner
 
 PIP = Environment("pip")

@@ -11,7 +11,7 @@ from looked_environment import LookedEnvironment, diagnose, row_of
 from shared_objects import shared_object
 
 from torchship.doctor.environment.installed import Reach
-from torchship.doctor.report import Report
+from torchship.doctor.report.report import Report
 
 SOURCE = "import torch\n"
 
@@ -145,8 +145,10 @@ def test_a_package_that_takes_its_parts_from_all_folders_hides_none(
 ) -> None:
     source = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
     _write(env.folder / "audio" / "__init__.py", source)
+    env.add_module(env.folder / "audio" / "_other.so", needs=SYMBOL)
     report = diagnose(env)
     assert (row_of(report, "_ext.so").state, report.exit_code) == ("works", 0)
+    assert not _hidden(report)
 
 
 def test_where_python_leaves_the_folder_out_it_hides_nothing(
@@ -179,3 +181,9 @@ def test_an_environment_within_the_folder_is_not_of_the_folder(tmp_path: Path) -
     place, site = tmp_path / "audio", tmp_path / ".venv" / "site-packages"
     reach = Reach([site], {"audio": (place / "__init__.py", place)})
     assert reach.hiding(site / "audio" / "_ext.so") == place
+
+
+def test_a_library_with_the_name_of_a_module_is_not_hidden_by_it(tmp_path: Path) -> None:
+    """As conda has libraries in folders that are on no path of Python's."""
+    reach = Reach([tmp_path / "site-packages"], {"png": (tmp_path / "site-packages" / "png.py",)})
+    assert reach.hiding(tmp_path / "lib" / "loaders" / "png.so") is None

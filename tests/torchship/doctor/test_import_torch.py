@@ -23,9 +23,10 @@ from shared_objects import shared_object
 from sick_environment import carries_out
 
 from torchship.doctor import judge_file
-from torchship.doctor.families import families, of_other_cudas
-from torchship.judge import codes, cures
-from torchship.judge.elf import Elf, ElfError
+from torchship.doctor.environment.families import families, of_other_cudas
+from torchship.judge.fixes import cures
+from torchship.judge.reading.elf import Elf, ElfError
+from torchship.judge.words import codes
 
 
 @pytest.fixture

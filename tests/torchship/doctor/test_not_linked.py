@@ -14,11 +14,12 @@ from shared_objects import ERROR_NEW, fake_torch, shared_object
 from sick_environment import REPO, SickEnvironment, carries_out
 
 from torchship.doctor import judge_file
-from torchship.doctor.meaning import Diagnosis, diagnose
-from torchship.judge import codes, cures
+from torchship.doctor.reasons.meaning import Diagnosis, diagnose
+from torchship.judge.fixes import cures
+from torchship.judge.machine.torch_probe import find_torch
 from torchship.judge.records import NOWHERE, Finding, TorchInstall
 from torchship.judge.target import Target
-from torchship.judge.torch_probe import find_torch
+from torchship.judge.words import codes
 
 ADD = "_ZN2at6Tensor3addEv"
 ABSENT = "_ZN2at6absentEv"

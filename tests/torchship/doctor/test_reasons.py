@@ -13,7 +13,7 @@ from looked_environment import LookedEnvironment, diagnose, row_of, subject
 from shared_objects import shared_object
 from sick_environment import carries_out
 
-from torchship.judge import cures
+from torchship.judge.fixes import cures
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
@@ -158,7 +158,14 @@ def test_a_submodule_that_this_release_lacks_is_told_with_what_is_required(
 
 
 @pytest.mark.parametrize(
-    "line", ["import torch._six", "from torch import int1", "import torch\ntorch.int1"]
+    "line",
+    [
+        "import torch._six",
+        "from torch import int1",
+        "import torch\ntorch.int1",
+        "try:\n    import torch._six\nexcept ImportError as e:\n    raise OSError('no op') from e",
+    ],
+    ids=["module", "name", "attribute", "in other words"],
 )
 def test_what_this_torch_lacks_means_that_the_package_is_for_another_one(
     env: LookedEnvironment, line: str

@@ -10,7 +10,7 @@ from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
 from torchship.doctor.environment.standards import Python, parse_need
-from torchship.judge import cures
+from torchship.judge.fixes import cures
 
 ADD = "_ZN2at6Tensor3addEv"
 OPENS = "import ctypes, pathlib\nctypes.CDLL(str(pathlib.Path('libcudnn.so.9')))\n"

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from made_facts import make_aten, make_cuda, make_glue, make_runtime, make_torch
 
-from torchship.doctor.meaning import meaning_of
-from torchship.judge import codes, judge
-from torchship.judge.codes import Code
+from torchship.doctor.reasons.meaning import meaning_of
+from torchship.judge import judge
 from torchship.judge.records import (
     NOT_LOOKED_AT,
     OK,
@@ -23,6 +22,8 @@ from torchship.judge.records import (
 )
 from torchship.judge.rules import CODES, RULES
 from torchship.judge.rules.rule import LINKS, Need, Rule
+from torchship.judge.words import codes
+from torchship.judge.words.codes import Code
 
 FORBIDDEN = Code(
     "TD399", "The object forbids to be loaded", why="It says so.", fix="Link it again."
@@ -91,7 +92,7 @@ def test_a_rule_that_ends_the_verdict_is_the_last_one_asked() -> None:
 
 
 def test_a_new_rule_needs_its_record_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchship.judge.judgement.RULES", (*RULES, RULE))
+    monkeypatch.setattr("torchship.judge.verdict.judgement.RULES", (*RULES, RULE))
     monkeypatch.setitem(CODES, FORBIDDEN, FORBIDDEN)
     forbidden = make_glue(name="forbidden.so", path=Path("/nowhere/forbidden.so"))
     cause = judge(forbidden, make_runtime(missing_symbols={str(forbidden.path): ()})).cause

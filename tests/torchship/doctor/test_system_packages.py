@@ -14,7 +14,8 @@ from made_facts import make_runtime
 from shared_objects import shared_object
 from sick_environment import SickEnvironment, carries_out
 
-from torchship.judge import BinaryRecord, Environment, cures, fixes, system_packages
+from torchship.judge import BinaryRecord, Environment
+from torchship.judge.fixes import cures, fixes, system_packages
 from torchship.judge.records import Owner
 from torchship.judge.target import Target
 

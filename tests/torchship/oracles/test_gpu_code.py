@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from draws import differences
 
-from torchship.judge.elf import Elf, ElfError
-from torchship.judge.fatbin import architectures
+from torchship.judge.reading.elf import Elf, ElfError
+from torchship.judge.reading.fatbin import architectures
 
 FOLDERS = [sysconfig.get_path("purelib"), *os.environ.get("ORACLE_OBJECTS", "").split(":")]
 

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 from torchship.doctor.environment import installed, metadata
 from torchship.doctor.environment.owner import find_owner
+from torchship.judge.target import Target
 
 SITE = Path(sysconfig.get_path("purelib"))
 NAMES = ("alpha", "Alpha.Beta", "foo-bar", "foo_bar", "torch")
@@ -112,7 +113,8 @@ def theirs(sites: list[Path]) -> dict[str, importlib.metadata.Distribution]:
 
 def compare(sites: list[Path]) -> list[str]:
     """What differs between our reading of some site folders and importlib.metadata's."""
-    found, known = installed.installed(sites), theirs(sites)
+    target = Target()
+    found, known = installed.installed(target, sites), theirs(sites)
     wrong = [f"{name}: only one has it" for name in found.keys() ^ known.keys()]
     for name in found.keys() & known.keys():
         ours, their = found[name], known[name]
@@ -130,7 +132,7 @@ def compare(sites: list[Path]) -> list[str]:
         }
         if their.read_text("RECORD"):
             pairs["files"] = (
-                {file.path for file in metadata.listed_files(ours.place)},
+                {file.path for file in metadata.listed_files(target, ours.place)},
                 {Path(os.path.normpath(str(file.locate()))) for file in listed_by(their)},
             )
         wrong += [f"{name} {part}: {a} is {b}" for part, (a, b) in pairs.items() if a != b]
@@ -166,7 +168,7 @@ def test_every_listed_object_has_the_owner_that_lists_it(tmp_path: Path) -> None
                 path = Path(os.path.normpath(str(file.locate())))
                 if ".so" not in path.name:
                     continue
-                owner = find_owner(path, sites)
+                owner = find_owner(Target(), path, sites)
                 if owner is None or canonicalize_name(owner.name) != name:
                     wrong.append(f"{path} is not of {name} but of {owner and owner.name}")
     assert not wrong, differences(wrong)

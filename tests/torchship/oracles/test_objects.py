@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from draws import differences, seeds
 
-from torchship.judge.elf import Elf, ElfBoundError
+from torchship.judge.reading.elf import Elf, ElfBoundError
 
 pytest.importorskip("elftools")
 from elftools.elf.dynamic import DynamicSection

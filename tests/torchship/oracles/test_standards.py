@@ -13,11 +13,11 @@ from draws import differences, seeds
 from made_facts import make_runtime, make_torch
 from packaging import _manylinux, markers, specifiers, tags, utils, version
 
-from torchship.doctor.choose import excluded_by_name
 from torchship.doctor.environment import conda_versions, standards
 from torchship.doctor.environment.built_for import minors_pinned
 from torchship.doctor.environment.metadata import Core
-from torchship.doctor.wheels import WheelError, WheelName
+from torchship.doctor.wheels.choose import excluded_by_name
+from torchship.doctor.wheels.unpacking import WheelError, WheelName
 from torchship.judge.records import Runtime
 from torchship.judge.target import Target
 
@@ -321,4 +321,25 @@ def test_a_dependency_of_conda_on_one_minor_vouches_for_it(
 ) -> None:
     core = Core(name="theirs", version="1.0", needs=(need,))
     pinned = minors_pinned(core, standards.Python.of_target(Target()), by_conda=True)
+    assert [found for found, _ in pinned] == ([minor] if minor else [])
+
+
+@pytest.mark.parametrize(
+    ("need", "minor"),
+    [
+        ("torch==2.9.1", (2, 9)),
+        ("torch>=2.9,<2.10", (2, 9)),
+        ("torch~=2.9.0", (2, 9)),
+        ("torch>=1.13,<2", (1, 13)),  # the last of 1
+        ("torch==1.13.*", (1, 13)),
+        ("torch>=2.9", None),
+        ("torch==2.*", None),
+        ("torch!=2.9", None),
+    ],
+)
+def test_a_requirement_of_pip_on_one_minor_vouches_for_it(
+    need: str, minor: tuple[int, int] | None
+) -> None:
+    core = Core(name="theirs", version="1.0", needs=(need,))
+    pinned = minors_pinned(core, standards.Python.of_target(Target()), by_conda=False)
     assert [found for found, _ in pinned] == ([minor] if minor else [])

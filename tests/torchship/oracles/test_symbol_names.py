@@ -12,9 +12,9 @@ import pytest
 import torch
 from draws import differences, seeds
 
-from torchship.doctor.demangle import qualified_name
-from torchship.judge.binary import is_torch_symbol, symbol_flavour
-from torchship.judge.elf import Elf
+from torchship.doctor.reasons.demangle import qualified_name
+from torchship.judge.reading.binary import is_torch_symbol, symbol_flavour
+from torchship.judge.reading.elf import Elf
 
 TORCH = Path(torch.__file__).parent
 LIBRARIES = ("libc10.so", "libtorch_python.so", "libtorch_cpu.so")

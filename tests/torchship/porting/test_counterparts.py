@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchship.judge.layouts import symbol_range
+from torchship.judge.reading.layouts import symbol_range
 from torchship.porting.counterparts import (
     METHODS,
     OPERATORS,

@@ -38,7 +38,7 @@ def test_the_summary_counts_what_has_a_counterpart(report) -> None:
     assert made.to_port == 8
     assert made.count(Status.COUNTERPART) == 5  # Tensor, Tensor, TORCH_CHECK, is_cuda, permute
     assert made.count(Status.DISPATCHER) == 1  # cumsum
-    assert [row.name for row in made.having(Status.WAY_ROUND)] == ["Scalar"]
+    assert [row.name for row in made.having(Status.WORKAROUND)] == ["Scalar"]
     assert [row.name for row in made.having(Status.UNKNOWN)] == ["unheard_of"]
     assert made.share == 6 / 8
     # permute has a wrapper in later headers, and the dispatcher before.
@@ -79,7 +79,7 @@ def test_a_folder_without_sources_is_refused_with_what_to_do(port, tmp_path) -> 
     assert printed.err.endswith("name the folder that does, such as csrc\n")
     code, printed = port(folder=tmp_path / "absent")
     assert code == 2
-    assert "is no folder; name a folder of C++ or CUDA sources" in printed.err
+    assert "is not a folder; name a folder of C++ or CUDA sources" in printed.err
 
 
 def test_excluded_and_hidden_folders_are_left_out(port, tmp_path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shared_objects import ERROR_NEW, ERROR_OLD, GLUE_RECORD, KERNELS_RECORD, shared_object
 
-from torchship.judge.binary import read_binary
+from torchship.judge.reading.binary import read_binary
 from torchship.release.matrix.cells import all_cells
 from torchship.release.steps.compile.audit import gates, too_new
 

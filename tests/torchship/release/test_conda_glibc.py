@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torchship.judge.binary import read_binary
+from torchship.judge.reading.binary import read_binary
 from torchship.judge.records import dotted
 from torchship.release.steps.conda import commands as conda_commands
 from torchship.release.steps.conda.bootstrap import sysroot as bootstrap_sysroot

@@ -82,7 +82,7 @@ def test_a_record_that_does_not_fit_the_engine_is_written_again(checkout, record
     refused = run_python(checkout, "-m", "torchship.release", "--list")
     assert refused.returncode == 2
     assert "tiny_client/_project.py: not what build_matrix.yaml says" in refused.stdout
-    written = run_python(checkout, "-m", "torchship.release", "--write-generated")
+    written = run_python(checkout, "-m", "torchship.release", "generate")
     assert written.returncode == 0, written.stdout + written.stderr
     assert path.read_text(encoding="utf-8") == right
 

@@ -1,4 +1,4 @@
-"""`--recipe VARIANT`: conda-build where it is, py-rattler-build else, a driver or none."""
+"""`recipe VARIANT`: conda-build where it is, py-rattler-build else, a driver or none."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_failure_names_the_variant_and_the_channel(
 
 @pytest.mark.parametrize("name", ["aten24-abi0-cpu", "stable210"])
 def test_what_conda_cannot_have_is_refused(name, matrix, conda, own_settings) -> None:
-    with pytest.raises(ReleaseError, match=f"no cell is named '{name}'"):
+    with pytest.raises(ReleaseError, match=f"no cell or command is named '{name}'"):
         build(name, own_settings)
     assert not conda.exists()
 

@@ -24,6 +24,7 @@ from torchship.release.run import release as run
 from torchship.release.run import store
 from torchship.release.run.manifest import parse, wrong_files
 from torchship.release.run.release import Release, named_cells
+from torchship.release.run.shell import CommandFailed, Log, telling_line
 from torchship.release.run.tasks import SkipTask
 from torchship.release.steps.pack.distributions import JoinWheels, PackedCell
 from torchship.release.steps.pack.wheels import read_wheel
@@ -178,6 +179,49 @@ def test_one_failing_cell_stops_no_other_and_fails_the_run(world) -> None:
     )
     assert world.manifest.fat.cells == ["stable210-cu12", "stable210-cu13"]
     assert "auditwheel finds no tag" in world.manifest.missing["stable210-cpu"]
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (
+            "g++ -c x.cpp\nx.cpp:3:5: error: no such name\nx.cpp:4:1: error: x\nninja: stopped",
+            "x.cpp:3:5: error: no such name",
+        ),
+        ("Traceback:\n  File x\nRuntimeError: no torch\nfurther words", "RuntimeError: no torch"),
+        ("error: subprocess\nmore\nERROR: Failed building wheel\n", "ERROR: Failed building wheel"),
+        ("one\nthe last words\n\n", "the last words"),
+        ("", ""),
+    ],
+)
+def test_a_failed_command_is_told_with_the_sentence_of_its_log(said: str, sentence: str) -> None:
+    assert telling_line(said.splitlines()) == sentence
+
+
+def test_the_row_of_a_failed_step_has_the_sentence_of_its_log(world, tmp_path) -> None:
+    with Log(tmp_path / "x.log", world.settings) as log, pytest.raises(CommandFailed) as failure:
+        log.write("$ an earlier command\nx.cpp:1:1: error: of that one")
+        log.run(["sh", "-c", "echo 'x.cpp:3:5: error: no such name'; exit 3"])
+    world.bad["wheel/stable210-cpu"] = failure.value
+    world.run("stable210-cpu")
+    table = world.output[world.output.index("tiny-client release") :]
+    assert "ended with exit code 3: x.cpp:3:5: error: no such name" in table
+    assert "of that one" not in table
+
+
+def test_what_cannot_be_built_is_said_before_anything_is_done(world) -> None:
+    assert world.run("aten24-*-cpu") == 0
+    skipped = "cannot be built here: aten24-abi1-cpu: no such torch"
+    assert world.output.index(skipped) < world.output.index("wheel/aten24-abi0-cpu")
+
+
+def test_nothing_is_started_if_no_named_cell_can_be_built(world) -> None:
+    """Tools alone would be made, and the run fail after them."""
+    with pytest.raises(
+        ReleaseError, match=r"nothing was started.*\naten24-abi1-cpu: no such torch"
+    ):
+        world.run("aten24-abi1-cpu")
+    assert world.ran == []
 
 
 def test_the_table_shows_the_begin_of_a_long_reason(world) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from torchship.release import ReleaseError
 from torchship.release.matrix.cells import all_cells, part_of
-from torchship.release.options import Merge, make_parser, read_request
 
 
 def shards(cells, count: int) -> list[list[str]]:
@@ -39,10 +36,3 @@ def test_few_cells_of_one_glue_are_parted(count, matrix) -> None:
 def test_what_is_no_shard_is_refused(shard) -> None:
     with pytest.raises(ReleaseError, match="needs k/n"):
         part_of([], shard)
-
-
-def test_folders_to_merge_may_be_named_one_by_one_or_together() -> None:
-    words = ["--merge", "a", "--merge", "b", "c"]
-    request = read_request(make_parser().parse_intermixed_args(words))
-    assert isinstance(request, Merge)
-    assert list(request.folders) == [Path("a"), Path("b"), Path("c")]

@@ -46,6 +46,18 @@ def smoke(tiny_package, tmp_path) -> Smoke:
     return run
 
 
+def test_a_package_that_has_no_version_among_its_names_passes(tiny_package, tmp_path) -> None:
+    package = tmp_path / "site" / tiny_package.name
+    shutil.copytree(tiny_package, package)
+    init = package / "__init__.py"
+    init.write_text(f"{init.read_text(encoding='utf-8')}\ndel __version__\n", encoding="utf-8")
+    command = [sys.executable, str(PROGRAM), package.name]
+    env = clean_environment(PYTHONPATH=str(package.parent))
+    result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith(": 0 failed\n")
+
+
 def openmp_runtimes(maps: str) -> list[str]:
     folder = str(PROGRAM.parent)
     sys.path.insert(0, folder)

@@ -109,7 +109,7 @@ def test_a_field_counts_with_all_that_it_holds_not_with_its_name_alone(world) ->
 
 
 @pytest.mark.parametrize(
-    "edited", ["torchship/release/steps/pack/wheels.py", "torchship/judge/elf.py"]
+    "edited", ["torchship/release/steps/pack/wheels.py", "torchship/judge/reading/elf.py"]
 )
 def test_changed_code_is_done_again(world, monkeypatch, edited) -> None:
     """The tool's code, and the engine's, which it calls."""

@@ -253,7 +253,7 @@ def test_the_doctor_is_the_same_bytes_each_time_and_has_its_tables(
         "torch-doctor.pyz",
     ]
     assert [p.read_bytes() for p in first.values()] == [p.read_bytes() for p in second.values()]
-    code = "from torch_doctor.judge import layouts; print(len(layouts._ranges()))"
+    code = "from torch_doctor.judge.reading import layouts; print(len(layouts._ranges()))"
     env = {**os.environ, "PYTHONPATH": str(first["zipapp"])}
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert int(run.stdout) > 200, run.stderr
@@ -317,7 +317,7 @@ def test_a_tool_of_other_bytes_stops_a_merge(shards, tool_settings, console) -> 
     add_tool(shards[0], tool_settings, TOOL)
     other = WHEEL._replace(files={**WHEEL.files, "my_tool/more.py": b""})
     add_tool(shards[1], tool_settings, TOOL, other)
-    with pytest.raises(ReleaseError, match="is another file than that in"):
+    with pytest.raises(ReleaseError, match="differs from that in"):
         merge(shards, console, tool_settings)
 
 

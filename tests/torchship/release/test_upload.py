@@ -116,7 +116,7 @@ REFUSED = {
     "partial": ({"missing": {"aten24-abi1-cpu": "no such torch"}}, "which lacks aten24-abi1-cpu"),
     "unclean": ({"clean": False}, "changes that are not committed"),
     "unknown commit": ({"commit": "unknown"}, "not known from which commit"),
-    "shard": ({"shard": "1/2"}, "join all shards with --merge"),
+    "shard": ({"shard": "1/2"}, "join all shards with `merge`"),
     "failed": (
         {"cells": {"stable210-cpu": CellEntry(state="failed", torch="2.13.0")}},
         "stable210-cpu failed",
@@ -213,7 +213,7 @@ def test_what_an_unset_variable_leaves_of_a_target_is_refused(
     """`anaconda:$OWNER` would go to whoever is logged in, and `$PUBLIC/` to the root folder."""
     make_release(dist)
     monkeypatch.chdir(own_settings.repo)
-    with pytest.raises(ReleaseError, match="--upload: "):
+    with pytest.raises(ReleaseError, match="upload: "):
         upload(target, own_settings, console(), dry_run=True)
 
 
@@ -251,7 +251,7 @@ def with_sdist(dist: Path, files: dict[str, bytes]) -> None:
 def test_a_source_distribution_of_another_commit_is_refused(dist, repository, own_settings) -> None:
     make_release(dist)
     with_sdist(dist, {"tiny_client/source.json": b'{"commit": "d"}'})
-    with pytest.raises(ReleaseError, match=r"source\.json that names another commit"):
+    with pytest.raises(ReleaseError, match=r"source\.json that does not name the commit"):
         upload("pypi", own_settings, console(), dry_run=False)
     assert repository == []
 

@@ -1,4 +1,4 @@
-"""`--verify full`: which environments, what is kept, when it is stored, what tables say of it."""
+"""`verify`: which environments, what is kept, when it is stored, what tables say of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from small_checkout import CHECKOUT
 from small_wheels import make_wheel
 
 from torchship.release import ReleaseError
-from torchship.release.__main__ import main
 from torchship.release.matrix import evidence, support_table
 from torchship.release.matrix.evidence import Environment
 from torchship.release.matrix.load import load
@@ -191,11 +190,6 @@ def test_a_python_that_is_new_gets_a_row_for_each_torch(world, matrix, wheel, mo
     }
     expected = dict.fromkeys(matrix.torch, "unsupported") | {"2.15": "ran"}
     assert states == expected
-
-
-def test_a_named_python_needs_the_full_verification(capsys) -> None:
-    assert main(["--dry-run", "--python", sys.executable]) == 2
-    assert "--python belongs to --verify full" in capsys.readouterr().out
 
 
 def test_what_is_no_wheel_is_refused(world, matrix, console, tmp_path) -> None:

@@ -19,7 +19,7 @@ from shared_objects import KERNELS_RECORD, shared_object
 from small_client import PROJECT
 from small_wheels import EPOCH, TAG, make_wheel
 
-from torchship.judge.binary import read_binary
+from torchship.judge.reading.binary import read_binary
 from torchship.release import ReleaseError
 from torchship.release.paths import replace_wheel
 from torchship.release.steps.pack import distributions as pack_steps

@@ -15,7 +15,8 @@ from made_facts import make_glue, make_runtime, make_torch
 from processes import clean_environment
 from shared_objects import fake_torch, shared_object
 
-from torchship.judge import faults, judge, render
+from torchship.judge import judge
+from torchship.judge.words import faults, render
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Copy = Callable[..., Path]

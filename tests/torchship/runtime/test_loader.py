@@ -17,7 +17,9 @@ from shared_objects import KERNELS_RECORD, shared_object
 from small_client import PROJECT
 from small_clients import loader_of
 
-from torchship.judge import BinaryRecord, Driver, Finding, Verdict, driver_probe, faults, find_torch
+from torchship.judge import BinaryRecord, Driver, Finding, Verdict, find_torch
+from torchship.judge.machine import driver_probe
+from torchship.judge.words import faults
 from torchship.runtime.loader import BinariesCudaError, describe
 
 #: Of kernels that the package's glue takes.
@@ -105,9 +107,9 @@ def test_an_import_that_succeeds_imports_no_code_for_failures(
         pytest.skip("a package without CUDA kernels explains that beside a CUDA build of torch")
     code = "import sys, tiny_client; print([name for name in sys.modules if '.engine.' in name])"
     names = run_code(package_copy(), code).stdout
-    assert "judge.judgement" in names
-    for unwanted in ("explain", "render", "driver_probe", "linking", "fatbin"):
-        assert f"judge.{unwanted}'" not in names
+    assert "judge.verdict.judgement" in names
+    for unwanted in ("explain", "render", "driver_probe", "after_torch", "fatbin"):
+        assert f".{unwanted}'" not in names
 
 
 def test_an_import_without_operators_for_autocast_imports_no_code_for_it(

@@ -9,21 +9,15 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from ...judge.named_torch import Minor
+from ...judge.reading.named_torch import Minor
 from ...judge.records import parse_minor
+from ...judge.target import Target
 from ...judge.text import list_names, printable, read_regular, read_table
 from . import conda_versions
 from .metadata import Core
 from .standards import Python, admits_of_minor, normal, parse_need
 
 _PAIRS = "pairs.json"
-_DOCTOR = __package__.rpartition(".")[0]  #: the package that holds the tables
-_MAX_PINS = 100
-_MAX_FOLDERS = 1000
-_MAX_VERSION_FILES = 100
-_MAX_VERSION_FILE = 1 << 16
-#: In all folders of a distribution; a RECORD may name one folder in a thousand ways.
-_MAX_NAMES_BESIDE = 50_000
 #: More minors of torch 1 and 2 than there will be; (0, 4) stands for older torch, (3, 0) for newer.
 _MINORS = [(0, 4), *((1, n) for n in range(14)), *((2, n) for n in range(100)), (3, 0)]
 _OF_TORCH_IN_CONDA = ("pytorch", "libtorch")
@@ -47,7 +41,7 @@ def minors_pinned(core: Core, python: Python, *, by_conda: bool) -> Iterator[tup
     else:
         pins = torch_requirements(core, python)
         admits = admits_of_minor
-    for pin in pins[:_MAX_PINS]:
+    for pin in pins:
         admitted = list(islice((minor for minor in _MINORS if admits(pin, minor)), 2))
         if len(admitted) == 1:
             yield admitted[0], f"its metadata ({printable(pin)})"
@@ -62,23 +56,22 @@ def minors_released(
             yield minor, f"the list of releases ({printable(name)} {printable(version)})"
 
 
-def minors_named_beside(folders: Iterable[Path]) -> Iterator[tuple[Minor, str]]:
+def minors_named_beside(target: Target, folders: Iterable[Path]) -> Iterator[tuple[Minor, str]]:
     """The torch minors that a `*version*.py` or a `cpp_lib.json` beside the binaries names."""
     version = re.compile(r"""\b(?:py)?torch(?:_version)?["']?\s*[:=]\s*["'](\d+\.\d+)""")
-    for file in islice(_version_files(folders), _MAX_VERSION_FILES):
+    for file in _version_files(target, folders):
         with suppress(OSError):
-            content = read_regular(file, _MAX_VERSION_FILE).decode("utf-8", "replace")
+            content = read_regular(file, budget=target.budget).decode("utf-8", "replace")
             assigned = version.search(content)
             minor = parse_minor(assigned[1]) if assigned else None
             if minor:
                 yield minor, f"its {printable(file.name)}"
 
 
-def _version_files(folders: Iterable[Path]) -> Iterator[Path]:
-    names_left = _MAX_NAMES_BESIDE
-    for folder in sorted(folders)[:_MAX_FOLDERS]:
-        names = list_names(folder, names_left)
-        names_left -= len(names)
+def _version_files(target: Target, folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in sorted(folders):
+        names = list_names(folder)
+        target.budget.take(sum(map(len, names)))
         for name in names:
             if name == "cpp_lib.json" or ("version" in name and name.endswith(".py")):
                 yield folder / name
@@ -102,12 +95,12 @@ def _with_sdists() -> frozenset[str]:
     The builds of flash-attn and others like it import packages that their metadata does not name,
     and take hours, so no test has carried out a command that compiles them.
     """
-    names = read_table(_DOCTOR, _PAIRS).get("sdists", ())
+    names = read_table(__package__, _PAIRS).get("sdists", ())
     return frozenset(name for name in names if isinstance(name, str))
 
 
 @cache
 def _pairs() -> Mapping[str, Mapping[Minor, str]]:
     """The releases of each distribution that go with each torch minor, the best one first."""
-    rows = read_table(_DOCTOR, _PAIRS).get("releases", {})
+    rows = read_table(__package__, _PAIRS).get("releases", {})
     return {n: {parse_minor(key) or (0, 0): row[key] for key in row} for n, row in rows.items()}

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from ...judge.project import Record
 from ...judge.records import Runtime
-from ..requirements import requirements_here
+from ...judge.target import Target
 from .installed import Distribution
 from .metadata import Listed, listed_files, top_modules
+from .requirements import requirements_here
 from .standards import admits, normal
-
-_MAX_TOPS = 200
 
 
 class Requirement(Record, kw_only=True):
@@ -69,27 +68,25 @@ class Catalog:
 
     def files(self, distribution: Distribution) -> list[Listed]:
         """The files that a distribution lists."""
-        return listed_files(distribution.place)
+        return listed_files(self._runtime.target, distribution.place)
 
     @cached_property
     def _owners_of_tops(self) -> Mapping[str, tuple[Distribution, ...]]:
         owners: dict[str, list[Distribution]] = {}
         for one in self._distributions:
-            for top in tops_of(one.place):
+            for top in tops_of(self._runtime.target, one.place):
                 owners.setdefault(top, []).append(one)
         return {top: tuple(several) for top, several in owners.items()}
 
 
-def tops_of(place: Path) -> list[str]:
+def tops_of(target: Target, place: Path) -> list[str]:
     """The names of the modules that a distribution adds to the search path."""
-    tops = dict.fromkeys(name for name in top_modules(place) if name.isidentifier())
-    for file in listed_files(place):
+    tops = dict.fromkeys(name for name in top_modules(target, place) if name.isidentifier())
+    for file in listed_files(target, place):
         top, separator, _ = file.name.partition(os.sep)
         name = top if separator else _module_of(top)
         if name.isidentifier():
             tops.setdefault(name)
-            if len(tops) > _MAX_TOPS:
-                break
     return [*tops]
 
 
@@ -99,17 +96,19 @@ def _module_of(file: str) -> str:
     return stem if suffix == "py" or suffix.endswith("so") else ""
 
 
-def with_module(distributions: Iterable[Distribution], module: str) -> list[Distribution]:
+def with_module(
+    target: Target, distributions: Iterable[Distribution], module: str
+) -> list[Distribution]:
     """The distributions that have a module, whose name may have dots: `metatensor.torch`."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts):
         return []
     inner = "/".join(parts)
     starts = (f"{inner}/", f"{inner}.")
-    owners = [one for one in distributions if parts[0] in tops_of(one.place)]
+    owners = [one for one in distributions if parts[0] in tops_of(target, one.place)]
     exact = [
         one
         for one in owners
-        if any(file.name.startswith(starts) for file in listed_files(one.place))
+        if any(file.name.startswith(starts) for file in listed_files(target, one.place))
     ]
     return exact or (owners if len(parts) == 1 else [])

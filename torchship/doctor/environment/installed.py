@@ -12,12 +12,12 @@ from pathlib import Path
 
 from ...judge.project import Record
 from ...judge.records import NOTHING
+from ...judge.target import Target
 from ...judge.text import is_file, list_names
 from .metadata import Core, core_of, has_list, places_in
 from .standards import normal
 
 SITE_NAMES = ("site-packages", "dist-packages")
-_MAX_DISTRIBUTIONS = 10_000
 
 
 class Distribution(Record, kw_only=True):
@@ -46,10 +46,10 @@ class HiddenCopy(Record, kw_only=True):
     used: Distribution
 
 
-def distributions_in(site: Path) -> Iterator[Distribution]:
+def distributions_in(target: Target, site: Path) -> Iterator[Distribution]:
     """Every distribution whose metadata lie in a folder, also a second one of a name."""
-    for place in places_in(site)[:_MAX_DISTRIBUTIONS]:
-        core = None if _is_of_source_folder(place) else core_of(place)
+    for place in places_in(site):
+        core = None if _is_of_source_folder(place) else core_of(target, place)
         if core is not None:
             yield Distribution(place=place, core=core)
 
@@ -60,23 +60,23 @@ def _is_of_source_folder(place: Path) -> bool:
     return is_egg and place.parent.name not in SITE_NAMES and not has_list(place)
 
 
-def installed(sites: Iterable[Path]) -> dict[str, Distribution]:
+def installed(target: Target, sites: Iterable[Path]) -> dict[str, Distribution]:
     """The distributions that Python uses, by normalized name; `sites` as on `sys.path`."""
     used: dict[str, Distribution] = {}
     for site in dict.fromkeys(sites):
-        for one in distributions_in(site):
+        for one in distributions_in(target, site):
             used.setdefault(normal(one.name), one)
     return used
 
 
-def hidden_copies(sites: Iterable[Path]) -> list[HiddenCopy]:
+def hidden_copies(target: Target, sites: Iterable[Path]) -> list[HiddenCopy]:
     """The distributions of which an entry before has another copy."""
     sites = list(dict.fromkeys(sites))
-    used = installed(sites)
+    used = installed(target, sites)
     return [
         HiddenCopy(copy=one, used=used[normal(one.name)])
         for site in sites
-        for one in distributions_in(site)
+        for one in distributions_in(target, site)
         if one.place != used[normal(one.name)].place and site != used[normal(one.name)].site
     ]
 
@@ -109,6 +109,8 @@ class Reach:
     def module_of(self, path: Path) -> str:
         """The first module on the way to a file; "" if it lies in none."""
         home = self._home(path)
+        if home is None and not any(is_file(folder / "__init__.py") for folder in path.parents):
+            return ""  # a library, which only looks like a module
         top = path.relative_to(home).parts[0].partition(".")[0] if home else top_package(path)
         return top if all(map(str.isidentifier, top.split("."))) else ""
 

@@ -3,8 +3,8 @@
 It knows METADATA and PKG-INFO, RECORD and installed-files.txt, WHEEL, `.egg-link`,
 direct_url.json and conda-meta. A place is the folder or the file of a distribution's metadata,
 such as `site-packages/alpha-1.0.dist-info` or `conda-meta/alpha-1.0-0.json`. Nothing is raised
-for a file that is missing or malformed: what cannot be read is not there. Every reading is
-bounded.
+for a file that is missing or malformed: what cannot be read is not there. Every reading asks the
+budget of the run, and raises BudgetSpentError.
 """
 
 from __future__ import annotations
@@ -16,25 +16,16 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from email.parser import HeaderParser
-from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
 from ...judge.project import Record
+from ...judge.target import Target, once
 from ...judge.text import is_file, list_names, parse_json, printable, read_json, read_regular
 
-_MAX_METADATA = 1 << 20
-_MAX_RECORD = 8 << 20
-_MAX_FILES = 100_000  # of one distribution
-_MAX_SMALL_FILE = 1 << 16  # WHEEL, direct_url.json and the like
-_MAX_NEEDS = 1000
-_MAX_TAGS = 100
-_MAX_MODULES = 100
-_MAX_PATH = 4096
 _SUFFIXES = (".dist-info", ".egg-info")
-#: Of all lists of files in one folder, in bytes. An environment of 500 packages has about 10
-#: MB of RECORDs, or 60 MB of conda metadata.
-_MAX_LISTS = 128 << 20
+#: Of memory that a line of a list takes, or a path in it.
+_BYTES_OF_LINE = 200
 
 
 class Core(Record, kw_only=True):
@@ -55,17 +46,16 @@ class Listed(Record, kw_only=True):
     size: int | None = None
 
 
-class Allowance:
-    """What may still be read of the lists of files in one folder."""
+def _read(target: Target, path: Path) -> str:
+    """The text of a file. Raises OSError."""
+    return read_regular(path, budget=target.budget).decode("utf-8", "replace")
 
-    def __init__(self) -> None:
-        self._bytes_left = _MAX_LISTS
 
-    def read(self, path: Path) -> bytes:
-        """A list of files, or its start. Raises OSError."""
-        content = read_regular(path, min(_MAX_RECORD, self._bytes_left))
-        self._bytes_left -= len(content)
-        return content
+def _read_lines(target: Target, path: Path) -> list[str]:
+    """The lines of a list of files. Raises OSError."""
+    content = _read(target, path)
+    target.budget.take(content.count("\n") * _BYTES_OF_LINE)
+    return content.splitlines()
 
 
 def places_in(folder: Path) -> list[Path]:
@@ -81,32 +71,32 @@ def is_conda(place: Path) -> bool:
     return place.suffix == ".json"
 
 
-def core_of(place: Path) -> Core | None:
+def core_of(target: Target, place: Path) -> Core | None:
     """The name, version and requirements; None where there is no name."""
     if is_conda(place):
-        return _core_of_conda(place)
+        return _core_of_conda(target, place)
     for file in (place / "METADATA", place / "PKG-INFO", place):
         with suppress(OSError, ValueError):
             status = file.stat()
             if stat.S_ISREG(status.st_mode):
-                return _read_core(file, place, (status.st_mtime_ns, status.st_size))
+                return _read_core(target, file, place, (status.st_mtime_ns, status.st_size))
     return None
 
 
-@lru_cache(maxsize=10_000)
-def _read_core(file: Path, place: Path, _written: tuple[int, int]) -> Core | None:
+@once
+def _read_core(target: Target, file: Path, place: Path, _written: tuple[int, int]) -> Core | None:
     """The core metadata in a file that was written at that time. Raises OSError."""
-    content = read_regular(file, _MAX_METADATA).decode("utf-8", "replace")
+    content = _read(target, file)
     head = content.replace("\r\n", "\n").partition("\n\n")[0]
     fields = HeaderParser().parsestr(head, headersonly=True)
     name = _one_line(fields["Name"])
     if not name:
         return None
-    needs = tuple(_one_line(line) for line in fields.get_all("Requires-Dist", [])[:_MAX_NEEDS])
+    needs = tuple(_one_line(line) for line in fields.get_all("Requires-Dist", []))
     return Core(
         name=name,
         version=_one_line(fields["Version"]),
-        needs=needs or tuple(_needs_of_egg(place)),
+        needs=needs or tuple(_needs_of_egg(target, place)),
         requires_python=_one_line(fields["Requires-Python"]),
     )
 
@@ -116,13 +106,13 @@ def _one_line(value: object) -> str:
     return printable(" ".join(str(value or "").split()))
 
 
-def _needs_of_egg(place: Path) -> Iterator[str]:
+def _needs_of_egg(target: Target, place: Path) -> Iterator[str]:
     """The requirements of an egg: in sections such as `[extra:marker]`."""
     content = ""
     with suppress(OSError):
-        content = read_regular(place / "requires.txt", _MAX_METADATA).decode("utf-8", "replace")
+        content = _read(target, place / "requires.txt")
     section = ""
-    for line in map(str.strip, content.splitlines()[:_MAX_NEEDS]):
+    for line in map(str.strip, content.splitlines()):
         if line.startswith("["):
             section = line.strip("[]")
         elif line and not line.startswith("#"):
@@ -132,8 +122,8 @@ def _needs_of_egg(place: Path) -> Iterator[str]:
             yield printable(f"{line} ; {condition}" if condition else line)
 
 
-def _core_of_conda(place: Path) -> Core | None:
-    package = read_json(place)
+def _core_of_conda(target: Target, place: Path) -> Core | None:
+    package = read_json(place, target.budget)
     name = package.get("name")
     if not isinstance(name, str):
         return None
@@ -142,7 +132,7 @@ def _core_of_conda(place: Path) -> Core | None:
     return Core(
         name=printable(name),
         version=printable(str(package.get("version", ""))),
-        needs=tuple(map(printable, needs[:_MAX_NEEDS])),
+        needs=tuple(map(printable, needs)),
     )
 
 
@@ -153,31 +143,29 @@ def installer_of(place: Path) -> str:
     return ""
 
 
-def wheel_tags(place: Path) -> list[str]:
+def wheel_tags(target: Target, place: Path) -> list[str]:
     """The tags of its wheel, such as `cp311-cp311-manylinux_2_28_x86_64`; none without WHEEL."""
     try:
-        content = read_regular(place / "WHEEL", _MAX_SMALL_FILE).decode("utf-8", "replace")
+        content = _read(target, place / "WHEEL")
     except OSError:
         return []
     tags = re.findall(r"^Tag: (\S{1,200})$", content, re.MULTILINE)
-    return [printable(tag) for tag in tags[:_MAX_TAGS]]
+    return [printable(tag) for tag in tags]
 
 
 def listed_files(
+    target: Target,
     place: Path,
-    allowance: Allowance | None = None,
     is_wanted: Callable[[str], bool] = lambda name: True,
 ) -> list[Listed]:
     """The files that a distribution lists, wherever they lie, and whose names are wanted; none
     without a list."""
-    allowance = allowance or Allowance()
     with suppress(OSError):
         if is_conda(place):
-            return list(_listed_by_conda(place, allowance, is_wanted))
-        return list(_listed_in_record(place, allowance, is_wanted))
+            return list(_listed_by_conda(target, place, is_wanted))
+        return list(_listed_in_record(target, place, is_wanted))
     with suppress(OSError):
-        content = allowance.read(place / "installed-files.txt").decode("utf-8", "replace")
-        lines = filter(is_wanted, content.splitlines()[:_MAX_FILES])
+        lines = filter(is_wanted, _read_lines(target, place / "installed-files.txt"))
         return [Listed(path=_path(place, line), name=line) for line in lines]
     return []
 
@@ -189,14 +177,13 @@ def has_list(place: Path) -> bool:
 
 
 def _listed_in_record(
-    place: Path, allowance: Allowance, is_wanted: Callable[[str], bool]
+    target: Target, place: Path, is_wanted: Callable[[str], bool]
 ) -> Iterator[Listed]:
     """Raises OSError."""
-    content = allowance.read(place / "RECORD").decode("utf-8", "replace")
-    rows = csv.reader(content.splitlines()[:_MAX_FILES])
+    rows = csv.reader(_read_lines(target, place / "RECORD"))
     with suppress(csv.Error):
         for row in rows:
-            if row and row[0] and len(row[0]) <= _MAX_PATH and is_wanted(row[0]):
+            if row and row[0] and is_wanted(row[0]):
                 _, digest, size = (*row, "", "")[:3]
                 yield Listed(
                     path=_path(place.parent, row[0]),
@@ -207,13 +194,13 @@ def _listed_in_record(
 
 
 def _listed_by_conda(
-    place: Path, allowance: Allowance, is_wanted: Callable[[str], bool]
+    target: Target, place: Path, is_wanted: Callable[[str], bool]
 ) -> Iterator[Listed]:
     """Raises OSError."""
-    content = allowance.read(place)
+    content = read_regular(place, budget=target.budget)
     # Most packages have no shared object, and need not be parsed.
-    files = parse_json(content).get("files") if b".so" in content else None
-    for name in files[:_MAX_FILES] if isinstance(files, list) else ():
+    files = parse_json(content, target.budget).get("files") if b".so" in content else None
+    for name in files if isinstance(files, list) else ():
         if isinstance(name, str) and is_wanted(name):
             yield Listed(path=_path(place.parent.parent, name), name=name)
 
@@ -223,11 +210,11 @@ def _path(folder: Path, name: str) -> Path:
     return Path(os.path.normpath(folder / name))
 
 
-def top_modules(place: Path) -> list[str]:
+def top_modules(target: Target, place: Path) -> list[str]:
     """The modules of top_level.txt."""
     with suppress(OSError):
-        content = read_regular(place / "top_level.txt", _MAX_SMALL_FILE).decode("utf-8", "replace")
-        return [name for name in content.split()[:_MAX_MODULES] if re.fullmatch(r"\w{1,200}", name)]
+        names = _read(target, place / "top_level.txt").split()
+        return [name for name in names if re.fullmatch(r"\w{1,200}", name)]
     return []
 
 
@@ -239,8 +226,8 @@ class Origin(Record, kw_only=True):
     repository: str = ""  #: such as `git+https://...@revision`, as pip takes it
 
 
-def origin_of(place: Path) -> Origin:
-    origin = read_json(place / "direct_url.json", _MAX_SMALL_FILE)
+def origin_of(target: Target, place: Path) -> Origin:
+    origin = read_json(place / "direct_url.json", target.budget)
     url, details, revision = origin.get("url"), origin.get("dir_info"), origin.get("vcs_info")
     if not isinstance(url, str) or not url.isprintable():
         return Origin()
@@ -252,10 +239,10 @@ def origin_of(place: Path) -> Origin:
     return Origin()
 
 
-def folder_of_link(link: Path) -> Path | None:
+def folder_of_link(target: Target, link: Path) -> Path | None:
     """The source folder that an `.egg-link` names, which `setup.py develop` made."""
     with suppress(OSError, ValueError):
-        return Path(read_regular(link, _MAX_PATH).decode("utf-8").partition("\n")[0].strip())
+        return Path(_read(target, link).partition("\n")[0].strip())
     return None
 
 

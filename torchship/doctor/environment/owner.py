@@ -27,7 +27,6 @@ from .built_for import (
 )
 from .installed import SITE_NAMES
 from .metadata import (
-    Allowance,
     conda_places,
     core_of,
     eggs_of_link,
@@ -43,8 +42,6 @@ from .metadata import (
 )
 from .standards import Python, fits_python
 
-_MAX_DISTRIBUTIONS = 10_000
-_MAX_OBJECTS = 20_000
 _MAX_SOURCE_FILES = 50_000
 #: Of all source folders that one site folder names.
 _MAX_ALL_SOURCE_FILES = 400_000
@@ -75,7 +72,8 @@ class _SourceFiles:
 
 
 def find_owner(target: Target, path: Path, sites: Iterable[Path] = ()) -> Owner | None:
-    """The distribution whose RECORD or conda metadata lists the file; None if none lists it.
+    """The distribution whose RECORD or conda metadata lists the file; None if none lists it. Raises
+    BudgetSpentError.
 
     Site folders are the entries of the target's `sys.path`, those of `sites`, and the
     parents of the file that are named like one or are conda environments. A distribution that is
@@ -179,32 +177,31 @@ def _index(target: Target, folder: Path) -> _Index:
 
 def _listed_objects(target: Target, folder: Path) -> Iterator[tuple[Path, Path]]:
     """(path, metadata) of each shared object that a site folder's metadata list."""
-    allowance, sources = Allowance(), _SourceFiles()
-    for place in places_in(folder)[:_MAX_DISTRIBUTIONS]:
+    sources = _SourceFiles()
+    for place in places_in(folder):
         if _is_closed_to_others(target, place):
-            yield from ((path, place) for path in _objects_of(place, allowance, sources))
+            yield from ((path, place) for path in _objects_of(target, place, sources))
     names = list_names(folder)
     for name in names:
         if name.endswith(".egg-link"):  # made by `setup.py develop`
-            yield from _objects_of_egg_link(folder / name, sources)
+            yield from _objects_of_egg_link(target, folder / name, sources)
     if "EGG-INFO" in names:  # the folder is an egg, which easy_install put on the path
         yield from ((path, folder / "EGG-INFO") for path in _built_in(folder, sources))
     if "conda-meta" in names and _is_closed_to_others(target, folder / "conda-meta"):
-        for place in conda_places(folder / "conda-meta")[:_MAX_DISTRIBUTIONS]:
-            yield from ((path, place) for path in _objects_of(place, allowance, sources))
+        for place in conda_places(folder / "conda-meta"):
+            yield from ((path, place) for path in _objects_of(target, place, sources))
 
 
-def _objects_of(place: Path, allowance: Allowance, sources: _SourceFiles) -> Iterator[Path]:
+def _objects_of(target: Target, place: Path, sources: _SourceFiles) -> Iterator[Path]:
     """The shared objects of a distribution."""
-    listed = listed_files(place, allowance, is_shared_object_name)
-    yield from (file.path for file in listed[:_MAX_OBJECTS])
+    yield from (file.path for file in listed_files(target, place, is_shared_object_name))
     if is_conda(place):
         return
-    origin = origin_of(place)
+    origin = origin_of(target, place)
     if origin.is_editable and origin.folder is not None:
         yield from _built_in(origin.folder, sources)
     if place.suffix == ".egg-info" and not has_list(place):  # as distributors leave it
-        for module in top_modules(place):
+        for module in top_modules(target, place):
             yield from _built_in(place.parent / module, sources)
 
 
@@ -238,8 +235,10 @@ def _is_private(group: int, owner: int) -> bool:
     return False
 
 
-def _objects_of_egg_link(link: Path, sources: _SourceFiles) -> Iterator[tuple[Path, Path]]:
-    source = folder_of_link(link)
+def _objects_of_egg_link(
+    target: Target, link: Path, sources: _SourceFiles
+) -> Iterator[tuple[Path, Path]]:
+    source = folder_of_link(target, link)
     if source is None:
         return
     names = list_names(source) if sources.look_at(0) else []
@@ -274,18 +273,18 @@ def _built_in(source: Path, sources: _SourceFiles) -> Iterator[Path]:
 def _read(target: Target, place: Path, folder: Path) -> Owner | None:
     """The distribution of the metadata at `place`, which the index of `folder` holds; None if
     they cannot be read."""
-    core = core_of(place)
+    core = core_of(target, place)
     if core is None:
         return None
     releases = paired_releases(core.name)
     files = _index(target, folder).files_of.get(place, [])
     by_conda = is_conda(place)
-    tags = () if by_conda else tuple(wheel_tags(place))
+    tags = () if by_conda else tuple(wheel_tags(target, place))
     python = Python.of_target(target)
     vouchers = [
         *minors_pinned(core, python, by_conda=by_conda),
         *minors_released(releases, core.name, core.version),
-        *minors_named_beside({file.parent for file in files}),
+        *minors_named_beside(target, {file.parent for file in files}),
     ]
     return Owner(
         name=core.name,
@@ -295,16 +294,16 @@ def _read(target: Target, place: Path, folder: Path) -> Owner | None:
         release_for=releases,
         channel="conda" if by_conda else "pip",
         has_sdist=has_sdist(core.name),
-        source="" if by_conda else _source_of(place),
+        source="" if by_conda else _source_of(target, place),
         wheel_tags=tags,
         is_for_another_python=bool(tags) and not any(fits_python(tag, python) for tag in tags),
     )
 
 
-def _source_of(place: Path) -> str:
+def _source_of(target: Target, place: Path) -> str:
     """Where pip took a distribution from: a folder that is still here, or a revision of a
     repository, as pip takes it; "" for another place."""
-    origin = origin_of(place)
+    origin = origin_of(target, place)
     if origin.folder is not None and origin.folder.is_dir():
         return str(origin.folder)
     return origin.repository

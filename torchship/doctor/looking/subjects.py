@@ -12,8 +12,8 @@ from ...judge.text import is_file
 from ..environment.catalog import tops_of
 from ..environment.installed import Distribution, top_package
 from ..environment.owner import distributions
+from ..environment.reached import Reached
 from ..environment.standards import normal
-from ..reached import Reached
 from .look import Extension, Kind, Subject
 
 #: What distributions put beside their modules by mistake.
@@ -64,7 +64,7 @@ def subjects_of(
     for package in packages:
         files = distributions(target, package.site).get(package.place, [])
         own = [by_path[path] for path in files if path in by_path]
-        modules = modules_of(package, own)
+        modules = modules_of(target, package, own)
         for binary in own:
             module = _nearest(binary.path, modules)
             if module:
@@ -91,10 +91,12 @@ def subjects_of(
     return Subjects(subjects=tuple(subjects.values()), packages=owners, module_of=module_of)
 
 
-def modules_of(package: Distribution, binaries: Iterable[BinaryRecord]) -> list[str]:
+def modules_of(
+    target: Target, package: Distribution, binaries: Iterable[BinaryRecord]
+) -> list[str]:
     """The modules that a user of a distribution imports: the one of its name, else those that hold
     its objects, else all."""
-    tops = [top for top in tops_of(package.place) if top.lower() not in _NO_MODULES]
+    tops = [top for top in tops_of(target, package.place) if top.lower() not in _NO_MODULES]
     name = normal(package.name).replace("-", "_")
     # top_level.txt may name a module that is not there.
     found = [top for top in tops if _is_module(package.site, top)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ...judge import codes, fixes
+from ...judge.fixes import fixes
 from ...judge.records import Finding
+from ...judge.words import codes
 from .case import Case
 
 _BACKEND = re.compile(r"Failed to load the backend extension: (\S{1,100}?)\.?(?:\s|$)")

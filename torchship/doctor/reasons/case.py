@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ...judge.codes import Code
-from ...judge.cures import NO_CURE, Cure
+from ...judge.fixes.cures import NO_CURE, Cure
 from ...judge.project import Record
 from ...judge.records import NOTHING, REJECTED, Finding, Runtime, Verdict
 from ...judge.text import printable
+from ...judge.words.codes import Code
 from ..environment.catalog import Catalog
 from ..environment.installed import Distribution
 from ..looking.seen import Seen, SeenError, SeenFrame

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ...judge import codes, fixes
+from ...judge.fixes import fixes
 from ...judge.records import Finding
+from ...judge.words import codes
 from .case import Case
 
 #: No access, no place left, a quota that is used up, a disk that is mounted read-only.

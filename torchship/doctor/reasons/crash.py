@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge import codes, cures
+from ...judge.fixes import cures
 from ...judge.records import Finding
 from ...judge.text import is_file
+from ...judge.words import codes
 from ..environment.owner import is_shared_object_name
 from ..looking.seen import DIED
 from .case import Case

@@ -6,16 +6,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge import codes, fixes
-from ...judge.binary import read_binary
+from ...judge.fixes import fixes
+from ...judge.reading.binary import read_binary
 from ...judge.records import Finding
 from ...judge.text import is_file
+from ...judge.words import codes
 from ..environment.installed import Distribution
 from ..environment.owner import is_shared_object_name
 from ..environment.standards import normal
+from ..fixes.mending import reinstall
 from ..looking.seen import DIED
 from .case import Case
-from .mending import reinstall
 
 _LIBRARY = re.compile(r"[\w.+-]*\.so[\w.]*")
 _NO_MODULE = re.compile(r"No module named '([\w.]{1,300})'")

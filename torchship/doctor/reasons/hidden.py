@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge import codes, cures, fixes
+from ...judge.fixes import cures, fixes
 from ...judge.records import Finding
 from ...judge.text import is_file, list_names, printable
+from ...judge.words import codes
 from ..environment.installed import SITE_NAMES, Distribution, module_at
+from ..fixes.mending import move_away
 from .case import Case
-from .mending import move_away
 
 _NAMES_MODULE = re.compile(r"module '(\w+)|(?:from|import) '(\w+)|'(\w+)' is not a package")
 #: This Python is the first that PYTHONSAFEPATH keeps from importing out of the working folder.

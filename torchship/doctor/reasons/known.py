@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ...judge import codes, cures
-from ...judge.codes import Code
-from ...judge.messages import matches
+from ...judge.fixes import cures
 from ...judge.records import Finding
-from ..meaning import meaning_of
+from ...judge.words import codes
+from ...judge.words.codes import Code
+from ...judge.words.messages import matches
 from .case import Case
+from .meaning import meaning_of
 
 #: Codes whose messages say too little to be the reason for what was seen here.
 _TOO_LITTLE: frozenset[Code] = frozenset(

@@ -6,9 +6,10 @@ import re
 import resource
 from collections.abc import Iterator
 
-from ...judge import codes, cures
+from ...judge.fixes import cures
 from ...judge.project import Record
 from ...judge.records import Finding
+from ...judge.words import codes
 from .case import Case
 
 

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ...judge import codes, cures, fixes
-from ...judge.binary import read_binary
-from ...judge.elf import Elf, ElfError
-from ...judge.mounts import forbidding_mount
+from ...judge.fixes import cures, fixes
+from ...judge.machine.mounts import forbidding_mount
+from ...judge.reading.binary import read_binary
+from ...judge.reading.elf import Elf, ElfError
 from ...judge.records import REJECTED, Finding, Verdict
 from ...judge.text import is_file, printable
+from ...judge.words import codes
 from ..environment.owner import find_owner
 from .case import Case
 

@@ -7,17 +7,18 @@ import re
 import sys
 from pathlib import Path
 
-from ...judge import codes, cures, fixes
+from ...judge.fixes import cures, fixes
 from ...judge.records import Finding, dotted
 from ...judge.text import is_file, list_names
+from ...judge.words import codes
+from ..checks.packages import get_its_binaries
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags
 from ..environment.standards import Python, admits, fits_python, normal
-from ..packages import get_its_binaries
+from ..fixes.mending import fit_package, meet, reinstall
 from .case import Case
 from .damaged import file_is_gone
-from .mending import fit_package, meet, reinstall
 
 #: Modules that a distribution no longer has, and what it was when it did.
 _FORMERLY = {"pkg_resources": ("setuptools", "<70")}
@@ -105,7 +106,7 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
             needed=case.runtime.python_tag.rstrip("-"),
             fix=reinstall(owner, case.runtime),
         )
-    tags = wheel_tags(owner.place)
+    tags = wheel_tags(case.runtime.target, owner.place)
     if tags and not any(fits_python(tag, Python.of(case.runtime)) for tag in tags):
         return case.finding(
             codes.PACKAGE_OF_ANOTHER_PYTHON,
@@ -120,6 +121,18 @@ def of_itself(case: Case, owner: Distribution, module: str) -> Finding | None:
         f"{owner.name} {owner.version} was installed without its binary {module}",
         needed=module,
         fix=get_its_binaries(owner, case.runtime),
+    )
+
+
+def _no_torch(case: Case) -> Finding | None:
+    if case.runtime.torch is not None or case.runtime.torch_shadow:
+        return None
+    return case.finding(
+        codes.TORCH_MISSING,
+        "torch is not installed",
+        observed="not installed",
+        needed="an installed torch",
+        fix=fixes.install_torch(case.runtime.environment, case.runtime.project),
     )
 
 
@@ -138,7 +151,7 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
     """A module of a distribution that is not installed."""
     top = module.partition(".")[0]
     if top == "torch":
-        return None
+        return _no_torch(case)
     requirement = _requirement_of(case, asking, top) or _requirement_of(case, case.subject, top)
     if requirement is not None:
         who = asking or case.subject

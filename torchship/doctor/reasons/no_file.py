@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...judge.records import Finding
 from ...judge.text import printable
-from ..packages import no_file
+from ..checks.packages import no_file
 from .case import Case
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ...judge import codes, cures
+from ...judge.fixes import cures
 from ...judge.records import Finding
 from ...judge.text import some
+from ...judge.words import codes
 from .case import Case
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ...judge import codes
 from ...judge.records import Finding
 from ...judge.text import is_file, printable
+from ...judge.words import codes
+from ..checks.packages import get_its_binaries
 from ..environment.owner import distributions, is_shared_object_name
 from ..environment.standards import normal
-from ..packages import get_its_binaries
 from . import damaged
 from .case import Case
 from .linking import linker_refuses

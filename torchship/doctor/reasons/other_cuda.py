@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-from ...judge import codes, fixes
-from ...judge.binary import read_binary
+from ...judge.fixes import fixes
+from ...judge.reading.binary import read_binary
 from ...judge.records import Finding
+from ...judge.words import codes
 from ..environment.owner import distributions, find_owner
+from ..fixes.mending import fit_package
 from .case import Case
-from .mending import fit_package
 
 _REFUSAL = re.compile(r"compiled with different CUDA (major )?versions")
 _OF_PACKAGE = re.compile(r"(?:torch\w+|TorchAudio|\w+) has CUDA [Vv]ersion ?[=:]? ?([\d.]+\d)")

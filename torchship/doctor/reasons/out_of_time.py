@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...judge import codes, cures
+from ...judge.fixes import cures
 from ...judge.records import UNKNOWN, Finding
+from ...judge.words import codes
 from ..looking.seen import OUT_OF_TIME
 from .case import Case
 

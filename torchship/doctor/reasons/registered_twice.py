@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ...judge import codes, cures
+from ...judge.fixes import cures
 from ...judge.records import Finding
+from ...judge.words import codes
 from .case import Case
 
 _TWICE = re.compile(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...judge import codes, fixes
+from ...judge.fixes import fixes
 from ...judge.records import Finding
 from ...judge.text import is_file, list_names
+from ...judge.words import codes
 from .case import Case
 from .linking import named_objects
 

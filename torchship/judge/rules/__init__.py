@@ -9,7 +9,7 @@ A new rule is a module with its `Rule`, which may have a code of its own, one li
 test. The pages of codes are made from these records.
 """
 
-from .. import codes
+from ..words import codes
 from . import cuda, dlopen, file, host, libraries, loading, miscompiled, torch_abi
 from .rule import Rule as Rule
 

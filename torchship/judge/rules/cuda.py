@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .. import codes, fixes
-from ..binary import original_name
+from ..fixes import fixes
+from ..reading.binary import original_name
 from ..records import (
     NOTE,
     NOWHERE,
@@ -22,6 +22,7 @@ from ..records import (
     parse_version,
 )
 from ..text import some
+from ..words import codes
 from .rule import DRIVER as DRIVER_LOOKED_AT
 from .rule import GPU, Rule, has_gpu_code
 

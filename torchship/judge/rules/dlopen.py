@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .. import fixes
-from ..codes import Code
+from ..fixes import fixes
 from ..records import REJECTED, BinaryRecord, Finding, ForbidsDlopen, Runtime
 from ..text import printable
+from ..words.codes import Code
 from .rule import LINKS, Rule
 
 DLOPEN_FORBIDDEN = Code(

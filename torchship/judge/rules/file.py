@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .. import codes, fixes
+from ..fixes import fixes
 from ..records import OK, REJECTED, UNKNOWN, BinaryRecord, BuildRecord, Finding, Runtime
+from ..words import codes
 from .rule import Check, Rule
 
 _WHOLE = "a whole shared object"
@@ -14,14 +15,14 @@ _Compared = tuple[object, object] | None
 
 
 def check_whole_file(binary: BinaryRecord, runtime: Runtime) -> Finding:
-    """Is the file whole? Of one that is too large to be read, nothing can be told."""
+    """Is the file whole? Of one that costs too much to read, nothing can be told."""
     if binary.too_large:
         return Finding(
             status=UNKNOWN,
             code=codes.TOO_LARGE,
             observed=binary.too_large,
             needed=_WHOLE,
-            why=f"{binary.file} has {binary.too_large}, more than the doctor reads",
+            why=f"{binary.file} was not read: {binary.too_large}",
         )
     if binary.kind != "unreadable" and not binary.problems:
         return Finding(status=OK, observed=f"{binary.size} bytes", needed=_WHOLE)
@@ -111,6 +112,6 @@ KERNEL_TABLE = _rule(
     _comparison(
         "kernel table",
         _kernel_tables,
-        lambda binary, _record: f"{binary.file} comes from another build than the glue",
+        lambda binary, _record: f"{binary.file} does not come from the build of the glue",
     ),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from .. import codes, cures, fixes, support
+from .. import support
+from ..fixes import cures, fixes
 from ..records import (
     NOTE,
     OK,
@@ -16,6 +17,7 @@ from ..records import (
     dotted,
 )
 from ..text import printable, some
+from ..words import codes
 from .rule import Rule
 
 #: PEP 803: this Python is the first that imports `x.abi3t.so`, free-threaded or not. It is also the
@@ -41,7 +43,7 @@ def check_platform(binary: BinaryRecord, runtime: Runtime) -> Finding:
         platform = f"{platform}, glibc"
         built_for = f"{built_for}, musl"
         why = f"{binary.file} was built for musl (Alpine), but this system has glibc"
-    elif fixes.ours(binary, runtime):
+    elif runtime.is_ours(binary):
         platforms = support.load(runtime.project.folder).platforms
         fix = fixes.install_for_platform(runtime)
         if platform not in platforms:
@@ -69,7 +71,7 @@ def check_page_size(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
     if alignment % page_size == 0:
         return Finding(status=OK, observed=observed, needed=requirement)
     fix = fixes.rebuild(binary, runtime)
-    if fixes.ours(binary, runtime):
+    if runtime.is_ours(binary):
         fix = cures.in_words(
             cures.BY_HAND, f"build it here, with -Wl,-z,max-page-size={page_size} in LDFLAGS"
         )
@@ -104,7 +106,7 @@ def check_file_system(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
 def check_python(binary: BinaryRecord, runtime: Runtime) -> Finding:
     flavour = " free-threaded" if runtime.free_threaded else ""
     interpreter = f"{runtime.implementation} {dotted(runtime.python)}{flavour}"
-    if fixes.ours(binary, runtime):
+    if runtime.is_ours(binary):
         return _check_supported_python(binary, runtime, interpreter)
     absent = _absent_of_python(binary, runtime)
     if binary.modules:

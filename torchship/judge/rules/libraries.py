@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .. import codes, faults, fixes
-from ..binary import is_torch_library, is_torch_symbol
-from ..cures import Cure
+from ..fixes import fixes
+from ..fixes.cures import Cure
+from ..reading.binary import is_torch_library, is_torch_symbol
 from ..records import NOTE, OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
 from ..text import some
+from ..words import codes, faults
 from .host import STARTS_OF_PYTHON_SYMBOLS
 from .rule import SYMBOLS as SYMBOLS_LOOKED_UP
 from .rule import Rule
@@ -120,7 +121,7 @@ def _explain_missing(
     first = missing[0][:200]
     torch = runtime.torch
     unmet = next((r for r in binary.unmet if _may_hold(r, first)), None)
-    if unmet is not None and not fixes.ours(binary, runtime):
+    if unmet is not None and not runtime.is_ours(binary):
         why = f"{binary.file} needs {first}, and its package requires {unmet}, which is missing"
         return why, fixes.install_requirements(runtime.environment, unmet)
     device = torch.device if torch else ""
@@ -134,7 +135,7 @@ def _explain_missing(
     if fault is faults.CUDA_MAJOR:
         build = f"torch is built for {device}" if torch else "there is no torch"
         fix = fixes.same_cuda(binary, runtime, cuda_major(missing))
-        if fixes.ours(binary, runtime):
+        if runtime.is_ours(binary):
             fix = fixes.fit_torch(runtime)
         return f"{binary.file} needs {first}, which is not here ({build})", fix
     if fault is faults.TORCH_NOT_LOADED:
@@ -152,7 +153,7 @@ def _other_build_of_torch(
     build = f"{device} {major}".strip()
     device_here = torch.device if torch else ""
     why = f"{binary.file} needs a {build} build of torch, and this one is built for {device_here}"
-    if fixes.ours(binary, runtime):
+    if runtime.is_ours(binary):
         return why, fixes.cuda_torch(runtime.environment, torch)
     return why, fixes.same_cuda(binary, runtime, major)
 
@@ -163,7 +164,7 @@ def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> t
         fix = fixes.install_torch(runtime.environment, runtime.project)
         return f"{library} is a library of torch that is not here", fix
     why = f"torch {torch.version} has no {library}"
-    if fixes.ours(binary, runtime):
+    if runtime.is_ours(binary):
         return why, fixes.reinstall_torch(runtime.environment, torch)
     return why, fixes.rebuild(binary, runtime)
 

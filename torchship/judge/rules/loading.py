@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from .. import codes, cures, fixes
-from ..binary import is_torch_symbol
+from ..fixes import cures, fixes
+from ..reading.binary import is_torch_symbol
 from ..records import (
     NOTE,
     REJECTED,
@@ -23,6 +23,7 @@ from ..records import (
     UndefinedSymbols,
 )
 from ..text import printable, some
+from ..words import codes
 from .rule import LINKS, Check, Rule
 
 #: From this version on, glibc makes the stack of a running program executable for no library.

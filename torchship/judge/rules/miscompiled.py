@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .. import codes, cures
+from ..fixes import cures
 from ..records import NOTE, REJECTED, BinaryRecord, Finding, Runtime, dotted
+from ..words import codes
 from .cuda import binary_cuda
 from .rule import GPU, Rule, has_gpu_code
 

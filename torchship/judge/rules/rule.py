@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..codes import Code
 from ..project import Record
 from ..records import NOT_LOOKED_AT, OK, BinaryRecord, Finding, Runtime
+from ..words.codes import Code
 
 Check = Callable[[BinaryRecord, Runtime], "Finding | None"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .. import codes, fixes, support
-from ..binary import is_symbol_of_torch
-from ..layouts import OLDER_LAYOUTS, difference, layout_of
+from .. import support
+from ..fixes import fixes
+from ..reading.binary import is_symbol_of_torch
+from ..reading.layouts import OLDER_LAYOUTS, difference, layout_of
 from ..records import (
     NOTE,
     OK,
@@ -20,6 +21,7 @@ from ..records import (
     dotted,
 )
 from ..text import printable, some
+from ..words import codes
 from .rule import Rule
 
 
@@ -57,7 +59,7 @@ def check_installed_torch(binary: BinaryRecord, runtime: Runtime) -> Finding | N
         )
     if runtime.torch_import is not None and runtime.torch_import.status == REJECTED:
         return runtime.torch_import
-    if (torch.hip or torch.xpu) and fixes.ours(binary, runtime):
+    if (torch.hip or torch.xpu) and runtime.is_ours(binary):
         return _cpu_tensors_alone(torch, runtime)
     return Finding(status=OK, observed=torch.version, needed="an installed torch")
 
@@ -164,7 +166,7 @@ def _check_layout(binary: BinaryRecord, torch: TorchInstall, runtime: Runtime) -
         return Finding(status=OK, observed=torch.version, needed=as_built)
     target = record.torch_target if record else None
     label = f"torch {dotted(target)}" if target else "a torch that it does not name"
-    if fixes.ours(binary, runtime) and torch.version_tuple in OLDER_LAYOUTS:
+    if runtime.is_ours(binary) and torch.version_tuple in OLDER_LAYOUTS:
         return _older_than_served(binary, torch, runtime, label)
     measured = layout_of(torch.version_tuple) if torch.is_release else None
     if measured is None:
@@ -210,7 +212,7 @@ def _unmeasured_torch(
     binary: BinaryRecord, torch: TorchInstall, runtime: Runtime, label: str
 ) -> Finding:
     return Finding(
-        status=REJECTED if fixes.ours(binary, runtime) else UNKNOWN,
+        status=REJECTED if runtime.is_ours(binary) else UNKNOWN,
         code=codes.TORCH_NOT_MEASURED,
         observed=torch.version,
         needed=f"{label}, or one of the same layout",
@@ -224,7 +226,7 @@ def _unmeasured_torch(
 
 def _no_fingerprint(binary: BinaryRecord, runtime: Runtime, label: str) -> Finding:
     fix = fixes.fit_torch(runtime, binary)
-    if fixes.ours(binary, runtime):
+    if runtime.is_ours(binary):
         fix = fixes.put_back(binary, runtime)
     return Finding(
         status=REJECTED,

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .. import codes, fixes
-from ..layouts import FATAL_TO_REGISTER, LAYOUTS, difference, layout_of, minors_with
-from ..named_torch import Minor, built_for
+from ..fixes import fixes
+from ..reading.layouts import FATAL_TO_REGISTER, LAYOUTS, difference, layout_of, minors_with
+from ..reading.named_torch import Minor, built_for
 from ..records import (
     NOTE,
     OK,
@@ -32,6 +32,7 @@ from ..records import (
     TorchInstall,
     dotted,
 )
+from ..words import codes
 
 #: Parts of the names of torch's classes with which an extension registers operators.
 _REGISTERING = ("5torch7Library", "5torch11CppFunction")

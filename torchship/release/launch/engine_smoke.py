@@ -155,7 +155,7 @@ def main() -> int:
         "variant": variant,
         "binaries": [path.name for path in loaded.paths if path] if loaded else [],
         "openmp": [Path(path).name for path in runtimes],
-        loader.project.distribution: package.__version__,
+        loader.project.distribution: loader.project.version,
         "torch": torch.__version__,
         "python": sys.version.split()[0],
         "devices": subject.devices,
@@ -166,7 +166,7 @@ def main() -> int:
     }
     if options.json:
         options.json.write_text(json.dumps(facts, indent=1), encoding="utf-8")
-    print(f"{name} {package.__version__}, torch {torch.__version__}: {checks.failed} failed")
+    print(f"{name} {loader.project.version}, torch {torch.__version__}: {checks.failed} failed")
     return 1 if checks.failed else 0
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ...builder import cxx_standard
 from ...judge.records import GlueName, VariantName
 from .. import ReleaseError
+from ..options import COMMANDS
 from .platforms import FIRST
 from .schema import Kernels, Matrix, Torch, machine_of, pair
 from .settings import ORIGIN
@@ -209,13 +210,10 @@ def _names_of(selector: str, cells: Sequence[Cell], host: str) -> list[str]:
 
 
 def _unknown_cell(selector: str, cells: Sequence[Cell]) -> str:
-    selectors = [*(cell.name for cell in cells), "host", "newest", "oldest", "all"]
+    selectors = [*(cell.name for cell in cells), "host", "newest", "oldest", "all", *COMMANDS]
     near = difflib.get_close_matches(selector, selectors, n=3, cutoff=0.5)
-    if near:
-        hint = f"near matches: {', '.join(near)}"
-    else:
-        hint = f"there are: {', '.join(selectors)}"
-    return f"no cell is named {selector!r}; {hint}; see build_all.sh --list"
+    hint = f"did you mean {' or '.join(near)}?" if near else "a cell, host, newest, oldest or all?"
+    return f"no cell or command is named {selector!r}; {hint} `build_all.sh --list` shows the cells"
 
 
 def part_of(cells: Sequence[Cell], part: str) -> list[Cell]:

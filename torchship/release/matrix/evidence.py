@@ -1,4 +1,4 @@
-"""The stored results of `--verify full`, which runs the fat wheel in many environments."""
+"""The stored results of `verify`, which runs the fat wheel in many environments."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ class Environment(Strict):
 
 
 class Evidence(Strict):
-    """The results of a run of `--verify full`, and of later runs with `--python`.
+    """The results of a run of `verify`, and of later runs with `--python`.
 
     `smoke` is the hash of the program that compares numbers, `date` the date of the first
     run's newest result. `verify_full.joined`, which adds the results of later runs, changes
@@ -88,8 +88,8 @@ def load(path: Path) -> Evidence | None:
         return None
     except (OSError, ValidationError) as error:
         raise ReleaseError(
-            f"{path}: not what `--verify full` writes ({error}); restore it, or run "
-            "scripts/build_all.sh --verify full"
+            f"{path}: not what `verify` writes ({error}); restore it, or run "
+            "scripts/build_all.sh verify"
         ) from error
 
 

@@ -14,7 +14,7 @@ from .. import ReleaseError
 from ..root import MATRIX_NAME
 from .schema import Matrix, machine_of, subdir_of
 
-WRITE_COMMAND = "scripts/build_all.sh --write-generated"
+WRITE_COMMAND = "scripts/build_all.sh generate"
 ORIGIN = f"Generated from {MATRIX_NAME} by `{WRITE_COMMAND}`; do not edit."
 
 

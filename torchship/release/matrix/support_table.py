@@ -1,4 +1,4 @@
-"""Makes Markdown tables of the matrix and of the results of `--verify full` and the op's tests."""
+"""Makes Markdown tables of the matrix and of the results of `verify` and the op's tests."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...builder import BuildError, find_host_compiler, glue_for
+from ...judge.machine.torch_probe import TorchNotFoundError, find_torch
 from ...judge.records import GlueName
-from ...judge.torch_probe import TorchNotFoundError, find_torch
 from .. import ReleaseError
 from ..matrix.cells import Cell, all_cells, select
 from ..matrix.schema import Matrix, pair

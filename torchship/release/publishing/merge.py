@@ -140,7 +140,7 @@ def _refuse_clashes(shards: Mapping[Path, Manifest]) -> None:
             other, sha256 = origin.setdefault(artefact.path, (folder, artefact.sha256))
             if sha256 != artefact.sha256:
                 raise ReleaseError(
-                    f"{artefact.path} in {folder} is another file than that in {other}; "
+                    f"{artefact.path} in {folder} differs from that in {other}; "
                     "build these shards again, from one commit"
                 )
 

@@ -140,7 +140,7 @@ def sdist_problems(
     for name, data in sorted(sources.items()):
         if name == origin:
             if _commit_in(data) != commit:
-                yield f"has a {name} that names another commit than {commit}"
+                yield f"has a {name} that does not name the commit {commit}"
         elif name == GENERATED_METADATA:
             if not _is_of_version(data, project):
                 yield f"has a {name} of another distribution or version"
@@ -191,6 +191,8 @@ def _original(name: str, sources: Mapping[str, bytes], project: Project) -> byte
     """The file from which a file of a wheel was copied; None if there is none."""
     package, _, inner = name.partition("/")
     folder, _, rest = inner.partition("/")
+    if name == f"{project.wheel_name}.py":
+        return sources.get(name)
     if package != project.package:
         return None
     if folder == "csrc" and rest:

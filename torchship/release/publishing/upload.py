@@ -107,12 +107,12 @@ def _parse_target(target: str, settings: Settings) -> tuple[str, str]:
         folder = Path(target).resolve()
         own = [p.resolve() for p in (settings.repo, settings.dist)]
         if folder in own or folder == Path(folder.anchor):
-            raise ReleaseError(f"--upload: {target!r} is {folder}; name a folder for this alone")
+            raise ReleaseError(f"upload: {target!r} is {folder}; name a folder for this alone")
         return "folder", ""
     name, colon, owner = target.partition(":")
     is_whole = bool(owner.strip()) if name == "anaconda" else not colon
     if name not in KINDS or name == "folder" or not is_whole:
-        raise ReleaseError(f"--upload: got {target!r}, needs one of {TARGETS}")
+        raise ReleaseError(f"upload: got {target!r}, needs one of {TARGETS}")
     return name, owner
 
 
@@ -181,7 +181,7 @@ def _refuse_clashes(
     for artefact in artefacts:
         sha256 = published.get(Path(artefact.path).name, artefact.sha256)
         if sha256 != artefact.sha256:
-            state = f"it has the hash {sha256[:16]}..." if sha256 else "it is no file"
+            state = f"it has the hash {sha256[:16]}..." if sha256 else "it is not a file"
             clashes.append(f"{artefact.path}: there {state}")
     if clashes:
         raise ReleaseError(
@@ -277,7 +277,7 @@ def _refusals(
     yield from _refusals_of_sources(manifest)
     yield from find_placeholders(settings.repo, is_public=name != "folder" and not _other_index())
     if manifest.shard:
-        yield f"this is shard {manifest.shard}; join all shards with --merge first"
+        yield f"this is shard {manifest.shard}; join all shards with `merge` first"
     if manifest.failed:
         yield f"{', '.join(manifest.failed)} failed; repair and build again"
     yield from _refusals_of_files(artefacts, settings)
@@ -336,7 +336,7 @@ def _refusals_of_pypi(
     elif manifest.partial or manifest.missing.keys() & {*required(settings.matrix)}:
         yield (
             f"the wheel is partial: {manifest.fat.path}{manifest.lacks}; "
-            "build what it lacks and join with --merge"
+            "build what it lacks and join with `merge`"
         )
     for artefact in artefacts:
         if "+" in artefact.path and not allow_partial:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...builder.sources import source_date
-from ...judge.driver_probe import probe_devices
+from ...judge.machine.driver_probe import probe_devices
 from ..matrix.cells import Cell, all_cells
 from ..matrix.schema import Tool
 from ..matrix.settings import Settings

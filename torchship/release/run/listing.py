@@ -197,7 +197,7 @@ def summary(
     done.
     """
     table = Table(title=f"{manifest.package} release", title_justify="left")
-    for name in ("cell", "state", "seconds", "artefacts, or the reason"):
+    for name in ("cell", "state", "seconds", "artifacts, or the reason"):
         table.add_column(name, overflow="fold", no_wrap=name == "cell")
     for cell in cells:
         entry = manifest.cells[cell.name]

@@ -74,11 +74,31 @@ class Release:
         show_plan(self.plan(), self.skipped, self.console)
 
     def run(self) -> int:
+        self._say_what_cannot_be_built()
         with only_run(self.settings, self.console):
             manifest, outcomes = self._build()
             shutil.rmtree(self.settings.temporary, ignore_errors=True)
         self._report(manifest)
         return self._exit_code(outcomes, manifest)
+
+    def _say_what_cannot_be_built(self) -> None:
+        """Names the cells that this machine cannot build, before anything is done.
+
+        Raises ReleaseError if these are all cells that a selector names: such a run would fail
+        after all that the tools take.
+        """
+        if not self.skipped:
+            return
+        reasons: dict[str, list[str]] = {}
+        for name, reason in self.skipped.items():
+            reasons.setdefault(reason, []).append(name)
+        lines = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+        if not self.cells and named_cells(self.selectors, self.host, self.settings):
+            raise ReleaseError(
+                "nothing was started, since it cannot be built here\n" + "\n".join(lines)
+            )
+        for line in lines:
+            self._warn(f"cannot be built here: {line}")
 
     def _build(self) -> tuple[Manifest, dict[str, Outcome]]:
         """Does the tasks, and writes the index and the manifest with what they made."""

@@ -20,6 +20,10 @@ from ..matrix.settings import Settings
 
 TAIL = 25  # lines
 FULL = os.strerror(errno.ENOSPC)
+_MAX_LINE = 300
+_ERROR_OF_COMPILER = re.compile(r".*\S[:)] (?:fatal )?error: ")
+#: As Python and pip name one.
+_NAMED_ERROR = re.compile(r"\s*(?:error|ERROR): |(?:[A-Za-z_]+\.)*[A-Za-z]+(?:Error|Exception)\b")
 PATIENCE = 2.0  # seconds to wait for output after a command has ended
 # Credentials in a URL, the token of a conda channel, tokens of PyPI and GitHub.
 CREDENTIALS = re.compile(r"(?<=\w://)[^\s/'\"]+(?=@)|(?<=/t/)[^\s/'\"]+(?=/)")
@@ -186,9 +190,18 @@ class Log(AbstractContextManager["Log"]):
         short = " ".join([Path(arguments[0]).name, *arguments[1:4]])
         message = f"`{short} ...` ended with exit code {code}"
         log_end = self.tail()
+        if said := telling_line(self._said_by_the_command()):
+            message += f": {said}"
         if FULL in log_end:
             return CommandFailed(f"{message}: {FULL}", log_end)
         return CommandFailed(_with_remedy(message, remedy), log_end)
+
+    def _said_by_the_command(self) -> list[str]:
+        """The lines of the log behind the last command in it."""
+        self._file.flush()
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        begins = (index for index in reversed(range(len(lines))) if lines[index].startswith("$ "))
+        return lines[next(begins, -1) + 1 :]
 
     def _copy(self, output: IO[str]) -> None:
         for line in output:  # goes on after an error, as a full pipe would stop the command
@@ -203,6 +216,18 @@ class Log(AbstractContextManager["Log"]):
         self._file.flush()
         content = self.path.read_text(encoding="utf-8", errors="replace")
         return "\n".join(content.splitlines()[-lines:])
+
+
+def telling_line(lines: Sequence[str]) -> str:
+    """The line that says best why a command failed, shortened; "" if it said nothing.
+
+    It is a compiler's first error, else the last error that names itself, else the last line.
+    """
+    compiler = (line for line in lines if _ERROR_OF_COMPILER.match(line))
+    named = (line for line in reversed(lines) if _NAMED_ERROR.match(line))
+    last = (line for line in reversed(lines) if line.strip())
+    line = next(compiler, None) or next(named, None) or next(last, "")
+    return line.strip()[:_MAX_LINE]
 
 
 def _with_remedy(message: str, remedy: str) -> str:

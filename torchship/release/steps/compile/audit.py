@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import zstandard
 
 from ....builder.cuda_libraries import CUDA_LIBRARIES
-from ....judge.binary import read_binary
-from ....judge.elf import Elf
-from ....judge.fatbin import codes
+from ....judge.reading.binary import read_binary
+from ....judge.reading.elf import Elf
+from ....judge.reading.fatbin import codes
 from ....judge.records import RECORD_SECTION, BinaryRecord, dotted, parse_version
 from ... import ReleaseError
 from ...matrix.cells import Cell

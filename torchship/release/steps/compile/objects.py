@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....builder import BuildRequest, ClangToolkit, CudaToolkit, execute, plan
-from ....judge.binary import read_binary
-from ....judge.torch_probe import find_torch
+from ....judge.machine.torch_probe import find_torch
+from ....judge.reading.binary import read_binary
 from ... import ReleaseError
 from ...matrix.cells import Cell, arch_list
 from ...matrix.schema import Kernels

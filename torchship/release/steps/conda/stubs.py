@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ....judge.torch_probe import find_torch
+from ....judge.machine.torch_probe import find_torch
 from ...matrix.platforms import FIRST
 from ...matrix.schema import Matrix, pair, subdir_of
 

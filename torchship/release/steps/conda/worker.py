@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ....judge.binary import read_binary
+from ....judge.reading.binary import read_binary
 from ....judge.records import dotted
 from ... import ReleaseError
 from ...matrix.load import load_settings

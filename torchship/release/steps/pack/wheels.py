@@ -18,7 +18,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from ....builder.torch_range import torch_requirement
-from ....judge.binary import read_binary
+from ....judge.reading.binary import read_binary
 from ... import ReleaseError
 
 # What a file that is no wheel, or a damaged one, raises while it is read.

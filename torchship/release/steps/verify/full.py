@@ -313,7 +313,7 @@ def gathered(verification: Verification, results: Sequence[Environment]) -> Evid
         smoke=digest(settings.smoke),
         date=date,
         machine=f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}{how}",
-        command=f"scripts/build_all.sh {selector}--verify full",
+        command=f"scripts/build_all.sh verify {selector}".rstrip(),
         environments=list(_rows(settings.matrix, results, date)),
     )
 

@@ -243,7 +243,7 @@ class RunFatWheel(RunStep[Path], FileTask):
         name = f"{cls.kind}/{cell.glue}"
         # Where it does not run, the runs of the thin wheels try its binaries.
         if venv.temporary:
-            reason = "its torch is deleted before the fat wheel is there; --verify full tries it"
+            reason = "its torch is deleted before the fat wheel is there; `verify` tries it"
         elif plan.settings.is_foreign:
             reason = emulation.SLOW
         elif name in plan.tasks:

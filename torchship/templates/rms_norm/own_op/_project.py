@@ -1,4 +1,4 @@
-# Generated from build_matrix.yaml by `scripts/build_all.sh --write-generated`; do not edit.
+# Generated from build_matrix.yaml by `scripts/build_all.sh generate`; do not edit.
 """The record of the project, for the engine."""
 
 from pathlib import Path

@@ -1,0 +1,138 @@
+"""The shared objects that a run of the doctor judges: those of the environment, or named ones."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ...judge.records import TorchInstall
+from ...judge.target import Target
+from ...judge.text import printable
+from .catalog import with_module
+from .installed import SITE_NAMES, installed
+from .owner import distributions, find_owner, shared_objects
+from .standards import normal
+
+#: The names of torch's own packages and of the binary packages that PyPI's torch requires.
+TORCHS_OWN = re.compile(r"(torch|pytorch|libtorch|triton|nvidia[-_].*|cuda[-_].*)", re.IGNORECASE)
+
+
+class UsageError(ValueError):
+    """The user named a file, package or torch that cannot be found, read or judged."""
+
+
+def site_folders(target: Target) -> list[Path]:
+    """The folders in which the target has packages."""
+    entries = (*target.search_path(), target.prefix)
+    return [Path(entry) for entry in dict.fromkeys(entries) if entry]
+
+
+def wheels_among(names: Sequence[str]) -> list[str]:
+    """The names that are wheels. Raises UsageError if only some are."""
+    wheels = [name for name in names if name.endswith(".whl")]
+    if wheels and len(wheels) < len(names):
+        raise UsageError(
+            f"{printable(wheels[0])[:500]} is a wheel, and other names are not: "
+            "check wheels in a call of their own."
+        )
+    return wheels
+
+
+def find_files(target: Target, names: list[str], torch: TorchInstall | None) -> Iterator[Path]:
+    """The shared objects that the user names; by default all but those of torch's own packages.
+    Those that another module of their name hides are among them.
+
+    Raises UsageError.
+    """
+    owned = [
+        files
+        for site in site_folders(target)
+        for files in distributions(target, site).values()
+        if files
+    ]
+    if not names:
+        yield from _installed_files(target, owned, torch)
+    for name in names:
+        yield from _named_files(target, name, owned)
+
+
+def _installed_files(
+    target: Target, owned: list[list[Path]], torch: TorchInstall | None
+) -> Iterator[Path]:
+    for files in owned:
+        owner = find_owner(target, files[0])
+        if owner is None or not TORCHS_OWN.fullmatch(owner.name):
+            yield from files
+    # Files that no distribution lists: somebody copied them, or ran `setup.py install`.
+    listed = {file for files in owned for file in files}
+    for site in site_folders(target):
+        if site.name not in SITE_NAMES:
+            continue
+        for file in shared_objects(site):
+            if not (file in listed or (torch and torch.root in file.parents)):
+                yield file
+
+
+def files_named(target: Target, name: str) -> list[Path]:
+    """The shared objects of this name that distributions of the environment own."""
+    return [
+        file
+        for site in site_folders(target)
+        for files in distributions(target, site).values()
+        for file in files
+        if file.name == name
+    ]
+
+
+def exists(path: str) -> bool:
+    # Before Python 3.14, Path.exists raises for a file in a folder that is closed to this user.
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_installed(target: Target, name: str) -> bool:
+    """Whether a package of this name is installed, with shared objects or without."""
+    owned = (
+        files for site in site_folders(target) for files in distributions(target, site).values()
+    )
+    if is_distribution(target, name) or any(_is_named(target, files, name) for files in owned):
+        return True
+    return is_module(target, name)
+
+
+def is_distribution(target: Target, name: str) -> bool:
+    """Whether the metadata of a distribution of this name is in the environment."""
+    return normal(name) in installed(target, site_folders(target))
+
+
+def is_module(target: Target, name: str) -> bool:
+    """Whether a distribution of the environment has a module of this name."""
+    return bool(with_module(target, installed(target, site_folders(target)).values(), name))
+
+
+def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Path]:
+    """The shared objects of a package, else a file, or those of a folder."""
+    files: list[Path] = []
+    if os.sep not in name:
+        files = [file for group in owned if _is_named(target, group, name) for file in group]
+    if not files and os.path.isdir(name or "?"):  # noqa: PTH112  # see `exists`
+        if not os.access(name, os.R_OK | os.X_OK):
+            raise UsageError(f"{printable(name)} is not readable by this user")
+        files = shared_objects(Path(name))
+    elif not files and os.path.lexists(name):
+        files = [Path(name)]
+    if not files and not is_distribution(target, name) and not is_module(target, name):
+        raise UsageError(
+            f"{printable(name)[:500] or 'an empty name'} is neither a file nor a folder of shared "
+            "objects, nor a package that is installed here. Check the name, or give the whole path."
+        )
+    return files
+
+
+def _is_named(target: Target, files: list[Path], name: str) -> bool:
+    """Whether this is the name of the files' distribution, or of a part of one of their paths."""
+    owner = find_owner(target, files[0])
+    if owner is None:
+        return False
+    return normal(name) == normal(owner.name) or any(name in file.parts for file in files)

@@ -1,0 +1,154 @@
+"""The report in blocks: for each package that fails, what was seen, why, and one command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from ...judge.fixes.cures import Cure
+from ...judge.records import Finding
+from ...judge.text import some
+from ...judge.words import render
+from .report import Report, heading, summary
+from .rows import CANNOT_BE_TOLD, FAILS, REMARK, STATES, WORKS, Row
+
+_LEAST_WIDTH, _MOST_WIDTH = 60, 100
+#: Of what was seen, and of why.
+_MOST_LINES = 3
+_MOST_NOTES = 5
+_MOST_FIXES = 2
+_RED, _YELLOW, _GREEN, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
+_COLOUR_OF = {FAILS: _RED, CANNOT_BE_TOLD: _YELLOW, WORKS: _GREEN}
+
+
+def print_blocks(report: Report) -> None:
+    """Print what fails, package by package; what works is one line."""
+    print("\n".join(heading(report)) + "\n")
+    if not report.rows:
+        print("no torch extension was found")
+        return
+    failing = [row for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)]
+    said: dict[str, str] = {}
+    prefix = report.runtime.target.prefix
+    for name, rows in by_package(failing).items():
+        print("\n".join(block(name, rows, said, prefix)) + "\n")
+    print("\n".join(_rest(report)))
+
+
+def by_package(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each package, in their order: torch first, since all others need it."""
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.package != "torch"):
+        groups.setdefault(row.name, []).append(row)
+    return groups
+
+
+def block(name: str, rows: Sequence[Row], said: dict[str, str], prefix: str) -> Iterator[str]:
+    """The lines on one package. `said` are the causes that were told before, each with the
+    package of which it was told; `prefix` is the folder of the environment."""
+    # The import of the package itself tells more than its parts.
+    main = next(
+        (row for row in rows if row.seen is not None and not row.seen.what.startswith("/")), None
+    )
+    main = main or rows[0]
+    state = "allowed" if main.allowed is not None else STATES[main.state]
+    yield f"{name} {_coloured(state, main)}{f'  {main.code}' if main.code else ''}"
+    if main.summary in said:
+        yield from _labelled("why:", f"as {said[main.summary]}", prefix)
+        return
+    said[main.summary] = name
+    seen = main.seen
+    if seen is not None and not seen.works:
+        first_line = seen.last_line.strip().partition("\n")[0]
+        yield from _labelled("seen:", f"{_called(seen.what)}: {first_line}", prefix)
+    yield from _labelled("why:", main.summary, prefix)
+    if main.allowed is not None:
+        yield from _labelled("allowed:", main.allowed, prefix)
+    others = [row.path.name for row in rows if row is not main]
+    if others:
+        yield from _labelled("also:", some(others, 3), prefix)
+    for number, fix in enumerate(_fixes([main, *rows])[:_MOST_FIXES]):
+        # A command is printed whole: it is to be copied.
+        label = "to fix:" if number == 0 else "then:"
+        yield f"  {label:<9}{render.shorten(fix, prefix)}"
+    if main.mends is not None:
+        result = "it mends" if main.mends else "it does not mend"
+        yield from _labelled("tried:", f"{result} the import, beside this environment", prefix)
+
+
+def _fixes(rows: Sequence[Row]) -> list[Cure]:
+    """The fixes of some rows, each command once, in the order in which they are needed."""
+    fixes: dict[str, Cure] = {}
+    for row in rows:
+        if row.finding is not None and row.finding.fix:
+            fixes.setdefault(row.finding.fix.command or row.finding.fix, row.finding.fix)
+    return [*fixes.values()]
+
+
+def lines_of_reason(reason: Finding | None, prefix: str) -> Iterator[str]:
+    """What a pasted message comes from in this environment, if that is known."""
+    if reason is not None:
+        yield from _labelled("here:", f"{reason.code}: {reason.why}", prefix)
+        if reason.fix:
+            yield f"  {'to fix:':<9}{render.shorten(reason.fix, prefix)}"
+
+
+def _called(what: str) -> str:
+    return os.path.basename(what) if what.startswith("/") else f"import {what}"  # noqa: PTH119
+
+
+def _rest(report: Report) -> Iterator[str]:
+    prefix = report.runtime.target.prefix
+    works = "works" if report.is_looking else "nothing found by reading"
+    working = by_package([row for row in report.rows if row.state == WORKS])
+    failing = {row.name for row in report.rows if row.state in (FAILS, CANNOT_BE_TOLD)}
+    names = [name for name in working if name not in failing]
+    if names:
+        yield from _wrapped(f"{works}: ", ", ".join(names), prefix)
+    notes = [row for row in report.rows if row.state == REMARK]
+    for row in notes[:_MOST_NOTES]:
+        code = f" ({row.code})" if row.code else ""
+        remark = f"{row.name}: {row.path.name}: {row.summary}{code}"
+        yield from _wrapped("note: ", remark, prefix)
+    if len(notes) > _MOST_NOTES:
+        yield f"note: {len(notes) - _MOST_NOTES} more: {report.program} --verbose"
+    yield summary(report)
+    explained = next((row.code for row in report.rows if row.code and row.state != REMARK), "")
+    if explained:
+        yield f"what a code means: {report.program} {explained}; every row: --verbose"
+
+
+def _labelled(label: str, sentences: str, prefix: str) -> Iterator[str]:
+    lines = [*_wrapped(f"  {label:<9}", sentences, prefix)]
+    yield from lines[:_MOST_LINES]
+    if len(lines) > _MOST_LINES:
+        yield f"{' ' * 11}... (all of it: --verbose)"
+
+
+def _wrapped(start: str, sentences: str, prefix: str) -> list[str]:
+    return textwrap.wrap(
+        render.shorten(sentences, prefix),
+        _width(),
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _width() -> int:
+    """The columns of the terminal, within bounds."""
+    if not sys.stdout.isatty():
+        return _MOST_WIDTH
+    return max(_LEAST_WIDTH, min(_MOST_WIDTH, shutil.get_terminal_size().columns))
+
+
+def _coloured(state: str, row: Row) -> str:
+    """The state, coloured where there is a terminal that wants it (https://no-color.org)."""
+    colour = _COLOUR_OF.get(row.state, "") if row.allowed is None else ""
+    if not (colour and sys.stdout.isatty()) or os.environ.get("NO_COLOR"):
+        return state
+    return f"{colour}{state}{_PLAIN}"

@@ -1,0 +1,281 @@
+"""The report on an environment: its rows, and the forms in which it is printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ...judge.project import Record
+from ...judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
+from ...judge.rules import CODES
+from ...judge.text import printable
+from ...judge.words import codes, render
+from ..looking.seen import Looked, Seen
+from ..reasons.meaning import Diagnosis, meaning_of
+from .rows import CANNOT_BE_TOLD, FAILS, NOTHING_FOUND, REMARK, STATES, WORKS, Row
+
+#: Of what an import printed, in JSON.
+_MAX_OUTPUT = 4000
+
+
+class Report(Record, kw_only=True):
+    """What was judged, and what came out."""
+
+    runtime: Runtime
+    extensions: tuple[Row, ...]  #: one for each torch extension
+    notices: tuple[Row, ...]  #: on packages, caches and torch itself
+    other_torches: tuple[TorchInstall, ...]  #: that are on the path and not used
+    files: int  #: that were looked at
+    seconds: float
+    program: str = "torch-doctor"  #: how the doctor was called
+    looked: Looked | None = None  #: what was seen, if packages were imported
+    is_looking: bool = False  #: whether packages were imported
+    why_not_looked: str = ""  #: why nothing was imported; "" if packages were
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return (*self.extensions, *self.notices)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if something fails; 2 if nothing fails, but an import did not end or there is no torch
+        to judge by; else 0."""
+        if any(row.is_failure for row in self.rows):
+            return 1
+        if self.runtime.torch is None:
+            return 2
+        late = (row.code == codes.IMPORT_DOES_NOT_END and row.allowed is None for row in self.rows)
+        return 2 if any(late) else 0
+
+
+def heading(report: Report) -> list[str]:
+    """The lines that come first: the judged torch and its folder, other torches, Python."""
+    torch = report.runtime.torch
+    if torch is None:
+        lines = [render.shorten_home(report.runtime.torch_problem or "torch is not installed")]
+    elif torch.root == NOWHERE:
+        lines = [f"torch {torch.version}, a release that need not be installed here"]
+    else:
+        device = torch.device.removeprefix("the ")
+        lines = [f"torch {torch.version} ({device}) in {render.shorten_home(str(torch.root))}"]
+    lines += [
+        f"a second torch is on the path and not used: {other.version} in "
+        f"{render.shorten_home(str(other.root))} ({codes.SECOND_TORCH})"
+        for other in report.other_torches
+    ]
+    target = report.runtime.target
+    prefix = render.shorten_home(target.prefix)
+    python = render.shorten(target.executable(), target.prefix)
+    how = f" ({target.python.found_by})" if target.python and target.python.found_by else ""
+    lines.append(f"Python {dotted(report.runtime.python)}, {python}{how}; $PREFIX is {prefix}")
+    noun = "file" if report.files == 1 else "files"
+    did = f"{report.files} {noun} read"
+    if report.looked is not None:
+        count = len(report.looked.packages)
+        did = f"torch and {count} package{'s' * (count != 1)} imported, {did}"
+    lines.append(f"{did} in {report.seconds:.1f} s")
+    if report.looked is None:
+        reason = f", since {report.why_not_looked}" if report.why_not_looked else ""
+        lines.append(
+            f"nothing was imported{reason}: objects were read, and what the Python of packages "
+            "does was not looked at"
+        )
+    return lines
+
+
+def print_rows(report: Report) -> None:
+    """A row for each extension and remark, and then each fix."""
+    prefix = report.runtime.target.prefix
+    print("\n".join(heading(report)) + "\n")
+    if not report.rows:
+        print("no torch extension was found")
+        return
+    rows = [(row.name, _file(row), _state(row), row.code, row.summary) for row in report.rows]
+    print(render.table(("package", "extension", "", "code", "why"), rows, prefix))
+    named: set[str] = set()
+    for row in _mended(report):
+        assert row.finding is not None
+        # Of two fixes for one package, a reader must know that neither stands for the other.
+        as_well = f" as well ({row.code})" if row.name in named else ""
+        named.add(row.name)
+        print(f"\nto fix {row.name}{as_well}: {render.shorten(row.finding.fix, prefix)}")
+    print(f"\n{summary(report)}")
+    explained = next((row.code for row in report.rows if row.code), "")
+    if explained:
+        print(f"what a code means: {report.program} {explained}")
+
+
+def _file(row: Row) -> str:
+    return printable(row.path.name)
+
+
+def _state(row: Row) -> str:
+    if row.allowed is not None:
+        return "allowed"
+    if row.state == WORKS and row.decided_by == "reading":
+        return NOTHING_FOUND
+    return STATES[row.state]
+
+
+def _mended(report: Report) -> Iterator[Row]:
+    """The first row for each cure."""
+    cures: set[str] = set()
+    for row in report.rows:
+        if row.finding is not None and row.finding.fix and row.finding.fix not in cures:
+            cures.add(row.finding.fix)
+            yield row
+
+
+def summary(report: Report) -> str:
+    """The last line: how many rows work, do not work, and cannot be told."""
+    judged = [row for row in report.rows if row.state != REMARK]
+    states = [row.state for row in judged]
+    packages = len({row.name for row in judged})
+    works = "working" if report.is_looking else "nothing found by reading"
+    line = (
+        f"{packages} package{'s' * (packages != 1)}, {len(judged)} part{'s' * (len(judged) != 1)}: "
+        f"{works}: {states.count(WORKS)}, not working: {states.count(FAILS)}, "
+        f"cannot be told: {states.count(CANNOT_BE_TOLD)}"
+    )
+    allowed = sum(row.allowed is not None for row in report.rows)
+    return f"{line}; allowed: {allowed}" if allowed else line
+
+
+def print_json(report: Report) -> None:
+    torch = report.runtime.torch
+    render.print_json(
+        report.runtime.target.prefix,
+        torch=torch.version if torch else None,
+        torch_folder=str(torch.root) if torch and torch.root != NOWHERE else None,
+        other_torches=[
+            {"version": other.version, "folder": str(other.root)} for other in report.other_torches
+        ],
+        python=dotted(report.runtime.python),
+        imported=report.is_looking,
+        not_imported_since=report.why_not_looked or None,
+        extensions=[_json_of(row) for row in report.extensions],
+        notices=[_json_of(row) for row in report.notices],
+        exit_code=report.exit_code,
+    )
+
+
+def _json_of(row: Row) -> dict[str, object]:
+    return {
+        "path": row.path,
+        "package": row.package,
+        "version": row.version,
+        "state": row.state,
+        "code": row.code or None,
+        "cause": row.finding,
+        "allowed": row.allowed,
+        "decided_by": row.decided_by,
+        "mends": row.mends,
+        "seen": _json_of_seen(row.seen) if row.seen is not None else None,
+        "read": row.read,
+    }
+
+
+def _json_of_seen(seen: Seen) -> dict[str, object]:
+    return {
+        "what": seen.what,
+        "outcome": seen.outcome,
+        "seconds": round(seen.seconds, 2),
+        "errors": [
+            {"line": error.last_line, "frames": [frame._asdict() for frame in error.frames]}
+            for error in seen.errors
+        ],
+        "signal": seen.signal or None,
+        "frames": [frame._asdict() for frame in seen.frames],
+        "output": seen.output[-_MAX_OUTPUT:],
+    }
+
+
+def print_json_of_message(
+    diagnosis: Diagnosis, report: Report | None, reason: Finding | None, prefix: str
+) -> None:
+    """The JSON of a message: what it means, and the verdicts on what it blames. `prefix` is the
+    folder of the environment."""
+    meaning = meaning_of(diagnosis.code)
+    render.print_json(
+        prefix,
+        message=diagnosis.line,
+        code=diagnosis.code,
+        meaning=meaning.why,
+        fix=meaning.fix,
+        symbol=diagnosis.symbol or None,
+        about_symbol=diagnosis.about_symbol or None,
+        about_cause=diagnosis.about_cause or None,
+        about_library=diagnosis.about_library or None,
+        reason=reason,
+        file=diagnosis.file or None,
+        other_python=diagnosis.other_python or None,
+        extensions=[_json_of(row) for row in report.extensions] if report else [],
+    )
+
+
+_COMMAND_OF = {FAILS: "error", CANNOT_BE_TOLD: "warning", REMARK: "notice"}
+
+
+def print_github(report: Report) -> None:
+    """Annotations of a GitHub workflow, then the lines that come first and last in the text."""
+    for row in report.rows:
+        command = "notice" if row.allowed is not None else _COMMAND_OF.get(row.state)
+        if command is not None:
+            print(_annotation(command, row))
+    print("\n".join([*heading(report), summary(report)]))
+
+
+def _annotation(command: str, row: Row) -> str:
+    title = CODES[row.code].heading if row.code in CODES else "torch-doctor"
+    message = f"{row.name}: {row.summary}"
+    if row.allowed is not None:
+        message += f" (allowed: {row.allowed})"
+    if row.finding is not None and row.finding.fix:
+        message += f"\nto fix: {row.finding.fix}"
+    properties = {
+        "file": render.shorten_home(str(row.path)),
+        "title": f"{row.code} {title}".strip(),
+    }
+    written = ",".join(f"{name}={_escape(value, ':,')}" for name, value in properties.items())
+    return f"::{command} {written}::{_escape(message)}"
+
+
+def _escape(value: str, others: str = "") -> str:
+    """Text as a workflow command takes it: a newline would end the command, and start another."""
+    lines = "\n".join(map(printable, value.split("\n")))
+    for character in f"%\r\n{others}":
+        lines = lines.replace(character, f"%{ord(character):02X}")
+    return lines
+
+
+def print_markdown(report: Report) -> None:
+    """A table to paste into an issue or a job's summary."""
+    prefix = report.runtime.target.prefix
+    print("\n".join(f"- {_cell(line, prefix)}" for line in heading(report)) + "\n")
+    print("| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|")
+    for row in report.rows:
+        fix = row.finding.fix if row.finding is not None else ""
+        cells = (row.name, _file(row), _state(row), row.code, row.summary)
+        code = _code_span(fix, prefix) if fix else ""
+        print(f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |")
+    print(f"\n{_cell(summary(report), prefix)}")
+
+
+def _cell(value: str, prefix: str) -> str:
+    """Text as a cell of a Markdown table, without markup of its own."""
+    cell = render.shorten(value, prefix)
+    for character in "\\|[]*_`":
+        cell = cell.replace(character, f"\\{character}")
+    return cell.replace("<", "&lt;")
+
+
+def _code_span(value: str, prefix: str) -> str:
+    """Text as code in a cell of a Markdown table, where only a bar needs an escape.
+
+    The fence is longer than any run of backticks in the text.
+    """
+    code = render.shorten(value, prefix).replace("|", "\\|")
+    runs = re.findall("`+", code)
+    fence = "`" * (max(map(len, runs), default=0) + 1)
+    padding = " " if runs else ""
+    return f"{fence}{padding}{code}{padding}{fence}"

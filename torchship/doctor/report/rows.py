@@ -1,0 +1,96 @@
+"""The rows of a report: what is said of one object, one package or one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...judge.project import Record
+from ...judge.records import NOTE, UNKNOWN, Finding, Runtime, Verdict
+from ...judge.words import render
+from ..decide import Decision
+from ..environment.owner import find_owner
+from ..looking.seen import Seen
+
+WORKS, FAILS, CANNOT_BE_TOLD, REMARK = "works", "fails", "unknown", "note"
+STATES = {WORKS: "works", FAILS: "does not work", CANNOT_BE_TOLD: "cannot be told", REMARK: "note"}
+#: What is said where nothing but files was looked at.
+NOTHING_FOUND = "nothing found"
+
+
+class Row(Record, kw_only=True):
+    """What the report says of one shared object, package or folder."""
+
+    path: Path
+    state: str
+    summary: str  #: one sentence
+    finding: Finding | None = None  #: the cause, or the remark
+    package: str | None = None
+    version: str | None = None
+    allowed: str | None = None  #: the reason for which the allow-list lets it fail
+    decided_by: str = "reading"  #: or "look"
+    seen: Seen | None = None  #: what was seen, if it was looked at
+    mends: bool | None = None  #: what its fix did beside the environment; None if not tried
+    read: Finding | None = None  #: what reading finds, if the look decided
+
+    @property
+    def code(self) -> str:
+        return (self.finding and self.finding.code) or ""
+
+    @property
+    def name(self) -> str:
+        """The package with its version, such as `torchvision 0.24.1`."""
+        return f"{self.package} {self.version or ''}".strip() if self.package else "(no package)"
+
+    @property
+    def is_failure(self) -> bool:
+        return self.state == FAILS and self.allowed is None
+
+
+def row_of(decision: Decision, runtime: Runtime) -> Row:
+    """The row of an object that was looked at, or only read."""
+    row = row_of_verdict(decision.read, runtime)
+    if decision.decided_by == "reading":
+        return row
+    finding = decision.finding
+    remark = render.summary(decision.read) if decision.read.accepted else ""
+    return row._replace(
+        state=decision.state,
+        summary=finding.why if finding else remark or "it was loaded",
+        finding=finding,
+        decided_by="look",
+        seen=decision.seen,
+        read=decision.read.cause,
+    )
+
+
+def row_of_verdict(verdict: Verdict, runtime: Runtime) -> Row:
+    """The row of a shared object that was read."""
+    owner = verdict.binary.owner
+    if owner is None:  # the binaries of the project, and unread files, come without one
+        sites = [runtime.torch.root.parent] if runtime.torch else []
+        owner = find_owner(runtime.target, verdict.binary.path, sites)
+    cause = verdict.cause
+    state = WORKS if verdict.accepted else FAILS if verdict.rejection else CANNOT_BE_TOLD
+    return Row(
+        path=verdict.binary.path,
+        state=state,
+        summary=cause.why if cause else render.summary(verdict),
+        finding=cause,
+        package=owner.name if owner else None,
+        version=owner.version if owner else None,
+    )
+
+
+def notice(
+    finding: Finding, path: Path, *, package: str | None = None, version: str | None = None
+) -> Row:
+    """The row of a finding on something else than a shared object."""
+    state = {NOTE: REMARK, UNKNOWN: CANNOT_BE_TOLD}.get(finding.status, FAILS)
+    return Row(
+        path=path,
+        state=state,
+        summary=finding.why,
+        finding=finding,
+        package=package,
+        version=version,
+    )

@@ -1,0 +1,252 @@
+"""Probe: the libraries and symbols that the dynamic linker would not find."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from ..project import Record
+from ..reading.binary import is_torch_library
+from ..records import (
+    BinaryRecord,
+    BroughtIn,
+    ExecutableStack,
+    ForbidsDlopen,
+    LinkFault,
+    MissingSymbolVersion,
+    RefusedLibrary,
+    StaticTls,
+    TorchInstall,
+    UndefinedSymbols,
+)
+from ..target import Target, once
+from ..text import list_names, read_regular
+from .process import Opening, Process
+from .search import Settings, head_of, settings_here
+
+#: `import torch` loads this into the global scope, with the libraries of CUDA.
+_GLOBAL_DEPS = "libtorch_global_deps.so"
+#: What stands for the module torch._C in a folder that holds only libraries.
+_LIBRARIES_OF_TORCH = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so")
+#: The calls and the table in torch's __init__.py that name the libraries to load beforehand.
+_PRELOAD_CALL = r'\("(\w+)", "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"'
+_PRELOAD_ENTRY = r'"(\w+)": "(lib\w+(?:-\w+)?\.so\.\*\[0-9\])"'
+
+_exists = os.path.exists
+
+
+class Links(Record, kw_only=True):
+    """What the dynamic linker would find and miss for one object."""
+
+    #: The needed libraries that were not found, indirect ones included.
+    missing_libraries: tuple[str, ...]
+    #: The strong undefined symbols that no library defines; empty if a library was not found.
+    missing_symbols: tuple[str, ...]
+    siblings: list[Path]  #: the libraries of the same package that load with it and need torch
+    #: What else keeps the object from loading, and what may.
+    faults: tuple[LinkFault, ...] = ()
+    libstdcxx: Path | None = None  #: the libstdc++ that the object would use
+
+
+class TorchImport(Record, kw_only=True):
+    """A process that has imported torch, or has tried to."""
+
+    process: Process
+    failure: Opening | None = None  #: what `import torch` could not load
+
+
+def link(
+    target: Target,
+    binary: BinaryRecord,
+    torch: TorchInstall | None,
+    *,
+    opened: Path | None = None,
+    program: Path | None = None,
+) -> Links:
+    """Look up what the dynamic linker would look up to load a binary after `import torch`.
+
+    `torch` is None if only Python's own libraries are loaded. The package of the binary may
+    load its other libraries first. `opened` is the object that needs `binary`, or None; its
+    libraries may provide symbols. `program` is the interpreter, by default the target's.
+    Raises BudgetSpentError.
+    """
+    settings = settings_here()
+    root = torch.root if torch else None
+    imported = import_torch(target, root, settings, program or target.program())
+    process = imported.process
+    libraries = binary.owner.libraries if binary.owner else {}
+    scope = process.open(opened, libraries).files if opened is not None else ()
+    opening = process.open(binary.path, libraries)
+    opening = process.bind(opening, scope)
+    siblings = [
+        path
+        for path in opening.files[1:]
+        if _is_among(path, libraries) and any(map(is_torch_library, head_of(target, path).needed))
+    ]
+    # What a sibling lacks of torch, its own verdict says.
+    faults: list[LinkFault] = [
+        fault
+        for fault in _faults(opening, process)
+        if not (isinstance(fault, UndefinedSymbols) and fault.file in siblings)
+    ]
+    if not opening.succeeds:
+        for variable, changed in without_variables(settings).items():
+            without = import_torch(target, root, changed, program or target.program()).process
+            again = without.bind(without.open(binary.path, libraries), scope)
+            if again.succeeds:
+                faults = [*_overrides(variable, imported, opening), *faults]
+                break
+    return Links(
+        missing_libraries=opening.missing,
+        missing_symbols=opening.symbols.get(binary.path, ()),
+        siblings=siblings,
+        faults=tuple(faults),
+        libstdcxx=process.names.get("libstdc++.so.6") or opening.names.get("libstdc++.so.6"),
+    )
+
+
+def without_variables(settings: Settings) -> dict[str, Settings]:
+    """The settings without each variable that can change what is loaded, by the variable."""
+    changed: dict[str, Settings] = {}
+    if settings.library_path:
+        changed["LD_LIBRARY_PATH"] = settings._replace(library_path=())
+    if settings.preloads:
+        changed["LD_PRELOAD"] = settings._replace(preloads=())
+    return changed
+
+
+def _overrides(variable: str, imported: TorchImport, opening: Opening) -> list[BroughtIn]:
+    openings = [opening] if imported.failure is None else [opening, imported.failure]
+    if variable == "LD_PRELOAD":
+        files = [*imported.process.preloaded]
+    else:
+        # A file that the linker found there and refused was not brought in.
+        files = [refusal.path for one in openings for refusal in one.refused]
+        files += [path for one in openings for path in one.by_library_path]
+        files += imported.process.by_library_path
+    return [BroughtIn(file=file, variable=variable) for file in files[:1]]
+
+
+def _faults(opening: Opening, process: Process) -> Iterator[LinkFault]:
+    """What keeps an opening from loading besides its libraries and its object's symbols."""
+    target = process.target
+    for refusal in opening.refused:
+        yield RefusedLibrary(file=refusal.path, reason=refusal.why)
+    yield from (ForbidsDlopen(file=path) for path in opening.forbidding)
+    for missing in opening.versions:
+        yield MissingSymbolVersion(
+            file=missing.needed_by, library=missing.library, version=missing.version
+        )
+    for path, names in opening.symbols.items():
+        if path != opening.files[0]:
+            yield UndefinedSymbols(file=path, names=names)
+    for path in opening.new:
+        if (
+            head_of(target, path).executable_stack is not False
+            and process.executable_stack is False
+        ):
+            yield ExecutableStack(file=path)
+    static_tls = sum(head_of(target, path).static_tls for path in opening.new)
+    if static_tls:
+        largest = max(opening.new, key=lambda path: head_of(target, path).static_tls)
+        room = process.settings.static_tls - process.static_tls
+        yield StaticTls(file=largest, needed=static_tls, left=max(room, 0))
+
+
+def _is_among(path: Path, libraries: Mapping[str, Path]) -> bool:
+    """Whether a file, or the target of a link, is one of a package's libraries."""
+    target = path.resolve()
+    named_alike = (libraries.get(name) for name in {path.name, target.name})
+    return any(library is not None and library.resolve() == target for library in named_alike)
+
+
+def missing_libraries(
+    target: Target, binary: BinaryRecord, torch: TorchInstall | None
+) -> tuple[str, ...]:
+    """The libraries that the binary needs, directly or not, and that the linker would not find.
+
+    Raises BudgetSpentError.
+    """
+    root = torch.root if torch else None
+    process = import_torch(target, root, settings_here(), target.program(), binds=False).process
+    return process.open(binary.path).missing
+
+
+@once
+def import_torch(
+    target: Target, root: Path | None, settings: Settings, program: Path, *, binds: bool = True
+) -> TorchImport:
+    """A process of this program after `import torch` of the package folder `root`, or before it
+    if that is None. With `binds`, the symbols of torch's own libraries are looked up, too."""
+    process = Process(target, program, settings)
+    if root is None:
+        return TorchImport(process=process)
+    failure = None
+    if not settings.shares_torch:  # else torch loads only its module
+        failure = _load_global_deps(process, root)
+    for path in modules_of_torch(root):
+        opening = process.open(path)
+        if binds:
+            opening = process.bind(opening)
+        if path.parent == root and not opening.succeeds:
+            failure = failure or opening
+        process.keep(opening, is_global=settings.shares_torch)
+    return TorchImport(process=process, failure=failure)
+
+
+def _load_global_deps(process: Process, root: Path) -> Opening | None:
+    """Load what torch loads into the global scope; what could not be loaded, or None."""
+    global_deps = root / "lib" / _GLOBAL_DEPS
+    failure = None
+    if _exists(global_deps):
+        opening = process.bind(process.open(global_deps))
+        if not opening.succeeds:
+            failure = _keep_preloaded(process, root, after_failure=True)
+            opening = process.bind(process.open(global_deps))
+        failure = failure or (None if opening.succeeds else opening)
+        process.keep(opening, is_global=True)
+    _keep_preloaded(process, root)
+    return failure
+
+
+def _keep_preloaded(process: Process, root: Path, *, after_failure: bool = False) -> Opening | None:
+    """Load the libraries of NVIDIA's wheels that `import torch` loads, up to the first missing
+    one; returns the first that does not load, or None."""
+    for path in _preloaded(process.target, root, after_failure=after_failure):
+        opening = process.bind(process.open(path))
+        if not opening.succeeds:
+            return opening
+        process.keep(opening, is_global=False)
+    return None
+
+
+def _preloaded(target: Target, root: Path, *, after_failure: bool) -> Iterator[Path]:
+    source = ""
+    with suppress(OSError):
+        if _exists(root / "lib" / "libtorch_cuda.so"):
+            source = read_regular(root / "__init__.py", budget=target.budget).decode(
+                "utf-8", "replace"
+            )
+    if after_failure:
+        libraries = re.findall(_PRELOAD_CALL, source) + re.findall(_PRELOAD_ENTRY, source)
+    else:
+        # Drop the `except` block, which repeats these libraries and runs only after a failure.
+        start = source.find("def _load_global_deps")
+        libraries = re.findall(_PRELOAD_CALL, source[: source.find("except OSError as err", start)])
+    for folder, name in libraries:
+        places = (f"nvidia/{folder}", "nvidia/cu[0-9]*", folder)
+        paths = [p for place in places for p in sorted(root.parent.glob(f"{place}/lib/{name}"))]
+        if not paths:
+            return
+        yield paths[0]
+
+
+def modules_of_torch(root: Path) -> list[Path]:
+    """The module torch._C of this Python, or of another one; else the libraries that it needs."""
+    modules = [root / f"_C{suffix}" for suffix in EXTENSION_SUFFIXES]
+    modules += [root / name for name in list_names(root) if re.fullmatch(r"_C\..*\.so", name)]
+    existing = [path for path in modules if _exists(path)]
+    libraries = [root / "lib" / name for name in _LIBRARIES_OF_TORCH]
+    return existing[:1] or [path for path in libraries if _exists(path)]

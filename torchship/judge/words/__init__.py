@@ -1,0 +1,9 @@
+"""What is said: codes, classes of faults, messages and reports.
+
+In come findings, verdicts, or a message of the dynamic linker or of Python; out goes text, JSON or
+a code.
+
+Begin with `codes.py`: each kind of finding has a stable code, and some have a class of `faults.py`,
+which is a chapter of the page on troubleshooting. `messages.py` tells which code a message has.
+`render.py` prints reports, in which it shortens private folders.
+"""
