@@ -16,8 +16,8 @@ from environments import SYMBOL, add_package
 from looked_environment import LookedEnvironment, diagnose, row_of
 from shared_objects import shared_object
 from sick_environment import carries_out
-from torchship.doctor.rows import Row
 
+from torchship.doctor.report.rows import Row
 from torchship.judge.fixes import cures
 
 
