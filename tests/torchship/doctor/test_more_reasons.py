@@ -198,7 +198,8 @@ def test_of_two_libraries_of_a_name_the_one_that_has_the_symbol_is_named(
 
 
 def test_of_a_process_that_aborts_the_program_is_not_blamed(env: LookedEnvironment) -> None:
-    env.add("aborts", "import torch, os\nos.abort()\n")
+    asking = "hasattr(ctypes.CDLL(None), 'no_such_symbol')"  # the linker objects to python
+    env.add("aborts", f"import torch, os, ctypes\n{asking}\nos.abort()\n")
     row = row_of(diagnose(env), "aborts")
     assert row.code == "TD906" and "SIGABRT" in row.summary
 
