@@ -17,6 +17,7 @@ from ...judge.text import is_file, printable
 from ...judge.words import codes
 from ..environment.owner import find_owner, is_shared_object_name
 from ..looking.linker_log import LinkerError, LinkerLog
+from ..looking.seen import DIED
 from .case import Case
 
 _OF_TORCH_OR_CUDA = re.compile(r"\blib(torch|c10|cu\w|nv\w|nccl)\w*\.so")
@@ -55,6 +56,9 @@ def linker_refuses(case: Case) -> Finding | None:
     if not texts and case.seen.log is not None and case.seen.outcome != "worked":
         texts = [f"{error.file}: {error.text}" for error in _of_libraries(case.seen.log)]
         texts = [text for text in texts if _OF_LINKER.search(text)]
+    if case.seen.outcome == DIED:
+        # Of a symbol that is not there nobody dies: libraries ask each other for optional ones.
+        texts = [text for text in texts if "undefined symbol" not in text]
     if not texts:
         return None
     text = texts[-1]  # the innermost is what the linker said
