@@ -30,8 +30,8 @@ PATH = Path(__file__).with_name("situations.yaml")
 SECONDS = 300
 #: A command, also behind words and a colon.
 _COMMAND = re.compile(
-    r"(?<!\S)(?:\S*python\S* -m pip|pip|mv|rm|unset|export|ulimit|conda|apt|apt-get|ln|chmod"
-    r"|mount|cd) .+$"
+    r"(?<!\S)(?:\S*python\S* -m pip|pip|mv|rm|unset|export|ulimit|conda|apt|apt-get|ln|chmod|mount"
+    r"|cd) .+$"
 )
 #: Whose fixes are carried out.
 TRIED = ("pypi", "shell", "build")

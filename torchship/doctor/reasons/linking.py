@@ -15,7 +15,9 @@ from ...judge.reading.elf import Elf, ElfError
 from ...judge.records import REJECTED, Finding, Verdict
 from ...judge.text import is_file, printable
 from ...judge.words import codes
-from ..environment.owner import find_owner
+from ..environment.owner import find_owner, is_shared_object_name
+from ..looking.linker_log import LinkerError, LinkerLog
+from ..looking.seen import DIED
 from .case import Case
 
 _OF_TORCH_OR_CUDA = re.compile(r"\blib(torch|c10|cu\w|nv\w|nccl)\w*\.so")
@@ -52,8 +54,11 @@ _NOT_OF_SYMBOLS = (
 def linker_refuses(case: Case) -> Finding | None:
     texts = [error.message for error in case.errors if _OF_LINKER.search(error.message)]
     if not texts and case.seen.log is not None and case.seen.outcome != "worked":
-        texts = [f"{error.file}: {error.text}" for error in case.seen.log.errors]
+        texts = [f"{error.file}: {error.text}" for error in _of_libraries(case.seen.log)]
         texts = [text for text in texts if _OF_LINKER.search(text)]
+    if case.seen.outcome == DIED:
+        # Of a symbol that is not there nobody dies: libraries ask each other for optional ones.
+        texts = [text for text in texts if "undefined symbol" not in text]
     if not texts:
         return None
     text = texts[-1]  # the innermost is what the linker said
@@ -173,12 +178,17 @@ def _blamed(case: Case, text: str) -> Iterator[Path]:
         if is_file(needing):
             yield Path(needing)
     if log is not None:
-        yield from (Path(error.file) for error in log.errors if is_file(error.file))
+        yield from (Path(e.file) for e in _of_libraries(log) if is_file(e.file))
     for error in case.errors:
         if error.path and is_file(error.path):
             yield Path(error.path)
     if case.seen.what.startswith("/") and is_file(case.seen.what):
         yield Path(case.seen.what)
+
+
+def _of_libraries(log: LinkerLog) -> Iterator[LinkerError]:
+    """The objections that are not about the program, which may ask for what is not there."""
+    yield from (e for e in log.errors if is_shared_object_name(Path(e.file).name))
 
 
 def _goes_with(finding: Finding, text: str) -> bool:
