@@ -141,7 +141,7 @@ def _check_device(
     except BinariesCudaError as failure:
         error = f"{failure.finding.why}; to fix: {failure.finding.fix}"
     except Exception as failure:  # the report must name every failure
-        error = f"{type(failure).__name__}: {failure}"
+        error = f"{type(failure).__name__}: {' '.join(str(failure).split())}"  # CUDA's has lines
         package = loader.project.package
         if isinstance(failure, ImportError) and failure.name == package:
             error += (
