@@ -176,6 +176,8 @@ def pages() -> Iterator[tuple[Path, str]]:
         "doctor": {
             "foreign-table": draw_foreign(foreign_table.load()),
             "interpreter-table": interpreter_table.draw(interpreter_table.load()),
+        },
+        "environments": {
             "reported-table": drawing.draw(outcomes.load(), reported_cases.read()),
         },
     }

@@ -379,9 +379,9 @@ def test_the_text_of_a_picture_is_readable_on_a_phone(page: Page, address: str) 
             if source.endswith(".svg"):
                 svg = (SITE / "_images" / Path(source).name).read_text(encoding="utf-8")
                 width = float(re.findall(r'viewBox="0 0 ([\d.]+) ', svg)[0])
-                height = min(
-                    float(size) for size in re.findall(r"<(?:svg|text) [^>]*?([\d.]+)px", svg)
-                )
+                # A size stands in the style of an element, or in that of its class.
+                sizes = re.findall(r"(?:<(?:svg|text) [^>]*?|font-size: ?)([\d.]+)px", svg)
+                height = min(map(float, sizes))
                 box = image.bounding_box()
                 assert box is not None
                 smallest[source] = height * box["width"] / width

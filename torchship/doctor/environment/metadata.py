@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from email.parser import HeaderParser
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -180,7 +181,8 @@ def _listed_in_record(
     target: Target, place: Path, is_wanted: Callable[[str], bool]
 ) -> Iterator[Listed]:
     """Raises OSError."""
-    rows = csv.reader(_read_lines(target, place / "RECORD"))
+    lines = _read_lines(target, place / "RECORD")
+    rows = csv.reader(line for line, _ in groupby(lines))  # the same line again tells nothing
     with suppress(csv.Error):
         for row in rows:
             if row and row[0] and is_wanted(row[0]):
@@ -207,7 +209,8 @@ def _listed_by_conda(
 
 def _path(folder: Path, name: str) -> Path:
     """A listed file: the name may lead out of the folder, or begin with `./`."""
-    return Path(os.path.normpath(folder / name))
+    # Joined as text: a list may have a hundred thousand files, and each path costs.
+    return Path(os.path.normpath(os.path.join(folder, name)))  # noqa: PTH118
 
 
 def top_modules(target: Target, place: Path) -> list[str]:

@@ -28,6 +28,7 @@ def minors_of_build(target: Target, binary: BinaryRecord) -> tuple[tuple[Minor, 
     telling: list[str] = []
     siblings = [path for path in binary.owner.libraries.values() if path != binary.path]
     for path in siblings:
+        target.budget.spend()  # a list of files may name more than there are
         fitting = None if names_torch(path) else _fitting(target, path)
         if fitting is not None and not shared <= fitting:
             shared &= fitting
