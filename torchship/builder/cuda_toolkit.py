@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ..judge.reading.fatbin import GENERATIONS
 from ..judge.records import dotted
 from .programs import BuildError, output_of
 
@@ -31,18 +32,6 @@ _VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 
 # NVIDIA's installers put toolkits beside this path, as `cuda-13.0`, and link the path to one.
 SYSTEM_HOMES = (Path("/usr/local/cuda"),)
-
-# The names of generations that TORCH_CUDA_ARCH_LIST accepts besides numbers.
-_GENERATIONS = {
-    "maxwell": "5.0;5.2",
-    "pascal": "6.0;6.1+PTX",
-    "volta": "7.0+PTX",
-    "turing": "7.5+PTX",
-    "ampere": "8.0;8.6+PTX",
-    "ada": "8.9+PTX",
-    "hopper": "9.0+PTX",
-    "blackwell": "10.0;12.0+PTX",
-}
 
 
 @dataclass(frozen=True)
@@ -289,7 +278,7 @@ def parse_architectures(listed: str, compilable: Collection[str]) -> list[str]:
     """
     result: list[str] = []
     for entry in re.split(r"[;,\s]+", listed.strip()):
-        expanded = _GENERATIONS.get(entry.lower().removesuffix("+ptx"), entry)
+        expanded = GENERATIONS.get(entry.lower().removesuffix("+ptx"), entry)
         for item in expanded.split(";"):
             match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", item, re.IGNORECASE)
             number = f"{match[1]}{match[2]}" if match else ""

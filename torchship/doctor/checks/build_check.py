@@ -21,6 +21,7 @@ from ...judge.fixes import cures, fixes
 from ...judge.fixes.cures import NO_CURE, Cure, command_alone, command_in_words, in_words, quoted
 from ...judge.fixes.installers import Pip
 from ...judge.project import Record
+from ...judge.reading.fatbin import GENERATIONS
 from ...judge.records import (
     NOTE,
     OK,
@@ -601,26 +602,13 @@ def _proposal(capabilities: list[tuple[int, int]], known: list[int]) -> str:
     return ";".join(f"{number // 10}.{number % 10}" for number in chosen) + ending
 
 
-#: The names of generations that TORCH_CUDA_ARCH_LIST accepts besides numbers.
-_GENERATIONS = {
-    "maxwell": "5.0;5.2",
-    "pascal": "6.0;6.1+PTX",
-    "volta": "7.0+PTX",
-    "turing": "7.5+PTX",
-    "ampere": "8.0;8.6+PTX",
-    "ada": "8.9+PTX",
-    "hopper": "9.0+PTX",
-    "blackwell": "10.0;12.0+PTX",
-}
-
-
 def _parse(listed: str, known: list[int]) -> tuple[tuple[str, ...], list[str]]:
     """The architectures in a TORCH_CUDA_ARCH_LIST, and the entries that nvcc does not know."""
     names: list[str] = []
     wrong: list[str] = []
     entries = [entry for entry in re.split(r"[;,\s]+", listed.strip())[:100] if entry]
     for entry in entries:
-        for item in _GENERATIONS.get(entry.lower(), entry).split(";"):
+        for item in GENERATIONS.get(entry.lower(), entry).split(";"):
             parts = re.fullmatch(r"(\d{1,2})\.(\d)([af]?)(\+PTX)?", item)
             if parts is None or int(parts[1] + parts[2]) not in known:
                 wrong.append(printable(item)[:40])

@@ -11,6 +11,18 @@ from typing import NamedTuple
 
 from .elf import Elf, ElfError
 
+#: The names of generations that TORCH_CUDA_ARCH_LIST accepts besides numbers.
+GENERATIONS = {
+    "maxwell": "5.0;5.2",
+    "pascal": "6.0;6.1+PTX",
+    "volta": "7.0+PTX",
+    "turing": "7.5+PTX",
+    "ampere": "8.0;8.6+PTX",
+    "ada": "8.9+PTX",
+    "hopper": "9.0+PTX",
+    "blackwell": "10.0;12.0+PTX",
+}
+
 _MAGIC = struct.pack("<I", 0xBA55ED50)
 _WINDOW = 1 << 16
 #: Bits of an entry's flags: the code runs on its architecture alone ("sm_90a"), or within its
