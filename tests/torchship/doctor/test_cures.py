@@ -335,7 +335,7 @@ def test_what_was_compiled_for_another_torch_is_removed_and_compiled_again(
     assert "lacks symbols" not in place.judge(path).why
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 @carries_out(cures.REMOVE_CACHE)
 def test_torch_compiles_again_what_was_removed(tmp_path: Path) -> None:
     """With the real compiler of torch, which takes a stale object for a good one."""
