@@ -140,7 +140,17 @@ def publish_sdist(place: SickEnvironment, name: str, *, file: str = "_C.so") -> 
 
 
 @carries_out(cures.COMPILE_PACKAGE)
-@pytest.mark.parametrize("origin", ["an sdist", "its source folder"])
+@pytest.mark.parametrize(
+    ("place", "origin"),
+    [
+        # Each takes six seconds.
+        ("pip", "its source folder"),
+        ("uv", "an sdist"),
+        pytest.param("pip", "an sdist", marks=pytest.mark.slow),
+        pytest.param("uv", "its source folder", marks=pytest.mark.slow),
+    ],
+    indirect=["place"],
+)
 def test_a_package_with_sources_is_compiled_for_this_torch(
     place: SickEnvironment, origin: str
 ) -> None:
