@@ -34,8 +34,8 @@ def folder_has_moved(case: Case) -> Finding | None:
                 needed="the folder of its sources",
                 fix=cures.in_words(
                     cures.BY_HAND,
-                    "put the folder back, or install the package from where it lies now: "
-                    "pip install --no-build-isolation -e FOLDER, with its new place",
+                    "put the folder back, or install the package as editable from where it lies "
+                    "now",
                 ),
             )
     return None
