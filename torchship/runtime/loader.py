@@ -21,9 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ..judge import fixes
 from ..judge.cache import find_binaries
-from ..judge.fixes import fixes
-from ..judge.fixes.cures import BY_HAND, in_words
 from ..judge.machine.runtime_probe import environment, mapped_files, runtime_of
 from ..judge.machine.torch_probe import TorchNotFoundError, from_module
 from ..judge.project import Project, Record
@@ -308,7 +307,7 @@ class Loader:
                 observed=printable(str(getattr(torch, "__file__", None))),
                 needed="the torch package of PyTorch",
                 why=printable(str(error)),
-                fix=in_words(BY_HAND, "rename the file or folder that shadows torch"),
+                fix=fixes.in_words("rename the file or folder that shadows torch"),
                 fault=faults.TORCH_NOT_LOADED,
             )
             raise self._refused(None, finding) from error
@@ -397,8 +396,7 @@ class Loader:
             observed=printable(f"registered already by {registrant}"),
             needed=f"{operators} registered by {self.project.distribution} alone",
             why=f"another project has registered {operators} in this process",
-            fix=in_words(
-                BY_HAND,
+            fix=fixes.in_words(
                 f"start Python again and import {self.project.package} without the other project; "
                 "if one of the two is yours, give it another namespace",
             ),
@@ -421,7 +419,7 @@ class Loader:
                 needed=f"a path without {token[0]}",
                 why=f"the path of {binary.file} holds {token[0]}, "
                 "which the dynamic linker replaces",
-                fix=in_words(BY_HAND, "rename or move that folder, and start Python again"),
+                fix=fixes.in_words("rename or move that folder, and start Python again"),
                 fault=faults.PACKAGE_FILES,
             )
             raise self._refused(selection, finding)
@@ -443,7 +441,7 @@ class Loader:
                 observed=printable(reported or "nothing"),
                 needed=written or "a build record in the file",
                 why=f"{binary.file} on disk is not the one that is loaded in this process",
-                fix=in_words(BY_HAND, "restart Python"),
+                fix=fixes.in_words("restart Python"),
                 fault=faults.PACKAGE_FILES,
             )
             raise self._refused(selection, finding)

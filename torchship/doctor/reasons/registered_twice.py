@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.words import codes
 from .case import Case
@@ -30,9 +30,7 @@ def operators_are_registered_twice(case: Case) -> Finding | None:
         codes.REGISTERED_TWICE,
         f"{what} are registered twice in one process{where}",
         needed="one copy of the library that registers them",
-        fix=cures.in_words(
-            cures.BY_HAND, "remove one of the two copies, or do not import both into one process"
-        ),
+        fix=fixes.in_words("remove one of the two copies, or do not import both into one process"),
     )
 
 

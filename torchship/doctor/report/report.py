@@ -98,7 +98,7 @@ def print_rows(report: Report) -> None:
         # Of two fixes for one package, a reader must know that neither stands for the other.
         as_well = f" as well ({row.code})" if row.name in named else ""
         named.add(row.name)
-        print(f"\nto fix {row.name}{as_well}: {render.shorten(row.finding.fix, prefix)}")
+        print(f"\nto fix {row.name}{as_well}: {render.shorten(row.finding.fix.text, prefix)}")
     print(f"\n{summary(report)}")
     explained = next((row.code for row in report.rows if row.code), "")
     if explained:
@@ -118,11 +118,11 @@ def _state(row: Row) -> str:
 
 
 def _mended(report: Report) -> Iterator[Row]:
-    """The first row for each cure."""
-    cures: set[str] = set()
+    """The first row for each fix."""
+    fixes: set[str] = set()
     for row in report.rows:
-        if row.finding is not None and row.finding.fix and row.finding.fix not in cures:
-            cures.add(row.finding.fix)
+        if row.finding is not None and row.finding.fix and row.finding.fix.text not in fixes:
+            fixes.add(row.finding.fix.text)
             yield row
 
 
@@ -254,7 +254,7 @@ def print_markdown(report: Report) -> None:
     print("\n".join(f"- {_cell(line, prefix)}" for line in heading(report)) + "\n")
     print("| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|")
     for row in report.rows:
-        fix = row.finding.fix if row.finding is not None else ""
+        fix = row.finding.fix.text if row.finding is not None else ""
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
         code = _code_span(fix, prefix) if fix else ""
         print(f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |")

@@ -10,13 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..budget import Budget
-from ..fixes.cures import quoted
 from ..project import NOBODY, Project
 from ..reading.binary import newest_versions
 from ..reading.elf import Elf, ElfError
 from ..records import Environment, Runtime, TorchInstall, parse_version
 from ..target import Interpreter, Target
-from ..text import printable, read_json, read_regular
+from ..text import printable, quoted, read_json, read_regular
 from .torch_probe import (
     TorchNotFoundError,
     TorchShadowedError,
