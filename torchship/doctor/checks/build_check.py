@@ -89,7 +89,7 @@ def main(runtime: Runtime, *, as_json: bool) -> int:
     print(render.table(("to compile", "", "code", "what was found"), rows, prefix))
     for finding in findings:
         if finding.fix:
-            print(f"\nto fix {finding.dimension}: {render.shorten(finding.fix.text, prefix)}")
+            print(f"\nto fix {finding.dimension}: {render.shorten_fix(finding.fix, prefix)}")
     ending = "the build would fail" if failed else "nothing was found that breaks a build"
     print(f"\n{ending}")
     return int(failed)

@@ -70,7 +70,7 @@ def block(name: str, rows: Sequence[Row], said: dict[str, str], prefix: str) -> 
     for number, fix in enumerate(_fixes([main, *rows])[:_MOST_FIXES]):
         # A command is printed whole: it is to be copied.
         label = "to fix:" if number == 0 else "then:"
-        yield f"  {label:<9}{render.shorten(fix.text, prefix)}"
+        yield f"  {label:<9}{render.shorten_fix(fix, prefix)}"
     if main.mends is not None:
         result = "it mends" if main.mends else "it does not mend"
         yield from _labelled("tried:", f"{result} the import, beside this environment", prefix)
@@ -90,7 +90,7 @@ def lines_of_reason(reason: Finding | None, prefix: str) -> Iterator[str]:
     if reason is not None:
         yield from _labelled("here:", f"{reason.code}: {reason.why}", prefix)
         if reason.fix:
-            yield f"  {'to fix:':<9}{render.shorten(reason.fix.text, prefix)}"
+            yield f"  {'to fix:':<9}{render.shorten_fix(reason.fix, prefix)}"
 
 
 def _called(what: str) -> str:

@@ -33,11 +33,14 @@ _LEAST_WIDTH, _MOST_WIDTH = 60, 100
 def shorten(message: str, prefix: str = sys.prefix) -> str:
     """Printable text: `~` replaces the home folder, `$PREFIX` the folder of the environment that
     is spoken of, by default that of the Python that runs.
-
-    A fix keeps its paths, so that its command can be typed as it is.
     """
     home = os.path.expanduser("~")  # noqa: PTH111
     return _shortened(message, [(prefix, "$PREFIX"), (home, "~")])
+
+
+def shorten_fix(fix: Fix, prefix: str = sys.prefix) -> str:
+    """As `shorten`; a command keeps its paths, so that it can be typed as it is."""
+    return printable(fix.text) if fix.command else shorten(fix.text, prefix)
 
 
 def shorten_home(message: str) -> str:
@@ -47,8 +50,6 @@ def shorten_home(message: str) -> str:
 
 def _shortened(message: str, names: Sequence[tuple[str, str]]) -> str:
     line = printable(message)
-    if isinstance(message, Fix) and message.command:
-        return line
     # Neither "/" nor "~", which `expanduser` returns without a home folder, is replaced.
     for folder, name in names:
         if len(folder) > 1:
@@ -80,7 +81,7 @@ def _plain(value: object, prefix: str) -> object:
         fields = {name: _plain(field, prefix) for name, field in value._asdict().items()}
         return {**fields, "command": printable(value.fix.command)}
     if isinstance(value, Fix):
-        return shorten(value.text, prefix)
+        return shorten_fix(value, prefix)
     if isinstance(value, Record):
         return _plain(value._asdict(), prefix)
     if isinstance(value, Mapping):
