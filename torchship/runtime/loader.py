@@ -559,18 +559,22 @@ def _operators_in(glue: Path) -> set[str]:
     """The operators whose schemas, such as `forward(Tensor x) -> Tensor`, are in a glue."""
     content = read_regular(glue, _MAX_GLUE)
     names = set()
-    for schema in content.split(b"->")[:-1]:
-        start = schema.rfind(b"\0") + 1
-        name = schema[start:].partition(b"(")[0].decode("ascii", "replace")
+    arrow = content.find(b"->")
+    while arrow >= 0:
+        start = content.rfind(b"\0", 0, arrow) + 1
+        name = content[start:arrow].partition(b"(")[0].decode("ascii", "replace")
         if name.isidentifier():
             names.add(name)
+        arrow = content.find(b"->", arrow + 2)
     return names
 
 
 def _has_schema(torch: ModuleType, operator: str) -> bool:
     with suppress(AttributeError, TypeError, RuntimeError):  # RuntimeError: it has none
-        torch._C._dispatch_find_schema_or_throw(operator, "")
-        return True
+        # A question that torch answers without an exception, which would take 0.2 ms.
+        if torch._C._dispatch_has_kernel(operator):
+            torch._C._dispatch_find_schema_or_throw(operator, "")
+            return True
     return False
 
 

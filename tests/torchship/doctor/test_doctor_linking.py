@@ -35,6 +35,7 @@ from torchship.judge.records import (
     BroughtIn,
     ExecutableStack,
     Finding,
+    Fix,
     ForbidsDlopen,
     LinkFault,
     MissingSymbolVersion,
@@ -62,7 +63,7 @@ torch = find_torch(sys.argv[1]) if len(sys.argv) > 1 and sys.argv[1] else None
 runtime = probe_runtime(torch, gpu=False)
 verdict = judge_file(Path(sys.argv[2]), runtime) if len(sys.argv) > 2 else judge_torch(runtime)
 cause = verdict.cause
-print(json.dumps(cause and {**cause._asdict()}))
+print(json.dumps(cause and {**cause._asdict(), "fix": cause.fix._asdict()}))
 """
 
 
@@ -92,7 +93,7 @@ def cause_in(
     command = [python, "-c", JUDGE, str(torch), *map(str, files)]
     answer = subprocess.check_output(command, env=environment, text=True)
     facts = json.loads(answer)
-    return None if facts is None else Finding(**facts)
+    return None if facts is None else Finding(**{**facts, "fix": Fix(**facts["fix"])})
 
 
 @pytest.fixture
