@@ -274,8 +274,14 @@ def _shown(value: object) -> str:
 
 def parse_version(version: str | None) -> tuple[int, ...] | None:
     """`"580.65.06"` -> `(580, 65, 6)`; None if the text does not start with a number."""
-    numbers = re.match(r"[0-9]{1,9}(\.[0-9]{1,9}){0,7}", version or "")
-    return tuple(map(int, numbers[0].split("."))) if numbers else None
+    numbers: list[int] = []
+    for part in (version or "").split(".", 8)[:8]:
+        digits = part[: len(part) - len(part.lstrip("0123456789"))][:9]
+        if digits:
+            numbers.append(int(digits))
+        if not digits or digits != part:
+            break
+    return tuple(numbers) or None
 
 
 def parse_minor(version: str | None) -> tuple[int, int] | None:

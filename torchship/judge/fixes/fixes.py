@@ -45,7 +45,7 @@ _LOCAL_VERSION = r"(cpu|xpu|cu\d{2,4}|rocm\d[\d.]*)"
 _PYTORCHS_OWN = ("torch", "torchvision", "torchaudio", "torchcodec")
 #: PyPI's torch is built for CUDA 13 from this minor on, and for CUDA 12 before.
 _FIRST_WITH_CUDA_13 = (2, 11)
-_CUDA_RUNTIME = re.compile(r"libcudart\.so\.(\d+)")
+_CUDA_RUNTIME = r"libcudart\.so\.(\d+)"
 #: The oldest driver that serves each CUDA major (NVIDIA's minor-version compatibility).
 DRIVER_FLOORS = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
