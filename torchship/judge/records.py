@@ -591,6 +591,7 @@ class Fix(Record):
     text: str = ""  #: as people read it; empty if nothing is known
     command: str = ""  #: for a shell; empty if there are only words
     kind: str = ""  #: of the command, one of `fixes.Kind`
+    releases_of: tuple[str, ...] = ()  #: distributions of which another release may mend it
 
     def __bool__(self) -> bool:
         return bool(self.text)

@@ -48,7 +48,7 @@ def fit_package(package: Distribution, runtime: Runtime) -> Fix:
     pairs = paired_releases(package.name)
     release = pairs.get(torch.version_tuple, "").partition(" ")[0] if torch else ""
     if not release or f"{package.version}.".startswith(f"{release}."):
-        return fixes.in_words(f"{words}, or the torch that it is for")
+        return fixes.other_release(f"{words}, or the torch that it is for", package.name)
     wanted = f"{release}.*" if release.count(".") < 2 else release
     if runtime.environment.kind == "conda":
         # In words: the releases are PyPI's, and which of them a channel has, only its index tells.

@@ -19,6 +19,7 @@ class Kind(str, Enum):
     INSTALL_PROJECT = "install-project"  #: damaged or missing files of the project
     INSTALL_ONCE = "install-once"  #: a project that is installed over itself
     USE_DEFINITION = "use-definition"  #: a platform without binaries of the project
+    KEEP_ONE = "keep-one"  #: two distributions that wrote the same files
     REMOVE_COPY = "remove-copy"  #: operators that two copies of a package register
     UNSET_VARIABLE = "unset-variable"  #: a variable that forces what does not fit
     INSTALL_TORCH = "install-torch"  #: a torch that is missing or too old
@@ -57,11 +58,19 @@ def in_words(text: str) -> Fix:
     return Fix(text)
 
 
+def other_release(text: str, *names: str) -> Fix:
+    """A fix without a command: another release of one of these distributions. Which one, only a
+    trial tells."""
+    return Fix(text, releases_of=names)
+
+
 def command_alone(kind: Kind, command: str) -> Fix:
     """A fix that is a command and needs no words."""
     return Fix(command, command, kind)
 
 
-def command_in_words(kind: Kind, words: str, command: str) -> Fix:
+def command_in_words(
+    kind: Kind, words: str, command: str, releases_of: tuple[str, ...] = ()
+) -> Fix:
     """A fix in which `words` hold `{command}` where the command is to be read."""
-    return Fix(words.replace("{command}", command), command, kind)
+    return Fix(words.replace("{command}", command), command, kind, releases_of)

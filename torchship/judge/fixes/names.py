@@ -6,6 +6,7 @@ from .kinds import Kind as Kind
 from .kinds import command_alone as command_alone
 from .kinds import command_in_words as command_in_words
 from .kinds import in_words as in_words
+from .kinds import other_release as other_release
 from .of_files import compiled_at_run_time as compiled_at_run_time
 from .of_files import open_path as open_path
 from .of_files import remove_file as remove_file
@@ -13,6 +14,7 @@ from .of_files import remove_folder as remove_folder
 from .of_files import remove_lock as remove_lock
 from .of_machine import allow_execution as allow_execution
 from .of_machine import build_cuda as build_cuda
+from .of_machine import by_apt as by_apt
 from .of_machine import install_driver as install_driver
 from .of_machine import machine_library as machine_library
 from .of_machine import newer_driver as newer_driver
@@ -37,5 +39,6 @@ from .of_torch import reinstall_torch as reinstall_torch
 from .of_torch import rename_shadow as rename_shadow
 from .of_torch import share_torch as share_torch
 from .of_torch import torch_of_files as torch_of_files
+from .of_torch import torch_of_package as torch_of_package
 from .table import Wrong as Wrong
 from .table import fix_for as fix_for

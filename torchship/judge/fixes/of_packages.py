@@ -8,15 +8,11 @@ from ..reading.layouts import LAYOUTS, minors_with
 from ..records import BinaryRecord, Environment, Fix, Owner, Runtime, dotted
 from ..text import quoted
 from .installers import Conda, Pip, by_conda, by_installer
-from .kinds import Kind, command_alone, command_in_words, in_words
-from .of_torch import LOCAL_VERSION, PYTORCH_INDEX, index_of, local_version
+from .kinds import Kind, command_alone, command_in_words, in_words, other_release
+from .of_torch import FIRST_WITH_CUDA_13, LOCAL_VERSION, PYTORCH_INDEX, index_of, local_version
 
 #: What PyTorch's index of a build has besides torch.
 PYTORCHS_OWN = ("torch", "torchvision", "torchaudio", "torchcodec")
-
-
-#: PyPI's torch is built for CUDA 13 from this minor on, and for CUDA 12 before.
-_FIRST_WITH_CUDA_13 = (2, 11)
 
 
 _CUDA_RUNTIME = r"libcudart\.so\.(\d+)"
@@ -60,8 +56,9 @@ def fit_package(binary: BinaryRecord, runtime: Runtime) -> Fix:
         return command_in_words(
             Kind.COMPILE_PACKAGE, f"{words}, or build this one: {{command}}", compilation.command
         )
-    return _torch_of(binary, runtime) or in_words(
+    return _torch_of(binary, runtime) or other_release(
         f"install a release of {owner.name} that was built for torch {version}, or {compilation}",
+        owner.name,
     )
 
 
@@ -96,13 +93,13 @@ def _torch_of(binary: BinaryRecord, runtime: Runtime, *, from_pypi: bool = False
     if environment.kind == "conda":
         return by_conda(Conda(environment).install(f'"pytorch={minor}"'), words)
     command = Pip(environment).install(index, f'"torch=={minor}.*"')
-    return command_in_words(Kind.FIT_TORCH, words, command)
+    return command_in_words(Kind.FIT_TORCH, words, command, (owner.name,))
 
 
 def _has_cuda_of(binary: BinaryRecord, minor: tuple[int, int]) -> bool:
     """Whether PyPI's torch of a minor is built for the CUDA major that a binary needs."""
     majors = {match[1] for name in binary.needed if (match := re.match(_CUDA_RUNTIME, name))}
-    return not majors or majors == {"13" if minor >= _FIRST_WITH_CUDA_13 else "12"}
+    return not majors or majors == {"13" if minor >= FIRST_WITH_CUDA_13 else "12"}
 
 
 def _paired_release(binary: BinaryRecord, runtime: Runtime) -> str:

@@ -7,16 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..project import Project
-from ..records import Environment, Fix, Runtime, TorchInstall, dotted
+from ..records import Environment, Fix, Runtime, TorchInstall, dotted, parse_minor
 from ..support import load
 from ..text import list_names, quoted
 from .installers import Conda, Pip, by_conda, by_installer
-from .kinds import Kind, command_alone, command_in_words, in_words
+from .kinds import Kind, command_alone, command_in_words, in_words, other_release
 
 #: PyTorch's own index of each build, such as `cpu` and `cu130`, which are local versions there.
 PYTORCH_INDEX = "https://download.pytorch.org/whl/"
 
 
+#: PyPI's torch is built for CUDA 13 from this minor on, and for CUDA 12 before.
+FIRST_WITH_CUDA_13 = (2, 11)
 LOCAL_VERSION = r"(cpu|xpu|cu\d{2,4}|rocm\d[\d.]*)"
 
 
@@ -104,7 +106,31 @@ def torch_of_files(runtime: Runtime, name: str, version: str) -> Fix:
         return by_conda(Conda(runtime.environment).install(f'"pytorch={version}"'), words)
     exact = f"=={version}" if version.count(".") > 1 else f"=={version}.*"
     command = Pip(runtime.environment).install(index_of(runtime.torch), f'"torch{exact}"')
-    return command_in_words(Kind.FIT_TORCH, words, command)
+    return command_in_words(Kind.FIT_TORCH, words, command, (name,))
+
+
+def torch_of_package(runtime: Runtime, name: str, wanted: str, *, cuda: str = "") -> Fix:
+    """Install the torch that a package says it is for, such as `2.9.1` or `>=2.14`; "" if that
+    would not do. `cuda` is the major that it asks of torch; "" for any."""
+    words = f"install a release of {name} for this torch"
+    version = wanted.lstrip("=~<>!")
+    sign = wanted[: len(wanted) - len(version)]
+    minor = parse_minor(version)
+    index = index_of(runtime.torch)
+    if minor and cuda and not (runtime.torch and f"cuda {cuda}" in runtime.torch.device.lower()):
+        # PyPI's builds of torch have CUDA.
+        of_pypi = "13" if minor >= FIRST_WITH_CUDA_13 else "12"
+        if cuda != of_pypi or runtime.machine != "x86_64":
+            minor = None
+        index = ""
+    if minor is None or sign == "!=" or runtime.environment.kind == "conda":
+        return other_release(f"{words}, or the torch that it is for", name)
+    if sign in ("", "=="):
+        whole = version.count(".") > 1 and not version.endswith(".*")
+        wanted = f"=={version}" if whole else f"=={dotted(minor)}.*"
+    command = Pip(runtime.environment).install(index, f'"torch{wanted}"')
+    words = f"{words}, or the torch that it is for: {{command}}"
+    return command_in_words(Kind.FIT_TORCH, words, command, (name,))
 
 
 def share_torch(libraries: Iterable[str]) -> Fix:
