@@ -15,13 +15,18 @@ from ..checks.packages import get_its_binaries
 from ..environment.catalog import Requirement
 from ..environment.installed import Distribution
 from ..environment.metadata import wheel_tags
-from ..environment.standards import Python, admits, fits_python, normal
+from ..environment.standards import Python, admits, fits_python, normal, parse_need
 from ..fixes.mending import fit_package, meet, reinstall
 from .case import Case
 from .damaged import file_is_gone
 
 #: Modules that a distribution no longer has, and what it was when it did.
 _FORMERLY = {"pkg_resources": ("setuptools", "<70")}
+#: Within quotes: without them, nobody tells where the command ends.
+_ASKS_TO_INSTALL = re.compile(
+    r"(?P<quote>[`'\"])(?:python3? -m )?pip3? install (?:-U |--upgrade )?"
+    r"(?P<names>[A-Za-z][\w.-]*(?:\[[\w,-]+\])?(?: [A-Za-z][\w.-]*(?:\[[\w,-]+\])?){0,5})(?P=quote)"
+)
 _NO_MODULE = re.compile(r"No module named '?([\w.]{1,300})'?")
 #: The distributions of modules that are named otherwise, where no metadata says so.
 _DISTRIBUTION_OF = {
@@ -57,6 +62,29 @@ def module_is_missing(case: Case) -> Finding | None:
         if "." in module:
             return other_release(case, asking, owner, f"has no {module}")
         return None
+    return None
+
+
+def package_asks_for_others(case: Case) -> Finding | None:
+    """The package looks for others itself, and names the command that installs them."""
+    package = case.raiser
+    for error in case.errors:
+        match = _ASKS_TO_INSTALL.search(error.message)
+        if match is None or package is None:
+            continue
+        words = match["names"].split()
+        needs = [need for need in map(parse_need, words) if need is not None]
+        lacking = [need for need in needs if case.installed.named(need.name) is None]
+        if not lacking or lacking != needs or any(need.name == "torch" for need in needs):
+            continue
+        return case.finding(
+            codes.REQUIREMENT_NOT_MET,
+            f"{package.name} {package.version} looks for {', '.join(words)}, which is not "
+            "installed, and asks to install it",
+            observed="not installed",
+            needed=", ".join(words),
+            fix=fixes.install_requirements(case.runtime.environment, *words),
+        )
     return None
 
 

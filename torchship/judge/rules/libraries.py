@@ -34,6 +34,14 @@ _LIBRARY_OF_CUDA = (
     r"(Lt|Mg|w|_\w+)?(-\w+)?\.so"
 )
 
+#: Libraries that torch had in some releases, by their starts, and in which.
+_OF_FORMER_TORCHES = {
+    "libtorch_cuda_cu.so": "CUDA builds of torch 1.8 to 2.0",
+    "libtorch_cuda_cpp.so": "CUDA builds of torch 1.8 to 2.0",
+    "libcaffe2": "torch 0.4 to 1.2",
+    "libtorch.so.1": "torch 1.0 to 1.2",
+}
+
 _CODES = {
     faults.CPU_TORCH_SWAPPED_IN: codes.CUDA_TORCH_NEEDED,
     faults.TORCH_NOT_LOADED: codes.LIBRARY_OF_TORCH_MISSING,
@@ -119,7 +127,9 @@ def _explain_missing(
     """Why the first missing library is not here, and the fix."""
     first = missing[0][:200]
     torch = runtime.torch
-    unmet = next((r for r in binary.unmet if _may_hold(r, first)), None)
+    # A torch without metadata is here all the same.
+    unmet_ones = (r for r in binary.unmet if torch is None or _name_in(r) != "torch")
+    unmet = next((r for r in unmet_ones if _may_hold(r, first)), None)
     if unmet is not None and not runtime.is_ours(binary):
         why = f"{binary.file} needs {first}, and its package requires {unmet}, which is missing"
         return why, fixes.install_requirements(runtime.environment, unmet)
@@ -162,15 +172,21 @@ def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> t
     if torch is None:
         fix = fixes.install_torch(runtime.environment, runtime.project)
         return f"{library} is a library of torch that is not here", fix
-    why = f"torch {torch.version} has no {library}"
+    former = next((of for s, of in _OF_FORMER_TORCHES.items() if library.startswith(s)), "")
+    built_for = f": {binary.file} was built for {former}, which had it" if former else ""
+    why = f"torch {torch.version} has no {library}{built_for}"
     if runtime.is_ours(binary):
         return why, fixes.reinstall_torch(runtime.environment, torch)
     return why, fixes.fix_for(fixes.Wrong.BUILD, binary, runtime)
 
 
+def _name_in(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
+
+
 def _may_hold(requirement: str, library: str) -> bool:
     """Whether a distribution may hold a library: `nvidia-cudnn-cu12` holds `libcudnn.so.9`."""
-    name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
+    name = _name_in(requirement)
     stem = library.removeprefix("lib").partition(".so")[0].lower()
     words = {part for part in re.split(r"[-_.]", name) if len(part) > 3 and part != "nvidia"}
     return any(stem.startswith(word) for word in words)
@@ -181,6 +197,8 @@ def _rank(library: str) -> int:
 
 
 def _fault_of_missing(library: str) -> faults.Fault:
+    if library.startswith(tuple(_OF_FORMER_TORCHES)):
+        return faults.TORCH_NOT_LOADED
     if is_torch_library(library):
         is_for_gpu = any(device in library for device in ("cuda", "hip", "xpu"))
         return faults.CPU_TORCH_SWAPPED_IN if is_for_gpu else faults.TORCH_NOT_LOADED
