@@ -17,6 +17,7 @@ from environments import (
     SYMBOL,
     add_extension,
     add_package,
+    add_pip,
     add_torch,
     make_environment,
     run_doctor,
@@ -227,7 +228,9 @@ def test_the_sources_alone_run_under_any_name(tmp_path: Path) -> None:
 def test_where_there_is_no_torch_nothing_is_said_to_work(
     tmp_path: Path, names: tuple[str, ...], code: int
 ) -> None:
-    add_package(make_environment(tmp_path / "env"), "theirs", {"theirs/__init__.py": ""})
+    site = make_environment(tmp_path / "env")
+    add_pip(site)
+    add_package(site, "theirs", {"theirs/__init__.py": ""})
     command = [sys.executable, "-m", "torchship.doctor", "--json", *names]
     process = subprocess.run(
         [*command, "--python", tmp_path / "env"], capture_output=True, text=True, cwd=REPO

@@ -29,7 +29,7 @@ from ..environment.built_for import has_sdist, torch_requirements
 from ..environment.families import families
 from ..environment.installed import Distribution, hidden_copies
 from ..environment.known_packages import CAN_DO_WITHOUT, COMPILES, FALLS_BACK, NEEDS
-from ..environment.metadata import has_list, listed_files, wheel_tags
+from ..environment.metadata import has_list, listed_names, wheel_tags
 from ..environment.owner import distributions, find_owner, is_shared_object_name
 from ..environment.standards import Python, fits_python, normal
 from ..report.rows import CANNOT_BE_TOLD, FAILS, Row, notice
@@ -58,7 +58,7 @@ def is_of_torch(package: Distribution, python: Python) -> bool:
 def files_of(target: Target, package: Distribution) -> list[str]:
     """The names in the list of files of a distribution; without one, its shared objects."""
     if has_list(package.place):
-        return [file.name for file in listed_files(target, package.place)]
+        return [*listed_names(target, package.place)]
     return [str(file) for file in distributions(target, package.site).get(package.place, [])]
 
 
