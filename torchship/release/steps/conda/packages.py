@@ -115,7 +115,7 @@ class MakeBootstrapChannel(CheckTask):
             name="bootstrap-channel",
             wheels=DownloadWheels.plan(subject, plan),
             python=plan.host.python,
-            after=emulation.tasks(subject, plan) if isinstance(subject, Cell) else (),
+            after=emulation.tasks(subject, plan),
         )
         return plan.add(step, subject)
 
