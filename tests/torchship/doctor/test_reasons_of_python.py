@@ -16,7 +16,8 @@ from sick_environment import REPO, SickEnvironment, carries_out
 
 from torchship.doctor.environment.targets import UsageError
 from torchship.doctor.report.rows import Row
-from torchship.judge.fixes import cures
+from torchship.judge import fixes
+from torchship.judge.records import Fix
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def env(tmp_path: Path) -> LookedEnvironment:
     return LookedEnvironment(tmp_path / "env")
 
 
-def _fix(row: Row) -> cures.Cure:
+def _fix(row: Row) -> Fix:
     assert row.finding is not None
     return row.finding.fix
 
@@ -155,7 +156,7 @@ def test_another_project_of_a_known_name_is_told(env: LookedEnvironment) -> None
 # Two that share files, and an editable without its folder.
 
 
-@carries_out(cures.KEEP_ONE)
+@carries_out(fixes.Kind.KEEP_ONE)
 @pytest.mark.parametrize("installer", ["pip", "uv"])
 def test_one_of_two_distributions_that_wrote_the_same_files_is_kept(
     tmp_path: Path, installer: str

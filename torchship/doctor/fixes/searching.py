@@ -6,11 +6,10 @@ what there was when it was written. So they are tried, newest first, as the inst
 
 from __future__ import annotations
 
-from ...judge.fixes import cures
-from ...judge.fixes.cures import Cure
+from ...judge import fixes
 from ...judge.fixes.installers import Pip
 from ...judge.project import Record
-from ...judge.records import Runtime, parse_version
+from ...judge.records import Fix, Runtime, parse_version
 from ..environment.catalog import Catalog
 from ..environment.standards import admits, normal
 from .trying import Release, Trial
@@ -21,11 +20,11 @@ _MOST_TRIES = 8
 class Found(Record, kw_only=True):
     """What was tried."""
 
-    cure: Cure | None  #: that was seen to mend; None if none did
+    cure: Fix | None  #: that was seen to mend; None if none did
     tries: int
 
 
-def find_release(cure: Cure, trial: Trial, installed: Catalog, runtime: Runtime) -> Found:
+def find_release(cure: Fix, trial: Trial, installed: Catalog, runtime: Runtime) -> Found:
     """Try releases of the distributions that a cure names, in the order of its names: the newest
     of each, and then older ones."""
     if runtime.environment.kind == "conda":
@@ -46,7 +45,7 @@ class _Search:
         torch = installed.named("torch")
         #: The installer shall leave torch as it is.
         self._torch = f'"torch=={torch.version.partition("+")[0]}"' if torch else ""
-        self.cure: Cure | None = None
+        self.cure: Fix | None = None
         self.tries = 0
 
     def newest(self, name: str) -> None:
@@ -81,7 +80,7 @@ class _Search:
             return release
         if self._trial.works_beside(asked, releases):
             command = self._pip.install(f'"{name}=={release.version}"')
-            self.cure = cures.command_alone(cures.INSTALL_RELEASE, command)
+            self.cure = fixes.command_alone(fixes.Kind.INSTALL_RELEASE, command)
         return release
 
     def _is_excluded(self, release: Release) -> bool:

@@ -9,9 +9,9 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from ...judge.fixes import cures, fixes
-from ...judge.records import Finding
-from ...judge.text import is_file, printable
+from ...judge import fixes
+from ...judge.records import NO_FIX, Finding
+from ...judge.text import is_file, printable, quoted
 from ...judge.words import codes
 from .case import Case
 
@@ -59,7 +59,7 @@ def _does_not_compile(case: Case, fault: re.Match[str]) -> Finding:
         f"which fails{torch}: {where}: {fault['what'][:200]}",
         observed=fault[0].strip(),
         needed="code that compiles here",
-        fix=cures.other_release(words, package.name) if package else cures.NO_CURE,
+        fix=fixes.other_release(words, package.name) if package else NO_FIX,
     )
 
 
@@ -72,7 +72,7 @@ def _no_ninja(case: Case) -> Finding:
         codes.NO_NINJA,
         f"the import compiles code{where}" + ("" if is_here else ", which is not on PATH"),
         needed="ninja",
-        fix=fixes.set_variable("PATH", f'{cures.quoted(folder)}:"$PATH"')
+        fix=fixes.set_variable("PATH", f'{quoted(folder)}:"$PATH"')
         if is_here
         else fixes.install_requirements(case.runtime.environment, "ninja"),
     )
@@ -101,5 +101,5 @@ def _no_compiler(case: Case, program: str) -> Finding | None:
         needed="a C++ compiler",
         fix=fixes.unset("CXX")
         if has_other
-        else cures.in_words(cures.BY_HAND, "set CXX to a C++ compiler that is installed"),
+        else fixes.in_words("set CXX to a C++ compiler that is installed"),
     )

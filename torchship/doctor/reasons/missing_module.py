@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from ...judge.fixes import cures, fixes
+from ...judge import fixes
 from ...judge.records import Finding, dotted
 from ...judge.text import is_file, list_names
 from ...judge.words import codes
@@ -106,8 +106,7 @@ def _of_library(case: Case, module: str) -> Finding:
             codes.MODULE_MISSING,
             f"Python {version} has no module {module}: the code is for another Python",
             needed=module,
-            fix=cures.in_words(
-                cures.OTHER_PYTHON,
+            fix=fixes.in_words(
                 f"use a Python that has {module}, or a release of the package for Python {version}",
             ),
         )
@@ -209,8 +208,7 @@ def _not_installed(case: Case, asking: Distribution | None, module: str) -> Find
         codes.MODULE_MISSING,
         f"the module {top} is not installed, and no metadata says what has it",
         needed=top,
-        fix=cures.in_words(
-            cures.BY_HAND,
+        fix=fixes.in_words(
             f"install what has the module {top}, as the documentation of "
             f"{asking.name if asking else case.seen.what} says",
         ),
@@ -278,7 +276,7 @@ def other_release(
         f"{here}: {name} was written for another release of it{asked}",
         observed=f"{owner.name} {owner.version}",
         needed=f"a release of {owner.name} that {asking.name} was written for",
-        fix=cures.other_release(
+        fix=fixes.other_release(
             f"install another release of {owner.name}, or a newer one of {asking.name}",
             asking.name,
             owner.name,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..fixes import fixes
-from ..fixes.cures import Cure
+from .. import fixes
 from ..reading.binary import is_torch_library, is_torch_symbol
-from ..records import NOTE, OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Runtime
+from ..records import NOTE, OK, REJECTED, UNKNOWN, BinaryRecord, Finding, Fix, Runtime
 from ..text import some
 from ..words import codes, faults
 from .host import STARTS_OF_PYTHON_SYMBOLS
@@ -124,7 +123,7 @@ def _in_other_wheels(binary: BinaryRecord, missing: Sequence[str]) -> Finding:
 
 def _explain_missing(
     binary: BinaryRecord, runtime: Runtime, missing: tuple[str, ...], fault: faults.Fault
-) -> tuple[str, Cure]:
+) -> tuple[str, Fix]:
     """Why the first missing library is not here, and the fix."""
     first = missing[0][:200]
     torch = runtime.torch
@@ -156,7 +155,7 @@ def _explain_missing(
 
 def _other_build_of_torch(
     binary: BinaryRecord, runtime: Runtime, missing: tuple[str, ...]
-) -> tuple[str, Cure]:
+) -> tuple[str, Fix]:
     torch = runtime.torch
     device = next((name for name in ("hip", "xpu") if name in missing[0]), "cuda").upper()
     major = cuda_major(missing) if device == "CUDA" else ""
@@ -168,7 +167,7 @@ def _other_build_of_torch(
     return why, fixes.same_cuda(binary, runtime, major)
 
 
-def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> tuple[str, Cure]:
+def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> tuple[str, Fix]:
     torch = runtime.torch
     if torch is None:
         fix = fixes.install_torch(runtime.environment, runtime.project)
@@ -178,7 +177,7 @@ def _missing_of_torch(binary: BinaryRecord, runtime: Runtime, library: str) -> t
     why = f"torch {torch.version} has no {library}{built_for}"
     if runtime.is_ours(binary):
         return why, fixes.reinstall_torch(runtime.environment, torch)
-    return why, fixes.rebuild(binary, runtime)
+    return why, fixes.fix_for(fixes.Wrong.BUILD, binary, runtime)
 
 
 def _name_in(requirement: str) -> str:
@@ -229,7 +228,7 @@ def check_symbols(binary: BinaryRecord, runtime: Runtime) -> Finding | None:
         observed=f"{len(absent)} missing: {some(absent)}",
         needed="all found",
         why=f"no library that {binary.file} needs defines {absent[0][:200]}",
-        fix=fixes.rebuild(binary, runtime),
+        fix=fixes.fix_for(fixes.Wrong.BUILD, binary, runtime),
     )
 
 
