@@ -38,8 +38,16 @@ from .environment.installed import Distribution, installed, module_at
 from .environment.owner import distributions, find_owner
 from .environment.reached import Reached, reach_of, sort_out
 from .environment.standards import normal
-from .environment.targets import TORCHS_OWN, UsageError, exists, find_files, site_folders
-from .fixes import trying
+from .environment.targets import (
+    TORCHS_OWN,
+    UsageError,
+    exists,
+    find_files,
+    is_module,
+    site_folders,
+)
+from .fixes.searching import find_release
+from .fixes.trying import Trial
 from .looking.look import Subject, find, jobs_here, look
 from .looking.processes import Python
 from .looking.seen import Looked, Seen
@@ -241,12 +249,17 @@ class _Examination:
         ]
 
     def _modules(self) -> list[str]:
-        """What the user names that is no distribution: a module to import, as it is spelled."""
+        """What the user names that is no distribution: a module to import, as it is spelled. A
+        name with dots is one, though a distribution may be so named: `metatensor.torch`."""
         names = {normal(one.name) for one in self.distributions}
-        return [name for name in self.request.names if normal(name) not in names]
+        asked = (name for name in self.request.names if "." in name or normal(name) not in names)
+        return [name for name in asked if is_module(self.runtime.target, name)]
 
     def _having(self, module: str) -> list[Distribution]:
-        return with_module(self.runtime.target, self.distributions, module)
+        """The distributions that have a module, or the package in which it is sought."""
+        having = with_module(self.runtime.target, self.distributions, module)
+        top = module.partition(".")[0]
+        return having or with_module(self.runtime.target, self.distributions, top)
 
     def _owners(self) -> set[str]:
         """The distributions that own the objects."""
@@ -377,10 +390,25 @@ class _Examination:
                 }
                 finding = self._explain(seen, package, parts)
             row = rows.notice(finding, place, package=name, version=version)
-            mends = None
-            if self.request.is_trying and not seen.works and finding.fix.command:
-                mends = trying.mends(finding.fix.command, module, self.eyes.python)
-            yield row._replace(seen=seen, decided_by="look", mends=mends)
+            row = row._replace(seen=seen, decided_by="look")
+            yield self._tried_beside(row, module) if not seen.works else row
+
+    def _tried_beside(self, row: rows.Row, module: str) -> rows.Row:
+        """The row, with what its fix does beside the environment, if fixes are to be tried: also
+        other releases, where the fix names no command that mends."""
+        if not self.request.is_trying or row.finding is None:
+            return row
+        fix = row.finding.fix
+        trial = Trial(module, self.eyes.python)
+        mends = trial.mends(fix.command) if fix.command else None
+        if mends or not fix.releases_of:
+            return row._replace(mends=mends)
+        found = find_release(fix, trial, self.installed, self.runtime)
+        if found.cure is None:
+            return row._replace(mends=mends, tries=found.tries)
+        return row._replace(
+            finding=row.finding._replace(fix=found.cure), mends=True, tries=found.tries
+        )
 
     def _is_behind(self, seen: Seen, package: Distribution) -> bool:
         """Whether Python made the module of a distribution of another file than it installed.

@@ -173,7 +173,9 @@ def test_an_exit_is_told_with_what_the_package_says(env: LookedEnvironment) -> N
 
 
 def test_it_is_reported_to_the_package_that_was_imported(env: LookedEnvironment) -> None:
-    add_package(env.site, "lower", {"lower/__init__.py": "raise RuntimeError('odd')\n"})
+    add_package(
+        env.site, "lower", {"lower/__init__.py": "import torch\nraise RuntimeError('odd')\n"}
+    )
     env.add("upper", "import torch\nimport lower\n")
     row = row_of(diagnose(env), "upper")
     assert row.finding is not None and "report it to upper" in row.finding.fix

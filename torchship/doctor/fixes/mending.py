@@ -47,7 +47,7 @@ def fit_package(package: Distribution, runtime: Runtime) -> Cure:
     pairs = paired_releases(package.name)
     release = pairs.get(torch.version_tuple, "").partition(" ")[0] if torch else ""
     if not release or f"{package.version}.".startswith(f"{release}."):
-        return cures.in_words(cures.OTHER_RELEASE, f"{words}, or the torch that it is for")
+        return cures.other_release(f"{words}, or the torch that it is for", package.name)
     wanted = f"{release}.*" if release.count(".") < 2 else release
     if runtime.environment.kind == "conda":
         # In words: the releases are PyPI's, and which of them a channel has, only its index tells.

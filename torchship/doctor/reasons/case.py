@@ -42,6 +42,12 @@ class Case(Record, kw_only=True):
         yield from reversed(self.seen.frames)
 
     @property
+    def compiles(self) -> bool:
+        """Whether it failed in the program of torch that compiles an extension on import."""
+        program = ("torch", "utils", "cpp_extension.py")
+        return any(Path(frame.file).parts[-3:] == program for frame in self.frames())
+
+    @property
     def raiser(self) -> Distribution | None:
         """The distribution in whose code the error was raised; else the one that was imported."""
         for frame in self.frames():

@@ -250,9 +250,10 @@ def other_release(
         f"{here}: {name} was written for another release of it{asked}",
         observed=f"{owner.name} {owner.version}",
         needed=f"a release of {owner.name} that {asking.name} was written for",
-        fix=cures.in_words(
-            cures.OTHER_RELEASE,
+        fix=cures.other_release(
             f"install another release of {owner.name}, or a newer one of {asking.name}",
+            asking.name,
+            owner.name,
         ),
     )
 

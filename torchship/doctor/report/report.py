@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 
+from ...judge.fixes.cures import quoted
 from ...judge.project import Record
 from ...judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
 from ...judge.rules import CODES
 from ...judge.text import printable
 from ...judge.words import codes, render
+from ..environment import pythons
 from ..looking.seen import Looked, Seen
 from ..reasons.meaning import Diagnosis, meaning_of
 from .rows import CANNOT_BE_TOLD, FAILS, NOTHING_FOUND, REMARK, STATES, WORKS, Row
@@ -35,6 +38,14 @@ class Report(Record, kw_only=True):
     @property
     def rows(self) -> tuple[Row, ...]:
         return (*self.extensions, *self.notices)
+
+    @property
+    def search(self) -> str:
+        """The command that tries other releases of a package; its name is to follow."""
+        python = self.runtime.target.python
+        is_named = python is not None and python.found_by == pythons.NAMED
+        where = f" --python {quoted(self.runtime.target.executable())}" if is_named else ""
+        return f"{self.program} --try-fix{where}"
 
     @property
     def exit_code(self) -> int:
@@ -76,10 +87,12 @@ def heading(report: Report) -> list[str]:
     lines.append(f"{did} in {report.seconds:.1f} s")
     if report.looked is None:
         reason = f", since {report.why_not_looked}" if report.why_not_looked else ""
-        lines.append(
+        said = (
             f"nothing was imported{reason}: objects were read, and what the Python of packages "
             "does was not looked at"
         )
+        # No path is in it, so it may be broken anywhere.
+        lines += textwrap.wrap(said, render.width(), subsequent_indent="  ")
     return lines
 
 

@@ -27,21 +27,31 @@ class Kind(Record, kw_only=True):
 class Cure(str):
     """A cure as people read it: a command, words, or words with a command in them."""
 
-    __slots__ = ("command", "kind")
+    __slots__ = ("command", "kind", "releases_of")
 
     command: str  #: for a shell; "" for words alone
     kind: Kind | None
+    releases_of: tuple[str, ...]  #: distributions of which another release may mend it
 
-    def __new__(cls, text: str = "", *, kind: Kind | None = None, command: str = "") -> Cure:
+    def __new__(
+        cls,
+        text: str = "",
+        *,
+        kind: Kind | None = None,
+        command: str = "",
+        releases_of: tuple[str, ...] = (),
+    ) -> Cure:
         if command and (kind is None or not kind.is_carried_out):
             raise ValueError(f"no test has carried out {command!r}; say it in words")
         cure = super().__new__(cls, text)
         cure.kind = kind
         cure.command = command
+        cure.releases_of = releases_of
         return cure
 
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, object]]:
-        return (str(self),), {"kind": self.kind, "command": self.command}
+        named = {"kind": self.kind, "command": self.command, "releases_of": self.releases_of}
+        return (str(self),), {**named}
 
 
 #: Stands for no cure, in findings that need none or know none.
@@ -64,6 +74,7 @@ BUILD_PROJECT = _carried_out("build-project", "a project without a binary for th
 INSTALL_PROJECT = _carried_out("install-project", "damaged or missing files of the project")
 INSTALL_ONCE = _carried_out("install-once", "a project that is installed over itself")
 USE_DEFINITION = _carried_out("use-definition", "a platform without binaries of the project")
+KEEP_ONE = _carried_out("keep-one", "two distributions that wrote the same files")
 REMOVE_COPY = _carried_out("remove-copy", "operators that two copies of a package register")
 UNSET_VARIABLE = _carried_out("unset-variable", "a variable that forces what does not fit")
 INSTALL_TORCH = _carried_out("install-torch", "a torch that is missing or too old")
@@ -109,14 +120,23 @@ def in_words(kind: Kind, text: str) -> Cure:
     return Cure(text, kind=kind)
 
 
+def other_release(text: str, *names: str) -> Cure:
+    """A cure without a command: another release of one of these distributions. Which one, only a
+    trial tells."""
+    return Cure(text, kind=OTHER_RELEASE, releases_of=names)
+
+
 def command_alone(kind: Kind, command: str) -> Cure:
     """A cure that is a command and needs no words."""
     return Cure(command, kind=kind, command=command)
 
 
-def command_in_words(kind: Kind, words: str, command: str) -> Cure:
+def command_in_words(
+    kind: Kind, words: str, command: str, releases_of: tuple[str, ...] = ()
+) -> Cure:
     """A cure in which `words` hold `{command}` where the command is to be read."""
-    return Cure(words.replace("{command}", command), kind=kind, command=command)
+    text = words.replace("{command}", command)
+    return Cure(text, kind=kind, command=command, releases_of=releases_of)
 
 
 def quoted(path: str | os.PathLike[str]) -> str:

@@ -26,6 +26,7 @@ from ..records import (
     Runtime,
     TorchInstall,
     dotted,
+    parse_minor,
     parse_version,
 )
 from ..support import load
@@ -286,7 +287,31 @@ def torch_of_files(runtime: Runtime, name: str, version: str) -> Cure:
         return _by_conda(Conda(runtime.environment).install(f'"pytorch={version}"'), words)
     exact = f"=={version}" if version.count(".") > 1 else f"=={version}.*"
     command = Pip(runtime.environment).install(_index_of(runtime.torch), f'"torch{exact}"')
-    return command_in_words(cures.FIT_TORCH, words, command)
+    return command_in_words(cures.FIT_TORCH, words, command, (name,))
+
+
+def torch_of_package(runtime: Runtime, name: str, wanted: str, *, cuda: str = "") -> Cure:
+    """Install the torch that a package says it is for, such as `2.9.1` or `>=2.14`; "" if that
+    would not do. `cuda` is the major that it asks of torch; "" for any."""
+    words = f"install a release of {name} for this torch"
+    version = wanted.lstrip("=~<>!")
+    sign = wanted[: len(wanted) - len(version)]
+    minor = parse_minor(version)
+    index = _index_of(runtime.torch)
+    if minor and cuda and not (runtime.torch and f"cuda {cuda}" in runtime.torch.device.lower()):
+        # PyPI's builds of torch have CUDA.
+        of_pypi = "13" if minor >= _FIRST_WITH_CUDA_13 else "12"
+        if cuda != of_pypi or runtime.machine != "x86_64":
+            minor = None
+        index = ""
+    if minor is None or sign == "!=" or runtime.environment.kind == "conda":
+        return cures.other_release(f"{words}, or the torch that it is for", name)
+    if sign in ("", "=="):
+        whole = version.count(".") > 1 and not version.endswith(".*")
+        wanted = f"=={version}" if whole else f"=={dotted(minor)}.*"
+    command = Pip(runtime.environment).install(index, f'"torch{wanted}"')
+    words = f"{words}, or the torch that it is for: {{command}}"
+    return command_in_words(cures.FIT_TORCH, words, command, (name,))
 
 
 def set_variable(variable: str, value: str) -> Cure:
@@ -407,9 +432,9 @@ def rebuild(binary: BinaryRecord, runtime: Runtime) -> Cure:
         return command_in_words(
             cures.COMPILE_PACKAGE, f"{words}, or build this one: {{command}}", compilation.command
         )
-    return _torch_of(binary, runtime) or in_words(
-        cures.OTHER_RELEASE,
+    return _torch_of(binary, runtime) or cures.other_release(
         f"install a release of {owner.name} that was built for torch {version}, or {compilation}",
+        owner.name,
     )
 
 
@@ -444,7 +469,7 @@ def _torch_of(binary: BinaryRecord, runtime: Runtime, *, from_pypi: bool = False
     if environment.kind == "conda":
         return _by_conda(Conda(environment).install(f'"pytorch={minor}"'), words)
     command = Pip(environment).install(index, f'"torch=={minor}.*"')
-    return command_in_words(cures.FIT_TORCH, words, command)
+    return command_in_words(cures.FIT_TORCH, words, command, (owner.name,))
 
 
 def _has_cuda_of(binary: BinaryRecord, minor: tuple[int, int]) -> bool:
@@ -541,7 +566,7 @@ def python_with(module: str, target: Target) -> Cure:
     package = system_packages.part_of_python(module, base=base, executable=target.executable())
     if package:
         words = f"install the system's package, as root: {{command}}   (or {other})"
-        return _by_apt(package, words)
+        return by_apt(package, words)
     return in_words(
         cures.OTHER_PYTHON,
         f"{other}, or build the one in {printable(base)} again, beside the headers of the library "
@@ -549,7 +574,7 @@ def python_with(module: str, target: Target) -> Cure:
     )
 
 
-def _by_apt(package: str, words: str) -> Cure:
+def by_apt(package: str, words: str) -> Cure:
     """Install a package of Debian or Ubuntu, whose lists may be empty, as in containers."""
     command = f"apt-get update && apt-get install -y {package}"
     return command_in_words(cures.INSTALL_BY_APT, words, command)
@@ -668,7 +693,7 @@ def machine_library(library: str, binary: BinaryRecord, runtime: Runtime) -> Cur
         return _ffmpeg(library, binary, runtime.environment)
     package = system_packages.apt_package_of(library)
     if package and runtime.environment.kind != "conda":
-        return _by_apt(
+        return by_apt(
             package, f"install the system's package, as root: {{command}}   (it has {library})"
         )
     if software is not None:
@@ -693,7 +718,7 @@ def _ffmpeg(library: str, binary: BinaryRecord, environment: Environment) -> Cur
     variant = re.sub(r"\d+(?=\.so$)", str(of_apt), binary.path.name)
     has_variant = binary.owner is not None and variant in binary.owner.libraries
     if of_apt is not None and (version == of_apt or (version is not None and has_variant)):
-        return _by_apt("ffmpeg", f"install FFmpeg {of_apt}, as root: {{command}}")
+        return by_apt("ffmpeg", f"install FFmpeg {of_apt}, as root: {{command}}")
     source = "conda" if is_in_conda else "your system"
     return in_words(
         cures.SYSTEM_LIBRARY,

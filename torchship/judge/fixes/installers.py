@@ -37,6 +37,10 @@ class Pip(Record):
     def remove(self, name: str) -> str:
         return f"{self._start('uninstall')} {name}"
 
+    def remove_at_once(self, names: str) -> str:
+        """Remove without a question, as the first of two commands on one line."""
+        return self.remove(f"-y {names}" if self.environment.has_pip else names)
+
 
 class Conda(Record):
     """conda, which installs into the active environment unless its folder is named."""
