@@ -89,8 +89,13 @@ def main(runtime: Runtime, *, as_json: bool) -> int:
     for finding in findings:
         if finding.fix:
             print(f"\nto fix {finding.dimension}: {render.shorten(finding.fix, prefix)}")
-    ending = "the build would fail" if failed else "nothing was found that breaks a build"
-    print(f"\n{ending}")
+    noted = any(finding.status == NOTE for finding in findings)
+    only = (
+        "only what a note says may break a build"
+        if noted
+        else "nothing was found that breaks a build"
+    )
+    print(f"\n{'the build would fail' if failed else only}")
     return int(failed)
 
 
