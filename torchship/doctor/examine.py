@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..judge.budget import Budget, BudgetSpentError
+from ..judge.fixes import cures
 from ..judge.machine.torch_probe import other_installs
 from ..judge.project import Record
 from ..judge.reading.binary import needs_torch_or_cuda, read_binary, unread
@@ -379,7 +380,7 @@ class _Examination:
             if seen.works and not seen.needs_torch_first:
                 continue
             if seen.works:
-                finding = _torch_first(module, seen)
+                finding = _torch_first(module, seen, self._case(seen, package, {}))
             else:
                 parts = {
                     one.path: one.seen
@@ -391,7 +392,7 @@ class _Examination:
                 finding = self._explain(seen, package, parts)
             row = rows.notice(finding, place, package=name, version=version)
             row = row._replace(seen=seen, decided_by="look")
-            yield self._tried_beside(row, module) if not seen.works else row
+            yield row if seen.works else self._tried_beside(row, module)
 
     def _tried_beside(self, row: rows.Row, module: str) -> rows.Row:
         """The row, with what its fix does beside the environment, if fixes are to be tried: also
@@ -484,15 +485,19 @@ def _hidden(instead: Path) -> Finding:
     )
 
 
-def _torch_first(module: str, seen: Seen) -> Finding:
-    return Finding(
-        dimension="import",
-        status=NOTE,
-        code=codes.LOADED_BEFORE_TORCH,
-        observed=seen.last_line,
+def _torch_first(module: str, seen: Seen, case: Case) -> Finding:
+    """An extension by itself is made to come after torch; a package with Python of its own, whose
+    import fails alone, does not work as it is."""
+    has_python = Path(seen.file).suffix == ".py"
+    finding = case.finding(
+        codes.LOADED_BEFORE_TORCH,
+        f"import {module} works only after import torch",
         needed="import torch before it",
-        why=f"import {module} works only after import torch",
+        fix=cures.in_words(
+            cures.BY_HAND, f"import torch before {module}, as its own Python should"
+        ),
     )
+    return finding if has_python else finding._replace(status=NOTE, fix=cures.NO_CURE)
 
 
 def _for_others(paths: Sequence[Path], runtime: Runtime) -> set[Path]:

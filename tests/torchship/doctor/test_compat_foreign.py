@@ -210,7 +210,7 @@ def test_what_is_no_shared_object_is_called_what_it_is(
     assert cause is not None
     assert cause.dimension == dimension
     assert says in cause.why
-    assert PROJECT.distribution not in cause.fix
+    assert PROJECT.distribution not in cause.fix.text
 
 
 def test_a_program_is_no_shared_library(runtime: Runtime) -> None:

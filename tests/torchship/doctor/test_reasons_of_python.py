@@ -8,13 +8,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from environments import add_package
+from environments import SYMBOL, add_package
 from looked_environment import LookedEnvironment, diagnose, row_of
 from packaging_alone import packaging_alone
+from shared_objects import shared_object
 from sick_environment import REPO, SickEnvironment, carries_out
 
 from torchship.doctor.report.rows import Row
-from torchship.judge.fixes import cures
+from torchship.judge import fixes
+from torchship.judge.records import Fix
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def env(tmp_path: Path) -> LookedEnvironment:
     return LookedEnvironment(tmp_path / "env")
 
 
-def _fix(row: Row) -> cures.Cure:
+def _fix(row: Row) -> Fix:
     assert row.finding is not None
     return row.finding.fix
 
@@ -153,7 +155,7 @@ def test_another_project_of_a_known_name_is_told(env: LookedEnvironment) -> None
 # Two that share files, and an editable without its folder.
 
 
-@carries_out(cures.KEEP_ONE)
+@carries_out(fixes.Kind.KEEP_ONE)
 @pytest.mark.parametrize("installer", ["pip", "uv"])
 def test_one_of_two_distributions_that_wrote_the_same_files_is_kept(
     tmp_path: Path, installer: str
@@ -253,3 +255,83 @@ def test_a_type_that_two_extensions_register_is_told_with_both(env: LookedEnviro
     row = row_of(diagnose(env), "deep_b")
     assert row.code == "TD119"
     assert "deep_a/_C.so" in row.summary and "deep_b/_C.so" in row.summary
+
+
+def test_the_first_error_of_a_compiler_is_named(env: LookedEnvironment) -> None:
+    words = (
+        "Error building extension 'jit': [1/2] c++ -c /a/kernel.cpp\n"
+        "FAILED: kernel.o\n/a/kernel.cpp:2:36: error: 'struct c10::Device' has no member 'old'\n"
+        "/a/kernel.cpp:9:1: error: another\n"
+    )
+    _compiling(env, words, unless="False")
+    row = row_of(diagnose(env), "jit")
+    assert row.code == "TD702" and "kernel.cpp:2: 'struct c10::Device' has no" in row.summary
+    assert _fix(row).releases_of == ("jit",)
+
+
+# What a module says of itself.
+
+REFUSING = """
+def __getattr__(name):
+    raise AttributeError(f"`lower.{name}` was removed in the %s release. Use another.")
+"""
+
+
+@pytest.mark.parametrize(("said", "command"), [("lower 0.9", "'lower<0.9'"), ("other 0.9", "")])
+def test_a_name_that_a_module_itself_refuses_is_told(
+    env: LookedEnvironment, said: str, command: str
+) -> None:
+    env.add("lower", f"import torch\n{REFUSING % said}")
+    env.add("upper", "import torch, lower\nlower.Inf\n", "Requires-Dist: lower>=0.1")
+    row = row_of(diagnose(env), "upper")
+    assert row.code == "TD707" and "`lower.Inf` was removed" in row.summary
+    assert _fix(row).command.endswith(command) and bool(_fix(row).command) is bool(command)
+    assert _fix(row).releases_of == (() if command else ("upper", "lower"))
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("needs einops: Run `pip install einops`", "einops"),
+        ("please type 'pip install -U einops toml'.", "einops toml"),
+    ],
+)
+def test_what_a_package_asks_to_install_is_the_fix(
+    env: LookedEnvironment, words: str, names: str
+) -> None:
+    env.add("asks", f"import torch\nraise ImportError({words!r})\n")
+    row = row_of(diagnose(env), "asks")
+    assert row.code == "TD707" and _fix(row).command.endswith(f"install {names}")
+
+
+def test_words_behind_a_command_are_not_taken_for_packages(env: LookedEnvironment) -> None:
+    env.add("asks", "import torch\nraise ImportError('pip install einops to use it')\n")
+    assert row_of(diagnose(env), "asks").code == "TD906"
+
+
+def test_what_is_installed_already_is_no_fix(env: LookedEnvironment) -> None:
+    env.add("einops", "import torch\n")
+    env.add("asks", "import torch\nraise ImportError('Run `pip install einops`')\n")
+    assert row_of(diagnose(env), "asks").code == "TD906"
+
+
+def test_a_package_whose_own_python_forgets_torch_does_not_work(env: LookedEnvironment) -> None:
+    folder = env.add("early", "from . import _C\n")
+    env.add_module(folder / "_C.so", needs=SYMBOL)
+    env.list_objects("early")
+    report = diagnose(env)
+    row = row_of(report, "early")
+    assert (row.state, row.code, report.exit_code) == ("fails", "TD126", 1)
+
+
+def test_a_library_that_torch_once_had_tells_for_which_torch_it_was_built(
+    env: LookedEnvironment,
+) -> None:
+    built = env.prefix / "built"
+    stub = shared_object(built / "libtorch_cuda_cu.so", soname="libtorch_cuda_cu.so")
+    folder = env.add("old", "import torch\nfrom . import _C\n")
+    env.add_module(folder / "_C.so", needs=SYMBOL, libraries=(stub,))
+    env.list_objects("old")
+    stub.unlink()
+    row = row_of(diagnose(env), "old")
+    assert row.code == "TD504" and "was built for CUDA builds of torch 1.8 to 2.0" in row.summary

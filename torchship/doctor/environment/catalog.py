@@ -12,7 +12,7 @@ from ...judge.project import Record
 from ...judge.records import Runtime
 from ...judge.target import Target
 from .installed import Distribution
-from .metadata import Listed, listed_files, top_modules
+from .metadata import Listed, listed_files, listed_names, top_modules
 from .requirements import requirements_here
 from .standards import admits, normal
 
@@ -93,8 +93,8 @@ class Catalog:
 def tops_of(target: Target, place: Path) -> list[str]:
     """The names of the modules that a distribution adds to the search path."""
     tops = dict.fromkeys(name for name in top_modules(target, place) if name.isidentifier())
-    for file in listed_files(target, place):
-        top, separator, _ = file.name.partition(os.sep)
+    for file in listed_names(target, place):
+        top, separator, _ = file.partition(os.sep)
         name = top if separator else _module_of(top)
         if name.isidentifier():
             tops.setdefault(name)
@@ -120,6 +120,6 @@ def with_module(
     exact = [
         one
         for one in owners
-        if any(file.name.startswith(starts) for file in listed_files(target, one.place))
+        if any(name.startswith(starts) for name in listed_names(target, one.place))
     ]
     return exact or (owners if len(parts) == 1 else [])

@@ -6,28 +6,25 @@ what there was when it was written. So they are tried, newest first, as the inst
 
 from __future__ import annotations
 
-from ...judge.fixes import cures
-from ...judge.fixes.cures import Cure
+from ...judge import fixes
 from ...judge.fixes.installers import Pip
 from ...judge.project import Record
-from ...judge.records import Runtime, parse_version
+from ...judge.records import Fix, Runtime, parse_version
 from ..environment.catalog import Catalog
 from ..environment.standards import admits, normal
 from .trying import Release, Trial
 
 _MOST_TRIES = 8
-#: After so many series, the next one tried is of another major.
-_SERIES_IN_TURN = 3
 
 
 class Found(Record, kw_only=True):
     """What was tried."""
 
-    cure: Cure | None  #: that was seen to mend; None if none did
+    cure: Fix | None  #: that was seen to mend; None if none did
     tries: int
 
 
-def find_release(cure: Cure, trial: Trial, installed: Catalog, runtime: Runtime) -> Found:
+def find_release(cure: Fix, trial: Trial, installed: Catalog, runtime: Runtime) -> Found:
     """Try releases of the distributions that a cure names, in the order of its names: the newest
     of each, and then older ones."""
     if runtime.environment.kind == "conda":
@@ -48,7 +45,7 @@ class _Search:
         torch = installed.named("torch")
         #: The installer shall leave torch as it is.
         self._torch = f'"torch=={torch.version.partition("+")[0]}"' if torch else ""
-        self.cure: Cure | None = None
+        self.cure: Fix | None = None
         self.tries = 0
 
     def newest(self, name: str) -> None:
@@ -58,12 +55,16 @@ class _Search:
             self._try(name, f">{here.version}")
 
     def older(self, name: str) -> None:
-        """Try the newest release of each series before the one that is here."""
+        """Try older releases: of the series before the one that is here, of the second, the fourth
+        and so on, and of each major before it alike."""
         here = self._installed.named(name)
-        before = _series(here.version, self.tries) if here else ""
-        while before:
+        version = here.version if here else ""
+        step = 1
+        while before := _bound(version, step):
             release = self._try(name, f"<{before}")
-            before = _series(release.version, self.tries) if release else ""
+            is_same_major = release is not None and _major(release.version) == _major(version)
+            step = 2 * step if is_same_major else 1
+            version = release.version if release else ""
 
     def _try(self, name: str, bound: str) -> Release | None:
         """Try the release that the installer takes within a bound, and return it."""
@@ -79,7 +80,7 @@ class _Search:
             return release
         if self._trial.works_beside(asked, releases):
             command = self._pip.install(f'"{name}=={release.version}"')
-            self.cure = cures.command_alone(cures.INSTALL_RELEASE, command)
+            self.cure = fixes.command_alone(fixes.Kind.INSTALL_RELEASE, command)
         return release
 
     def _is_excluded(self, release: Release) -> bool:
@@ -91,12 +92,17 @@ class _Search:
         )
 
 
-def _series(version: str, tries: int) -> str:
-    """The first release of the series of a version, or of its major after some tries; "" if there
-    can be none before it."""
+def _major(version: str) -> int:
+    return (parse_version(version) or (0,))[0]
+
+
+def _bound(version: str, step: int) -> str:
+    """The version before which the next release is to be: some series back, or of another major;
+    "" if there can be none."""
     numbers = parse_version(version) or ()
     if len(numbers) < 2:
         return ""
-    if tries < _SERIES_IN_TURN or not numbers[0]:
-        return f"{numbers[0]}.{numbers[1]}" if any(numbers[:2]) else ""
-    return f"{numbers[0]}.0" if numbers[1] else str(numbers[0])
+    major, minor = numbers[:2]
+    if minor >= step:
+        return f"{major}.{minor - step + 1}"
+    return str(major) if major else ""

@@ -67,6 +67,7 @@ REASONS: tuple[Reason, ...] = (
     linking.linker_refuses,
     missing_module.module_is_missing,
     missing_name.name_is_missing,
+    missing_module.package_asks_for_others,
     other_cuda.package_compares_cuda,
     operators.operator_is_missing,
     crash.process_died,

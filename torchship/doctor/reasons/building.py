@@ -9,15 +9,21 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from ...judge.fixes import cures, fixes
+from ...judge import fixes
 from ...judge.records import Finding
-from ...judge.text import is_file, printable
+from ...judge.text import is_file, printable, quoted
 from ...judge.words import codes
 from .case import Case
 
 _NOT_FOUND = re.compile(
     r"(?:^|[\s:])(?P<shell>[^\s:]{1,300}): (?:command )?not found"
     r"|No such file or directory: '(?P<file>[^']{1,300})'",
+    re.MULTILINE,
+)
+_FAILS = re.compile(r"Error building extension|Error compiling objects for extension")
+_FAULT = re.compile(
+    r"^(?P<file>/[^:\n]{1,500}|[\w./-]{1,500}):(?P<line>\d{1,9}):(?:\d{1,9}:)? (?:fatal )?error: "
+    r"(?P<what>.{1,500})$",
     re.MULTILINE,
 )
 _NO_NINJA = re.compile(r"Ninja is required to load C\+\+ extensions")
@@ -35,7 +41,26 @@ def tool_is_not_found(case: Case) -> Finding | None:
             finding = _no_compiler(case, match["shell"] or match["file"])
             if finding is not None:
                 return finding
+        fault = _FAULT.search(error.message) if _FAILS.search(error.message) else None
+        if fault is not None:
+            return _does_not_compile(case, fault)
     return None
+
+
+def _does_not_compile(case: Case, fault: re.Match[str]) -> Finding:
+    """The first of what the compiler minds."""
+    where = f"{Path(fault['file']).name}:{fault['line']}"
+    torch = f" with torch {case.runtime.torch.version}" if case.runtime.torch else ""
+    package = case.subject
+    words = f"install a release of {package.name if package else 'it'} whose code compiles{torch}"
+    return case.finding(
+        codes.COMPILES_AT_FIRST_USE,
+        f"{package.name if package else case.seen.what} compiles its code when it is imported, "
+        f"which fails{torch}: {where}: {fault['what'][:200]}",
+        observed=fault[0].strip(),
+        needed="code that compiles here",
+        fix=cures.other_release(words, package.name) if package else cures.NO_CURE,
+    )
 
 
 def _no_ninja(case: Case) -> Finding:
@@ -47,7 +72,7 @@ def _no_ninja(case: Case) -> Finding:
         codes.NO_NINJA,
         f"the import compiles code{where}" + ("" if is_here else ", which is not on PATH"),
         needed="ninja",
-        fix=fixes.set_variable("PATH", f'{cures.quoted(folder)}:"$PATH"')
+        fix=fixes.set_variable("PATH", f'{quoted(folder)}:"$PATH"')
         if is_here
         else fixes.install_requirements(case.runtime.environment, "ninja"),
     )
@@ -76,5 +101,5 @@ def _no_compiler(case: Case, program: str) -> Finding | None:
         needed="a C++ compiler",
         fix=fixes.unset("CXX")
         if has_other
-        else cures.in_words(cures.BY_HAND, "set CXX to a C++ compiler that is installed"),
+        else fixes.in_words("set CXX to a C++ compiler that is installed"),
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ...judge.fixes.cures import NO_CURE, Cure
 from ...judge.project import Record
-from ...judge.records import NOTHING, REJECTED, Finding, Runtime, Verdict
+from ...judge.records import NO_FIX, NOTHING, REJECTED, Finding, Fix, Runtime, Verdict
 from ...judge.text import printable
 from ...judge.words.codes import Code
 from ..environment.catalog import Catalog
@@ -57,7 +56,7 @@ class Case(Record, kw_only=True):
         return self.subject
 
     def finding(
-        self, code: Code, why: str, *, observed: str = "", needed: str = "", fix: Cure = NO_CURE
+        self, code: Code, why: str, *, observed: str = "", needed: str = "", fix: Fix = NO_FIX
     ) -> Finding:
         """A reason, as a finding on the import."""
         return Finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.words import codes
 from ..environment.metadata import origin_of
@@ -32,8 +32,7 @@ def folder_has_moved(case: Case) -> Finding | None:
                 "which is not there",
                 observed=str(origin.folder),
                 needed="the folder of its sources",
-                fix=cures.in_words(
-                    cures.BY_HAND,
+                fix=fixes.in_words(
                     "put the folder back, or install the package from where it lies now: "
                     "pip install --no-build-isolation -e FOLDER, with its new place",
                 ),

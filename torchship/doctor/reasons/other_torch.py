@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ...judge.fixes import fixes
+from ...judge import fixes
 from ...judge.records import REJECTED, Finding, TorchInstall, parse_version
 from ...judge.words import codes
 from ..environment.installed import Distribution

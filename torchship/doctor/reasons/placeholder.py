@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ...judge.fixes import cures
-from ...judge.records import Finding
+from ...judge import fixes
+from ...judge.records import Finding, Fix
 from ...judge.text import printable, read_regular
 from ...judge.words import codes
 from ..environment.built_for import torch_requirements
@@ -131,10 +131,9 @@ def _another_project(case: Case, package: Distribution) -> Finding:
     )
 
 
-def _from_elsewhere(package: Distribution) -> cures.Cure:
+def _from_elsewhere(package: Distribution) -> Fix:
     name = printable(package.name)
-    return cures.in_words(
-        cures.BY_HAND,
+    return fixes.in_words(
         f"uninstall {name}, and install the package that is meant from where its own documentation "
         "says, which is not under this name on PyPI",
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.records import Finding
 from ...judge.text import read_regular, some
 from ...judge.words import codes
@@ -38,8 +38,7 @@ def type_is_registered_twice(case: Case) -> Finding | None:
         f"two extensions of one process register the type {match[1]} with pybind11, which allows "
         f"one{where if len(of_them) > 1 else ''}",
         needed="one extension that registers it, or one with py::module_local()",
-        fix=cures.in_words(
-            cures.BY_HAND,
+        fix=fixes.in_words(
             "do not import both into one process, or build one of them with py::module_local()",
         ),
     )
@@ -70,9 +69,7 @@ def operators_are_registered_twice(case: Case) -> Finding | None:
         codes.REGISTERED_TWICE,
         f"{what} are registered twice in one process{where}",
         needed="one copy of the library that registers them",
-        fix=cures.in_words(
-            cures.BY_HAND, "remove one of the two copies, or do not import both into one process"
-        ),
+        fix=fixes.in_words("remove one of the two copies, or do not import both into one process"),
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.fixes.installers import Pip
-from ...judge.records import Finding
+from ...judge.records import Finding, Fix
 from ...judge.words import codes
 from ..environment.installed import Distribution
 from .case import Case
@@ -54,15 +54,15 @@ def _finding(case: Case, sharing: list[Distribution]) -> Finding:
     )
 
 
-def _keep(kept: Distribution, others: list[Distribution], case: Case) -> cures.Cure:
+def _keep(kept: Distribution, others: list[Distribution], case: Case) -> Fix:
     """Remove the others, whose uninstallation takes the files of the one that is kept along."""
     names = " ".join(one.name for one in others)
     words = f"keep one of them; {kept.name} by: {{command}}"
     environment = case.runtime.environment
     if environment.kind == "conda" or "+" in kept.version:
-        return cures.in_words(
-            cures.BY_HAND, f"uninstall {names}, and install {kept.name} {kept.version} again"
-        )
+        return fixes.in_words(f"uninstall {names}, and install {kept.name} {kept.version} again")
     pip = Pip(environment)
     again = pip.reinstall(f'"{kept.name}=={kept.version}"')
-    return cures.command_in_words(cures.KEEP_ONE, words, f"{pip.remove_at_once(names)} && {again}")
+    return fixes.command_in_words(
+        fixes.Kind.KEEP_ONE, words, f"{pip.remove_at_once(names)} && {again}"
+    )

@@ -7,7 +7,7 @@ import hashlib
 from contextlib import suppress
 from pathlib import Path
 
-from ...judge.fixes import cures
+from ...judge import fixes
 from ...judge.records import Finding, dotted
 from ...judge.text import read_regular
 from ...judge.words import codes
@@ -79,7 +79,7 @@ def _of_another_python(case: Case, package: Distribution, listed: Listed | None)
         f"{package.name} {package.version} is written in the language of another Python than "
         f"{here}{asks}",
         needed=f"Python {wanted}" if is_excluded else "the Python that it is written for",
-        fix=cures.other_release(
+        fix=fixes.other_release(
             f"install a release of {package.name} for Python {dotted(case.runtime.python[:2])}, or "
             "use the Python that it is for",
             package.name,

@@ -7,8 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from ...judge.fixes.cures import Cure
-from ...judge.records import Finding
+from ...judge.records import Finding, Fix
 from ...judge.text import some
 from ...judge.words import codes, render
 from ..looking.seen import Seen
@@ -78,7 +77,7 @@ def block(name: str, rows: Sequence[Row], said: dict[str, str], report: Report) 
     for number, fix in enumerate(_fixes([main, *of_parts])[:_MOST_FIXES]):
         # A command is printed whole: it is to be copied.
         label = "to fix:" if number == 0 else "then:"
-        yield f"  {label:<9}{render.shorten(fix, prefix)}"
+        yield f"  {label:<9}{render.shorten_fix(fix, prefix)}"
     if main.mends is not None:
         result = "it fixes" if main.mends else "it does not fix"
         yield from _labelled("tried:", f"{result} the import{_ELSEWHERE}", prefix)
@@ -101,12 +100,12 @@ def _of_search(tries: int) -> str:
     return f"{tries} {releases}, of which none fixes the import{_ELSEWHERE}"
 
 
-def _fixes(rows: Sequence[Row]) -> list[Cure]:
+def _fixes(rows: Sequence[Row]) -> list[Fix]:
     """The fixes of some rows, each command once, in the order in which they are needed."""
-    fixes: dict[str, Cure] = {}
+    fixes: dict[str, Fix] = {}
     for row in rows:
         if row.finding is not None and row.finding.fix:
-            fixes.setdefault(row.finding.fix.command or row.finding.fix, row.finding.fix)
+            fixes.setdefault(row.finding.fix.command or row.finding.fix.text, row.finding.fix)
     return [*fixes.values()]
 
 
@@ -115,7 +114,7 @@ def lines_of_reason(reason: Finding | None, prefix: str) -> Iterator[str]:
     if reason is not None:
         yield from _labelled("here:", f"{reason.code}: {reason.why}", prefix)
         if reason.fix:
-            yield f"  {'to fix:':<9}{render.shorten(reason.fix, prefix)}"
+            yield f"  {'to fix:':<9}{render.shorten_fix(reason.fix, prefix)}"
 
 
 def _called(what: str) -> str:

@@ -6,11 +6,10 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from ...judge.fixes.cures import quoted
 from ...judge.project import Record
 from ...judge.records import NOWHERE, Finding, Runtime, TorchInstall, dotted
 from ...judge.rules import CODES
-from ...judge.text import printable
+from ...judge.text import printable, quoted
 from ...judge.words import codes, render
 from ..environment import pythons
 from ..looking.seen import Looked, Seen
@@ -113,7 +112,7 @@ def print_rows(report: Report) -> None:
         # Of two fixes for one package, a reader must know that neither stands for the other.
         as_well = f" as well ({row.code})" if row.name in named else ""
         named.add(row.name)
-        print(f"\nto fix {row.name}{as_well}: {render.shorten(row.finding.fix, prefix)}")
+        print(f"\nto fix {row.name}{as_well}: {render.shorten_fix(row.finding.fix, prefix)}")
     print(f"\n{summary(report)}")
     explained = next((row.code for row in report.rows if row.code), "")
     if explained:
@@ -133,11 +132,11 @@ def _state(row: Row) -> str:
 
 
 def _mended(report: Report) -> Iterator[Row]:
-    """The first row for each cure."""
-    cures: set[str] = set()
+    """The first row for each fix."""
+    fixes: set[str] = set()
     for row in report.rows:
-        if row.finding is not None and row.finding.fix and row.finding.fix not in cures:
-            cures.add(row.finding.fix)
+        if row.finding is not None and row.finding.fix and row.finding.fix.text not in fixes:
+            fixes.add(row.finding.fix.text)
             yield row
 
 
@@ -271,9 +270,9 @@ def print_markdown(report: Report) -> None:
     print("\n".join(f"- {_cell(line, prefix)}" for line in heading(report)) + "\n")
     print("| package | extension | | code | why | to fix |\n|---|---|---|---|---|---|")
     for row in report.rows:
-        fix = row.finding.fix if row.finding is not None else ""
+        fix = render.shorten_fix(row.finding.fix, prefix) if row.finding is not None else ""
         cells = (row.name, _file(row), _state(row), row.code, row.summary)
-        code = _code_span(fix, prefix) if fix else ""
+        code = _code_span(fix) if fix else ""
         print(f"| {' | '.join(_cell(cell, prefix) for cell in cells)} | {code} |")
     print(f"\n{_cell(summary(report), prefix)}")
 
@@ -286,12 +285,12 @@ def _cell(value: str, prefix: str) -> str:
     return cell.replace("<", "&lt;")
 
 
-def _code_span(value: str, prefix: str) -> str:
+def _code_span(value: str) -> str:
     """Text as code in a cell of a Markdown table, where only a bar needs an escape.
 
     The fence is longer than any run of backticks in the text.
     """
-    code = render.shorten(value, prefix).replace("|", "\\|")
+    code = value.replace("|", "\\|")
     runs = re.findall("`+", code)
     fence = "`" * (max(map(len, runs), default=0) + 1)
     padding = " " if runs else ""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...judge.fixes.cures import NO_CURE
 from ...judge.project import Record
-from ...judge.records import NOTE, UNKNOWN, Finding, Runtime, Verdict
+from ...judge.records import NO_FIX, NOTE, UNKNOWN, Finding, Runtime, Verdict
 from ...judge.words import render
 from ..decide import Decision
 from ..environment.owner import find_owner
@@ -46,7 +45,7 @@ class Row(Record, kw_only=True):
     @property
     def is_for_another_release(self) -> bool:
         """Whether another release may mend it, and which one is not known."""
-        fix = self.finding.fix if self.finding else NO_CURE
+        fix = self.finding.fix if self.finding else NO_FIX
         return bool(fix.releases_of) and not fix.command
 
     @property
