@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import subprocess
 import sys
@@ -49,10 +51,13 @@ def add_package(site: Path, name: str, files: dict[str, str], *lines: str, tag: 
     if tag:
         is_pure = "true" if tag.endswith("any") else "false"
         (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nRoot-Is-Purelib: {is_pure}\nTag: {tag}\n")
+    record = ""
     for file, content in files.items():
         (site / file).parent.mkdir(parents=True, exist_ok=True)
         (site / file).write_text(content)
-    (info / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files))
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        record += f"{file},sha256={digest.rstrip('=')},{len(content.encode())}\n"
+    (info / "RECORD").write_text(record)
     return info
 
 

@@ -40,9 +40,13 @@ class Catalog:
     def of_module(self, module: str) -> Distribution | None:
         """The distribution that has a top-level module: the one of its name, if several do."""
         top = module.partition(".")[0]
-        owners = self._owners_of_tops.get(top, ())
+        owners = self.owners_of_module(top)
         named = [one for one in owners if normal(one.name) == normal(top)]
         return next(iter([*named, *owners]), None) or self.named(top)
+
+    def owners_of_module(self, top: str) -> tuple[Distribution, ...]:
+        """The distributions that have a top-level module."""
+        return self._owners_of_tops.get(top, ())
 
     def of_file(self, file: str) -> Distribution | None:
         """The distribution that has a file, by the folder under its site folder."""
@@ -65,6 +69,13 @@ class Catalog:
             return None
         wanted = normal(name)
         return next((one for one in self.requirements(distribution) if one.name == wanted), None)
+
+    def specifiers_on(self, name: str) -> Iterator[str]:
+        """What the distributions that are here require of one, such as `>=0.7,<2`."""
+        for one in self._distributions:
+            for need in requirements_here(one.place, self._runtime):
+                if need.name == normal(name):
+                    yield need.specifier
 
     def files(self, distribution: Distribution) -> list[Listed]:
         """The files that a distribution lists."""
