@@ -60,7 +60,7 @@ def test_the_metadata_that_lists_a_file_vouches_for_the_torch_that_it_pins(
     distribution(site, "theirs", "1.0", path, requires="Requires-Dist: torch (==2.9.1)")
     verdict = judge_file(path, unread(runtime))
     assert verdict.accepted, cause_of(verdict)
-    assert any("its metadata (==2.9.1)" in f.why for f in verdict.findings)
+    assert any("its metadata (==2.9.1) vouches" in f.why for f in verdict.findings)
 
 
 @pytest.mark.parametrize(

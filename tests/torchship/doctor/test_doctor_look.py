@@ -74,7 +74,7 @@ def test_a_package_that_fails_has_one_block(failing: LookedEnvironment) -> None:
     assert [line[:10].strip() for line in block[1:]].count("why:") == 1
     assert [line for line in lines if line.startswith("broken")] == [block[0]]
     assert "works: good 1.0" in lines
-    assert "2 packages, 5 parts: working: 1, not working: 4, cannot be told: 0" in lines
+    assert "2 packages, 5 imports and files: working: 1, not working: 4, cannot be told: 0" in lines
 
 
 def test_reading_alone_never_says_works(failing: LookedEnvironment) -> None:

@@ -90,7 +90,11 @@ def main(runtime: Runtime, *, as_json: bool) -> int:
     for finding in findings:
         if finding.fix:
             print(f"\nto fix {finding.dimension}: {render.shorten_fix(finding.fix, prefix)}")
-    ending = "the build would fail" if failed else "nothing was found that breaks a build"
+    ending = "nothing was found that breaks a build"
+    if failed:
+        ending = "the build would fail"
+    elif any(finding.status == NOTE for finding in findings):
+        ending = "only what a note says may break a build"
     print(f"\n{ending}")
     return int(failed)
 

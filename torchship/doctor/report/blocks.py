@@ -18,6 +18,7 @@ from .rows import CANNOT_BE_TOLD, FAILS, REMARK, STATES, WORKS, Row
 _MOST_LINES = 3
 _MOST_NOTES = 5
 _MOST_FIXES = 2
+_ELSEWHERE = "; it was tried in another folder, and nothing here was changed"
 _RED, _YELLOW, _GREEN, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[0m"
 _COLOUR_OF = {FAILS: _RED, CANNOT_BE_TOLD: _YELLOW, WORKS: _GREEN}
 
@@ -67,7 +68,8 @@ def block(name: str, rows: Sequence[Row], said: dict[str, str], report: Report) 
         yield from _labelled("allowed:", main.allowed, prefix)
     others = [row.path.name for row in rows if row is not main]
     if others:
-        yield from _labelled("also:", some(others, 3), prefix)
+        noun = "file" if len(others) == 1 else "files"
+        yield from _labelled("also:", f"its {noun} {some(others, 3)}", prefix)
     # Where it is known why the package is not imported, that is to be mended first: what holds for
     # its parts then is not known yet.
     is_explained = _is_failed_import(seen) and main.code != codes.REASON_NOT_KNOWN
@@ -77,8 +79,8 @@ def block(name: str, rows: Sequence[Row], said: dict[str, str], report: Report) 
         label = "to fix:" if number == 0 else "then:"
         yield f"  {label:<9}{render.shorten_fix(fix, prefix)}"
     if main.mends is not None:
-        result = "it mends" if main.mends else "it does not mend"
-        yield from _labelled("tried:", f"{result} the import, beside this environment", prefix)
+        result = "it fixes" if main.mends else "it does not fix"
+        yield from _labelled("tried:", f"{result} the import{_ELSEWHERE}", prefix)
     elif main.tries is not None:
         yield from _labelled("tried:", _of_search(main.tries), prefix)
     elif seen is not None and is_explained and main.is_for_another_release:
@@ -95,7 +97,7 @@ def _of_search(tries: int) -> str:
     if not tries:
         return "the installer offers no other release that leaves torch as it is"
     releases = "other release" if tries == 1 else "other releases"
-    return f"{tries} {releases}, of which none mends the import, beside this environment"
+    return f"{tries} {releases}, of which none fixes the import{_ELSEWHERE}"
 
 
 def _fixes(rows: Sequence[Row]) -> list[Fix]:

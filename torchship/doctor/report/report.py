@@ -75,9 +75,11 @@ def heading(report: Report) -> list[str]:
     ]
     target = report.runtime.target
     prefix = render.shorten_home(target.prefix)
-    python = render.shorten(target.executable(), target.prefix)
+    python = render.shorten_home(target.executable())
     how = f" ({target.python.found_by})" if target.python and target.python.found_by else ""
-    lines.append(f"Python {dotted(report.runtime.python)}, {python}{how}; $PREFIX is {prefix}")
+    lines.append(
+        f"Python {dotted(report.runtime.python)}, {python}{how}; below, $PREFIX is {prefix}"
+    )
     noun = "file" if report.files == 1 else "files"
     did = f"{report.files} {noun} read"
     if report.looked is not None:
@@ -145,8 +147,10 @@ def summary(report: Report) -> str:
     states = [row.state for row in judged]
     packages = len({row.name for row in judged})
     works = "working" if report.is_looking else "nothing found by reading"
+    one, more = ("import or file", "imports and files") if report.is_looking else ("file", "files")
     line = (
-        f"{packages} package{'s' * (packages != 1)}, {len(judged)} part{'s' * (len(judged) != 1)}: "
+        f"{packages} package{'s' * (packages != 1)}, "
+        f"{len(judged)} {one if len(judged) == 1 else more}: "
         f"{works}: {states.count(WORKS)}, not working: {states.count(FAILS)}, "
         f"cannot be told: {states.count(CANNOT_BE_TOLD)}"
     )

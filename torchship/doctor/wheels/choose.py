@@ -41,7 +41,6 @@ from ..environment.built_for import paired_releases, torch_requirements
 from ..environment.metadata import Core
 from ..environment.owner import find_owner, shared_objects
 from ..environment.standards import Python, Tag, admits, tags_here
-from ..report.rows import NOTHING_FOUND
 from . import remote
 from .remote import Client
 from .unpacking import (
@@ -56,8 +55,8 @@ from .unpacking import (
 )
 
 WORKS, FAILS, UNKNOWN_STATE = "works", "fails", "unknown"
-#: Only files are read here: that one works, an import would have to show.
-_STATES = {WORKS: NOTHING_FOUND, FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
+#: Only files are read here, so "fits" is all that can be said: "works" takes an import.
+_STATES = {WORKS: "fits", FAILS: "does not work", UNKNOWN_STATE: "cannot be told"}
 _SECONDS = 25.0
 #: Of what is read in wheels, which nobody has to trust yet.
 _MEGABYTES = 256
