@@ -62,7 +62,7 @@ def test_what_is_not_whole_is_set_aside(damage, matrix, objects, tmp_path) -> No
         "half": content[: len(content) // 2].encode(),
         "empty": b"",
         "binary": b"\xff\xfe\x00",
-        "other schema": content.replace('"schema": 1', '"schema": 2').encode(),
+        "other schema": content.replace('"schema": 2', '"schema": 1').encode(),
         "unknown key": content.replace('"clean"', '"colour": 1, "clean"').encode(),
         "missing key": content.replace('"total"', '"sum"').encode(),
         "text for a number": re.sub(r'"total": (\d+)', r'"total": "\1"', content).encode(),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from small_checkout import CHECKOUT
+from small_releases import GOES_TO
 
 from torchship.builder import CudaToolkit, HostCompiler
 from torchship.release.matrix.cells import all_cells, for_conda, select
@@ -25,6 +26,7 @@ from torchship.release.steps.compile.environments import (
     MakeTorchEnv,
     TorchEnv,
 )
+from torchship.release.steps.pack.distributions import FatWheel
 
 CLANG = Compilers(debian=frozenset({"clang-19"}))
 HOST = Host("python3", "3.11", None, HostCompiler(("g++",), "g++", "12.2.0"), CLANG)
@@ -162,6 +164,40 @@ def test_the_fat_wheel_keeps_no_torch_on_the_disk(tasks) -> None:
     assert venv in tasks["fat-wheel"].needs
 
 
+def test_every_step_of_a_cell_decides_whether_the_fat_wheel_holds_it(tasks) -> None:
+    """As in a merge, which knows only that a cell failed."""
+    after = {name for name in tasks if name.startswith(("fat-wheel", "fat-run/"))}
+    for cell in tasks["fat-wheel"].packed:
+        of_cell = {name for name, task in tasks.items() if cell.name in task.cells}
+        assert names(cell.tasks) == of_cell - after
+
+
+def test_each_step_says_where_its_file_goes(matrix, tmp_path) -> None:
+    settings = make_settings(matrix, CHECKOUT)
+    tool = Tool(distribution="my-tool", folder="tool", run=["my-tool"], zipapp=True)
+    plan = fill(Plan(settings, HOST, select(all_cells(matrix), ["stable210-cpu"]), tools=[tool]))
+    cells = tmp_path / "cells.json"
+    cells.write_text('["stable210-cpu"]')
+    path = tmp_path / "x"
+    made = {
+        "sdist": path,
+        "wheel/stable210-cpu": path,
+        "conda/stable210-cpu": path,
+        "fat-wheel": FatWheel(path, cells),
+        "pure/my-tool": path,
+        "zipapp/my-tool": path,
+        "noarch/my-tool": (path,),
+    }
+    files = [
+        file
+        for name, output in made.items()
+        for file in plan.tasks[name].part(output, settings).files
+    ]
+    assert {file.kind: list(file.goes_to) for file in files} == GOES_TO
+    of_cell = {file.kind for file in files if file.cells == ("stable210-cpu",)}
+    assert of_cell == {"thin", "conda", "fat"}
+
+
 def test_the_plan_says_why_a_cell_lacks_a_step(matrix) -> None:
     absent = plan_of(matrix)[1].absent
     assert absent["train/stable210-cu12"] == "without a GPU, it is that of stable210-cpu"
@@ -250,7 +286,7 @@ def test_two_tasks_of_one_name_must_be_the_same(matrix) -> None:
     assert plan.add(env) is plan.add(replace(env))
     with pytest.raises(ValueError, match="env/x: is in the plan with another disk, env"):
         plan.add(replace(env, env=env.env._replace(release="2.14.0"), disk=1))
-    with pytest.raises(ValueError, match="env/x: got .*CompileGlue.*MakeTorchEnv"):
+    with pytest.raises(ValueError, match=r"env/x: got .*CompileGlue.*MakeTorchEnv"):
         plan.add(replace(plan_of(matrix)[1].tasks["glue/stable210"], name="env/x"))
 
 

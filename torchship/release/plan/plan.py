@@ -95,6 +95,10 @@ class Plan:
             planned.cells.append(subject.name)
         return planned
 
+    def tasks_of(self, subject: str) -> list[Task[Any]]:
+        """The tasks that serve a cell or a tool of this name."""
+        return [task for task in self.tasks.values() if subject in task.cells]
+
     def leave_out(self, step: str, subject: Cell | Tool, reason: str) -> None:
         """Notes why a cell or a tool lacks a step."""
         self.absent[f"{step}/{subject.name}"] = reason

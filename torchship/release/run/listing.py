@@ -202,24 +202,24 @@ def summary(
     for cell in cells:
         entry = manifest.cells[cell.name]
         state = f"[{STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
-        details = "\n".join(escape(line) for line in dict.fromkeys(_summary_lines(entry)))
+        files = [artefact.path.rpartition("/")[2] for artefact in manifest.of_cell(cell.name)]
+        lines = dict.fromkeys([*files, *_summary_lines(entry)])
+        details = "\n".join(map(escape, lines))
         table.add_row(cell.name, state, f"{sum(entry.steps.values()):.1f}", details)
     for tool in tools:
         made = manifest.tools[tool.name]
         state = f"[{STYLES.get(made.state, 'yellow')}]{made.state}[/]"
-        lines = [*(path.rpartition("/")[2] for path in made.files), *_first_lines(made.reason)]
-        table.add_row(
-            tool.name, state, f"{sum(made.steps.values()):.1f}", "\n".join(map(escape, lines))
-        )
+        names = [path.rpartition("/")[2] for path in made.files]
+        details = "\n".join(map(escape, [*names, *_first_lines(made.reason)]))
+        table.add_row(tool.name, state, f"{sum(made.steps.values()):.1f}", details)
     for name, reason in skipped.items():
         table.add_row(name, "[yellow]skipped[/]", "", escape(reason))
     return table
 
 
 def _summary_lines(entry: CellEntry) -> list[str]:
-    """The names of a cell's artefacts, the begin of its reason, and what its runs say."""
-    lines = [path.rpartition("/")[2] for path in (entry.wheel, entry.conda) if path]
-    lines += _first_lines(entry.reason)
+    """The begin of a cell's reason, and what its runs say."""
+    lines = _first_lines(entry.reason)
     for run in entry.runs:
         if not run.ran and run.why_not and entry.state != "failed":
             lines.append(f"{run.kind}: {run.why_not}")

@@ -143,7 +143,7 @@ def _without_tasks(value: object) -> object:
     """The value with the names of tasks in the place of tasks, whose results count instead."""
     if isinstance(value, Task):
         return value.name
-    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+    if isinstance(value, tuple):
         return [_without_tasks(inner) for inner in value]
     return value
 

@@ -29,7 +29,7 @@ from ..compile.downloads import pip
 from ..compile.environments import MakeTorchEnv, TorchEnv, own_cache
 from ..compile.objects import objects_of
 from ..pack.distributions import gather, prebuilt_variable
-from ..step import CellStep, Part
+from ..step import CellStep, File, Part
 from ..verify.runs import RunStep, run_installed
 from . import commands as conda_commands
 from .stubs import link_torch
@@ -213,7 +213,8 @@ class BuildPackage(CellStep[Path], FileTask):
         return self.binaries
 
     def part(self, made: Path, settings: Settings) -> Part:
-        return Part(conda=made)
+        file = File(made, "conda", ("anaconda", "folder"), (self.cell.name,))
+        return Part(files=(file,))
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
