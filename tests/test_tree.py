@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
-import json
 import os
 import re
 import subprocess
@@ -352,22 +351,19 @@ def minor(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def test_builder_and_matrix_agree_on_the_torches() -> None:
-    from lltm_conda.engine.builder.request import FIRST_STABLE, OLDEST
+def test_builder_and_matrix_agree_on_the_first_stable_torch() -> None:
+    from lltm_conda.engine.builder.request import FIRST_STABLE
 
     assert minor(matrix()["stable"]["target"]) == FIRST_STABLE
-    assert min(map(minor, matrix()["torch"])) == OLDEST
-    support = json.loads((REPO / "lltm_conda" / "support.json").read_text(encoding="utf-8"))
-    assert support["requires"] == [f"torch>={'.'.join(map(str, OLDEST))}"]
 
 
-def test_builder_and_matrix_agree_on_the_oldest_cuda_and_gpu() -> None:
+def test_the_builder_takes_every_cuda_and_gpu_of_the_matrix() -> None:
     from lltm_conda.engine.builder.cuda_toolkit import OLDEST_CUDA, OLDEST_GENERATION
 
     kernels = [entry for name, entry in matrix()["kernels"].items() if name != "cpu"]
-    assert min(minor(entry["toolkit"])[0] for entry in kernels) == OLDEST_CUDA
+    assert min(minor(entry["toolkit"])[0] for entry in kernels) >= OLDEST_CUDA
     archs = [int(arch.split("_")[1]) for entry in kernels for arch in entry["archs"]]
-    assert min(archs) // 10 == OLDEST_GENERATION
+    assert min(archs) // 10 >= OLDEST_GENERATION
 
 
 def test_oldest_python_is_the_same_everywhere() -> None:

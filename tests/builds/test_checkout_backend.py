@@ -14,7 +14,7 @@ import pytest
 from build_places import Place, Ran, copy_sources, environment, run
 
 import lltm_conda
-from torchship.engine import MODULES, PARTS
+from torchship.engine import MODULES, PARTS, copy_engine
 
 INSTALLED = sorted((Path(lltm_conda.__file__).parent / "lib").glob("*.so"))
 
@@ -65,6 +65,19 @@ def test_the_backend_and_setup_py_make_the_same_wheel(source_tree: Path, tmp_pat
     assert engine == {
         file for file in files if file.startswith("lltm_conda/engine/") and file.endswith(".py")
     }
+
+
+#: The most that a client's package has of torchship's Python, in bytes.
+MOST_OF_OURS = 560_000
+
+
+def test_a_package_has_little_of_torchship(tmp_path: Path) -> None:
+    """And no module of the command, the doctor and the release tool."""
+    copy_engine(tmp_path)
+    modules = [*(tmp_path / "engine").rglob("*.py")]
+    assert sum(path.stat().st_size for path in modules) <= MOST_OF_OURS
+    folders = {path.name for path in (tmp_path / "engine").iterdir() if path.is_dir()}
+    assert folders == {"builder", "include", "judge", "runtime"}
 
 
 def engine_files(folder: Path) -> set[str]:

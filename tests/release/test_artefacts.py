@@ -48,7 +48,9 @@ def wheel() -> Path:
 
 def test_pages_name_the_files_of_dist_where_they_lie(wheel) -> None:
     """But for wheels of one variant, of which the host builds only its own."""
-    named = re.compile(r"\bdist/(?:[\w-]+/)*(?:lltm|torchship|torch.doctor)[\w*.-]*\.(?:whl|pyz|tar\.gz)")
+    named = re.compile(
+        r"\bdist/(?:[\w-]+/)*(?:lltm|torchship|torch.doctor)[\w*.-]*\.(?:whl|pyz|tar\.gz)"
+    )
     pages = [*REPO.glob("*.md"), *REPO.glob("docs/**/*.md"), *REPO.glob("torchship/*.md")]
     places = {place for page in pages for place in named.findall(page.read_text("utf-8"))}
     assert len(places) >= 4

@@ -1,5 +1,7 @@
 """The record of a client of the engine, and its base class `Record`."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
