@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
+from small_releases import CONDA_FORGE
 from small_wheels import make_wheel
 from steps import PlannedStep, Run
 
@@ -133,7 +134,8 @@ class World:
     def release(self, *selectors: str, **options) -> Release:
         console = Console(file=self.out, width=250)
         host = Host("python3", "3.11", None, GXX)
-        return Release(selectors, self.settings, host, console, channel="bootstrap", **options)
+        options = {"channel": "bootstrap", **options}
+        return Release(selectors, self.settings, host, console, **options)
 
     def run(self, *selectors: str, **options) -> int:
         self.ran = []
@@ -479,6 +481,40 @@ def test_a_dry_run_makes_nothing(world, tmp_path) -> None:
     world.release("stable210-cpu").show()
     assert sorted(tmp_path.rglob("*")) == before
     assert "wheel/stable210-cpu" in world.output and world.ran == []
+
+
+def test_a_dry_run_says_what_is_unchanged(world, monkeypatch) -> None:
+    def states() -> dict[str, str]:
+        world.out = io.StringIO()
+        world.release("stable210-cpu").show()
+        lines = [line for line in world.output.splitlines() if "/stable210-cpu" in line]
+        return {line[:44].strip(): line[45:57].strip() for line in lines}
+
+    assert set(states().values()) == {"to make"}
+    world.bad["fat-run/stable210-cpu"] = ReleaseError("it does not run")
+    world.run("stable210-cpu")
+    assert states() == {
+        "wheel/stable210-cpu": "unchanged",
+        "venv/stable210-cpu": "unchanged",
+        "fat-run/stable210-cpu": "to make",
+    }
+    (world.root / "build" / "stable210-cpu.json").unlink()
+    assert states()["venv/stable210-cpu"] == "to make"
+    monkeypatch.setattr(store, "tool_digest", lambda: "another tool")
+    assert set(states().values()) == {"to make"}
+
+
+@pytest.mark.parametrize(
+    ("named", "planned"),
+    [("auto", CONDA_FORGE), ("conda-forge", CONDA_FORGE), ("bootstrap", None), ("URL", "URL")],
+)
+def test_a_dry_run_asks_nothing_of_the_network(world, monkeypatch, named, planned) -> None:
+    monkeypatch.setattr(run, "conda_forge_in_reach", lambda: pytest.fail("asked the network"))
+    plans: list[Plan] = []
+    monkeypatch.setattr(run, "fill", lambda plan: plans.append(plan) or world.fill(plan))
+    world.release("stable210-cpu", channel=named).show()
+    assert [plan.channel for plan in plans] == [planned]
+    assert ("is taken to be" in world.output) == (named == "auto")
 
 
 def test_a_full_disk_fails_the_run_and_the_next_one_goes_on(world) -> None:

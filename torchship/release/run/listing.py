@@ -22,8 +22,7 @@ from ..steps.compile.objects import CompileStep
 from ..steps.compile.toolchains import toolchain_of
 from .manifest import CellEntry, Manifest
 from .shell import TAIL
-from .store import read_stamp
-from .tasks import AnyTask, Outcome, Status
+from .tasks import AnyTask, Outcome, Status, unchanged
 
 STYLES = {"done": "green", "unchanged": "cyan", "FAILED": "bold red", "failed": "bold red"}
 LINES = 4  # the most lines of a cell's reason in the table
@@ -125,8 +124,9 @@ def github(cells: Sequence[Cell], host: Host, settings: Settings) -> str:
 
 def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     """Shows the tasks in order, and how many binaries are compiled with and without sharing."""
+    done = unchanged(list(plan.tasks.values()), plan.settings)
     for task in plan.tasks.values():
-        state = "made before" if read_stamp(plan.settings.build, task.name) else "to make"
+        state = Status.UNCHANGED.value if task.name in done else "to make"
         console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)
     for name, reason in plan.absent.items():
         console.print(f"{name:44} {'not planned':12} {reason}", markup=False, soft_wrap=True)
@@ -180,7 +180,7 @@ class Reporter(AbstractContextManager["Reporter"]):
         style = STYLES.get(outcome.status.value, "yellow")
         progress = self._bar.tasks[0]
         count = rf"\[{progress.completed:>3}/{progress.total}]"
-        is_timed = outcome.seconds >= 0.05 and outcome.status is not Status.REUSED
+        is_timed = outcome.seconds >= 0.05 and outcome.status is not Status.UNCHANGED
         seconds = f"{outcome.seconds:6.1f} s" if is_timed else " " * 8
         state = f"[{style}]{outcome.status.value:9}[/]"
         more = "".join(escape(f"\n           {line}") for line in self._details(outcome))

@@ -304,7 +304,7 @@ def leads_out(path: Path, folder: Path) -> bool:
     return not path.resolve().is_relative_to(folder.resolve())
 
 
-def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
+def cells_to_keep(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
     """The cells that the `previous` run packed from these `sources`, if their wheels are intact."""
     if previous is None or previous.sources != sources:
         return {}
@@ -312,7 +312,7 @@ def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, 
     return {n: cell for n, cell in previous.cells.items() if cell.packed and cell.wheel in intact}
 
 
-def carried_tools(previous: Manifest | None, sources: str, folder: Path) -> dict[str, ToolEntry]:
+def tools_to_keep(previous: Manifest | None, sources: str, folder: Path) -> dict[str, ToolEntry]:
     """The tools that the `previous` run made from these `sources`, if their files are intact."""
     if previous is None or previous.sources != sources:
         return {}

@@ -159,7 +159,7 @@ class BaseChannel:
             return base
         linked = LinkTorch.plan(cell, plan)
         return cls(
-            urls=(linked.folder.as_uri(), *base.urls), tasks=(linked, linked.env, *base.tasks)
+            urls=(linked.folder.as_uri(), *base.urls), tasks=(linked, linked.torch_env, *base.tasks)
         )
 
 
@@ -252,7 +252,7 @@ class LinkTorch(FileTask):
     `env_folder` is where that environment lies, which the packages name.
     """
 
-    env: Task[Path]
+    torch_env: Task[Path]
     env_folder: str
     folder: Path
     python_minor: str
@@ -280,7 +280,7 @@ class LinkTorch(FileTask):
             torch = MakeTorchEnv.plan(cell, plan)
         step = cls(
             name=f"linked/{env.name}",
-            env=torch,
+            torch_env=torch,
             env_folder=str(env.folder),
             folder=plan.settings.linked_channels / env.name,
             python_minor=plan.host.python_minor,
@@ -289,11 +289,13 @@ class LinkTorch(FileTask):
 
     @property
     def reads(self) -> Tasks:
-        return (self.env,)
+        return (self.torch_env,)
 
     def run(self, context: Context) -> Sequence[Path]:
         subdir = context.settings.subdir
-        link_torch(fresh(self.folder), context.output(self.env), self.python_minor, subdir=subdir)
+        link_torch(
+            fresh(self.folder), context.output(self.torch_env), self.python_minor, subdir=subdir
+        )
         for path in sorted(self.folder.glob(f"{subdir}/*.tar.bz2")):
             context.log.write(path.name)
         return [self.folder]

@@ -189,15 +189,15 @@ class FatWheel(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class JoinWheels(Step[FatWheel]):
-    """Joins the thin wheels of this run's cells and the `carried` wheels of an earlier run.
+    """Joins the thin wheels of this run's cells and the `kept` wheels of an earlier run.
 
     The fat wheel leaves out cells of which a task has failed, whatever it was, as a merge does; and
-    carried wheels that `agreeing` leaves out. Which cells it holds is decided here alone.
+    kept wheels that `agreeing` leaves out. Which cells it holds is decided here alone.
     """
 
     kind = "fat-wheel"
     packed: tuple[PackedCell, ...]
-    carried: Mapping[str, Path]
+    kept: Mapping[str, Path]
     required: tuple[str, ...]
     limit: int
 
@@ -208,10 +208,10 @@ class JoinWheels(Step[FatWheel]):
         step = cls(
             name=cls.kind,
             packed=tuple(packed),
-            carried=plan.carried,
+            kept=plan.kept,
             required=tuple(required(matrix)),
             limit=matrix.project.wheel_limit,
-            inputs=tuple(plan.carried.values()),
+            inputs=tuple(plan.kept.values()),
             anyway=True,
         )
         return plan.add(step)
@@ -235,7 +235,7 @@ class JoinWheels(Step[FatWheel]):
             outcomes = [context.outcomes[task.name] for task in cell.tasks]
             if is_packed and all(outcome.status is not Status.FAILED for outcome in outcomes):
                 wheels[cell.name] = context.output(cell.wheel)
-        wheels |= agreeing(self.carried, wheels.values())
+        wheels |= agreeing(self.kept, wheels.values())
         if not wheels:
             raise SkipTask(
                 "no variant has a wheel without failures, so the fat wheel would be empty"
@@ -251,14 +251,14 @@ def fat_file(wheel: Path, cells: Iterable[str]) -> File:
     return File(wheel, "fat", ("pypi",), tuple(sorted(cells)))
 
 
-def agreeing(carried: Mapping[str, Path], wheels: Iterable[Path]) -> dict[str, Path]:
-    """The carried wheels, except those that hold another build of a binary in `wheels`."""
+def agreeing(kept: Mapping[str, Path], wheels: Iterable[Path]) -> dict[str, Path]:
+    """The kept wheels, except those that hold another build of a binary in `wheels`."""
     binaries: dict[str, bytes] = {}
     for path in wheels:
         binaries |= read_wheel(path).binaries
     return {
         cell: path
-        for cell, path in carried.items()
+        for cell, path in kept.items()
         if all(binaries.get(name, data) == data for name, data in read_wheel(path).binaries.items())
     }
 

@@ -164,7 +164,7 @@ class InstallWheel(RunStep[Installed]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunExample(CellStep[Path], FileTask):
-    """Runs the example in the virtual environment; the name of the step is the example's.
+    """Runs the project's example in the virtual environment.
 
     Raises CommandFailed if the example fails.
     """
@@ -181,12 +181,12 @@ class RunExample(CellStep[Path], FileTask):
             plan.leave_out(cls.kind, cell, "the project has no example")
             return None
         if reason := _why_no_example(cell, plan):
-            plan.leave_out(example.stem, cell, reason)
+            plan.leave_out(cls.kind, cell, reason)
             return None
         # What the example may read begins with its name.
         files = f"{example.relative_to(plan.settings.repo).parent}/{example.stem}*.py"
         step = cls(
-            name=f"{example.stem}/{cell}",
+            name=f"{cls.kind}/{cell}",
             example=example,
             cell=cell,
             venv=InstallWheel.plan(cell, plan),
