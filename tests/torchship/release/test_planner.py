@@ -250,7 +250,7 @@ def test_two_tasks_of_one_name_must_be_the_same(matrix) -> None:
     assert plan.add(env) is plan.add(replace(env))
     with pytest.raises(ValueError, match="env/x: is in the plan with another disk, env"):
         plan.add(replace(env, env=env.env._replace(release="2.14.0"), disk=1))
-    with pytest.raises(ValueError, match="env/x: got .*CompileGlue.*MakeTorchEnv"):
+    with pytest.raises(ValueError, match=r"env/x: got .*CompileGlue.*MakeTorchEnv"):
         plan.add(replace(plan_of(matrix)[1].tasks["glue/stable210"], name="env/x"))
 
 
