@@ -36,7 +36,7 @@ from ...judge.records import (
 )
 from ...judge.text import list_names, printable, quoted
 from ...judge.words import render
-from .. import judge_in_run
+from ..checks.judging import judge_package_file_in_run
 from ..environment.built_for import paired_releases, torch_requirements
 from ..environment.metadata import Core
 from ..environment.owner import find_owner, shared_objects
@@ -355,7 +355,7 @@ def _judge_objects(name: WheelName, root: Path, tools: _Tools) -> Iterator[Verdi
     for path in shared_objects(root):
         binary = read_binary(path, budget=runtime.target.budget)
         if needs_torch_or_cuda(binary) or not binary.is_read_whole:
-            yield judge_in_run(_with_owner(binary, name, root, runtime), runtime)
+            yield judge_package_file_in_run(_with_owner(binary, name, root, runtime), runtime)
 
 
 def _with_owner(
