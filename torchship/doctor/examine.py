@@ -411,10 +411,10 @@ class _Examination:
         if mends or not fix.releases_of:
             return row._replace(mends=mends)
         found = find_release(fix, trial, self.catalog, self.runtime)
-        if found.cure is None:
+        if found.fix is None:
             return row._replace(mends=mends, tries=found.tries)
         return row._replace(
-            finding=row.finding._replace(fix=found.cure), mends=True, tries=found.tries
+            finding=row.finding._replace(fix=found.fix), mends=True, tries=found.tries
         )
 
     def _is_behind(self, seen: Seen, package: Distribution) -> bool:
