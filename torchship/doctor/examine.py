@@ -37,7 +37,7 @@ from ..judge.verdict.judgement import cannot_be_told
 from ..judge.words import codes, messages
 from .checks import caches, packages, torch_loading
 from .checks.judging import judge_package_file, judge_package_file_in_run
-from .decide import Decider, Decision, decision_by_reading
+from .decide import FAILS, REMARK, Decider, Decision, decision_by_reading
 from .environment import standards
 from .environment.catalog import Catalog, with_module
 from .environment.families import families, of_other_cudas
@@ -446,7 +446,7 @@ class _Examination:
             self.distributions, [*self.request.names], of_objects, self.runtime
         ):
             seen = seen_of.get(normal(row.package or ""))
-            is_prediction = row.state == rows.FAILS and row.code not in packages.OF_LATER
+            is_prediction = row.state == FAILS and row.code not in packages.OF_LATER
             if seen is not None and not seen.works:
                 continue
             if seen is None or not is_prediction:
@@ -454,7 +454,7 @@ class _Examination:
             elif row.code == codes.WITHOUT_ITS_OPS:
                 # It imports and goes on without them.
                 why = f"import {seen.what} works, but {row.summary}"
-                yield row._replace(state=rows.REMARK, summary=why)
+                yield row._replace(state=REMARK, summary=why)
 
     def _of_torch(self) -> rows.Row | None:
         """The row on torch itself: that it fails, or a remark."""
