@@ -1,7 +1,7 @@
 """Examines an environment: looks at its packages, reads their objects, and says what holds.
 
 In comes a `Request`, out goes a `Report`. Begin with `_examine`. The order: find the files, and
-which of them Python reaches; read them (`_chosen`); import the packages and load the objects
+which of them Python reaches; read them (`_to_judge`); import the packages and load the objects
 (`_Eyes`); judge each object; decide by what was seen (decide.py); make the rows.
 """
 
@@ -105,8 +105,8 @@ def _examine(request: Request, runtime: Runtime) -> report.Report:
     reached = eyes.find(files)
     more = max(0, len(reached.files) - _EXTENSIONS)
     target.budget.allow_more(_SECONDS_OF_EACH_MORE * more)
-    choice = _Choice(request.names, distributions, runtime)
-    binaries = [*_chosen(reached.files, runtime, choice)]
+    wanted = _Filter(request.names, distributions, runtime)
+    binaries = [*_to_judge(reached.files, runtime, wanted)]
     examination = _Examination(
         request, runtime, distributions=distributions, binaries=binaries, eyes=eyes
     )
@@ -514,7 +514,7 @@ def _for_others(paths: Sequence[Path], runtime: Runtime) -> set[Path]:
     return others | of_other_cudas(paths, torch)
 
 
-class _Choice:
+class _Filter:
     """Which of the files that were read are judged."""
 
     def __init__(
@@ -554,7 +554,7 @@ def _is_of_another_system(binary: BinaryRecord, runtime: Runtime) -> bool:
     return is_module or not str(binary.platform).startswith(f"{runtime.system}-")
 
 
-def _chosen(files: Iterable[Path], runtime: Runtime, choice: _Choice) -> Iterator[BinaryRecord]:
+def _to_judge(files: Iterable[Path], runtime: Runtime, wanted: _Filter) -> Iterator[BinaryRecord]:
     """The objects to judge. When the budget is spent, the rest comes unread."""
     paths = [*files]
     for path in paths:
@@ -563,7 +563,7 @@ def _chosen(files: Iterable[Path], runtime: Runtime, choice: _Choice) -> Iterato
         except BudgetSpentError as error:
             yield unread(path)._replace(too_large=str(error))
             continue
-        if choice.takes(binary, runtime, is_only_one=len(paths) == 1):
+        if wanted.takes(binary, runtime, is_only_one=len(paths) == 1):
             yield binary
 
 

@@ -651,7 +651,7 @@ def test_a_library_of_the_package_is_known_by_its_name_and_by_that_of_its_link(
     path = shared_object(tmp_path / "x.so", libraries=[link], flags=["-Wl,-rpath,$ORIGIN"])
     owner = Owner(name="theirs", version="1.0", libraries={listed: tmp_path / listed})
     links = after_torch.link(Target(), read_binary(path)._replace(owner=owner), torch)
-    assert links.siblings == [link]
+    assert links.package_libraries == [link]
 
 
 def test_each_fault_of_linking_has_one_rule() -> None:

@@ -50,19 +50,19 @@ def _judge_with_libraries(binary: BinaryRecord, runtime: Runtime) -> Verdict:
     """Judge an object as part of the distribution that owns it, with the libraries of its
     package that load with it: each of them once, whether they form a chain or a ring.
     Raises BudgetSpentError."""
-    verdict, libraries = _judge_one(binary, runtime, None)
+    verdict, libraries = _judge_alone(binary, runtime, None)
     for path in libraries:
         if not verdict.accepted:
             break
         library = read_binary(path, budget=runtime.target.budget)
-        below, _ = _judge_one(library, runtime, binary.path)
+        below, _ = _judge_alone(library, runtime, binary.path)
         if below.cause is not None:
             why = f"{below.binary.file}, which it needs: {below.cause.why}"
             verdict = Verdict(verdict.binary, (*verdict.findings, below.cause._replace(why=why)))
     return verdict
 
 
-def _judge_one(
+def _judge_alone(
     binary: BinaryRecord, runtime: Runtime, opened: Path | None
 ) -> tuple[Verdict, tuple[Path, ...]]:
     """The verdict on one object alone, and the libraries of its package that load with it.
@@ -77,7 +77,7 @@ def _judge_one(
     key = str(binary.path)
     if key in facts.link_faults and not runtime.is_ours(binary) and gathered.missing_libraries:
         binary = requirements.look_around(binary, gathered.missing_libraries, runtime)
-    return judge(binary, facts), gathered.siblings
+    return judge(binary, facts), gathered.package_libraries
 
 
 def _with_package(binary: BinaryRecord, runtime: Runtime) -> BinaryRecord:

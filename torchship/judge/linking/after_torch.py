@@ -1,4 +1,4 @@
-"""Probe: the libraries and symbols that the dynamic linker would not find."""
+"""The libraries and symbols that the dynamic linker would not find."""
 
 import os
 import re
@@ -44,7 +44,8 @@ class Links(Record, kw_only=True):
     missing_libraries: tuple[str, ...]
     #: The strong undefined symbols that no library defines; empty if a library was not found.
     missing_symbols: tuple[str, ...]
-    siblings: list[Path]  #: the libraries of the same package that load with it and need torch
+    #: The libraries of its package that load with it, and need torch.
+    package_libraries: list[Path]
     #: What else keeps the object from loading, and what may.
     faults: tuple[LinkFault, ...] = ()
     libstdcxx: Path | None = None  #: the libstdc++ that the object would use
@@ -80,16 +81,16 @@ def link(
     scope = process.open(opened, libraries).files if opened is not None else ()
     opening = process.open(binary.path, libraries)
     opening = process.bind(opening, scope)
-    siblings = [
+    package_libraries = [
         path
         for path in opening.files[1:]
         if _is_among(path, libraries) and any(map(is_torch_library, head_of(target, path).needed))
     ]
-    # What a sibling lacks of torch, its own verdict says.
+    # What such a library lacks of torch, its own verdict says.
     faults: list[LinkFault] = [
         fault
         for fault in _faults(opening, process)
-        if not (isinstance(fault, UndefinedSymbols) and fault.file in siblings)
+        if not (isinstance(fault, UndefinedSymbols) and fault.file in package_libraries)
     ]
     if not opening.succeeds:
         for variable, changed in without_variables(settings).items():
@@ -101,7 +102,7 @@ def link(
     return Links(
         missing_libraries=opening.missing,
         missing_symbols=opening.symbols.get(binary.path, ()),
-        siblings=siblings,
+        package_libraries=package_libraries,
         faults=tuple(faults),
         libstdcxx=process.names.get("libstdc++.so.6") or opening.names.get("libstdc++.so.6"),
     )

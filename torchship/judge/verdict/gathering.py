@@ -39,7 +39,7 @@ class Gathered(Record, kw_only=True):
     runtime: Runtime
     missing_libraries: tuple[str, ...] = ()
     #: The libraries of its package that load with it, and need torch.
-    siblings: tuple[Path, ...] = ()
+    package_libraries: tuple[Path, ...] = ()
 
 
 def gather(
@@ -137,7 +137,7 @@ def _linked(binary: BinaryRecord, runtime: Runtime, opened: Path | None) -> Gath
             link_faults={**runtime.link_faults, key: faults},
         ),
         missing_libraries=links.missing_libraries,
-        siblings=tuple(links.siblings),
+        package_libraries=tuple(links.package_libraries),
     )
 
 
