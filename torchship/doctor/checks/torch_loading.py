@@ -1,4 +1,4 @@
-"""Probe: would `import torch` load torch's own libraries, and if not, why?
+"""Would `import torch` load torch's own libraries, and if not, why?
 
 torch is judged like any extension, and before all of them: where `import torch` fails, no
 extension works.

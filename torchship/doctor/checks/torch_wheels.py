@@ -1,4 +1,4 @@
-"""Probe: NVIDIA's wheels beside torch, by their metadata, without any linking.
+"""NVIDIA's wheels beside torch, by their metadata, without any linking.
 
 torch's METADATA pins each of them. The RECORD of a wheel lists its files with their sizes and
 hashes. They tell when a wheel is of another version, and when two wheels wrote one file: then

@@ -1,4 +1,4 @@
-"""Probe: the distribution that owns a file.
+"""The distribution that owns a file.
 
 Only the metadata in a site folder count, and only in one that nobody else may write to: what
 lies in another parent folder, such as `/tmp`, may be anybody's, and would vouch for any object.

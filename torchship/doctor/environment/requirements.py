@@ -1,4 +1,4 @@
-"""Probe: what a distribution requires, and libraries that its own Python opens before its objects.
+"""What a distribution requires, and libraries that its own Python opens before its objects.
 
 The dynamic linker does not find a library in the wheel of another distribution. The Python of a
 package may open it first, by its path; then the object finds it in the process.

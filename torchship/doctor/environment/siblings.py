@@ -1,4 +1,4 @@
-"""Probe: what the other objects of a distribution tell of the torch that they were built for.
+"""What the other objects of a distribution tell of the torch that they were built for.
 
 One build makes all objects of a distribution. An object with few symbols may fit every torch,
 while the one beside it has a symbol that only some minors have: then both were built for one

@@ -1,4 +1,4 @@
-"""Probe: the NVIDIA driver and the GPUs, without creating a CUDA context.
+"""The NVIDIA driver and the GPUs, without creating a CUDA context.
 
 The driver's version comes from `/proc`, and NVML lists the GPUs. `cuDriverGetVersion`,
 which needs no initialisation, tells the newest CUDA that the driver serves. Nothing here

@@ -1,4 +1,4 @@
-"""Probe: whether the file system of a file forbids to execute what lies on it (`noexec`)."""
+"""Whether the file system of a file forbids to execute what lies on it (`noexec`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probe: the facts about this process and machine, except torch and the driver."""
+"""The facts about this process and machine, except torch and the driver."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Probe: find a torch installation and read its facts, without importing it."""
+"""Find a torch installation and read its facts, without importing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probe: read one shared object into a `BinaryRecord`, without loading it."""
+"""Read one shared object into a `BinaryRecord`, without loading it."""
 
 import json
 import re
