@@ -248,10 +248,8 @@ class BuildBinaries(build_ext):
             raise SetupError(
                 f"{project.distribution} is compiled against a torch, "
                 f"but the build finds no torch ({error}). "
-                "By default, pip builds in an isolated environment, without your torch. "
-                "Install torch, then run the same command with --no-build-isolation "
-                "(in a checkout: pip install --no-build-isolation .), "
-                "or name the torch to build for: --config-settings torch=2.13.0"
+                f"install torch into this environment ({sys.prefix}) and run the same command again; "
+                "or leave out --no-build-isolation, and pip fetches a torch to compile with"
             ) from None
         except BuildError as error:
             raise SetupError(f"{project.distribution} was not built: {error}") from None
