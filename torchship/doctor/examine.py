@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..judge import fixes
 from ..judge.budget import Budget, BudgetSpentError
-from ..judge.fixes import cures
 from ..judge.machine.torch_probe import other_installs
 from ..judge.project import Record
 from ..judge.reading.binary import needs_torch_or_cuda, read_binary, unread
 from ..judge.records import (
+    NO_FIX,
     NOTE,
     NOTHING,
     NOWHERE,
@@ -493,11 +494,9 @@ def _torch_first(module: str, seen: Seen, case: Case) -> Finding:
         codes.LOADED_BEFORE_TORCH,
         f"import {module} works only after import torch",
         needed="import torch before it",
-        fix=cures.in_words(
-            cures.BY_HAND, f"import torch before {module}, as its own Python should"
-        ),
+        fix=fixes.in_words(f"import torch before {module}, as its own Python should"),
     )
-    return finding if has_python else finding._replace(status=NOTE, fix=cures.NO_CURE)
+    return finding if has_python else finding._replace(status=NOTE, fix=NO_FIX)
 
 
 def _for_others(paths: Sequence[Path], runtime: Runtime) -> set[Path]:

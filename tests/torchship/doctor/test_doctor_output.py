@@ -240,3 +240,10 @@ def test_where_there_is_no_torch_nothing_is_said_to_work(
     failing = [row["cause"] for row in report["extensions"] if row["state"] == "fails"]
     assert [cause["code"] for cause in failing] == ["TD101"] * len(names)
     assert all('pip install "torch>=' in cause["command"] for cause in failing)
+
+
+def test_a_torch_that_is_not_there_is_not_said_to_be_imported(tmp_path: Path) -> None:
+    make_environment(tmp_path / "env")
+    command = [sys.executable, "-m", "torchship.doctor", "--python", str(tmp_path / "env")]
+    process = subprocess.run(command, capture_output=True, text=True, cwd=REPO)
+    assert "\n0 packages imported, " in process.stdout

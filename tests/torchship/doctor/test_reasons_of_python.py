@@ -14,6 +14,7 @@ from packaging_alone import packaging_alone
 from shared_objects import shared_object
 from sick_environment import REPO, SickEnvironment, carries_out
 
+from torchship.doctor.environment.targets import UsageError
 from torchship.doctor.report.rows import Row
 from torchship.judge import fixes
 from torchship.judge.records import Fix
@@ -201,6 +202,15 @@ def test_a_module_that_no_distribution_lists_is_looked_at(env: LookedEnvironment
     assert diagnose(env, "loose").exit_code == 0
     (env.site / "loose" / "__init__.py").write_text("import torch\nraise RuntimeError('odd')\n")
     assert row_of(diagnose(env, "loose"), "loose").code == "TD906"
+
+
+def test_a_module_of_another_spelling_is_not_taken_for_the_one_that_is_named(
+    env: LookedEnvironment,
+) -> None:
+    add_package(env.site, "Pyro", {"Pyro/__init__.py": "import socket\n"})
+    with pytest.raises(UsageError, match=r"has the module Pyro; there is no module pyro"):
+        diagnose(env, "pyro")
+    assert diagnose(env, "Pyro").exit_code == 0
 
 
 # What the import compiles.

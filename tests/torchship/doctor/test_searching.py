@@ -63,6 +63,18 @@ def test_a_release_that_brings_another_torch_is_not_tried(place: SickEnvironment
     assert str(_asked(place)["command"]).endswith('"metrics==1.4"')
 
 
+def test_another_project_of_the_name_is_no_release_of_the_package(tmp_path: Path) -> None:
+    place = SickEnvironment(tmp_path)
+    place.publish_torch("2.13.0+cpu")
+    source = {"theirs/__init__.py": "from metrics import compare\n"}
+    place.publish_wheel("theirs", "1.0", source, ["torch", "metrics"])
+    place.publish_wheel("metrics", "3.0", {"metrics/__init__.py": ""})
+    place.install("torch", "theirs", "metrics==3.0")
+    for version in ("0.4", "2.0"):
+        place.publish_wheel("theirs", version, {"theirs/__init__.py": "import json\n"})
+    assert _asked(place) == {"mends": None, "command": ""}
+
+
 def test_without_a_trial_the_report_says_how_to_find_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...judge.records import TorchInstall
 from ...judge.target import Target
 from ...judge.text import is_file, printable
-from .catalog import with_module
+from .catalog import tops_of, with_module
 from .installed import SITE_NAMES, installed
 from .owner import distributions, find_owner, shared_objects
 from .standards import normal
@@ -139,6 +139,7 @@ def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Pat
     elif not files and os.path.lexists(name):
         files = [Path(name)]
     if files or is_distribution(target, name):
+        _refuse_other_spelling(target, name)
         return files
     place = _place_of_module(target, name)
     if place is not None:
@@ -149,6 +150,22 @@ def _named_files(target: Target, name: str, owned: list[list[Path]]) -> list[Pat
             "objects, nor a package that is installed here. Check the name, or give the whole path."
         )
     return files
+
+
+def _refuse_other_spelling(target: Target, name: str) -> None:
+    """Distributions are named alike in either case, and modules are not: `pyro` of pyro-ppl is not
+    there where Pyro has a module `Pyro`. Raises UsageError."""
+    here = installed(target, site_folders(target)).get(normal(name))
+    if here is None:
+        return
+    modules = tops_of(target, here.place)
+    meant = next((one for one in modules if one.lower() == name.lower()), name)
+    if name in (here.name, meant) or _place_of_module(target, name) is not None:
+        return
+    raise UsageError(
+        f"{here.name} {here.version} is installed here and has the module {meant}; there is no "
+        f"module {name}. Name the module that is meant, or install what has {name}."
+    )
 
 
 def _is_named(target: Target, files: list[Path], name: str) -> bool:

@@ -11,7 +11,7 @@ from ...judge.fixes.installers import Pip
 from ...judge.project import Record
 from ...judge.records import Fix, Runtime, parse_version
 from ..environment.catalog import Catalog
-from ..environment.standards import admits, normal
+from ..environment.standards import admits, normal, parse_need
 from .trying import Release, Trial
 
 _MOST_TRIES = 8
@@ -76,12 +76,22 @@ class _Search:
         if release is None:
             return None
         self.tries += 1
-        if self._is_excluded(release):
+        if self._is_excluded(release) or self._is_of_another_project(release):
             return release
         if self._trial.works_beside(asked, releases):
             command = self._pip.install(f'"{name}=={release.version}"')
             self.cure = fixes.command_alone(fixes.Kind.INSTALL_RELEASE, command)
         return release
+
+    def _is_of_another_project(self, release: Release) -> bool:
+        """Whether what is here requires torch, and the release does not: an index may have another
+        project under the name of a package that was never published there."""
+        here = self._installed.named(release.name)
+        needs_torch = self._installed.requirement_on(here, "torch") is not None
+        if not needs_torch or release.needs is None:
+            return False
+        needs = (parse_need(need) for need in release.needs)
+        return not any(need is not None and need.name == "torch" for need in needs)
 
     def _is_excluded(self, release: Release) -> bool:
         """Whether another distribution, which is content with what is here, requires another."""

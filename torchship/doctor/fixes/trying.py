@@ -33,6 +33,7 @@ class Release(Record, kw_only=True):
 
     name: str  #: normalized
     version: str
+    needs: tuple[str, ...] | None = None  #: what it requires; None if the installer does not tell
 
 
 class Trial:
@@ -61,7 +62,9 @@ class Trial:
         told = self._run([*words, "--dry-run", *(("-q", "--report", "-") if is_pip else ())])
         if told is None:
             return None
-        found = [*(_told_by_pip(told.stdout) if is_pip else _OF_UV.findall(told.stderr))]
+        if is_pip:
+            return tuple(_told_by_pip(told.stdout))
+        found = _OF_UV.findall(told.stderr)
         return tuple(Release(name=normal(name), version=version) for name, version in found)
 
     def works_beside(self, command: str, releases: Iterable[Release]) -> bool | None:
@@ -127,12 +130,14 @@ def options_of(words: Sequence[str]) -> Iterator[str]:
             yield word
 
 
-def _told_by_pip(told: str) -> Iterator[tuple[str, str]]:
+def _told_by_pip(told: str) -> Iterator[Release]:
     """What its report says that it would install."""
     with suppress(ValueError, KeyError, TypeError):
         report = json.loads(told[told.index("{") :])
         for one in report["install"]:
-            yield str(one["metadata"]["name"]), str(one["metadata"]["version"])
+            core = one["metadata"]
+            needs = tuple(map(str, core.get("requires_dist", ())))
+            yield Release(name=normal(core["name"]), version=str(core["version"]), needs=needs)
 
 
 def _is_path(word: str) -> bool:

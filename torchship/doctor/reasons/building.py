@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...judge import fixes
-from ...judge.records import Finding
+from ...judge.records import NO_FIX, Finding
 from ...judge.text import is_file, printable, quoted
 from ...judge.words import codes
 from .case import Case
@@ -59,7 +59,7 @@ def _does_not_compile(case: Case, fault: re.Match[str]) -> Finding:
         f"which fails{torch}: {where}: {fault['what'][:200]}",
         observed=fault[0].strip(),
         needed="code that compiles here",
-        fix=cures.other_release(words, package.name) if package else cures.NO_CURE,
+        fix=fixes.other_release(words, package.name) if package else NO_FIX,
     )
 
 

@@ -33,8 +33,7 @@ def folder_has_moved(case: Case) -> Finding | None:
                 observed=str(origin.folder),
                 needed="the folder of its sources",
                 fix=fixes.in_words(
-                    "put the folder back, or install the package from where it lies now: "
-                    "pip install --no-build-isolation -e FOLDER, with its new place",
+                    "put the folder back, or install the package as editable from where it lies now"
                 ),
             )
     return None

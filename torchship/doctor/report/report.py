@@ -84,7 +84,8 @@ def heading(report: Report) -> list[str]:
     did = f"{report.files} {noun} read"
     if report.looked is not None:
         count = len(report.looked.packages)
-        did = f"torch and {count} package{'s' * (count != 1)} imported, {did}"
+        what = f"{count} package{'s' * (count != 1)}"
+        did = f"{what if torch is None else f'torch and {what}'} imported, {did}"
     lines.append(f"{did} in {report.seconds:.1f} s")
     if report.looked is None:
         reason = f", since {report.why_not_looked}" if report.why_not_looked else ""
