@@ -172,7 +172,14 @@ def whole_release() -> Manifest:
         },
         binaries={},
         artefacts=[
-            Artefact(path=path, kind="thin", sha256="0" * 64, size=213_743, cells=[name])
+            Artefact(
+                path=path,
+                kind="thin",
+                sha256="0" * 64,
+                size=213_743,
+                goes_to=["folder"],
+                cells=[name],
+            )
             for name, path in wheels.items()
         ],
         hosts={

@@ -32,6 +32,16 @@ SOURCES = "s" * 64
 DATE = "2026-01-01T00:00:00Z"
 CONDA_FORGE = "https://conda.anaconda.org/conda-forge"
 MANYLINUX = "py3-none-manylinux_2_34_x86_64"
+#: Which targets of `upload` take an artefact of each kind.
+GOES_TO = {
+    "fat": ["pypi"],
+    "sdist": ["pypi"],
+    "thin": ["folder"],
+    "conda": ["anaconda", "folder"],
+    "pure": ["pypi", "folder"],
+    "noarch": ["anaconda", "folder"],
+    "zipapp": [],
+}
 #: A symbol of torch in each flavour of the C++ ABI.
 TORCH_SYMBOLS = (ERROR_OLD, ERROR_NEW)
 
@@ -69,7 +79,12 @@ def describe_artefact(folder: Path, path: str, kind: str, cells: Sequence[str] =
     """A file as the manifest of `folder` lists it."""
     file = folder / path
     return Artefact(
-        path=path, kind=kind, sha256=digest(file), size=file.stat().st_size, cells=list(cells)
+        path=path,
+        kind=kind,
+        sha256=digest(file),
+        size=file.stat().st_size,
+        goes_to=GOES_TO.get(kind, ["folder"]),
+        cells=list(cells),
     )
 
 

@@ -220,5 +220,5 @@ def test_the_plan_of_a_cross_run(dry_run) -> None:
     steps = {line.split()[0] for line in cross.splitlines() if "for stable210" in line}
     kinds = ("venv", "wheel", "conda", "conda-test", "prefix")
     assert {"root", "toolkit/runtime-13.0", *(f"{kind}/{CELL}" for kind in kinds)} <= steps
-    assert not [step for step in steps if step.startswith(("digits/", "fat-run/"))]
+    assert not [step for step in steps if step.startswith(("example/", "fat-run/"))]
     assert "root " not in native and "aarch64" not in native

@@ -1,4 +1,4 @@
-"""The gates: each of them stops the binary that it is there to stop."""
+"""The audit: each check of them stops the binary that it is there to stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared_objects import ERROR_NEW, ERROR_OLD, GLUE_RECORD, KERNELS_RECORD, sh
 
 from torchship.judge.reading.binary import read_binary
 from torchship.release.matrix.cells import all_cells
-from torchship.release.steps.compile.audit import gates, too_new
+from torchship.release.steps.compile.audit import object_problems, too_new
 
 STABLE, ATEN = "stable210-cpu", "aten24-abi0-cpu"
 ATEN_RECORD = {**GLUE_RECORD, "name": "aten24-abi0", "lane": "aten", "cxx11_abi": 0}
@@ -86,20 +86,20 @@ def cell(matrix, name: str):
 def test_a_gate_stops(what, matrix, log, tmp_path) -> None:
     name, file, how, message = BAD[what]
     path = shared_object(tmp_path / file, **how)
-    problems = gates(log, path, cell(matrix, name), folders=[tmp_path])
+    problems = object_problems(log, path, cell(matrix, name), folders=[tmp_path])
     assert any(message in problem for problem in problems), problems
 
 
 def test_a_library_outside_the_allowed_ones_is_stopped(matrix, log, tmp_path) -> None:
     other = shared_object(tmp_path / "libother.so", defined=["other"], soname="libother.so.3")
     path = shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD, libraries=[other])
-    problems = gates(log, path, cell(matrix, STABLE), folders=[tmp_path])
+    problems = object_problems(log, path, cell(matrix, STABLE), folders=[tmp_path])
     assert any("needs libother.so.3, which is outside" in problem for problem in problems), problems
 
 
 def test_nothing_is_said_of_a_good_object(matrix, log, tmp_path) -> None:
     path = shared_object(tmp_path / "kernels-cpu.so", record=KERNELS_RECORD)
-    assert gates(log, path, cell(matrix, STABLE), folders=[tmp_path]) == []
+    assert object_problems(log, path, cell(matrix, STABLE), folders=[tmp_path]) == []
 
 
 def test_the_binaries_of_a_build_pass(matrix, log, tiny_package) -> None:
@@ -108,7 +108,10 @@ def test_the_binaries_of_a_build_pass(matrix, log, tiny_package) -> None:
     (glue,) = lib.glob("glue-*.so")
     cells = [c for c in all_cells(matrix) if c.glue == glue.stem.removeprefix("glue-")]
     for path in (glue, lib / "kernels-cpu.so"):
-        assert gates(log, path, cells[0], folders=[Path(torch.__file__).parent / "lib"]) == []
+        assert (
+            object_problems(log, path, cells[0], folders=[Path(torch.__file__).parent / "lib"])
+            == []
+        )
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="torch-abi-audit needs Python 3.11")
@@ -116,7 +119,7 @@ def test_torch_abi_audit_refuses_an_object_of_the_other_lane(matrix, log, tmp_pa
     if shutil.which("torch-abi-audit", path=str(Path(sys.executable).parent)) is None:
         pytest.skip("torch-abi-audit is not installed")
     path = shared_object(tmp_path / "glue-stable210.so", record=GLUE_RECORD, undefined=[ERROR_NEW])
-    problems = gates(log, path, cell(matrix, STABLE), folders=[tmp_path])
+    problems = object_problems(log, path, cell(matrix, STABLE), folders=[tmp_path])
     assert any("torch-abi-audit refuses it" in problem for problem in problems), problems
 
 

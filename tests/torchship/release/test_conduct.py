@@ -322,7 +322,7 @@ def test_a_full_disk_stops_the_run_and_the_next_one_resumes(tmp_path, settings) 
     ran.clear()
     outcomes = run_tasks(tasks, tmp_path, Silent(), settings=settings)
     assert sorted(ran) == ["after", "big", "other"]
-    assert outcomes["before"].status is Status.REUSED
+    assert outcomes["before"].status is Status.UNCHANGED
 
 
 def test_a_command_that_finds_the_disk_full_is_understood(tmp_path, settings) -> None:

@@ -24,6 +24,7 @@ def make_dist(folder: Path, platform: str) -> Path:
         f"tiny_client-0.1.0-{tag}.whl": "fat",
         f"simple/tiny-client/tiny_client-0.1.0+stable.cpu-{tag}.whl": "thin",
         f"channel/{SUBDIRS[platform]}/{PACKAGE}": "conda",
+        f"simple/tiny-client/{machine}.asc": "a kind that nobody knows",
         "tiny_client-0.1.0.tar.gz": "sdist",
     }
     artefacts = []
@@ -31,7 +32,7 @@ def make_dist(folder: Path, platform: str) -> Path:
         data = b"sources" if kind == "sdist" else f"{kind} of {platform}".encode()
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(data)
-        cells = [CELL] if kind in ("thin", "conda") else []
+        cells = [] if kind == "sdist" else [CELL]
         sha256 = hashlib.sha256(data).hexdigest()
         artefacts.append({"path": path, "kind": kind, "sha256": sha256, "cells": cells})
     entry = {"state": "done", "wheel": next(p for p, kind in files.items() if kind == "thin")}
@@ -81,7 +82,8 @@ def test_what_a_cell_packed_before_it_failed_is_left_behind(entry, gather, dists
     sums = (tmp_path / "release" / "SHA256SUMS").read_text()
     assert f"linux-64/{PACKAGE}" not in sums
     assert "stable.cpu-py3-none-manylinux_2_28_x86_64" not in sums
-    assert f"linux-aarch64/{PACKAGE}" in sums
+    assert "x86_64.asc" not in sums
+    assert f"linux-aarch64/{PACKAGE}" in sums and "aarch64.asc" in sums
 
 
 @pytest.mark.parametrize("field", ["package", "version", "commit"])

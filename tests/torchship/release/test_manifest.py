@@ -11,7 +11,7 @@ from small_releases import SOURCES, make_manifest
 from torchship.release.plan.machine import Host
 from torchship.release.run.collect import host_facts
 from torchship.release.run.manifest import (
-    carried,
+    cells_to_keep,
     json_schema,
     parse,
     read_or_set_aside,
@@ -62,7 +62,7 @@ def test_what_is_not_whole_is_set_aside(damage, matrix, objects, tmp_path) -> No
         "half": content[: len(content) // 2].encode(),
         "empty": b"",
         "binary": b"\xff\xfe\x00",
-        "other schema": content.replace('"schema": 1', '"schema": 2').encode(),
+        "other schema": content.replace('"schema": 2', '"schema": 1').encode(),
         "unknown key": content.replace('"clean"', '"colour": 1, "clean"').encode(),
         "missing key": content.replace('"total"', '"sum"').encode(),
         "text for a number": re.sub(r'"total": (\d+)', r'"total": "\1"', content).encode(),
@@ -104,20 +104,20 @@ def test_files_that_are_not_what_was_made_are_named(matrix, objects, tmp_path) -
 def test_good_cells_of_the_same_sources_are_kept(matrix, objects, tmp_path) -> None:
     states = {"stable210-cpu": "done", "stable210-cu13": "partial", "aten29-abi1-cpu": "failed"}
     manifest = make_manifest(tmp_path, matrix, states, objects)
-    assert set(carried(manifest, SOURCES, tmp_path)) == {"stable210-cpu", "stable210-cu13"}
+    assert set(cells_to_keep(manifest, SOURCES, tmp_path)) == {"stable210-cpu", "stable210-cu13"}
     # Packed, and then found not to run.
     failed = manifest.cells["stable210-cpu"].model_copy(update={"state": "failed"})
     manifest = manifest.model_copy(update={"cells": {**manifest.cells, "stable210-cpu": failed}})
-    assert set(carried(manifest, SOURCES, tmp_path)) == {"stable210-cu13"}
+    assert set(cells_to_keep(manifest, SOURCES, tmp_path)) == {"stable210-cu13"}
 
 
 def test_nothing_is_kept_of_other_sources(matrix, objects, tmp_path) -> None:
     manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
-    assert carried(manifest, "t" * 64, tmp_path) == {}
-    assert carried(None, SOURCES, tmp_path) == {}
+    assert cells_to_keep(manifest, "t" * 64, tmp_path) == {}
+    assert cells_to_keep(None, SOURCES, tmp_path) == {}
 
 
 def test_a_cell_whose_wheel_was_damaged_is_not_kept(matrix, objects, tmp_path) -> None:
     manifest = make_manifest(tmp_path, matrix, {"stable210-cpu": "done"}, objects)
     (tmp_path / manifest.cells["stable210-cpu"].wheel).write_bytes(b"torn")
-    assert carried(manifest, SOURCES, tmp_path) == {}
+    assert cells_to_keep(manifest, SOURCES, tmp_path) == {}

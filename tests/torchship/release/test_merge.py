@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from shared_objects import shared_object
-from small_releases import describe_binary, make_manifest, record_of
+from small_releases import describe_artefact, describe_binary, make_manifest, record_of
 
 from torchship.release import ReleaseError
 from torchship.release.matrix.cells import all_cells, required
@@ -111,6 +111,27 @@ def test_what_only_a_step_knows_outlives_a_merge(
     manifest = parse(dist / "manifest.json")
     assert manifest.cells[name].facts == {"signed": {"by": name}}
     assert manifest.facts.keys() == {"log-0", "log-1"}
+
+
+def test_a_kind_of_file_that_nobody_knows_comes_along_unless_its_cell_failed(
+    matrix, objects, tmp_path, dist, console, own_settings
+) -> None:
+    """A step that makes one needs no change of the merge."""
+    for cell in ("stable210-cpu", "aten24-abi1-cpu"):
+        made = make_manifest(tmp_path / cell, matrix, {cell: "done"}, objects)
+        (tmp_path / cell / f"{cell}.asc").write_text(cell)
+        signature = describe_artefact(tmp_path / cell, f"{cell}.asc", "signature", [cell])
+        state = "failed" if cell == "aten24-abi1-cpu" else "done"
+        entry = made.cells[cell].model_copy(update={"state": state})
+        changes = {"artefacts": [*made.artefacts, signature], "cells": {cell: entry}}
+        write(made.model_copy(update=changes), tmp_path / cell / "manifest.json")
+    folders = [tmp_path / "stable210-cpu", tmp_path / "aten24-abi1-cpu"]
+    assert merge(folders, console, own_settings) == 0
+    manifest = parse(dist / "manifest.json")
+    (signature,) = (a for a in manifest.artefacts if a.kind == "signature")
+    assert (signature.path, signature.goes_to) == ("stable210-cpu.asc", ["folder"])
+    assert wrong_files(manifest.artefacts, dist) == []
+    assert not (dist / "aten24-abi1-cpu.asc").exists()
 
 
 @pytest.mark.parametrize("field", ["commit", "version", "sources"])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from small_checkout import CHECKOUT
+from small_releases import GOES_TO
 
 from torchship.builder import CudaToolkit, HostCompiler
 from torchship.release.matrix.cells import all_cells, for_conda, select
@@ -25,6 +26,7 @@ from torchship.release.steps.compile.environments import (
     MakeTorchEnv,
     TorchEnv,
 )
+from torchship.release.steps.pack.distributions import FatWheel
 
 CLANG = Compilers(debian=frozenset({"clang-19"}))
 HOST = Host("python3", "3.11", None, HostCompiler(("g++",), "g++", "12.2.0"), CLANG)
@@ -88,11 +90,11 @@ def test_glue_is_compiled_once_per_abi(matrix, tasks) -> None:
 
 def test_the_stable_glue_is_compiled_with_the_headers_that_the_matrix_names(matrix, tasks) -> None:
     release = matrix.torch[matrix.stable.headers].release
-    assert tasks["glue/stable210"].env is tasks[f"headers/torch-{release}"]
+    assert tasks["glue/stable210"].torch_env is tasks[f"headers/torch-{release}"]
     assert named(tasks, "headers") == {f"torch-{release}"}
     built_with = matrix.torch[matrix.stable.built_with].release
     assert tasks["venv/stable210-cpu"].env.release == built_with
-    assert tasks["glue/aten29-abi1"].env.name.startswith("env/torch-2.9.")
+    assert tasks["glue/aten29-abi1"].torch_env.name.startswith("env/torch-2.9.")
 
 
 def test_without_other_headers_the_stable_glue_takes_those_of_its_environment(
@@ -102,7 +104,7 @@ def test_without_other_headers_the_stable_glue_takes_those_of_its_environment(
     path.write_text(matrix_text.replace('  headers: "2.15"\n', ""), encoding="utf-8")
     matrix = load(path)
     tasks = plan_of(matrix)[1].tasks
-    assert tasks["glue/stable210"].env is tasks["env/torch-2.13.0-py3.11"]
+    assert tasks["glue/stable210"].torch_env is tasks["env/torch-2.13.0-py3.11"]
     assert not named(tasks, "headers")
 
 
@@ -139,11 +141,13 @@ def test_every_cell_is_audited_packed_and_run(matrix, tasks) -> None:
 
 
 def test_a_cuda_cell_trains_where_that_differs_from_its_twin_for_the_cpu(matrix, tasks) -> None:
-    assert named(tasks, "train") == {c.name for c in plan_of(matrix)[0] if c.device == "cpu"}
+    assert named(tasks, "example") == {c.name for c in plan_of(matrix)[0] if c.device == "cpu"}
     with_gpu = plan_of(matrix, replace(HOST, driver=True))[1].tasks
-    assert named(with_gpu, "train") == named(with_gpu, "venv")
+    assert named(with_gpu, "example") == named(with_gpu, "venv")
     alone = select(all_cells(matrix), ["stable210-cu13"])
-    assert "train/stable210-cu13" in fill(Plan(make_settings(matrix, CHECKOUT), HOST, alone)).tasks
+    assert (
+        "example/stable210-cu13" in fill(Plan(make_settings(matrix, CHECKOUT), HOST, alone)).tasks
+    )
 
 
 def test_a_cuda_torch_goes_when_its_cells_have_run(tasks) -> None:
@@ -158,13 +162,47 @@ def test_a_cuda_torch_goes_when_its_cells_have_run(tasks) -> None:
 def test_the_fat_wheel_keeps_no_torch_on_the_disk(tasks) -> None:
     venv = tasks["venv/aten29-abi1-cpu"]
     readers = {name for name, task in tasks.items() if venv in task.needs and not task.anyway}
-    assert readers == {"train/aten29-abi1-cpu"}
+    assert readers == {"example/aten29-abi1-cpu"}
     assert venv in tasks["fat-wheel"].needs
+
+
+def test_every_step_of_a_cell_decides_whether_the_fat_wheel_holds_it(tasks) -> None:
+    """As in a merge, which knows only that a cell failed."""
+    after = {name for name in tasks if name.startswith(("fat-wheel", "fat-run/"))}
+    for cell in tasks["fat-wheel"].packed:
+        of_cell = {name for name, task in tasks.items() if cell.name in task.cells}
+        assert names(cell.tasks) == of_cell - after
+
+
+def test_each_step_says_where_its_file_goes(matrix, tmp_path) -> None:
+    settings = make_settings(matrix, CHECKOUT)
+    tool = Tool(distribution="my-tool", folder="tool", run=["my-tool"], zipapp=True)
+    plan = fill(Plan(settings, HOST, select(all_cells(matrix), ["stable210-cpu"]), tools=[tool]))
+    cells = tmp_path / "cells.json"
+    cells.write_text('["stable210-cpu"]')
+    path = tmp_path / "x"
+    made = {
+        "sdist": path,
+        "wheel/stable210-cpu": path,
+        "conda/stable210-cpu": path,
+        "fat-wheel": FatWheel(path, cells),
+        "pure/my-tool": path,
+        "zipapp/my-tool": path,
+        "noarch/my-tool": (path,),
+    }
+    files = [
+        file
+        for name, output in made.items()
+        for file in plan.tasks[name].part(output, settings).files
+    ]
+    assert {file.kind: list(file.goes_to) for file in files} == GOES_TO
+    of_cell = {file.kind for file in files if file.cells == ("stable210-cpu",)}
+    assert of_cell == {"thin", "conda", "fat"}
 
 
 def test_the_plan_says_why_a_cell_lacks_a_step(matrix) -> None:
     absent = plan_of(matrix)[1].absent
-    assert absent["train/stable210-cu12"] == "without a GPU, it is that of stable210-cpu"
+    assert absent["example/stable210-cu12"] == "without a GPU, it is that of stable210-cpu"
     assert "has another C++ ABI" in absent["conda/aten24-abi0-cpu"]
     assert "`verify`" in absent["fat-run/aten24-abi0-cpu"]
     assert absent["fat-run/stable210-cu13"] == "stable210-cpu runs it beside the same torch"
@@ -178,7 +216,7 @@ def test_a_cell_has_each_step_or_a_reason(matrix) -> None:
     planned = {*plan.tasks, *plan.absent}
     for cell in cells:
         has_package = f"conda/{cell}" in plan.tasks
-        kinds = ["audit", "wheel", "venv", "train", "conda", "fat-run"]
+        kinds = ["audit", "wheel", "venv", "example", "conda", "fat-run"]
         kinds += ["conda-test", "prefix"] if has_package else []
         served = {
             name for name in planned if name in plan.absent or cell.name in plan.tasks[name].cells
@@ -250,7 +288,7 @@ def test_two_tasks_of_one_name_must_be_the_same(matrix) -> None:
     assert plan.add(env) is plan.add(replace(env))
     with pytest.raises(ValueError, match="env/x: is in the plan with another disk, env"):
         plan.add(replace(env, env=env.env._replace(release="2.14.0"), disk=1))
-    with pytest.raises(ValueError, match="env/x: got .*CompileGlue.*MakeTorchEnv"):
+    with pytest.raises(ValueError, match=r"env/x: got .*CompileGlue.*MakeTorchEnv"):
         plan.add(replace(plan_of(matrix)[1].tasks["glue/stable210"], name="env/x"))
 
 

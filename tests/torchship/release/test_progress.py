@@ -37,7 +37,9 @@ def failed(tmp_path) -> Outcome:
 
 
 def test_a_log_gets_plain_lines() -> None:
-    output = show([Outcome("wheel/a", Status.DONE, 1.25), Outcome("wheel/b", Status.REUSED, 0.0)])
+    output = show(
+        [Outcome("wheel/a", Status.DONE, 1.25), Outcome("wheel/b", Status.UNCHANGED, 0.0)]
+    )
     assert "\x1b" not in output and "\r" not in output
     assert output.splitlines() == [
         "           wheel/a ...",

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from shared_objects import GLUE_RECORD, KERNELS_RECORD, shared_object
+from small_releases import CONDA_FORGE
 from small_wheels import make_wheel
 from steps import PlannedStep, Run
 
 from torchship.builder import HostCompiler
 from torchship.release import ReleaseError
 from torchship.release.matrix.cells import required
+from torchship.release.matrix.schema import Tool
 from torchship.release.matrix.settings import Settings
 from torchship.release.plan.machine import Host
 from torchship.release.plan.plan import Plan
@@ -28,7 +30,7 @@ from torchship.release.run.shell import CommandFailed, Log, telling_line
 from torchship.release.run.tasks import SkipTask
 from torchship.release.steps.pack.distributions import JoinWheels, PackedCell
 from torchship.release.steps.pack.wheels import read_wheel
-from torchship.release.steps.step import Part
+from torchship.release.steps.step import File, Part
 from torchship.release.steps.tools.tools import wheel_path
 
 GXX = HostCompiler(("g++",), "g++", "12.2.0")
@@ -44,6 +46,7 @@ class World:
         self.dist = settings.dist
         self.total = len(required(settings.matrix))
         self.bad: dict[str, Exception] = {}
+        self.further: list[str] = []  # steps of each cell that few tests need
         self.ran: list[str] = []
         self.out = io.StringIO()
 
@@ -53,21 +56,48 @@ class World:
             wheel = PlannedStep(
                 name=f"wheel/{cell}",
                 act=self._step("wheel", cell),
-                says=lambda path: Part(wheel=path, facts={"of": path.name}),
+                says=lambda path, cell=cell: Part(
+                    files=(File(path, "thin", ("folder",), (cell.name,)),),
+                    facts={"of": path.name},
+                ),
             )
             plan.add(wheel, cell)
             run = Run(name=f"venv/{cell}", act=self._step("venv", cell), after=(wheel,))
-            packed.append(PackedCell(cell.name, wheel, (plan.add(run, cell),)))
+            plan.add(run, cell)
+            for kind in self.further:
+                self._add(kind, cell, plan, after=wheel)
+            packed.append(PackedCell(cell.name, wheel, tuple(plan.tasks_of(cell.name))))
         for tool in plan.tools:
             step = PlannedStep(
                 name=f"pure/{tool.name}",
                 act=self._tool_step(tool),
-                says=lambda path: Part(files=(path,)),
+                says=lambda path: Part(files=(File(path, "pure", ("pypi", "folder")),)),
             )
             plan.add(step, tool)
         if packed:
-            JoinWheels.plan(packed, plan)
+            fat_wheel = JoinWheels.plan(packed, plan)
+            for cell in plan.cells:
+                self._add("fat-run", cell, plan, after=fat_wheel)
         return plan
+
+    def _add(self, kind, cell, plan, *, after) -> None:
+        """Adds a step whose name may be in `bad`; `signature` writes a file for users."""
+        name = f"{kind}/{cell}"
+
+        def do(_context):
+            if name in self.bad:
+                raise self.bad[name]
+            folder = self.dist if kind == "signature" else self.root / "build"
+            path = folder / f"{cell.name}.{kind}"
+            path.write_text(name)
+            return [path]
+
+        def says(path):
+            is_file = kind == "signature"
+            file = File(path, kind, ("folder",), (cell.name,))
+            return Part(files=(file,)) if is_file else Part()
+
+        plan.add(PlannedStep(name=name, act=do, says=says, after=(after,)), cell)
 
     def _step(self, step, cell):
         name = f"{step}/{cell.name}"
@@ -104,7 +134,8 @@ class World:
     def release(self, *selectors: str, **options) -> Release:
         console = Console(file=self.out, width=250)
         host = Host("python3", "3.11", None, GXX)
-        return Release(selectors, self.settings, host, console, channel="bootstrap", **options)
+        options = {"channel": "bootstrap", **options}
+        return Release(selectors, self.settings, host, console, **options)
 
     def run(self, *selectors: str, **options) -> int:
         self.ran = []
@@ -238,6 +269,57 @@ def test_a_cell_that_does_not_run_stays_out_of_the_wheel(world) -> None:
     assert world.run("stable210-cpu", "stable210-cu13") == 1
     assert world.manifest.fat.cells == ["stable210-cpu"]
     assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
+
+
+def test_a_cell_whose_package_fails_stays_out_of_the_wheel(world) -> None:
+    world.further = ["conda-test"]
+    world.bad["conda-test/stable210-cu13"] = ReleaseError("no such pytorch")
+    assert world.run("stable210-cpu", "stable210-cu13") == 1
+    assert world.packed == (f"0.1.0+partial.1of{world.total}", {"cpu"})
+    assert "no such pytorch" in world.manifest.missing["stable210-cu13"]
+
+
+def test_the_manifest_has_every_cell_of_a_fat_wheel_that_then_fails(world) -> None:
+    world.bad["fat-run/stable210-cu13"] = ReleaseError("another glue was chosen")
+    assert world.run("stable210-cpu", "stable210-cu13") == 1
+    assert world.packed == (f"0.1.0+partial.2of{world.total}", {"cpu", "cuda13"})
+    assert "stable210-cu13" not in world.manifest.missing
+    assert world.manifest.failed == ["stable210-cu13"]
+    assert {artefact.kind for artefact in world.manifest.left_behind} == {"fat", "thin"}
+
+
+def test_a_kind_of_file_that_nobody_knows_is_listed_and_kept(world) -> None:
+    world.further = ["signature"]
+    world.run("stable210-cu13")
+    world.run("stable210-cpu")
+    signatures = [a for a in world.manifest.artefacts if a.kind == "signature"]
+    assert [(a.cells, a.goes_to) for a in signatures] == [
+        (["stable210-cpu"], ["folder"]),
+        (["stable210-cu13"], ["folder"]),
+    ]
+    assert "stable210-cpu.signature" in world.output
+    (world.dist / "stable210-cu13.signature").write_text("other")
+    world.run("stable210-cpu")
+    assert [a.cells for a in world.manifest.artefacts if a.kind == "signature"] == [
+        ["stable210-cpu"]
+    ]
+
+
+def test_a_run_for_tools_alone_keeps_the_fat_wheel(world) -> None:
+    """`upload` asks for one where a release lacks its tools."""
+    tool = Tool(distribution="my-tool", folder="tool", run=["my-tool"])
+    matrix = world.settings.matrix.model_copy(update={"tools": [tool]})
+    world.settings = replace(world.settings, matrix=matrix)
+    assert world.run("stable210-cpu", "stable210-cu13") == 0
+    before = world.manifest
+    assert world.run("my-tool") == 0
+    assert world.manifest.fat == before.fat
+    assert world.manifest.missing == before.missing
+    assert {a.kind for a in world.manifest.artefacts} == {"fat", "thin", "pure"}
+    world.bad["pure/my-tool"] = ReleaseError("it does not run")
+    (world.root / "build" / "stamps" / "pure__my-tool.json").unlink()
+    assert world.run("my-tool") == 1
+    assert {a.kind for a in world.manifest.artefacts} == {"fat", "thin"}
 
 
 def test_a_fat_wheel_that_cannot_be_made_fails_the_run(world, matrix) -> None:
@@ -399,6 +481,40 @@ def test_a_dry_run_makes_nothing(world, tmp_path) -> None:
     world.release("stable210-cpu").show()
     assert sorted(tmp_path.rglob("*")) == before
     assert "wheel/stable210-cpu" in world.output and world.ran == []
+
+
+def test_a_dry_run_says_what_is_unchanged(world, monkeypatch) -> None:
+    def states() -> dict[str, str]:
+        world.out = io.StringIO()
+        world.release("stable210-cpu").show()
+        lines = [line for line in world.output.splitlines() if "/stable210-cpu" in line]
+        return {line[:44].strip(): line[45:57].strip() for line in lines}
+
+    assert set(states().values()) == {"to make"}
+    world.bad["fat-run/stable210-cpu"] = ReleaseError("it does not run")
+    world.run("stable210-cpu")
+    assert states() == {
+        "wheel/stable210-cpu": "unchanged",
+        "venv/stable210-cpu": "unchanged",
+        "fat-run/stable210-cpu": "to make",
+    }
+    (world.root / "build" / "stable210-cpu.json").unlink()
+    assert states()["venv/stable210-cpu"] == "to make"
+    monkeypatch.setattr(store, "tool_digest", lambda: "another tool")
+    assert set(states().values()) == {"to make"}
+
+
+@pytest.mark.parametrize(
+    ("named", "planned"),
+    [("auto", CONDA_FORGE), ("conda-forge", CONDA_FORGE), ("bootstrap", None), ("URL", "URL")],
+)
+def test_a_dry_run_asks_nothing_of_the_network(world, monkeypatch, named, planned) -> None:
+    monkeypatch.setattr(run, "conda_forge_in_reach", lambda: pytest.fail("asked the network"))
+    plans: list[Plan] = []
+    monkeypatch.setattr(run, "fill", lambda plan: plans.append(plan) or world.fill(plan))
+    world.release("stable210-cpu", channel=named).show()
+    assert [plan.channel for plan in plans] == [planned]
+    assert ("is taken to be" in world.output) == (named == "auto")
 
 
 def test_a_full_disk_fails_the_run_and_the_next_one_goes_on(world) -> None:

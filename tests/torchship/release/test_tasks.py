@@ -62,7 +62,7 @@ def test_a_second_run_does_nothing(world) -> None:
     a = world.copy("a")
     tasks = a, world.copy("b", needs=(a,))
     assert {o.status for o in world.run(*tasks).values()} == {Status.DONE}
-    assert {o.status for o in world.run(*tasks).values()} == {Status.REUSED}
+    assert {o.status for o in world.run(*tasks).values()} == {Status.UNCHANGED}
     assert world.runs == []
 
 
@@ -276,7 +276,7 @@ def test_a_temporary_output_is_not_made_again_for_readers_that_are_done(world) -
     big = large(world)
     tasks = big, reader(world, "one", big)
     world.run(*tasks)
-    assert {o.status for o in world.run(*tasks).values()} == {Status.REUSED}
+    assert {o.status for o in world.run(*tasks).values()} == {Status.UNCHANGED}
     assert world.runs == [] and not (world.root / "big.folder").exists()
 
 
@@ -287,7 +287,7 @@ def test_a_temporary_output_comes_back_for_a_reader_that_must_run(world) -> None
     readers = reader(world, "two", big), reader(world, "three", big)
     outcomes = world.run(big, one, *readers, jobs=3)
     assert world.runs.count("big") == 1 and {"two", "three"} < {*world.runs}
-    assert outcomes["one"].status is Status.REUSED and outcomes["two"].status is Status.DONE
+    assert outcomes["one"].status is Status.UNCHANGED and outcomes["two"].status is Status.DONE
     assert not (world.root / "big.folder").exists()
 
 

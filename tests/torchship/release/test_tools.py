@@ -23,7 +23,7 @@ from torchship.release.plan.plan import Plan
 from torchship.release.plan.planner import fill
 from torchship.release.publishing import upload as uploading
 from torchship.release.publishing.merge import merge
-from torchship.release.run.manifest import ToolEntry, carried_tools, parse, write
+from torchship.release.run.manifest import ToolEntry, parse, tools_to_keep, write
 from torchship.release.run.tasks import Context, Outcome, Status
 from torchship.release.steps.conda.bootstrap import link_distributions
 from torchship.release.steps.pack.wheels import Wheel, read_wheel
@@ -404,7 +404,7 @@ def test_a_release_without_its_tools_does_not_go_to_pypi(tool_settings) -> None:
 
 def test_what_a_run_made_of_a_tool_is_kept_unless_it_changed(uploadable) -> None:
     manifest = parse(uploadable.manifest)
-    assert carried_tools(manifest, manifest.sources, uploadable.dist) == manifest.tools
-    assert carried_tools(manifest, "other", uploadable.dist) == {}
+    assert tools_to_keep(manifest, manifest.sources, uploadable.dist) == manifest.tools
+    assert tools_to_keep(manifest, "other", uploadable.dist) == {}
     (uploadable.dist / "my-tool.pyz").write_bytes(b"changed")
-    assert carried_tools(manifest, manifest.sources, uploadable.dist) == {}
+    assert tools_to_keep(manifest, manifest.sources, uploadable.dist) == {}

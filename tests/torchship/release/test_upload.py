@@ -21,7 +21,7 @@ from torchship.release import ReleaseError
 from torchship.release.paths import publish
 from torchship.release.publishing import upload as uploading
 from torchship.release.publishing.upload import upload
-from torchship.release.run.manifest import Artefact, CellEntry, Manifest, parse, write
+from torchship.release.run.manifest import CellEntry, Manifest, parse, write
 from torchship.release.run.store import digest
 from torchship.release.steps.pack.wheels import read_wheel
 
@@ -277,13 +277,7 @@ def test_what_an_optional_cell_packed_before_it_failed_is_left_out(
     package = dist / "channel" / "linux-64" / "tiny-client-0.1.0-failed_0.conda"
     package.write_bytes(b"failed")
     failed = [
-        Artefact(
-            path=path.relative_to(dist).as_posix(),
-            kind=kind,
-            sha256=digest(path),
-            size=path.stat().st_size,
-            cells=[name],
-        )
+        describe_artefact(dist, path.relative_to(dist).as_posix(), kind, [name])
         for kind, path in (("thin", wheel), ("conda", package))
     ]
     entry = CellEntry(state="failed", torch="2.4.1", wheel=failed[0].path, conda=failed[1].path)
@@ -304,6 +298,26 @@ def test_what_an_optional_cell_packed_before_it_failed_is_left_out(
     sent = calls.read_text() if target == "anaconda:me" else str(sorted(public.rglob("*")))
     assert "cpu_0.conda" in sent
     assert "failed" not in sent
+
+
+def test_a_fat_wheel_that_holds_a_failed_optional_cell_is_refused(
+    dist, repository, own_settings
+) -> None:
+    manifest = make_release(dist)
+    name = "aten24-abi1-cpu"
+    held = [*manifest.fat.cells, name]
+    changes = {
+        "artefacts": [
+            a.model_copy(update={"cells": held}) if a.kind == "fat" else a
+            for a in manifest.artefacts
+        ],
+        "cells": {**manifest.cells, name: CellEntry(state="failed", torch="2.4.1", wheel="x")},
+        "optional": [name],
+    }
+    write(manifest.model_copy(update=changes), dist / "manifest.json")
+    with pytest.raises(ReleaseError, match=f"{name} failed; repair and build again"):
+        upload("pypi", own_settings, console(), dry_run=False)
+    assert repository == []
 
 
 def serve_hashes(monkeypatch, files: dict[str, str], tmp_path) -> None:
@@ -475,6 +489,18 @@ def test_a_folder_gets_an_index_of_the_thin_wheels(dist, tmp_path, own_settings)
     assert f"#sha256={digest(wheel)}" in page
     assert "left out: conda packages" in out.export_text()
     assert not (tmp_path / "public" / "channel").exists()
+
+
+def test_a_folder_gets_a_kind_of_file_that_nobody_knows(dist, tmp_path, own_settings) -> None:
+    manifest = make_release(dist, base_channel=None)
+    (dist / "simple" / "tiny-client" / "x.whl.asc").write_text("signed")
+    signature = describe_artefact(
+        dist, "simple/tiny-client/x.whl.asc", "signature", ["stable210-cpu"]
+    )
+    changed = manifest.model_copy(update={"artefacts": [*manifest.artefacts, signature]})
+    write(changed, dist / "manifest.json")
+    assert upload(f"{tmp_path}/public", own_settings, console(), dry_run=False) == 0
+    assert (tmp_path / "public" / signature.path).read_text() == "signed"
 
 
 def test_a_file_in_the_folder_with_other_bytes_is_not_replaced(

@@ -105,7 +105,7 @@ def before_all(selectors: Sequence[str]) -> int:
     release = Release(selectors, settings, host, console, channel="bootstrap", jobs=jobs)
     for name, reason in release.skipped.items():
         console.print(f"skipped {name}: {reason}", markup=False, soft_wrap=True)
-    plan = release.plan(pack=False)
+    plan = release.plan(None, pack=False)
     outcomes = release.do(plan)
     good = [cell for cell in plan.cells if outcomes[f"audit/{cell}"].status in GOOD]
     tasks = [task.name for cell in good for task in objects_of(cell, plan)]

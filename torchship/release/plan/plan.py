@@ -58,7 +58,7 @@ class Inputs:
 class Plan:
     """All tasks of a run, in an order in which they can run.
 
-    Without a `channel`, they make a bootstrap channel. `carried` are thin wheels of other
+    Without a `channel`, they make a bootstrap channel. `kept` are thin wheels of other
     cells, which an earlier run made from the same sources. Without `pack`, nothing is
     packed or run. `tools` are packed beside the cells. `absent` has the reasons of steps that are
     not planned, by their names.
@@ -68,7 +68,7 @@ class Plan:
     host: Host
     cells: Sequence[Cell] = ()
     channel: str | None = None
-    carried: Mapping[str, Path] = field(default_factory=dict)
+    kept: Mapping[str, Path] = field(default_factory=dict)
     pack: bool = True
     tools: Sequence[Tool] = ()
     tasks: dict[str, Task[Any]] = field(default_factory=dict, init=False)
@@ -94,6 +94,10 @@ class Plan:
         if subject and subject.name not in planned.cells:
             planned.cells.append(subject.name)
         return planned
+
+    def tasks_of(self, subject: str) -> list[Task[Any]]:
+        """The tasks that serve a cell or a tool of this name."""
+        return [task for task in self.tasks.values() if subject in task.cells]
 
     def leave_out(self, step: str, subject: Cell | Tool, reason: str) -> None:
         """Notes why a cell or a tool lacks a step."""

@@ -8,7 +8,6 @@ and with them their toolkits and their torch. Who asks first adds a step, the ot
 from typing import Any
 
 from ..matrix.schema import Tool
-from ..run.tasks import Task
 from ..steps.compile.audit import Audit
 from ..steps.conda.packages import BuildPackage, InstallPackage, TestPackage
 from ..steps.pack.distributions import JoinWheels, PackedCell, PackWheel
@@ -35,8 +34,6 @@ PACKING: tuple[type[CellStep[Any]], ...] = (
     TestPackage,
     InstallPackage,
 )
-#: The runs of a thin wheel that decide whether its binaries go into the fat wheel.
-DECIDING: tuple[type[CellStep[Any]], ...] = (InstallWheel, RunExample)
 #: What a cell gets once there is a fat wheel.
 AFTER_THE_FAT_WHEEL: tuple[type[CellStep[Any]], ...] = (RunFatWheel,)
 OF_TOOLS: tuple[type[ToolStep[Any]], ...] = (
@@ -61,16 +58,14 @@ def fill(plan: Plan) -> Plan:
 
 
 def _add_fat_wheel(plan: Plan) -> None:
-    packed = []
-    for cell in plan.cells:
-        runs: list[Task[Any] | None] = [step.plan(cell, plan) for step in DECIDING]
-        packed.append(
-            PackedCell(
-                name=cell.name,
-                wheel=PackWheel.plan(cell, plan),
-                runs=tuple(run for run in runs if run),
-            )
+    packed = [
+        PackedCell(
+            name=cell.name,
+            wheel=PackWheel.plan(cell, plan),
+            tasks=tuple(plan.tasks_of(cell.name)),
         )
+        for cell in plan.cells
+    ]
     JoinWheels.plan(packed, plan)
     for cell in plan.cells:
         for step in AFTER_THE_FAT_WHEEL:

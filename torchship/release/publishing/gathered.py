@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-OF_ONE_CELL = ("thin", "conda")
-
 
 @dataclass(frozen=True)
 class Dist:
@@ -46,7 +44,7 @@ def read_manifest(folder: Path) -> Dist:
         files = {
             str(artefact["path"]): str(artefact["sha256"])
             for artefact in manifest["artefacts"]
-            if artefact["kind"] not in OF_ONE_CELL or {*artefact["cells"]} <= usable
+            if {*artefact["cells"]} <= usable
         }
         sources = (manifest["package"], manifest["version"], manifest["commit"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

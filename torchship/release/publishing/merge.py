@@ -12,8 +12,9 @@ from .. import ReleaseError
 from ..matrix.cells import all_cells, required
 from ..matrix.settings import Settings
 from ..paths import publish, replace_wheel
-from ..run.collect import artefacts, missing
+from ..run.collect import describe, in_order, missing
 from ..run.manifest import (
+    Artefact,
     Binary,
     CellEntry,
     HostFacts,
@@ -26,7 +27,7 @@ from ..run.release import only_run
 from ..run.shell import Log
 from ..run.store import relative
 from ..steps.conda.packages import check_package, index_package
-from ..steps.pack.distributions import make_fat_wheel, write_index
+from ..steps.pack.distributions import fat_file, make_fat_wheel, write_index
 from ..steps.pack.wheels import read_wheel, unpack_binaries
 from .provenance import files_of_commit, result_problems
 
@@ -63,6 +64,12 @@ class Shards(NamedTuple):
         """The entries of the cells that a folder contributes."""
         return {name: cell for name, cell in self.cells.items() if self.origin[name] == folder}
 
+    def artefacts_of(self, folder: Path) -> list[Artefact]:
+        """The files for users that a folder contributes; a merge makes its own fat wheel."""
+        usable = {name for name, entry in self.entries_of(folder).items() if entry.packed}
+        own = self.manifests[folder].artefacts
+        return [a for a in own if a.kind != "fat" and {*a.cells} <= usable]
+
 
 def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
     """Joins the `dist` folders of shards into this one.
@@ -80,8 +87,8 @@ def merge(folders: Sequence[Path], console: Console, settings: Settings) -> int:
                 required=required(settings.matrix),
                 limit=settings.matrix.project.wheel_limit,
             )
-            for folder, manifest in shards.manifests.items():
-                _publish(folder, manifest, shards.entries_of(folder), log)
+            for folder in shards.manifests:
+                _publish(folder, shards, log)
             final = replace_wheel(fat, settings.dist, any_version=True)
             manifest = _join(shards, final, settings)
             _check_result(manifest, log)
@@ -119,15 +126,14 @@ def _read_shards(folders: Sequence[Path], settings: Settings) -> Shards:
             folder for folder, manifest in manifests.items() if cell.name in manifest.cells
         ]
         if candidates:
-            entries = {folder: manifests[folder].cells[cell.name] for folder in candidates}
-            origin[cell.name] = min(candidates, key=lambda folder: _rank(entries[folder]))
+            ranks = {folder: _rank(cell.name, manifests[folder]) for folder in candidates}
+            origin[cell.name] = min(candidates, key=ranks.__getitem__)
     return Shards(manifests=manifests, origin=origin)
 
 
-def _rank(entry: CellEntry) -> tuple[int, int]:
+def _rank(cell: str, manifest: Manifest) -> tuple[int, int]:
     """How far a shard came with a cell: the lowest counts, and the files that it has decide."""
-    files = (entry.wheel, entry.conda)
-    return RANK[entry.state], files.count(None)
+    return RANK[manifest.cells[cell].state], -len(manifest.of_cell(cell))
 
 
 def _refuse_clashes(shards: Mapping[Path, Manifest]) -> None:
@@ -166,12 +172,12 @@ def _join(shards: Shards, fat: Path, settings: Settings) -> Manifest:
     names = [cell.name for cell in every_cell]
     cells = shards.cells
     tools = join_tools(manifests)
-    sdists = {
-        settings.dist / artefact.path
-        for manifest in manifests
-        for artefact in manifest.artefacts
-        if artefact.kind == "sdist"
+    artefacts = {
+        artefact.path: artefact
+        for folder in shards.manifests
+        for artefact in shards.artefacts_of(folder)
     }
+    joined = describe([fat_file(fat, shards.wheels)], settings.dist)
     binaries: dict[str, Binary] = {}
     for name, cell in cells.items():
         if cell.packed:
@@ -194,14 +200,12 @@ def _join(shards: Shards, fat: Path, settings: Settings) -> Manifest:
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         seconds=max(manifest.seconds for manifest in manifests),
         total=len(names),
-        missing=missing(names, cells),
+        missing=missing(names, cells, joined),
         optional=[cell.name for cell in every_cell if cell.optional],
         cells=cells,
         tools=tools,
         binaries=dict(sorted(binaries.items())),
-        artefacts=artefacts(
-            cells, settings.dist, sdists=sorted(sdists), fat_wheels=[fat], tools=tools
-        ),
+        artefacts=in_order([*artefacts.values(), *joined]),
         facts=facts,
         hosts=hosts,
     )
@@ -226,16 +230,13 @@ def _base_channels(manifests: Sequence[Manifest]) -> str | None:
     return ", ".join(sorted(map(str, channels)))
 
 
-def _publish(folder: Path, manifest: Manifest, entries: Mapping[str, CellEntry], log: Log) -> None:
-    """Copies the source distribution and the tools, and the artefacts and logs of cells, from a
-    shard.
-    """
+def _publish(folder: Path, shards: Shards, log: Log) -> None:
+    """Copies the artefacts of a shard, and the logs of its cells and tools."""
     settings = log.settings
-    names = [artefact.path for artefact in manifest.artefacts if artefact.kind == "sdist"]
-    for entry in entries.values():
-        names += [path for path in (entry.wheel, entry.conda, entry.log) if path]
-    for tool in manifest.tools.values():
-        names += [*tool.files, *([tool.log] if tool.log else [])]
+    cells, tools = shards.entries_of(folder), shards.manifests[folder].tools
+    names = [artefact.path for artefact in shards.artefacts_of(folder)]
+    names += [cell.log for cell in cells.values() if cell.log]
+    names += [tool.log for tool in tools.values() if tool.log]
     for path in (folder / name for name in names):
         if path.suffix == ".conda":
             index_package(log, path, settings.channel)

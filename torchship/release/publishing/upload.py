@@ -18,7 +18,7 @@ from ..matrix.cells import required
 from ..matrix.platforms import FIRST
 from ..matrix.settings import Settings
 from ..paths import publish
-from ..run.manifest import Artefact, Kind, Manifest, parse, wrong_files
+from ..run.manifest import Artefact, Manifest, Target, parse, wrong_files
 from ..run.shell import Log
 from ..run.store import digest
 from ..steps.conda.packages import index_package
@@ -27,19 +27,18 @@ from .provenance import result_problems
 from .taken_back import read_taken_back, version_of
 
 TARGETS = "pypi, testpypi, anaconda:OWNER, or a folder (./public)"
-# The kinds of artefacts for each target.
-KINDS: dict[str, tuple[Kind, ...]] = {
-    "pypi": ("fat", "sdist", "pure"),
-    "testpypi": ("fat", "sdist", "pure"),
-    "anaconda": ("conda", "noarch"),
-    "folder": ("thin", "conda", "pure", "noarch"),
+# What an artefact calls the target of each name.
+CALLED: dict[str, Target] = {
+    "pypi": "pypi",
+    "testpypi": "pypi",
+    "anaconda": "anaconda",
+    "folder": "folder",
 }
 # Where an index tells the hashes of the files that it has of a version.
 RELEASES = {
     "pypi": "https://pypi.org/pypi/{}/{}/json",
     "testpypi": "https://test.pypi.org/pypi/{}/{}/json",
 }
-CONDA_KINDS: tuple[Kind, ...] = ("conda", "noarch")
 ANACONDA = "https://api.anaconda.org/release/{}/{}/{}"
 TWINE = (sys.executable, "-m", "twine")
 BOOTSTRAPPED = (
@@ -98,7 +97,7 @@ def upload(
 
 
 def _parse_target(target: str, settings: Settings) -> tuple[str, str]:
-    """The key of KINDS for a target, and the owner of a channel ("" for other targets).
+    """The key of CALLED for a target, and the owner of a channel ("" for other targets).
 
     Raises ReleaseError for what an unset variable leaves of a target, as `anaconda:$OWNER` and
     `$PUBLIC/` do.
@@ -111,15 +110,15 @@ def _parse_target(target: str, settings: Settings) -> tuple[str, str]:
         return "folder", ""
     name, colon, owner = target.partition(":")
     is_whole = bool(owner.strip()) if name == "anaconda" else not colon
-    if name not in KINDS or name == "folder" or not is_whole:
+    if name not in CALLED or name == "folder" or not is_whole:
         raise ReleaseError(f"upload: got {target!r}, needs one of {TARGETS}")
     return name, owner
 
 
 def _choose(name: str, manifest: Manifest, console: Console) -> list[Artefact]:
-    """The artefacts for a target: no thin wheel and no conda package of a cell that failed, and
-    in a folder no conda packages of a bootstrap channel."""
-    artefacts = [artefact for artefact in manifest.artefacts if artefact.kind in KINDS[name]]
+    """The artefacts for a target: none of a cell that failed, and in a folder no conda packages of
+    a bootstrap channel."""
+    artefacts = [artefact for artefact in manifest.artefacts if CALLED[name] in artefact.goes_to]
     for artefact in manifest.left_behind:
         if artefact in artefacts:
             artefacts.remove(artefact)
@@ -130,9 +129,9 @@ def _choose(name: str, manifest: Manifest, console: Console) -> list[Artefact]:
                 soft_wrap=True,
             )
     if name == "folder" and manifest.base_channel is None:
-        if any(artefact.kind in CONDA_KINDS for artefact in artefacts):
+        if any("anaconda" in artefact.goes_to for artefact in artefacts):
             console.print(f"left out: {BOOTSTRAPPED}", markup=False, soft_wrap=True)
-        artefacts = [artefact for artefact in artefacts if artefact.kind not in CONDA_KINDS]
+        artefacts = [artefact for artefact in artefacts if "anaconda" not in artefact.goes_to]
     return artefacts
 
 
@@ -367,8 +366,8 @@ def _other_index() -> bool:
 def _copy(artefacts: Sequence[Artefact], folder: Path, log: Log) -> None:
     dist = log.settings.dist
     for artefact in artefacts:
-        if artefact.kind in ("thin", "pure"):
-            publish(dist / artefact.path, folder / artefact.path)
-        else:
+        if artefact.path.endswith(".conda"):
             index_package(log, dist / artefact.path, folder / "channel")
+        else:
+            publish(dist / artefact.path, folder / artefact.path)
     write_index(folder / "simple", read_taken_back(folder).yanked)

@@ -4,7 +4,7 @@ import hashlib
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import distributions
@@ -19,16 +19,23 @@ from ..matrix.settings import Settings
 from ..paths import write_atomically
 from ..plan.machine import Host
 from ..plan.plan import Plan
-from ..steps.pack.distributions import agreeing
-from ..steps.step import NOTHING, Part, Step
-from .manifest import Artefact, Binary, CellEntry, HostFacts, Kind, Manifest, Run, State, ToolEntry
+from ..steps.step import NOTHING, File, Part, Step
+from .manifest import (
+    Artefact,
+    Binary,
+    CellEntry,
+    HostFacts,
+    Manifest,
+    Run,
+    State,
+    ToolEntry,
+    wrong_files,
+)
 from .shell import redacted
 from .store import commit, digest
 from .tasks import GOOD, Outcome, Status, Task
 
 NO_GPU = "its CUDA kernels were compiled and checked, but not run, because no run had a GPU"
-# What a file of a tool is.
-TOOL_KINDS: dict[str, Kind] = {".whl": "pure", ".conda": "noarch", ".pyz": "zipapp"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +77,13 @@ class Finished:
 
     def parts_of(self, subject: str) -> dict[str, Part]:
         """The parts of the steps that serve a cell or a tool, by the steps' names."""
-        tasks = [task for task in self.plan.tasks.values() if subject in task.cells]
-        return {task.name: self.parts[task.name] for task in tasks}
+        return {task.name: self.parts[task.name] for task in self.plan.tasks_of(subject)}
 
-    def whole(self, kind: Kind) -> list[Path]:
-        """The files of a kind that belong to no single cell."""
-        wholes = [part.whole for part in self.parts.values() if part.whole]
-        return [path for path, own_kind in wholes if own_kind == kind]
+    @property
+    def fat(self) -> File | None:
+        """The fat wheel of this run."""
+        files = (file for part in self.parts.values() for file in part.files)
+        return next((file for file in files if file.kind == "fat"), None)
 
 
 def collect(finished: Finished) -> Manifest:
@@ -88,6 +95,7 @@ def collect(finished: Finished) -> Manifest:
     names = [cell.name for cell in every_cell]
     cells = _cells(finished, host_key)
     tools = _tools(finished, host_key)
+    artefacts = _artefacts(finished, cells, tools)
     channel = finished.plan.channel
     return Manifest(
         package=settings.project.distribution,
@@ -102,12 +110,13 @@ def collect(finished: Finished) -> Manifest:
         made=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         seconds=finished.seconds,
         total=len(every_cell),
-        missing=missing(names, cells),
+        missing=missing(names, cells, artefacts),
         optional=[cell.name for cell in every_cell if cell.optional],
         cells=cells,
         tools=tools,
         binaries=_binaries(finished),
-        artefacts=_artefacts_of(finished, cells, tools),
+        # The sources of what a changed checkout made are not known.
+        artefacts=[] if finished.changed else artefacts,
         facts=_facts(finished),
         hosts={host_key: host, **_earlier_hosts(finished, [*cells.values(), *tools.values()])},
     )
@@ -116,9 +125,6 @@ def collect(finished: Finished) -> Manifest:
 def _cells(finished: Finished, host: str) -> dict[str, CellEntry]:
     """The entries of this run's cells, and of those that it kept, in the order of the matrix."""
     every_cell = all_cells(finished.settings.matrix)
-    wheels = {
-        name: finished.settings.dist / str(entry.wheel) for name, entry in finished.kept.items()
-    }
     cells = {
         cell.name: CellEntry(
             state="skipped",
@@ -129,7 +135,11 @@ def _cells(finished: Finished, host: str) -> dict[str, CellEntry]:
         for cell in every_cell
         if cell.name in finished.skipped
     }
-    cells |= {name: finished.kept[name] for name in agreeing(wheels, finished.whole("fat"))}
+    fat = finished.fat
+    for name, entry in finished.kept.items():
+        # The fat wheel leaves out what does not agree with the cells of this run.
+        if fat is None or name in fat.cells:
+            cells[name] = entry
     cells |= {cell.name: _entry(cell, finished, host) for cell in finished.plan.cells}
     return {cell.name: cells[cell.name] for cell in every_cell if cell.name in cells}
 
@@ -152,7 +162,9 @@ def _tool_entry(tool: Tool, finished: Finished, host: str) -> ToolEntry:
     steps = _Steps.of(tool.name, finished)
     parts = finished.parts_of(tool.name)
     dist = finished.settings.dist
-    files = [path.relative_to(dist).as_posix() for part in parts.values() for path in part.files]
+    files = [
+        file.path.relative_to(dist).as_posix() for part in parts.values() for file in part.files
+    ]
     state = _state(steps.unfinished, is_packed=bool(files))
     return ToolEntry(
         state=state,
@@ -174,65 +186,73 @@ def _earlier_hosts(
     return {key: host for key, host in hosts.items() if key in used}
 
 
-def missing(order: Sequence[str], cells: Mapping[str, CellEntry]) -> dict[str, str]:
-    """The reasons why the fat wheel lacks cells of `order`, by the cells' names."""
+def missing(
+    order: Sequence[str], cells: Mapping[str, CellEntry], artefacts: Iterable[Artefact]
+) -> dict[str, str]:
+    """The reasons why the fat wheel among `artefacts` lacks cells of `order`, by their names."""
+    held = {name for artefact in artefacts if artefact.kind == "fat" for name in artefact.cells}
     reasons: dict[str, str] = {}
     for name in order:
         if name not in cells:
             reasons[name] = "not selected"
-        elif not cells[name].packed:
-            reasons[name] = cells[name].reason or "not built"
+        elif name not in held:
+            reasons[name] = cells[name].reason or "the fat wheel was not made"
     return reasons
 
 
-def _artefacts_of(
+def _artefacts(
     finished: Finished, cells: Mapping[str, CellEntry], tools: Mapping[str, ToolEntry]
 ) -> list[Artefact]:
-    """The artefacts of a run; none if the checkout changed, as their sources are not known."""
-    if finished.changed:
-        return []
-    return artefacts(
-        cells,
-        finished.settings.dist,
-        sdists=finished.whole("sdist"),
-        fat_wheels=finished.whole("fat"),
-        tools=tools,
-    )
+    """What users get of this run, and what it kept of the run before it."""
+    plan = finished.plan
+    failed = [tool.name for tool in plan.tools if tools[tool.name].state == "failed"]
+    # Nobody gets what a failed tool packed.
+    lost = {task.name for tool in failed for task in plan.tasks_of(tool)}
+    files = (f for name, part in finished.parts.items() if name not in lost for f in part.files)
+    kept = {artefact.path: artefact for artefact in _kept(finished, cells)}
+    made = {artefact.path: artefact for artefact in describe(files, finished.settings.dist)}
+    return in_order({**kept, **made}.values())
 
 
-def artefacts(
-    cells: Mapping[str, CellEntry],
-    dist: Path,
-    *,
-    sdists: Sequence[Path],
-    fat_wheels: Sequence[Path],
-    tools: Mapping[str, ToolEntry],
-) -> list[Artefact]:
-    """The artefacts in the folder `dist`, without conda packages that somebody deleted after an
-    earlier run.
+def _kept(finished: Finished, cells: Mapping[str, CellEntry]) -> Iterator[Artefact]:
+    """The artefacts of the previous run that are still there, and are those of this run, too.
+
+    A run that has cells makes what serves all of them; one for tools alone keeps it.
     """
-    packed = sorted(name for name, cell in cells.items() if cell.packed)
-    result = [_artefact(path, dist, "sdist", []) for path in sdists]
-    result += [_artefact(path, dist, "fat", packed) for path in fat_wheels]
-    for name, cell in cells.items():
-        if cell.wheel:
-            result.append(_artefact(dist / cell.wheel, dist, "thin", [name]))
-        if cell.conda and (dist / cell.conda).is_file():
-            result.append(_artefact(dist / cell.conda, dist, "conda", [name]))
-    for tool in tools.values():
-        paths = [dist / name for name in tool.files if (dist / name).is_file()]
-        result += [_artefact(path, dist, TOOL_KINDS[path.suffix], []) for path in paths]
-    return result
+    previous = finished.previous
+    if previous is None or previous.sources != finished.sources:
+        return
+    of_tools = {path for tool in previous.tools.values() for path in tool.files}
+    of_kept_tools = {path for tool in finished.kept_tools.values() for path in tool.files}
+    kept_cells = finished.kept.keys() & cells.keys()
+    for artefact in previous.artefacts:
+        serves_all = artefact.kind == "fat" or not artefact.cells
+        if artefact.path in of_tools:
+            is_kept = artefact.path in of_kept_tools
+        else:
+            is_kept = {*artefact.cells} <= kept_cells and not (serves_all and finished.plan.cells)
+        if is_kept and not wrong_files([artefact], finished.settings.dist):
+            yield artefact
 
 
-def _artefact(path: Path, dist: Path, kind: Kind, cells: list[str]) -> Artefact:
-    return Artefact(
-        path=path.relative_to(dist).as_posix(),
-        kind=kind,
-        sha256=digest(path),
-        size=path.stat().st_size,
-        cells=cells,
-    )
+def describe(files: Iterable[File], dist: Path) -> list[Artefact]:
+    """The manifest's entries of files in the folder `dist`."""
+    return [
+        Artefact(
+            path=file.path.relative_to(dist).as_posix(),
+            kind=file.kind,
+            sha256=digest(file.path),
+            size=file.path.stat().st_size,
+            goes_to=list(file.goes_to),
+            cells=list(file.cells),
+        )
+        for file in files
+    ]
+
+
+def in_order(artefacts: Iterable[Artefact]) -> list[Artefact]:
+    """The artefacts in one order, however many runs have made them."""
+    return sorted(artefacts, key=lambda artefact: artefact.path)
 
 
 def _entry(cell: Cell, finished: Finished, host: str) -> CellEntry:
@@ -240,16 +260,19 @@ def _entry(cell: Cell, finished: Finished, host: str) -> CellEntry:
     steps = _Steps.of(cell.name, finished)
     parts = finished.parts_of(cell.name)
     dist = finished.settings.dist
-    wheels = [part.wheel.relative_to(dist).as_posix() for part in parts.values() if part.wheel]
-    packages = [part.conda.relative_to(dist).as_posix() for part in parts.values() if part.conda]
-    wheel = next(iter(wheels), None)
+    paths = {
+        file.kind: file.path.relative_to(dist).as_posix()
+        for part in parts.values()
+        for file in part.files
+    }
+    wheel = paths.get("thin")
     return CellEntry(
         state=_state(steps.unfinished, is_packed=wheel is not None),
         reason=steps.reason,
         torch=cell.torch.release,
         binaries=cell.files,
         wheel=wheel,
-        conda=next(iter(packages), None),
+        conda=paths.get("conda"),
         runs=list(_runs(cell, parts)),
         steps=steps.seconds,
         log=steps.write_log(cell.name, finished.settings),
@@ -265,8 +288,7 @@ class _Steps(NamedTuple):
 
     @classmethod
     def of(cls, name: str, finished: Finished) -> "_Steps":
-        steps = [task.name for task in finished.plan.tasks.values() if name in task.cells]
-        return cls([finished.outcomes[step] for step in steps])
+        return cls([finished.outcomes[task.name] for task in finished.plan.tasks_of(name)])
 
     @property
     def unfinished(self) -> list[Outcome]:

@@ -22,8 +22,7 @@ from ..steps.compile.objects import CompileStep
 from ..steps.compile.toolchains import toolchain_of
 from .manifest import CellEntry, Manifest
 from .shell import TAIL
-from .store import read_stamp
-from .tasks import AnyTask, Outcome, Status
+from .tasks import AnyTask, Outcome, Status, unchanged
 
 STYLES = {"done": "green", "unchanged": "cyan", "FAILED": "bold red", "failed": "bold red"}
 LINES = 4  # the most lines of a cell's reason in the table
@@ -125,8 +124,9 @@ def github(cells: Sequence[Cell], host: Host, settings: Settings) -> str:
 
 def show_plan(plan: Plan, skipped: Mapping[str, str], console: Console) -> None:
     """Shows the tasks in order, and how many binaries are compiled with and without sharing."""
+    done = unchanged(list(plan.tasks.values()), plan.settings)
     for task in plan.tasks.values():
-        state = "made before" if read_stamp(plan.settings.build, task.name) else "to make"
+        state = Status.UNCHANGED.value if task.name in done else "to make"
         console.print(f"{task.name:44} {state:12} for {', '.join(task.cells)}", markup=False)
     for name, reason in plan.absent.items():
         console.print(f"{name:44} {'not planned':12} {reason}", markup=False, soft_wrap=True)
@@ -180,7 +180,7 @@ class Reporter(AbstractContextManager["Reporter"]):
         style = STYLES.get(outcome.status.value, "yellow")
         progress = self._bar.tasks[0]
         count = rf"\[{progress.completed:>3}/{progress.total}]"
-        is_timed = outcome.seconds >= 0.05 and outcome.status is not Status.REUSED
+        is_timed = outcome.seconds >= 0.05 and outcome.status is not Status.UNCHANGED
         seconds = f"{outcome.seconds:6.1f} s" if is_timed else " " * 8
         state = f"[{style}]{outcome.status.value:9}[/]"
         more = "".join(escape(f"\n           {line}") for line in self._details(outcome))
@@ -214,24 +214,24 @@ def summary(
     for cell in cells:
         entry = manifest.cells[cell.name]
         state = f"[{STYLES.get(entry.state, 'yellow')}]{entry.state}[/]"
-        details = "\n".join(escape(line) for line in dict.fromkeys(_summary_lines(entry)))
+        files = [artefact.path.rpartition("/")[2] for artefact in manifest.of_cell(cell.name)]
+        lines = dict.fromkeys([*files, *_summary_lines(entry)])
+        details = "\n".join(map(escape, lines))
         table.add_row(cell.name, state, f"{sum(entry.steps.values()):.1f}", details)
     for tool in tools:
         made = manifest.tools[tool.name]
         state = f"[{STYLES.get(made.state, 'yellow')}]{made.state}[/]"
-        lines = [*(path.rpartition("/")[2] for path in made.files), *_first_lines(made.reason)]
-        table.add_row(
-            tool.name, state, f"{sum(made.steps.values()):.1f}", "\n".join(map(escape, lines))
-        )
+        names = [path.rpartition("/")[2] for path in made.files]
+        details = "\n".join(map(escape, [*names, *_first_lines(made.reason)]))
+        table.add_row(tool.name, state, f"{sum(made.steps.values()):.1f}", details)
     for name, reason in skipped.items():
         table.add_row(name, "[yellow]skipped[/]", "", escape(reason))
     return table
 
 
 def _summary_lines(entry: CellEntry) -> list[str]:
-    """The names of a cell's artefacts, the begin of its reason, and what its runs say."""
-    lines = [path.rpartition("/")[2] for path in (entry.wheel, entry.conda) if path]
-    lines += _first_lines(entry.reason)
+    """The begin of a cell's reason, and what its runs say."""
+    lines = _first_lines(entry.reason)
     for run in entry.runs:
         if not run.ran and run.why_not and entry.state != "failed":
             lines.append(f"{run.kind}: {run.why_not}")

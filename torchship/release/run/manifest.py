@@ -33,17 +33,22 @@ def _inside(path: str) -> str:
 
 InnerPath = Annotated[str, AfterValidator(_inside)]
 State = Literal["done", "partial", "failed", "skipped"]
-# The last three are a tool's: a wheel and a conda package for every platform, and one file.
-Kind = Literal["fat", "thin", "sdist", "conda", "pure", "noarch", "zipapp"]
+#: A target of `upload`: PyPI and its like, anaconda.org, and a folder for a web server.
+Target = Literal["pypi", "anaconda", "folder"]
 
 
 class Artefact(Strict):
-    """A file for users; `path` is relative to the manifest's folder."""
+    """A file for users; `path` is relative to the manifest's folder.
+
+    What made it says its `kind`, which targets of `upload` take it, and which cells are in it: no
+    user gets it if one of these failed.
+    """
 
     path: InnerPath
-    kind: Kind
+    kind: str
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     size: int
+    goes_to: list[Target]
     cells: list[str] = Field(default_factory=list)
 
 
@@ -93,7 +98,11 @@ class CellEntry(Strict):
 
     @property
     def packed(self) -> bool:
-        """Whether the binaries belong in the fat wheel: the cell was packed, and nothing failed."""
+        """Whether users may get what the cell packed: it was packed, and none of its steps failed.
+
+        The fat wheel of a merge has these cells, and that of a run those of which no step before
+        it has failed.
+        """
         return self.wheel is not None and self.state in ("done", "partial")
 
 
@@ -139,7 +148,7 @@ class Manifest(Strict):
     that serve no single cell or tool, by their names.
     """
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
+    schema_: Literal[2] = Field(default=2, alias="schema")
     package: str
     version: str
     commit: str
@@ -169,8 +178,11 @@ class Manifest(Strict):
     def left_behind(self) -> list[Artefact]:
         """The artefacts that no user may get: what a cell packed before it failed."""
         usable = {name for name, cell in self.cells.items() if cell.packed}
-        own = [a for a in self.artefacts if a.kind in ("thin", "conda")]
-        return [artefact for artefact in own if not {*artefact.cells} <= usable]
+        return [artefact for artefact in self.artefacts if not {*artefact.cells} <= usable]
+
+    def of_cell(self, name: str) -> list[Artefact]:
+        """The artefacts of this cell alone."""
+        return [a for a in self.artefacts if a.cells == [name] and a.kind != "fat"]
 
     @property
     def partial(self) -> bool:
@@ -179,16 +191,17 @@ class Manifest(Strict):
 
     @property
     def failed(self) -> list[str]:
-        """The failed tools, and the failed cells that a whole fat wheel must hold.
+        """The failed tools, and the failed cells that the fat wheel holds, or must hold.
 
-        An optional cell stops no release.
+        An optional cell that is left out stops no release.
         """
+        held = self.fat.cells if self.fat else []
         states = {name: cell.state for name, cell in self.cells.items()}
         states |= {name: tool.state for name, tool in self.tools.items()}
         return [
             name
             for name, state in states.items()
-            if state == "failed" and name not in self.optional
+            if state == "failed" and (name in held or name not in self.optional)
         ]
 
     @property
@@ -291,7 +304,7 @@ def leads_out(path: Path, folder: Path) -> bool:
     return not path.resolve().is_relative_to(folder.resolve())
 
 
-def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
+def cells_to_keep(previous: Manifest | None, sources: str, folder: Path) -> dict[str, CellEntry]:
     """The cells that the `previous` run packed from these `sources`, if their wheels are intact."""
     if previous is None or previous.sources != sources:
         return {}
@@ -299,7 +312,7 @@ def carried(previous: Manifest | None, sources: str, folder: Path) -> dict[str, 
     return {n: cell for n, cell in previous.cells.items() if cell.packed and cell.wheel in intact}
 
 
-def carried_tools(previous: Manifest | None, sources: str, folder: Path) -> dict[str, ToolEntry]:
+def tools_to_keep(previous: Manifest | None, sources: str, folder: Path) -> dict[str, ToolEntry]:
     """The tools that the `previous` run made from these `sources`, if their files are intact."""
     if previous is None or previous.sources != sources:
         return {}

@@ -26,7 +26,7 @@ from ..steps.pack.sources import package_sources
 from ..steps.tools.tools import chosen_tools
 from .collect import Finished, collect
 from .listing import Reporter, show_plan, summary
-from .manifest import Manifest, carried, carried_tools, read_or_set_aside, write
+from .manifest import Manifest, cells_to_keep, read_or_set_aside, tools_to_keep, write
 from .processes import MARK, end_leftovers
 from .store import identity, relative
 from .tasks import Outcome, Status, run_tasks
@@ -55,23 +55,35 @@ class Release:
         reasons = {cell.name: obstacle(cell, self.host, self.settings) for cell in cells}
         self.cells = [cell for cell in cells if reasons[cell.name] is None]
         self.skipped = {name: reason for name, reason in reasons.items() if reason}
-        self.base_channel = base_channel(self.channel, self.console, self.settings)
 
-    def plan(self, carried: Mapping[str, Path] | None = None, *, pack: bool = True) -> Plan:
+    def plan(
+        self,
+        base_channel: str | None,
+        kept: Mapping[str, Path] | None = None,
+        *,
+        pack: bool = True,
+    ) -> Plan:
         return fill(
             Plan(
                 settings=self.settings,
                 host=self.host,
                 cells=self.cells,
-                channel=self.base_channel,
-                carried=carried or {},
+                channel=base_channel,
+                kept=kept or {},
                 pack=pack,
                 tools=self.tools,
             )
         )
 
     def show(self) -> None:
-        show_plan(self.plan(), self.skipped, self.console)
+        """Shows the plan, without asking whether its base channel is in reach."""
+        channel = named_channel(self.channel, self.settings)
+        show_plan(self.plan(channel), self.skipped, self.console)
+        if self.channel == "auto" and channel:
+            self._tell(
+                f"The base channel is taken to be {channel}. A run that cannot reach it makes a "
+                "bootstrap channel; --channel bootstrap shows that plan."
+            )
 
     def run(self) -> int:
         self._say_what_cannot_be_built()
@@ -104,15 +116,17 @@ class Release:
         """Does the tasks, and writes the index and the manifest with what they made."""
         begin = time.monotonic()
         settings = self.settings
+        channel = base_channel(self.channel, self.console, settings)
         before = identity(package_sources(settings.repo), settings)
         previous = read_or_set_aside(settings.manifest, self._warn)
-        kept = carried(previous, before.sources, settings.dist)
-        kept_tools = carried_tools(previous, before.sources, settings.dist)
+        kept = cells_to_keep(previous, before.sources, settings.dist)
+        kept_tools = tools_to_keep(previous, before.sources, settings.dist)
         for cell in self.cells:
             kept.pop(cell.name, None)
         for tool in self.tools:
             kept_tools.pop(tool.name, None)
-        plan = self.plan({name: settings.dist / str(cell.wheel) for name, cell in kept.items()})
+        wheels = {name: settings.dist / str(cell.wheel) for name, cell in kept.items()}
+        plan = self.plan(channel, wheels)
         outcomes = self.do(plan)
         change = before.change(identity(package_sources(settings.repo), settings))
         finished = Finished(
@@ -197,16 +211,27 @@ def named_cells(selectors: Sequence[str], host: Host, settings: Settings) -> set
     }
 
 
-def base_channel(channel: str, console: Console, settings: Settings) -> str | None:
-    """The URL of the base channel, or None for the bootstrap channel."""
+def named_channel(channel: str, settings: Settings) -> str | None:
+    """The URL of the base channel that `--channel` names, or None for the bootstrap channel.
+
+    `auto` is conda-forge, in reach or not.
+    """
     # A run for another platform cannot start conda-forge's programs, so `auto` means
     # bootstrap.
     if channel == "bootstrap" or (settings.is_foreign and channel == "auto"):
         return None
-    if channel not in ("auto", "conda-forge"):
-        return channel
-    if conda_forge_in_reach():
-        return CONDA_FORGE
+    return CONDA_FORGE if channel in ("auto", "conda-forge") else channel
+
+
+def base_channel(channel: str, console: Console, settings: Settings) -> str | None:
+    """The URL of the base channel, or None for the bootstrap channel.
+
+    Where conda-forge is not in reach, `auto` is the bootstrap channel, and `conda-forge` raises
+    ReleaseError.
+    """
+    url = named_channel(channel, settings)
+    if channel not in ("auto", "conda-forge") or url is None or conda_forge_in_reach():
+        return url
     if channel == "conda-forge":
         raise ReleaseError(
             f"conda-forge ({CONDA_FORGE}) is not in reach; check the network, or use "

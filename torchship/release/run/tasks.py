@@ -31,12 +31,12 @@ MadeCovariant = TypeVar("MadeCovariant", covariant=True)
 
 class Status(str, Enum):
     DONE = "done"
-    REUSED = "unchanged"
+    UNCHANGED = "unchanged"
     FAILED = "FAILED"
     SKIPPED = "skipped"
 
 
-GOOD = (Status.DONE, Status.REUSED)
+GOOD = (Status.DONE, Status.UNCHANGED)
 
 
 class SkipTask(Exception):
@@ -143,7 +143,7 @@ def _without_tasks(value: object) -> object:
     """The value with the names of tasks in the place of tasks, whose results count instead."""
     if isinstance(value, Task):
         return value.name
-    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+    if isinstance(value, tuple):
         return [_without_tasks(inner) for inner in value]
     return value
 
@@ -205,6 +205,35 @@ def run_tasks(
             for future in stop.next_of(running):
                 run.finish(running.pop(future), future.result())
     return run.outcomes
+
+
+def unchanged(tasks: Sequence[AnyTask], settings: Settings) -> set[str]:
+    """The names of the tasks that a run would not do again, if nobody has changed their outputs.
+
+    `tasks` are in an order in which they can run.
+    """
+    outcomes: dict[str, Outcome] = {}
+    for task in tasks:
+        stamp = read_stamp(settings.build, task.name)
+        if stamp is None or not all(need.name in outcomes for need in task.needs):
+            continue
+        paths = {settings.repo / path for path in stamp.outputs}.difference(task.temporary)
+        if stamp.key == _key(task, outcomes, settings) and all(path.exists() for path in paths):
+            digests = tuple(stamp.outputs.values())
+            outcomes[task.name] = Outcome(task.name, Status.UNCHANGED, digests=digests)
+    return {*outcomes}
+
+
+def _key(task: AnyTask, outcomes: Mapping[str, Outcome], settings: Settings) -> str:
+    """A hash of all that decides the result of the task."""
+    before = [outcomes[need.name] for need in task.needs]
+    facts = {
+        "fields": {name: _without_tasks(value) for name, value in task.own_fields.items()},
+        "project": settings.project._asdict(),
+        # Only a task that runs `anyway` comes after one that failed.
+        "needs": {o.task: [o.status is Status.FAILED, *o.digests] for o in before},
+    }
+    return key_of(task.name, task.inputs, facts, settings.repo)
 
 
 class _Run:
@@ -303,8 +332,8 @@ class _Run:
         return ""
 
     def _reuse_or_do(self, task: AnyTask, log_file: Path) -> Outcome:
-        key = self._key(task)
-        status = Status.REUSED
+        key = _key(task, self.outcomes, self.settings)
+        status = Status.UNCHANGED
         stamp = read_stamp(self.folder, task.name)
         if stamp is None or stamp.key != key or not self._is_intact(stamp, task):
             # The old stamp goes before the work begins, so that a stopped task is done again.
@@ -327,17 +356,6 @@ class _Run:
     def _is_intact(self, stamp: Stamp, task: AnyTask) -> bool:
         return stamp.is_intact(self.settings.repo, without=task.temporary)
 
-    def _key(self, task: AnyTask) -> str:
-        """A hash of all that decides the result of the task."""
-        before = [self.outcomes[need.name] for need in self._needs[task]]
-        facts = {
-            "fields": {name: _without_tasks(value) for name, value in task.own_fields.items()},
-            "project": self.settings.project._asdict(),
-            # Only a task that runs `anyway` comes after one that failed.
-            "read": {o.task: [o.status is Status.FAILED, *o.digests] for o in before},
-        }
-        return key_of(task.name, task.inputs, facts, self.settings.repo)
-
     def _do(self, task: AnyTask, key: str, log: Log) -> Stamp:
         begin = time.monotonic()
         outputs = task.run(Context(log, self.settings, self.jobs, self.outcomes))
@@ -359,4 +377,4 @@ class _Run:
                 log.write(f"{task.name} was deleted to save space and is made again")
                 for need in self._needs[task]:
                     self._bring_back(need, log)
-                self._do(task, self._key(task), log)
+                self._do(task, _key(task, self.outcomes, self.settings), log)

@@ -9,29 +9,38 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ..matrix.cells import Cell
 from ..matrix.schema import Tool
 from ..matrix.settings import Settings
 from ..plan.plan import Plan
-from ..run.manifest import Binary, Kind, Run
+from ..run.manifest import Binary, Run, Target
 from ..run.tasks import Made, Task
+
+
+class File(NamedTuple):
+    """A file in `dist` that a step has made for users: an artefact of the manifest.
+
+    All that follows asks this record alone, so a new kind needs no change elsewhere: `goes_to` has
+    the targets of `upload` that take the file, and no user gets it if one of its `cells` failed.
+    """
+
+    path: Path
+    kind: str
+    goes_to: tuple[Target, ...] = ()
+    cells: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """What the manifest says of a finished step.
 
-    `wheel` and `conda` are the files of a cell, `files` those of a tool, `whole` a file of no
-    single cell with its kind. `facts` is what only the step knows; every entry that the step
-    serves keeps it under the step's name, and a merge keeps it, too.
+    `facts` is what only the step knows; every entry that the step serves keeps it under the step's
+    name, and a merge keeps it, too.
     """
 
-    wheel: Path | None = None
-    conda: Path | None = None
-    files: tuple[Path, ...] = ()
-    whole: tuple[Path, Kind] | None = None
+    files: tuple[File, ...] = ()
     runs: tuple[Run, ...] = ()
     binaries: Mapping[str, Binary] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)

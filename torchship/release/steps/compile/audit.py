@@ -1,4 +1,4 @@
-"""The checks (gates) that a cell's binaries must pass before the tool packs them."""
+"""The checks that a cell's binaries must pass before the tool packs them."""
 
 import hashlib
 import json
@@ -49,7 +49,7 @@ PRIVATE = re.compile(rb"[0-9a-f]{8}(?=_\d+_\w+_cu_)|(?<=_cu_)[0-9a-f]{8}")
 class Audit(CellStep[None], CheckTask):
     """Checks every binary of the cell, and logs its size and the symbol versions that it needs.
 
-    `env` makes the environment with the torch that the glue was compiled against, and
+    `torch_env` makes the environment with the torch that the glue was compiled against, and
     `toolkit` the CUDA toolkit, if a task makes it: objects of clang need the toolkit's
     runtime library. In a run for another platform, `natives` are this machine's own builds
     of the CUDA kernels. The step has no outputs; it raises ReleaseError with every problem.
@@ -57,7 +57,7 @@ class Audit(CellStep[None], CheckTask):
 
     kind = "audit"
     cell: Cell
-    env: Task[Path]
+    torch_env: Task[Path]
     binaries: tuple[Task[Path], ...]
     toolkit: Task[Path] | None
     manylinux: str
@@ -70,7 +70,7 @@ class Audit(CellStep[None], CheckTask):
             name=f"{cls.kind}/{cell}",
             cell=cell,
             binaries=objects_of(cell, plan),
-            env=MakeTorchEnv.plan(cell, plan),
+            torch_env=MakeTorchEnv.plan(cell, plan),
             toolkit=MakeToolkit.plan(str(cell.variant.kernels), cell, plan),
             manylinux=plan.settings.matrix.package.manylinux,
             natives=natives,
@@ -80,13 +80,13 @@ class Audit(CellStep[None], CheckTask):
 
     @property
     def reads(self) -> Tasks:
-        return (self.env, *self.binaries, *([self.toolkit] if self.toolkit else []))
+        return (self.torch_env, *self.binaries, *([self.toolkit] if self.toolkit else []))
 
     def run(self, context: Context) -> Sequence[Path]:
         binaries = context.outputs(self.binaries)
         problems: list[str] = []
         for path in binaries:
-            problems += gates(
+            problems += object_problems(
                 context.log,
                 path,
                 self.cell,
@@ -104,7 +104,7 @@ class Audit(CellStep[None], CheckTask):
 
     def _libraries(self, context: Context) -> list[Path]:
         """The folders with the libraries of torch and of CUDA's runtime."""
-        folders = [next(context.output(self.env).glob("lib/python*/site-packages/torch/lib"))]
+        folders = [next(context.output(self.torch_env).glob("lib/python*/site-packages/torch/lib"))]
         if self.toolkit:
             folders += context.output(self.toolkit).glob("cuda/lib64")
         return folders
@@ -122,7 +122,7 @@ class Audit(CellStep[None], CheckTask):
         return problems
 
 
-def gates(
+def object_problems(
     log: Log, path: Path, cell: Cell, *, folders: Sequence[Path] = (), ldd: str = "ldd"
 ) -> list[str]:
     """The problems of one shared object of a cell, except symbol versions that are too new.

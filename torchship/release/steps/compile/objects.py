@@ -129,7 +129,7 @@ class CompileKernels(CompileStep):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CompileGlue(CompileStep):
-    """Compiles a glue against the torch of the environment that `env` makes.
+    """Compiles a glue against the torch of the environment that `torch_env` makes.
 
     `kernels`, `toolchain` and `toolkit` are those of the glue's own CUDA code; None without.
     """
@@ -137,7 +137,7 @@ class CompileGlue(CompileStep):
     kind = "glue"
     glue: str
     cxx11_abi: int
-    env: Task[Path]
+    torch_env: Task[Path]
     kernels: Kernels | None
     toolchain: Toolchain | None
     toolkit: Task[Path] | None
@@ -151,7 +151,7 @@ class CompileGlue(CompileStep):
             name=f"{cls.kind}/{cell.glue_object}",
             glue=cell.glue_object,
             cxx11_abi=cell.cxx11_abi,
-            env=FetchHeaders.plan(cell, plan) or MakeTorchEnv.plan(cell, plan),
+            torch_env=FetchHeaders.plan(cell, plan) or MakeTorchEnv.plan(cell, plan),
             kernels=plan.settings.matrix.kernels[kernels] if has_cuda else None,
             toolchain=chosen_toolchain(kernels, plan) if has_cuda else None,
             toolkit=MakeToolkit.plan(kernels, cell, plan) if has_cuda else None,
@@ -162,10 +162,10 @@ class CompileGlue(CompileStep):
 
     @property
     def reads(self) -> Tasks:
-        return (self.env, *([self.toolkit] if self.toolkit else []))
+        return (self.torch_env, *([self.toolkit] if self.toolkit else []))
 
     def run(self, context: Context) -> Sequence[Path]:
-        torch = find_torch(context.output(self.env))
+        torch = find_torch(context.output(self.torch_env))
         context.log.write(f"torch {torch.version}")
         if torch.cxx11_abi != self.cxx11_abi:
             raise ReleaseError(

@@ -29,7 +29,7 @@ from ..compile.downloads import pip
 from ..compile.environments import MakeTorchEnv, TorchEnv, own_cache
 from ..compile.objects import objects_of
 from ..pack.distributions import gather, prebuilt_variable
-from ..step import CellStep, Part
+from ..step import CellStep, File, Part
 from ..verify.runs import RunStep, run_installed
 from . import commands as conda_commands
 from .stubs import link_torch
@@ -159,7 +159,7 @@ class BaseChannel:
             return base
         linked = LinkTorch.plan(cell, plan)
         return cls(
-            urls=(linked.folder.as_uri(), *base.urls), tasks=(linked, linked.env, *base.tasks)
+            urls=(linked.folder.as_uri(), *base.urls), tasks=(linked, linked.torch_env, *base.tasks)
         )
 
 
@@ -213,7 +213,8 @@ class BuildPackage(CellStep[Path], FileTask):
         return self.binaries
 
     def part(self, made: Path, settings: Settings) -> Part:
-        return Part(conda=made)
+        file = File(made, "conda", ("anaconda", "folder"), (self.cell.name,))
+        return Part(files=(file,))
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
@@ -251,7 +252,7 @@ class LinkTorch(FileTask):
     `env_folder` is where that environment lies, which the packages name.
     """
 
-    env: Task[Path]
+    torch_env: Task[Path]
     env_folder: str
     folder: Path
     python_minor: str
@@ -279,7 +280,7 @@ class LinkTorch(FileTask):
             torch = MakeTorchEnv.plan(cell, plan)
         step = cls(
             name=f"linked/{env.name}",
-            env=torch,
+            torch_env=torch,
             env_folder=str(env.folder),
             folder=plan.settings.linked_channels / env.name,
             python_minor=plan.host.python_minor,
@@ -288,11 +289,13 @@ class LinkTorch(FileTask):
 
     @property
     def reads(self) -> Tasks:
-        return (self.env,)
+        return (self.torch_env,)
 
     def run(self, context: Context) -> Sequence[Path]:
         subdir = context.settings.subdir
-        link_torch(fresh(self.folder), context.output(self.env), self.python_minor, subdir=subdir)
+        link_torch(
+            fresh(self.folder), context.output(self.torch_env), self.python_minor, subdir=subdir
+        )
         for path in sorted(self.folder.glob(f"{subdir}/*.tar.bz2")):
             context.log.write(path.name)
         return [self.folder]

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import sys
 import tarfile
 from collections import defaultdict
@@ -25,7 +26,7 @@ from ...run.store import digest, source_env, source_epoch
 from ...run.tasks import GOOD, Context, FileTask, SkipTask, Status, Task, Tasks
 from ..compile.audit import ALLOWED, Audit, policies
 from ..compile.objects import objects_of
-from ..step import CellStep, Part, Step
+from ..step import CellStep, File, Part, Step
 from .sources import package_sources
 from .wheels import Wheel, join, read_wheel
 
@@ -58,7 +59,7 @@ class PackSdist(Step[Path], FileTask):
         return plan.add(cls(name=cls.kind, epoch=epoch, inputs=plan.inputs.package), cell)
 
     def part(self, made: Path, settings: Settings) -> Part:
-        return Part(whole=(made, "sdist"))
+        return Part(files=(File(made, "sdist", ("pypi",)),))
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
@@ -146,7 +147,7 @@ class PackWheel(CellStep[Path], FileTask):
         return (self.sdist, *self.binaries)
 
     def part(self, made: Path, settings: Settings) -> Part:
-        return Part(wheel=made)
+        return Part(files=(File(made, "thin", ("folder",), (self.cell.name,)),))
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
@@ -172,24 +173,31 @@ class PackWheel(CellStep[Path], FileTask):
 
 
 class PackedCell(NamedTuple):
-    """A cell's name, the task that packed its thin wheel, and the tasks that ran the wheel."""
+    """A cell's name, the task that packed its thin wheel, and all of its tasks."""
 
     name: str
     wheel: Task[Path]
-    runs: Tasks
+    tasks: Tasks
+
+
+class FatWheel(NamedTuple):
+    """The fat wheel, and a JSON file with the names of the cells whose wheels it joins."""
+
+    wheel: Path
+    cells: Path
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class JoinWheels(Step[Path], FileTask):
-    """Joins the thin wheels of this run's cells and the `carried` wheels of an earlier run.
+class JoinWheels(Step[FatWheel]):
+    """Joins the thin wheels of this run's cells and the `kept` wheels of an earlier run.
 
-    The fat wheel leaves out thin wheels that failed in a run, and carried wheels that
-    `agreeing` leaves out.
+    The fat wheel leaves out cells of which a task has failed, whatever it was, as a merge does; and
+    kept wheels that `agreeing` leaves out. Which cells it holds is decided here alone.
     """
 
     kind = "fat-wheel"
     packed: tuple[PackedCell, ...]
-    carried: Mapping[str, Path]
+    kept: Mapping[str, Path]
     required: tuple[str, ...]
     limit: int
 
@@ -200,46 +208,57 @@ class JoinWheels(Step[Path], FileTask):
         step = cls(
             name=cls.kind,
             packed=tuple(packed),
-            carried=plan.carried,
+            kept=plan.kept,
             required=tuple(required(matrix)),
             limit=matrix.project.wheel_limit,
-            inputs=tuple(plan.carried.values()),
+            inputs=tuple(plan.kept.values()),
             anyway=True,
         )
         return plan.add(step)
 
     @property
     def reads(self) -> Tasks:
-        return tuple(task for cell in self.packed for task in (cell.wheel, *cell.runs))
+        return tuple(task for cell in self.packed for task in (cell.wheel, *cell.tasks))
 
-    def part(self, made: Path, settings: Settings) -> Part:
-        return Part(whole=(made, "fat"))
+    def made(self, paths: Sequence[Path]) -> FatWheel:
+        return FatWheel(*paths)
+
+    def part(self, made: FatWheel, settings: Settings) -> Part:
+        cells = json.loads(made.cells.read_text(encoding="utf-8"))
+        return Part(files=(fat_file(made.wheel, cells),))
 
     def run(self, context: Context) -> Sequence[Path]:
         wheels: dict[str, Path] = {}
         for cell in self.packed:
             # This step runs anyway, so a wheel may be missing.
             is_packed = context.outcomes[cell.wheel.name].status in GOOD
-            runs = [context.outcomes[task.name] for task in cell.runs]
-            if is_packed and all(run.status is not Status.FAILED for run in runs):
+            outcomes = [context.outcomes[task.name] for task in cell.tasks]
+            if is_packed and all(outcome.status is not Status.FAILED for outcome in outcomes):
                 wheels[cell.name] = context.output(cell.wheel)
-        wheels |= agreeing(self.carried, wheels.values())
+        wheels |= agreeing(self.kept, wheels.values())
         if not wheels:
             raise SkipTask(
                 "no variant has a wheel without failures, so the fat wheel would be empty"
             )
         fat = make_fat_wheel(context.log, wheels, required=self.required, limit=self.limit)
-        return [replace_wheel(fat, context.settings.dist, any_version=True)]
+        cells = context.settings.build / "fat-wheel.json"
+        write_atomically(cells, json.dumps(sorted(wheels)))
+        return [replace_wheel(fat, context.settings.dist, any_version=True), cells]
 
 
-def agreeing(carried: Mapping[str, Path], wheels: Iterable[Path]) -> dict[str, Path]:
-    """The carried wheels, except those that hold another build of a binary in `wheels`."""
+def fat_file(wheel: Path, cells: Iterable[str]) -> File:
+    """The fat wheel of these cells."""
+    return File(wheel, "fat", ("pypi",), tuple(sorted(cells)))
+
+
+def agreeing(kept: Mapping[str, Path], wheels: Iterable[Path]) -> dict[str, Path]:
+    """The kept wheels, except those that hold another build of a binary in `wheels`."""
     binaries: dict[str, bytes] = {}
     for path in wheels:
         binaries |= read_wheel(path).binaries
     return {
         cell: path
-        for cell, path in carried.items()
+        for cell, path in kept.items()
         if all(binaries.get(name, data) == data for name, data in read_wheel(path).binaries.items())
     }
 

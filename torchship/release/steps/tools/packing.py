@@ -24,7 +24,7 @@ from ..conda.bootstrap import link_distributions
 from ..conda.packages import BaseChannel, index_package, run_worker
 from ..pack.distributions import run_build
 from ..pack.wheels import Wheel, read_wheel, write_zip
-from ..step import Part, ToolStep
+from ..step import File, Part, ToolStep
 from .tools import (
     CARRIED,
     CONDA_BUILD,
@@ -78,7 +78,7 @@ class PackTool(ToolStep[Path], FileTask):
         return plan.add(step, tool)
 
     def part(self, made: Path, settings: Settings) -> Part:
-        return Part(files=(made,))
+        return Part(files=(File(made, "pure", ("pypi", "folder")),))
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings
@@ -228,7 +228,7 @@ class PackZipapp(ToolStep[Path], FileTask):
         return (self.wheel,)
 
     def part(self, made: Path, settings: Settings) -> Part:
-        return Part(files=(made,))
+        return Part(files=(File(made, "zipapp"),))
 
     def run(self, context: Context) -> Sequence[Path]:
         wheel = read_wheel(context.output(self.wheel))
@@ -330,7 +330,8 @@ class BuildNoarch(ToolStep[tuple[Path, ...]]):
         return tuple(paths)
 
     def part(self, made: tuple[Path, ...], settings: Settings) -> Part:
-        return Part(files=made)
+        files = (File(package, "noarch", ("anaconda", "folder")) for package in made)
+        return Part(files=tuple(files))
 
     def run(self, context: Context) -> Sequence[Path]:
         settings = context.settings

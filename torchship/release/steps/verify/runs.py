@@ -16,7 +16,7 @@ from ...run.store import sources
 from ...run.tasks import Context, FileTask, Made, Task, Tasks
 from ..compile import emulation
 from ..compile.environments import MakeTorchEnv, TorchEnv, make_venv
-from ..pack.distributions import JoinWheels, PackWheel
+from ..pack.distributions import FatWheel, JoinWheels, PackWheel
 from ..step import CellStep, Part
 
 
@@ -164,7 +164,7 @@ class InstallWheel(RunStep[Installed]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunExample(CellStep[Path], FileTask):
-    """Runs the example in the virtual environment; the name of the step is the example's.
+    """Runs the project's example in the virtual environment.
 
     Raises CommandFailed if the example fails.
     """
@@ -181,12 +181,12 @@ class RunExample(CellStep[Path], FileTask):
             plan.leave_out(cls.kind, cell, "the project has no example")
             return None
         if reason := _why_no_example(cell, plan):
-            plan.leave_out(example.stem, cell, reason)
+            plan.leave_out(cls.kind, cell, reason)
             return None
         # What the example may read begins with its name.
         files = f"{example.relative_to(plan.settings.repo).parent}/{example.stem}*.py"
         step = cls(
-            name=f"{example.stem}/{cell}",
+            name=f"{cls.kind}/{cell}",
             example=example,
             cell=cell,
             venv=InstallWheel.plan(cell, plan),
@@ -234,7 +234,7 @@ class RunFatWheel(RunStep[Path], FileTask):
     run_kind = "fat"
     glue: str
     venv: Task[Installed]
-    fat_wheel: Task[Path]
+    fat_wheel: Task[FatWheel]
 
     @classmethod
     def plan(cls, cell: Cell, plan: Plan) -> "RunFatWheel | None":
@@ -273,6 +273,6 @@ class RunFatWheel(RunStep[Path], FileTask):
         venv = context.output(self.venv).folder
         options = ["--no-deps", "--no-index", "--target", str(site)]
         options += ["--python", str(venv / "bin" / "python")]
-        fat_wheel = context.output(self.fat_wheel)
+        fat_wheel = context.output(self.fat_wheel).wheel
         context.log.run([tool("uv"), "pip", "install", *options, fat_wheel])
         return [run_installed(context.log, venv, self.glue, gpu=True, site=site)]
