@@ -57,7 +57,8 @@ class Situation(Case):
     """Who can bring it: `pypi`, `pypi-large` (a torch of several GB), the `shell`, the `machine`,
     a `build`, `elsewhere` (another index) or `none`."""
     half: int = 0
-    """1: measured and then mended for; 2: measured as it came."""
+    """1: measured and then mended for; 2 and 3: measured as it came, 3 after the doctor was changed
+    for the others; 0: held back until then."""
 
 
 @dataclass(frozen=True)

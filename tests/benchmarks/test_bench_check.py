@@ -18,15 +18,18 @@ from benchmarks.schema import Size
 
 STEP = Size(5, 3, 7)
 SEQUENCE = Size(3, 2, 5, 6)
-SLOW_TO_BUILD = ("cpp", "cuda", "compile")
+#: What a compiler takes a minute or more for is looked at before a release.
+SLOW_TO_BUILD = {
+    "cpp": pytest.mark.rehearsal,
+    "cuda": pytest.mark.rehearsal,
+    "compile": pytest.mark.slow,
+    "compile-loop": pytest.mark.slow,
+}
 
 
 def names(contenders: dict[str, Callable[..., Cell]]) -> list[object]:
-    """Those that need a compiler are slow; the others run at once."""
-    return [
-        pytest.param(name, marks=pytest.mark.slow) if name in SLOW_TO_BUILD else name
-        for name in contenders
-    ]
+    """Those that need a compiler have a marker; the others run at once."""
+    return [pytest.param(name, marks=SLOW_TO_BUILD.get(name, ())) for name in contenders]
 
 
 def built(builder: Callable[[Request], Cell], request: Request) -> Cell:
@@ -42,7 +45,7 @@ CASES = [
         name,
         dtype,
         id=f"{name}-{dtype}",
-        marks=pytest.mark.slow if name in SLOW_TO_BUILD else (),
+        marks=SLOW_TO_BUILD.get(name, ()),
     )
     for name in CELLS
     for dtype in (torch.float64, torch.float32)

@@ -127,7 +127,7 @@ def test_cmake_compiles_what_the_builder_names(build: Path, source_tree: Path) -
     check_sources(build, source_tree, cuda=has_gpu())
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 @pytest.mark.skipif(toolkit() is None, reason="no nvcc: install a CUDA toolkit, or set CUDA_HOME")
 def test_cmake_compiles_the_cuda_kernels_without_a_gpu(source_tree: Path, tmp_path: Path) -> None:
     cuda = toolkit()

@@ -63,7 +63,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return objects
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_nvcc_makes_kernels_without_a_gpu(kernels: list[Path]) -> None:
     binary = read_binary(kernels[0])
     assert binary.record is not None
@@ -72,7 +72,7 @@ def test_nvcc_makes_kernels_without_a_gpu(kernels: list[Path]) -> None:
     assert binary.torch_symbols == ()
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_nvcc_makes_the_same_bytes_in_any_path(kernels: list[Path]) -> None:
     one, other = (path.read_bytes() for path in kernels)
     assert one == other

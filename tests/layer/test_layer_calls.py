@@ -215,7 +215,7 @@ def cases():
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize(("transform", "name"), cases())
+@pytest.mark.parametrize(("transform", "name"), [*cases()])
 def test_computes_what_eager_mode_computes(transform, name) -> None:
     call = CALLS[name]
     if name.startswith("packed") and transform == "export":

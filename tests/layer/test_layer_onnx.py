@@ -118,10 +118,15 @@ def test_plain_backward_ops(op, needs, with_optional, keep_cells, reverse) -> No
         torch.testing.assert_close(result, want, rtol=1e-10, atol=1e-12)
 
 
-def under_onnxruntime(program, arguments, **options):
-    """The program or module as a function, converted to ONNX."""
-    onnxruntime = pytest.importorskip("onnxruntime")
+@pytest.fixture
+def onnxruntime():
+    """Asked for before anything is converted."""
     pytest.importorskip("onnxscript")
+    return pytest.importorskip("onnxruntime")
+
+
+def under_onnxruntime(onnxruntime, program, arguments, **options):
+    """The program or module as a function, converted to ONNX."""
     model = torch.onnx.export(program, arguments, dynamo=True, verbose=False, **options)
     buffer = io.BytesIO()
     model.save(buffer)
@@ -139,12 +144,13 @@ def under_onnxruntime(program, arguments, **options):
 
 
 @decomposes
-def test_a_cell_under_onnxruntime() -> None:
+def test_a_cell_under_onnxruntime(onnxruntime) -> None:
     cell = LLTM(3, 4)
     example = (torch.randn(5, 3),)
-    call = under_onnxruntime(decomposed(cell, example, ({0: BATCH},), scan=False), example)
+    program = decomposed(cell, example, ({0: BATCH},), scan=False)
+    call = under_onnxruntime(onnxruntime, program, example)
     assert_computes(call, cell, example, (torch.randn(7, 3),))
-    call = under_onnxruntime(cell, example, dynamic_shapes=({0: BATCH},))
+    call = under_onnxruntime(onnxruntime, cell, example, dynamic_shapes=({0: BATCH},))
     assert_computes(call, cell, example, (torch.randn(7, 3),))
 
 
@@ -163,7 +169,7 @@ def test_a_cell_under_onnxruntime() -> None:
     ids=str,
 )
 def test_a_layer_of_any_length_and_batch_under_onnxruntime(
-    options, given_state, trained, directly
+    onnxruntime, options, given_state, trained, directly
 ) -> None:
     layer = LLTMLayer(3, 4, batch_first=True, **options).requires_grad_(trained)
     count = layer.num_layers * (2 if layer.bidirectional else 1)
@@ -175,7 +181,8 @@ def test_a_layer_of_any_length_and_batch_under_onnxruntime(
     shapes = ({0: BATCH, 1: STEPS}, *([({1: BATCH}, {1: BATCH})] if given_state else []))
     example = arguments(5, 2)
     if directly:
-        call = under_onnxruntime(layer, example, dynamic_shapes=shapes)
+        call = under_onnxruntime(onnxruntime, layer, example, dynamic_shapes=shapes)
     else:
-        call = under_onnxruntime(decomposed(layer, example, shapes, scan=True), example)
+        program = decomposed(layer, example, shapes, scan=True)
+        call = under_onnxruntime(onnxruntime, program, example)
     assert_computes(call, layer, example, arguments(9, 7), arguments(1, 1))

@@ -122,7 +122,7 @@ def compiled_cases():
                 yield pytest.param(module, transform, trained, id=name, marks=marks)
 
 
-@pytest.mark.parametrize(("module", "transform", "trained"), compiled_cases())
+@pytest.mark.parametrize(("module", "transform", "trained"), [*compiled_cases()])
 @since("2.6", "dynamo's tracing of all transforms")
 def test_compiled_transforms(device, module, transform, trained) -> None:
     instance, x = make(module, device, trained=trained, lanes=takes_lanes(transform))

@@ -249,7 +249,7 @@ def own(tmp_path_factory) -> Theatre:
     return Theatre(Source.clone(REPO, folder / "source"), folder / "theatre")
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 def test_the_pages_of_every_version_are_shown(own: Theatre) -> None:
     rehearsals = list(own.play_all(["docs.yml"]))
     assert [problem for r in rehearsals for problem in r.report.problems] == []

@@ -1,4 +1,7 @@
-"""The checkout that `torchship new` writes for small_client, for tests that only read it."""
+"""The checkout that `torchship new` writes for small_client, for tests that only read it.
+
+Its matrix is one of the tests' own, so that they may name torches that ours has no more.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from pathlib import Path
 import small_client
 
 from torchship.project.render import names_of, render
+from torchship.release.matrix.generated import write_stale
+from torchship.release.matrix.load import load
+from torchship.release.matrix.settings import make_settings
 
+_MATRIX = Path(__file__).with_name("tiny_client_matrix.yaml")
 _FOLDER = tempfile.TemporaryDirectory(prefix="small-checkout-")
 
 
@@ -19,6 +26,10 @@ def write_checkout(folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(file.content)
         path.chmod(file.mode)
+    matrix = folder / "build_matrix.yaml"
+    if matrix.read_bytes() != _MATRIX.read_bytes():
+        matrix.write_bytes(_MATRIX.read_bytes())
+        write_stale(make_settings(load(matrix), folder))
     return folder
 
 

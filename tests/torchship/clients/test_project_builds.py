@@ -203,6 +203,7 @@ def packed_binaries(tmp_path: Path) -> dict[str, str]:
     return {"LATE_OP_PREBUILT": str(folder)}
 
 
+@pytest.mark.rehearsal
 def test_the_source_distribution_builds_without_index_and_checkout(
     late: Path, tmp_path: Path, packed_binaries: dict[str, str]
 ) -> None:
@@ -222,6 +223,7 @@ def test_the_source_distribution_builds_without_index_and_checkout(
     assert "late_op/engine/runtime/loader.py" in zipfile.ZipFile(wheel).namelist()
 
 
+@pytest.mark.rehearsal
 def test_an_editable_install_has_a_copy_of_the_vendored_torchship(
     late: Path, tmp_path: Path, packed_binaries: dict[str, str]
 ) -> None:
@@ -250,6 +252,7 @@ def test_a_bare_clone_says_that_it_has_no_binaries(late: Path, tmp_path: Path) -
     assert "late-op was not built here yet" in output
 
 
+@pytest.mark.rehearsal
 @pytest.mark.network
 def test_no_index_gives_its_torchship_to_a_build(
     late: Path, tmp_path: Path, packed_binaries: dict[str, str]
@@ -270,6 +273,7 @@ def test_no_index_gives_its_torchship_to_a_build(
     assert "late_op/engine/runtime/loader.py" in zipfile.ZipFile(wheel).namelist()
 
 
+@pytest.mark.rehearsal
 def test_pip_installs_it_from_its_repository(late: Path, tmp_path: Path) -> None:
     options = ["-q", "--no-build-isolation", "--no-deps", "--target", tmp_path / "site"]
     pip("install", *options, f"git+file://{late}", cwd=tmp_path)
@@ -278,6 +282,7 @@ def test_pip_installs_it_from_its_repository(late: Path, tmp_path: Path) -> None
     assert "late-op works here" in output
 
 
+@pytest.mark.rehearsal
 def test_in_isolation_a_pin_is_required_and_nothing_else(late: Path) -> None:
     program = (
         "import sys; sys.path[:0] = ['vendor']; import backend\n"
@@ -295,7 +300,8 @@ def test_every_cell_of_the_matrix_is_listed(probe: Path) -> None:
     assert re.findall(r'"cell": "([^"]+)"', listed) == [cell.name for cell in cells] != []
 
 
-@pytest.mark.parametrize("template", ["probe", pytest.param("late", marks=pytest.mark.rehearsal)])
+@pytest.mark.rehearsal
+@pytest.mark.parametrize("template", ["probe", "late"])
 def test_its_host_cell_is_packed_installed_and_run(
     template: str, request: pytest.FixtureRequest
 ) -> None:
@@ -310,11 +316,13 @@ def test_its_host_cell_is_packed_installed_and_run(
     assert [*repo.glob(f"dist/channel/linux-64/{template}-op-*.conda")]
 
 
+@pytest.mark.rehearsal
 def test_its_command_for_tests_passes(probe: Path) -> None:
     """Linters, the package, the cell of this machine, and the project's own tests."""
     assert " passed" in run(probe / "scripts" / "test.sh", cwd=probe, PYTHON=sys.executable)
 
 
+@pytest.mark.rehearsal
 @pytest.mark.network
 def test_its_whole_matrix_is_built_installed_and_run(probe: Path) -> None:
     run(probe / "scripts" / "build_all.sh", cwd=probe, PYTHON=sys.executable)
@@ -347,6 +355,7 @@ ELSEWHERE = (
 )
 
 
+@pytest.mark.rehearsal
 def test_commands_of_the_page_run(probe: Path) -> None:
     lines = "".join(re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)).splitlines()
     runnable = [line for line in lines if line.startswith(HERE)]
@@ -357,6 +366,7 @@ def test_commands_of_the_page_run(probe: Path) -> None:
         run("bash", "-ec", line, cwd=probe)
 
 
+@pytest.mark.rehearsal
 def test_an_update_after_a_build_changes_no_file_of_git(probe: Path) -> None:
     pytest.importorskip("pydantic")
     result = torchship("update", probe, cwd=probe.parent)

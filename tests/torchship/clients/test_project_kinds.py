@@ -22,7 +22,7 @@ from small_clients import FOLDER
 
 from torchship.builder.cuda_toolkit import find_cuda_toolkit
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.rehearsal  # each kind is a project, which is built
 
 SMOKE = REPO / "torchship" / "release" / "launch" / "engine_smoke.py"
 

@@ -101,10 +101,10 @@ def test_a_few_hundred_mutations(originals: list[bytes], tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_thirty_thousand_mutations_in_bounded_time_and_memory(
+def test_ten_thousand_mutations_in_bounded_time_and_memory(
     originals: list[bytes], tmp_path: Path
 ) -> None:
-    cost = cost_of(lambda: mutations(originals, tmp_path / "m.so", range(1000, 31_000)))
+    cost = cost_of(lambda: mutations(originals, tmp_path / "m.so", range(1000, 11_000)))
     assert cost.seconds < SECONDS
     assert cost.megabytes < MEGABYTES
 

@@ -26,6 +26,17 @@ def test_every_row_has_every_field() -> None:
     assert layouts.FIELDS[-2:] == layouts.SLOTS
 
 
+@pytest.mark.parametrize("minor", [*layouts.LAYOUTS, *layouts.OLDER_LAYOUTS], ids=str)
+def test_a_row_holds_what_c_plus_plus_lays_out(minor: tuple[int, int]) -> None:
+    """A slip of a digit in a row whose torch is not installed: classes with pointers have sizes in
+    whole pointers, and of the two virtual functions no release has moved one alone."""
+    row = layouts.layout_of(minor)
+    assert row is not None
+    assert [name for name in row if name.startswith("sizeof_") and row[name] % 8] == []
+    storage, copy = (row[name] for name in layouts.SLOTS)
+    assert copy - storage == 8
+
+
 def test_the_installed_torch_has_the_layout_of_the_table(tmp_path: Path) -> None:
     """The engine's torch_aten/layout.cpp compiled with its headers, read back from the sections."""
     torch = find_torch()

@@ -168,7 +168,17 @@ def publish_sdist(place: SickEnvironment, name: str, *, file: str = "_C.so") -> 
 
 
 @carries_out(fixes.Kind.COMPILE_PACKAGE)
-@pytest.mark.parametrize("origin", ["an sdist", "its source folder"])
+@pytest.mark.parametrize(
+    ("place", "origin"),
+    [
+        # Each takes six seconds.
+        ("pip", "its source folder"),
+        ("uv", "an sdist"),
+        pytest.param("pip", "an sdist", marks=pytest.mark.slow),
+        pytest.param("uv", "its source folder", marks=pytest.mark.slow),
+    ],
+    indirect=["place"],
+)
 def test_a_package_with_sources_is_compiled_for_this_torch(
     place: SickEnvironment, origin: str
 ) -> None:
@@ -363,7 +373,7 @@ def test_what_was_compiled_for_another_torch_is_removed_and_compiled_again(
     assert "lacks symbols" not in place.judge(path).why
 
 
-@pytest.mark.slow
+@pytest.mark.rehearsal
 @carries_out(fixes.Kind.REMOVE_CACHE)
 def test_torch_compiles_again_what_was_removed(tmp_path: Path) -> None:
     """With the real compiler of torch, which takes a stale object for a good one."""

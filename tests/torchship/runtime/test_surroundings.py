@@ -97,7 +97,7 @@ def sources(tmp_path: Path, tiny_package: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(package.parent), "TINY_LOAD": "0"}
 
 
-@pytest.mark.parametrize("umask", [0, 0o777], ids=oct)
+@pytest.mark.parametrize("umask", [0, pytest.param(0o777, marks=pytest.mark.slow)], ids=oct)
 def test_a_build_in_the_process_works_under_any_umask(
     tmp_path: Path, sources: dict[str, str], umask: int
 ) -> None:
@@ -108,7 +108,9 @@ def test_a_build_in_the_process_works_under_any_umask(
     assert {path.stat().st_mode & 0o077 for path in (cache, *cache.rglob("*"))} == {0}
 
 
-@pytest.mark.parametrize("name", ["punctuation", "no UTF-8", "newline"])
+@pytest.mark.parametrize(
+    "name", ["punctuation", pytest.param("no UTF-8", marks=pytest.mark.slow), "newline"]
+)
 def test_a_build_works_in_any_cache_folder(
     tmp_path: Path, sources: dict[str, str], name: str
 ) -> None:
