@@ -7,6 +7,7 @@ A wheel has a copy of them here instead of this file.
 import runpy
 from pathlib import Path
 
-_SHIM = Path(__file__).resolve().parents[2] / "vendor" / "backend.py"
+_SHIMS = (folder / "vendor" / "backend.py" for folder in Path(__file__).resolve().parents[2:])
+_SHIM = next(filter(Path.is_file, _SHIMS))
 
 __path__ = [str(runpy.run_path(str(_SHIM))["FOLDER"] / "torchship")]
